@@ -1,0 +1,44 @@
+# Everything a newcomer needs: `make demo` runs a whole federation, `make test` passes the tests.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PROTOS := $(wildcard protos/treetap/wire/v1/*.proto)
+
+.PHONY: demo test lint bench protos threats clean
+
+$(VENV)/.demo: pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[demo]'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[demo,dev]'
+	@touch $@ $(VENV)/.demo
+
+demo: $(VENV)/.demo  ## a whole federation on loopback: train, predict, report
+	@$(BIN)/treetap demo
+
+test: $(VENV)/.dev  ## all tests
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.dev  ## formatting, lint, types, import rules
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.dev  ## building blocks and the credit benchmark (needs TREETAP_DATA)
+	$(BIN)/python benchmarks/he_blocks.py
+	$(BIN)/python benchmarks/credit.py
+
+protos: $(VENV)/.dev  ## regenerate treetap/wire/v1 from protos/
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m grpc_tools.protoc -Iprotos \
+	  --python_out=. --mypy_out=. --grpc_python_out=. --mypy_grpc_out=. $(PROTOS)
+	@for f in treetap/wire/v1/*_pb2_grpc.py; do grep -q 'class .*Stub' $$f || rm -f $$f $${f}i; done
+
+threats: $(VENV)/.dev  ## render the disclosure table of docs/threats.md from the protos
+	$(BIN)/python docs/render_threats.py
+
+clean:
+	rm -rf $(VENV) build *.egg-info

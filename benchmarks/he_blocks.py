@@ -1,0 +1,223 @@
+"""Time the building blocks of the homomorphic layer: one table of figures, or JSON.
+
+    python benchmarks/he_blocks.py --bits 2048 --lanes 2 --json
+
+Per operation the best of several rounds, so that a busy machine disturbs little; whole pipelines run once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import gmpy2
+import numpy as np
+from gmpy2 import mpz
+
+from treetap.he.cells import feature_sums, plan
+from treetap.he.engine import ProcessEngine
+from treetap.he.fixed_base import table_bytes, window_for
+from treetap.he.owner import Owner
+from treetap.he.pack import Packer
+from treetap.he.packing import Slots, width_for
+from treetap.he.public import HalfLength
+from treetap.he.secret import OBFUSCATIONS, SHORT_EXPONENT_BITS, SecretKey
+from treetap.he.sums import EncryptedSums
+
+FRACTION_BITS = 24
+ROUNDS = 5
+
+
+def best(action: Callable[[], object], count: int) -> float:
+    """Microseconds per item of `count` items, best round."""
+    times = []
+    for _ in range(ROUNDS):
+        start = time.perf_counter()
+        action()
+        times.append(time.perf_counter() - start)
+    return min(times) / count * 1e6
+
+
+def operations(key: SecretKey, slots: Slots) -> dict[str, float]:
+    """Single operations in this process, in microseconds unless named otherwise."""
+    public = key.public
+    figures: dict[str, float] = {}
+    for kind in OBFUSCATIONS:
+        start = time.perf_counter()
+        key.prepare(kind)
+        if kind != "standard":
+            bits = SHORT_EXPONENT_BITS if kind == "short-exponent" else public.bits // 2
+            window = window_for(bits, public.bits)
+            figures[f"tables {kind}, s"] = time.perf_counter() - start
+            figures[f"tables {kind}, MB (window {window})"] = 2 * table_bytes(bits, window, public.bits) / 2**20
+        count = 40 if kind == "standard" else 400
+        plains = [(-1) ** place * (place << 60) for place in range(count)]
+        figures[f"encrypt {kind}"] = best(lambda kind=kind, plains=plains: key.encrypt_many(plains, kind), len(plains))
+    source = HalfLength(public)
+    figures["obfuscator half-length, non-owner"] = best(source.draw, 1)
+    figures["obfuscator standard, non-owner"] = best(public.standard, 1)
+    blob = key.encrypt_many(range(200), "short-exponent")
+    values = public.read(blob)
+
+    def add() -> None:
+        product = values[0]
+        for value in values[1:]:
+            product = public.add(product, value)
+
+    def multiply() -> None:
+        product, modulus = values[0], public.n_squared
+        for value in values[1:]:
+            product = product * value % modulus
+
+    figures["add, PublicKey.add"] = best(add, len(values) - 1)
+    figures["add, bare loop"] = best(multiply, len(values) - 1)
+    figures["decrypt"] = best(lambda: key.decrypt_many(blob[: 20 * public.ciphertext_bytes]), 20)
+    figures["bytes to integer"] = best(lambda: public.read(blob), len(values))
+    figures["integer to bytes"] = best(lambda: public.write(values), len(values))
+    groups = slots.groups_per_plaintext(public.bits)
+    packer = Packer(public, slots.bits, groups)
+
+    def separately() -> mpz:
+        product = mpz(1)
+        for value in reversed(values[:groups]):
+            product = gmpy2.powmod(product, 1 << slots.bits, public.n_squared) * value % public.n_squared
+        return public.rerandomise_standard(product)
+
+    figures["candidates per plaintext"] = groups
+    figures["pack and re-randomise, Horner then r^n"] = best(separately, 1)
+    figures["pack and re-randomise, shared squarings"] = best(lambda: packer.pack_fresh(values[:groups]), 1)
+    return figures
+
+
+def tables(records: int) -> dict[str, tuple[np.ndarray, list[tuple[int, bool]]]]:
+    """Codes and shapes of three kinds of table."""
+    rng = np.random.default_rng(0)
+    mixed = [2] * 8 + [5] * 4 + [32] * 4
+    fields = rng.integers(0, 8, (records, 4))
+    one_hot = np.concatenate([np.eye(8, dtype=np.int64)[fields[:, place]] for place in range(4)], axis=1)
+    return {
+        "10 of 32 bins": (rng.integers(0, 32, (records, 10)), [(32, False)] * 10),
+        "8 of 2, 4 of 5, 4 of 32 bins": (
+            np.stack([rng.integers(0, bins, records) for bins in mixed], axis=1),
+            [(bins, False) for bins in mixed],
+        ),
+        "32 one-hot columns of 4 fields": (one_hot, [(2, False)] * 32),
+    }
+
+
+def joint_cells(key: SecretKey, records: int) -> dict[str, dict[str, float]]:
+    """One node's bins with and without joint cells, in this process: seconds and products."""
+    distinct = key.public.read(key.encrypt_many(range(500), "short-exponent"))
+    values = [distinct[place % len(distinct)] for place in range(records)]
+    figures: dict[str, dict[str, float]] = {}
+    for title, (codes, shapes) in tables(records).items():
+        radices = [bins for bins, _ in shapes]
+        figures[title] = {}
+        start = time.perf_counter()
+        plan(codes, radices)
+        figures[title]["plan, s"] = time.perf_counter() - start
+        for name, on in (("off", False), ("on", True)):
+            start = time.perf_counter()
+            _, products = feature_sums(values, codes, radices, key.public.n_squared, on)
+            figures[title][f"{name}, s"] = time.perf_counter() - start
+            figures[title][f"{name}, products"] = products
+    return figures
+
+
+def swallow(_state: dict[str, Any], data: bytes) -> int:
+    return len(data)
+
+
+async def pipeline(key: SecretKey, slots: Slots, records: int, lanes: int) -> dict[str, Any]:
+    """One tree's root and a level of two nodes through worker lanes: seconds, and MB per worker."""
+    figures: dict[str, Any] = {}
+
+    def lap(name: str, start: float) -> None:
+        figures[name] = time.perf_counter() - start
+
+    start = time.perf_counter()
+    engine = ProcessEngine(lanes)
+    engine.start()
+    await asyncio.gather(*(engine.call(lane, swallow, b"") for lane in range(lanes)))
+    lap("workers started, s", start)
+    figures["idle worker, MB"] = [round(value, 1) for value in await engine.peak_rss_mb()]
+    data = bytes(30_000 * key.public.ciphertext_bytes)
+    start = time.perf_counter()
+    await engine.call(0, swallow, data)
+    lap("ship 30,000 ciphertexts to a worker, s", start)
+    figures["after that, MB"] = [round(value, 1) for value in await engine.peak_rss_mb()]
+    rng = np.random.default_rng(1)
+    one = 1 << FRACTION_BITS
+    columns = [rng.integers(-one, one, records), rng.integers(0, one, records), np.ones(records, dtype=np.int64)]
+    codes, shapes = tables(records)["10 of 32 bins"]
+    owner = Owner(engine, key, slots, "short-exponent", "bench")
+    start = time.perf_counter()
+    await owner.start()
+    lap("owner started, s", start)
+    start = time.perf_counter()
+    blocks = [block async for block in owner.encrypt_blocks(columns)]
+    lap("encrypt all, s", start)
+    sums = EncryptedSums(engine, key.public, slots, codes, shapes, "bench")
+    start = time.perf_counter()
+    for first, blob in blocks:
+        await sums.add_block(np.arange(first, first + len(blob) // key.public.ciphertext_bytes), blob)
+    lap("root: blocks added, s", start)
+    order = rng.permutation(sums.n_candidates)
+    start = time.perf_counter()
+    root = await sums.candidates(None, order)
+    lap("root: candidates, s", start)
+    start = time.perf_counter()
+    await owner.open(root, sums.n_candidates)
+    lap("root: open, s", start)
+    left = rng.random(records) < 0.3
+    start = time.perf_counter()
+    level = await sums.candidates([np.flatnonzero(left), np.flatnonzero(~left)[: records // 4]], order)
+    lap("two nodes of 30 and 25 %: candidates, s", start)
+    start = time.perf_counter()
+    await owner.open(level, 2 * sums.n_candidates)
+    lap("two nodes: open, s", start)
+    figures["operations"] = dict(sums.operations)
+    figures["peak of each worker, MB"] = [round(value, 1) for value in await engine.peak_rss_mb()]
+    await engine.close()
+    return figures
+
+
+def show(figures: dict[str, Any], indent: str = "") -> None:
+    """Print nested figures, one a line."""
+    for name, value in figures.items():
+        if isinstance(value, dict):
+            print(f"{indent}{name}")
+            show(value, indent + "  ")
+        else:
+            print(f"{indent}{name:<48} {round(value, 3) if isinstance(value, float) else value}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bits", type=int, default=2048, help="key size (default 2048)")
+    parser.add_argument("--records", type=int, default=10_000, help="records of the tables (default 10000)")
+    parser.add_argument("--lanes", type=int, default=2, help="worker processes (default 2)")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    args = parser.parse_args()
+    key = SecretKey.generate(args.bits)
+    width = width_for(args.records, 1 << FRACTION_BITS)
+    slots = Slots((width, width, width_for(args.records, 1)))
+    figures = {
+        "key bits": args.bits,
+        "records": args.records,
+        "operations, microseconds": operations(key, slots),
+        "joint cells": joint_cells(key, args.records),
+        f"pipeline, {args.lanes} lanes": asyncio.run(pipeline(key, slots, args.records, args.lanes)),
+    }
+    if args.json:
+        print(json.dumps(figures, indent=2))
+    else:
+        show(figures)
+
+
+if __name__ == "__main__":
+    main()

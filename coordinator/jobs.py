@@ -1,0 +1,271 @@
+"""The coordinator's jobs: accepted, run, watched, cancelled, resumed."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+import secrets
+from collections.abc import AsyncIterator, Mapping
+
+from coordinator import boosting, interactive, setup
+from coordinator.journal import Journal
+from coordinator.progress import Progress
+from coordinator.roster import Roster
+from coordinator.traffic import Traffic
+from treetap.errors import BadInput, ConfigError, Conflict, Interrupted, TreetapError, UnknownJob
+from treetap.names import NAME
+from treetap.wire.jobspec import check_spec
+from treetap.wire.ports import Address, Dialer
+from treetap.wire.v1 import control_pb2, interactive_pb2, jobs_pb2, setup_pb2
+
+log = logging.getLogger(__name__)
+#: Records per block of a prediction where the request names none.
+BLOCK = 65_536
+#: Seconds for which a party is waited for when a job ends badly.
+LEAVE_S = 3.0
+
+
+class Jobs:
+    """All jobs of one coordinator. `dialer` reaches the parties; nothing here knows how."""
+
+    def __init__(
+        self, name: str, parties: Mapping[str, str], dialer: Dialer, journal: Journal, silence_s: float
+    ) -> None:
+        self._name = name
+        self._parties = {party: Address(party, location) for party, location in parties.items()}
+        self._dialer, self._journal, self._silence = dialer, journal, silence_s
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._progress: dict[str, Progress] = {}
+
+    def submit(self, request: jobs_pb2.SubmitRequest) -> str:
+        """Accept a training job; `ConfigError` where it cannot be done by anybody."""
+        check_spec(request.spec)
+        self._check_parties([request.spec.label_holder, *request.spec.feature_parties])
+        job = self._new_name(request.job, "job")
+        self._journal.write(job, "submitted", kind="train", spec=_text(request.spec))
+        return self._start(job)
+
+    def predict(self, request: jobs_pb2.PredictRequest) -> str:
+        """Accept a prediction with a model that this coordinator trained."""
+        model = self._submitted(request.model)
+        if model["kind"] != "train" or self._state(request.model).state != "finished":
+            raise UnknownJob(f"{request.model!r} is not a finished training job")
+        spec = setup_pb2.JobSpec.FromString(_bytes(model["spec"]))
+        opening = interactive_pb2.OpenModel(
+            model=request.model,
+            table=request.table or "predict",
+            label_holder=spec.label_holder,
+            feature_parties=spec.feature_parties,
+            records_file=request.records_file,
+            block=request.block or BLOCK,
+        )
+        job = self._new_name(request.job, f"predict-{request.model}"[:50])
+        self._journal.write(job, "submitted", kind="predict", opening=_text(opening))
+        return self._start(job)
+
+    def resume(self, job: str) -> str:
+        """Go on with a job that was interrupted; a finished one stays finished."""
+        state = self._state(job).state
+        if state in ("finished", "cancelled", "running"):
+            raise Conflict(f"job {job} is {state}: there is nothing to resume")
+        return self._start(job)
+
+    async def cancel(self, job: str) -> jobs_pb2.JobStatus:
+        """Stop a job and have every party forget its progress. A finished model stays."""
+        status = self._state(job)
+        if status.state == "finished":
+            raise Conflict(f"job {job} is finished: its model stays with the parties")
+        task = self._running.get(job)
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        await self._leave(job, self._attempts(job), discard=True)
+        self._journal.write(job, "cancelled")
+        progress = self._progress.get(job)
+        if progress is not None:
+            progress.end("cancelled", "cancelled by an operator")
+        return self._state(job)
+
+    def status(self, job: str) -> list[jobs_pb2.JobStatus]:
+        """One job or all."""
+        if job and not self._journal.has(job):
+            raise UnknownJob(f"there is no job {job!r}")
+        return [self._state(name) for name in ([job] if job else self._journal.jobs())]
+
+    async def watch(self, job: str) -> AsyncIterator[jobs_pb2.JobStatus]:
+        """The status whenever it changes, at most five times a second, until the job does not run any more."""
+        while True:
+            status = self._state(job)
+            yield status
+            if status.state != "running":
+                return
+            progress = self._progress[job]
+            await asyncio.wait({asyncio.ensure_future(progress.changed())}, timeout=1.0)
+            await asyncio.sleep(0.2)
+
+    async def close(self) -> None:
+        """Stop what runs; the journal lets it be resumed."""
+        for task in self._running.values():
+            task.cancel()
+        await asyncio.gather(*self._running.values(), return_exceptions=True)
+
+    async def wait(self, job: str) -> jobs_pb2.JobStatus:
+        """The status of the job when it does not run any more."""
+        task = self._running.get(job)
+        if task is not None:
+            await asyncio.wait({task})
+        return self._state(job)
+
+    def _start(self, job: str) -> str:
+        attempt = self._attempts(job) + 1
+        self._journal.write(job, "attempt", number=attempt)
+        kind = self._submitted(job)["kind"]
+        status = jobs_pb2.JobStatus(job=job, kind=kind, state="running", attempt=attempt)
+        self._progress[job] = Progress(status)
+        self._running[job] = asyncio.ensure_future(self._run(job, kind, attempt, self._progress[job]))
+        return job
+
+    async def _run(self, job: str, kind: str, attempt: int, progress: Progress) -> None:
+        """Run one attempt to its end; whatever ends it badly becomes a state and a message, never a hang."""
+        body = self._train if kind == "train" else self._predict
+        try:
+            await body(job, attempt, progress)
+        except asyncio.CancelledError:
+            progress.end("interrupted", "the coordinator stopped")
+            raise
+        except Interrupted as error:
+            await self._give_up(job, attempt, progress, "interrupted", f"{error}; then: treetap resume {job}")
+        except BadInput as error:
+            await self._give_up(job, attempt, progress, "failed", str(error), bad_input=True)
+        except UnknownJob as error:
+            await self._give_up(job, attempt, progress, "interrupted", f"{error}; then: treetap resume {job}")
+        except TreetapError as error:
+            await self._give_up(job, attempt, progress, "failed", f"{type(error).__name__}: {error}")
+        except Exception as error:
+            log.exception("job %s", job)
+            await self._give_up(job, attempt, progress, "failed", f"defect in the coordinator: {error!r}")
+        finally:
+            self._running.pop(job, None)
+
+    async def _train(self, job: str, attempt: int, progress: Progress) -> None:
+        spec = setup_pb2.JobSpec.FromString(_bytes(self._submitted(job)["spec"]))
+        traffic = Traffic(self._name)
+        roster = self._roster(job, attempt, [spec.label_holder, *spec.feature_parties], traffic, progress)
+        progress.phase("prepare")
+        plan = await setup.prepare(roster, spec)
+        if not plan.published:
+            progress.phase("align")
+            await setup.align(roster, spec)
+            progress.phase("keys")
+            await setup.exchange_keys(roster, spec)
+            progress.phase("bin")
+            await setup.bin_columns(roster)
+            progress.phase("train")
+            await boosting.train(roster, spec, plan, progress)
+            progress.phase("publish")
+            await setup.publish(roster, spec)
+        await self._finish(roster, job, attempt, progress, traffic)
+
+    async def _predict(self, job: str, attempt: int, progress: Progress) -> None:
+        opening = interactive_pb2.OpenModel.FromString(_bytes(self._submitted(job)["opening"]))
+        traffic = Traffic(self._name)
+        roster = self._roster(job, attempt, [opening.label_holder, *opening.feature_parties], traffic, progress)
+        opening.peers.extend(roster.peers())
+        written = await interactive.predict(roster, opening, progress)
+        progress.status.predictions = written.path
+        await self._finish(roster, job, attempt, progress, traffic)
+
+    async def _finish(self, roster: Roster, job: str, attempt: int, progress: Progress, traffic: Traffic) -> None:
+        """Collect what the job has cost, let the parties go, write it all down."""
+        accounts = await roster.ask_all(roster.names, "account", setup_pb2.Account())
+        for party in roster.names:
+            progress.status.accounts.append(jobs_pb2.PartyAccount(party=party, account=accounts[party].accounted))
+        await roster.ask_all(roster.names, "leave", setup_pb2.Leave())
+        own = setup_pb2.Accounted(traffic=traffic.rows())
+        progress.status.accounts.append(jobs_pb2.PartyAccount(party=self._name, account=own))
+        progress.end("finished")
+        self._journal.write(job, "ended", attempt=attempt, status=_text(progress.status))
+
+    async def _give_up(
+        self, job: str, attempt: int, progress: Progress, state: str, error: str, *, bad_input: bool = False
+    ) -> None:
+        """Tell the parties to stop waiting. Bad input leaves nothing behind; an interrupted job keeps its trees."""
+        log.warning("job %s %s: %s", job, state, error)
+        await self._leave(job, attempt, discard=bad_input)
+        progress.end(state, error, bad_input=bad_input)
+        self._journal.write(job, "ended", attempt=attempt, status=_text(progress.status))
+
+    async def _leave(self, job: str, attempt: int, *, discard: bool) -> None:
+        """Best effort: a party that does not answer now will hear of a newer attempt or of nothing."""
+        submitted = self._submitted(job)
+        if submitted["kind"] == "train":
+            who = setup_pb2.JobSpec.FromString(_bytes(submitted["spec"]))
+            members = [who.label_holder, *who.feature_parties]
+        else:
+            opening = interactive_pb2.OpenModel.FromString(_bytes(submitted["opening"]))
+            members = [opening.label_holder, *opening.feature_parties]
+        roster = self._roster(job, attempt, members, Traffic(self._name), None)
+        leaving = [
+            asyncio.ensure_future(roster.ask(party, "leave", setup_pb2.Leave(discard=discard))) for party in members
+        ]
+        _, late = await asyncio.wait(leaving, timeout=LEAVE_S)
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*leaving, return_exceptions=True)
+
+    def _roster(
+        self, job: str, attempt: int, members: list[str], traffic: Traffic, progress: Progress | None
+    ) -> Roster:
+        self._check_parties(members)
+        heard = _unheard if progress is None else progress.heard
+        parties = {name: self._parties[name] for name in members}
+        return Roster(job, attempt, parties, self._dialer, self._silence, traffic, heard)
+
+    def _check_parties(self, names: list[str]) -> None:
+        unknown = [name for name in names if name not in self._parties]
+        if unknown:
+            known = ", ".join(self._parties)
+            raise ConfigError(f"the coordinator knows no party {unknown[0]!r} (its [parties] are: {known})")
+
+    def _new_name(self, asked: str, prefix: str) -> str:
+        job = asked or f"{prefix}-{secrets.token_hex(4)}"
+        if not NAME.match(job):
+            raise ConfigError(
+                f"{job!r} is not a name for a job: lower-case letters, digits and inner hyphens, at most 63"
+            )
+        if self._journal.has(job):
+            raise ConfigError(f"there is a job {job!r} already; choose another name")
+        return job
+
+    def _submitted(self, job: str) -> dict[str, str]:
+        return next(event for event in self._journal.read(job) if event["event"] == "submitted")
+
+    def _attempts(self, job: str) -> int:
+        return max((event["number"] for event in self._journal.read(job) if event["event"] == "attempt"), default=0)
+
+    def _state(self, job: str) -> jobs_pb2.JobStatus:
+        """Live if the job runs, else what the journal says; one that ran when the process died is interrupted."""
+        if job in self._running:
+            return self._progress[job].status
+        status = jobs_pb2.JobStatus(job=job, kind=self._submitted(job)["kind"], attempt=self._attempts(job))
+        status.state = "interrupted"
+        status.error = f"the coordinator stopped; go on with: treetap resume {job}"
+        for event in self._journal.read(job):
+            if event["event"] == "ended" and event["attempt"] == status.attempt:
+                status = jobs_pb2.JobStatus.FromString(_bytes(event["status"]))
+            elif event["event"] == "cancelled":
+                status.state, status.error = "cancelled", "cancelled by an operator"
+        return status
+
+
+def _unheard(_party: str, _progress: control_pb2.Progress) -> None:
+    """Nobody watches a job that is being left."""
+
+
+def _text(message: setup_pb2.JobSpec | interactive_pb2.OpenModel | jobs_pb2.JobStatus) -> str:
+    return base64.b64encode(message.SerializeToString(deterministic=True)).decode()
+
+
+def _bytes(text: str) -> bytes:
+    return base64.b64decode(text)

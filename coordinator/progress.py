@@ -1,0 +1,76 @@
+"""How far a job is, for those who watch."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from treetap.wire.v1 import control_pb2, jobs_pb2, types_pb2
+
+
+class Progress:
+    """The live status of one job. Watchers wait on `changed`."""
+
+    def __init__(self, status: jobs_pb2.JobStatus) -> None:
+        self.status = status
+        self._changed = asyncio.Event()
+        self._started = asyncio.get_running_loop().time()
+        self._phase_started = self._started
+        self._bytes: dict[str, int] = {}
+        self._before = status.seconds
+
+    def phase(self, name: str) -> None:
+        """A new phase begins; the seconds of the last one are kept."""
+        now = asyncio.get_running_loop().time()
+        if self.status.phase:
+            self._add(self.status.phase, now - self._phase_started)
+        self._phase_started = now
+        self.status.phase = name
+        self.touch()
+
+    def tree(self, tree: int, trees: int) -> None:
+        """A new tree (or block of records) begins."""
+        self.status.tree, self.status.trees, self.status.depth = tree + 1, trees, 0
+        self.touch()
+
+    def depth(self, level: int) -> None:
+        """A new level begins."""
+        self.status.depth = level
+        self.touch()
+
+    def metrics(self, metrics: Iterable[types_pb2.NamedMetric]) -> None:
+        """What the label holder published last."""
+        found = list(metrics)
+        if found:
+            del self.status.metrics[:]
+            self.status.metrics.extend(found)
+        self.touch()
+
+    def heard(self, party: str, progress: control_pb2.Progress) -> None:
+        """A party's sign of life."""
+        self._bytes[party] = max(progress.bytes, self._bytes.get(party, 0))
+        self.touch()
+
+    def end(self, state: str, error: str = "", *, bad_input: bool = False) -> None:
+        """The job is not running any more."""
+        self.phase("")
+        self.status.state, self.status.error, self.status.bad_input = state, error, bad_input
+        self.touch()
+
+    def touch(self) -> None:
+        """Wake the watchers."""
+        self.status.seconds = self._before + asyncio.get_running_loop().time() - self._started
+        self.status.bytes = sum(self._bytes.values())
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def changed(self) -> None:
+        """Wait for the next change."""
+        await self._changed.wait()
+
+    def _add(self, phase: str, seconds: float) -> None:
+        for row in self.status.phases:
+            if row.name == phase:
+                row.seconds += seconds
+                return
+        self.status.phases.append(types_pb2.NamedSeconds(name=phase, seconds=seconds))

@@ -1,0 +1,97 @@
+"""The client side of the control plane: ask one, ask all; deadlines by silence, repeats after a broken connection."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Any, TypeVar
+
+from google.protobuf.message import Message
+
+from coordinator.traffic import Traffic
+from treetap.errors import Silent, Unreachable
+from treetap.wire.ports import Address, Dialer
+from treetap.wire.v1 import control_pb2, types_pb2
+
+#: Seconds for which a step is asked again of a party that does not answer.
+RETRY_S = 10.0
+T = TypeVar("T")
+
+
+class Roster:
+    """The parties of one attempt at a job. A step's field name in `StepRequest` is its word."""
+
+    def __init__(
+        self,
+        job: str,
+        attempt: int,
+        parties: Mapping[str, Address],
+        dialer: Dialer,
+        silence_s: float,
+        traffic: Traffic,
+        on_progress: Callable[[str, control_pb2.Progress], None],
+    ) -> None:
+        self._job, self._attempt = job, attempt
+        self._parties, self._dialer, self._silence = dict(parties), dialer, silence_s
+        self._traffic = traffic
+        self._on_progress = on_progress
+
+    @property
+    def names(self) -> list[str]:
+        """All parties."""
+        return list(self._parties)
+
+    def peers(self) -> list[types_pb2.Peer]:
+        """Names and addresses, as the parties need them to reach each other."""
+        return [types_pb2.Peer(name=address.name, address=address.location) for address in self._parties.values()]
+
+    async def ask(self, party: str, word: str, body: Message, tree: int = 0, level: int = 0) -> control_pb2.StepResult:
+        """Have a party do a step; asked again if the connection breaks, since a step is done once only."""
+        request = control_pb2.StepRequest(job=self._job, attempt=self._attempt, tree=tree, level=level)
+        field = getattr(request, word)
+        field.CopyFrom(body)
+        field.SetInParent()
+        clock = asyncio.get_running_loop().time
+        give_up = clock() + RETRY_S
+        wait = 0.1
+        while True:
+            try:
+                return await self._once(party, word, request)
+            except Unreachable:
+                if clock() + wait > give_up:
+                    raise
+                await asyncio.sleep(wait)
+                wait = min(2 * wait, 1.0)
+
+    async def ask_all(
+        self, parties: Iterable[str], word: str, body: Message, tree: int = 0, level: int = 0
+    ) -> dict[str, control_pb2.StepResult]:
+        """Have several parties do the same step at once; the first failure ends the waiting."""
+        names = list(parties)
+        results = await together(*(self.ask(party, word, body, tree, level) for party in names))
+        return dict(zip(names, results, strict=True))
+
+    async def _once(self, party: str, word: str, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        self._traffic.sent(party, word, request)
+        events = self._dialer.step(self._parties[party], request).__aiter__()
+        while True:
+            try:
+                event = await asyncio.wait_for(anext(events), self._silence)
+            except TimeoutError:
+                raise Silent(f"{party} has been silent for {self._silence:g} s in {word}") from None
+            except StopAsyncIteration:
+                raise Unreachable(f"{party} ended {word} without a result") from None
+            if event.WhichOneof("event") == "result":
+                return event.result
+            self._on_progress(party, event.progress)
+
+
+async def together(*calls: Coroutine[Any, Any, T]) -> list[T]:
+    """Await all; if one fails the others are cancelled and its error is raised."""
+    tasks = [asyncio.ensure_future(call) for call in calls]
+    try:
+        return list(await asyncio.gather(*tasks))
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,61 @@
+"""A party's own configuration file: where it listens, what it owns, whom it obeys."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from treetap.config import Strict, TlsConfig, load
+from treetap.names import Address, Name
+
+
+class TableConfig(Strict):
+    """One table of this party: CSV or Parquet, an id column and the columns that may be used."""
+
+    path: Path
+    id: str
+    columns: list[str] = []
+    label: str | None = None
+
+    @model_validator(mode="after")
+    def _sound(self) -> TableConfig:
+        if len(set(self.columns)) != len(self.columns):
+            twice = next(name for name in self.columns if self.columns.count(name) > 1)
+            raise ValueError(f"columns names {twice!r} twice")
+        for special in (self.id, self.label):
+            if special in self.columns:
+                raise ValueError(f"column {special!r} is the id or the label and cannot be a feature too")
+        return self
+
+
+class PartyConfig(Strict):
+    """The file that `treetap party --config` reads."""
+
+    name: Name
+    listen: Address = "127.0.0.1:0"
+    state: Path
+    tls: TlsConfig
+    coordinators: Annotated[list[Name], Field(min_length=1)] = ["coordinator"]
+    record: Literal["received", "both", "off"] = "off"
+    workers: Annotated[int, Field(ge=1, le=256)] | None = None
+    data: Path | None = None
+    silence_s: Annotated[float, Field(gt=0)] = 60.0
+    tables: dict[str, TableConfig] = {}
+
+
+def read(path: Path) -> PartyConfig:
+    """Read the file; relative paths in it are relative to its folder."""
+    config = load(path, PartyConfig)
+    base = path.resolve().parent
+    return config.model_copy(
+        update={
+            "state": base / config.state,
+            "data": None if config.data is None else base / config.data,
+            "tls": config.tls.below(base),
+            "tables": {
+                name: table.model_copy(update={"path": base / table.path}) for name, table in config.tables.items()
+            },
+        }
+    )

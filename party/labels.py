@@ -1,0 +1,58 @@
+"""The label holder's labels: from the cells of a column to class numbers or target values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from party.table import Table
+from treetap.errors import DataError
+
+
+@dataclass(frozen=True)
+class Labels:
+    """`values`: N class numbers (int64) or targets (float64); `classes`: their names, none for a regression."""
+
+    values: np.ndarray[tuple[int], np.dtype[np.float64] | np.dtype[np.int64]]
+    classes: list[str]
+
+    def __repr__(self) -> str:
+        return f"<Labels of {len(self.values)} records>"
+
+
+def read_labels(table: Table, column: str, objective: str) -> Labels:
+    """Labels for an objective; `DataError` names the fault: missing, infinite, one class only, too many classes."""
+    assert table.label is not None
+    where = f"{table.path}: label column {column!r}"
+    cells = table.label
+    if pa.types.is_floating(cells.type):
+        values = np.asarray(cells.to_numpy(zero_copy_only=False), dtype=np.float64)
+        bad = np.flatnonzero(~np.isfinite(values))
+        if bad.size:
+            raise DataError(f"{where}: record {table.ids[int(bad[0])]!r} has no finite label ({values[bad[0]]})")
+    elif cells.null_count:
+        index = next(i for i, value in enumerate(cells.to_pylist()) if value is None)
+        raise DataError(f"{where}: record {table.ids[index]!r} has no label")
+    if objective == "reg:squarederror":
+        if not (pa.types.is_integer(cells.type) or pa.types.is_floating(cells.type)):
+            raise DataError(f"{where}: holds {cells.type}; {objective} needs numbers")
+        targets = np.asarray(cells.cast(pa.float64()).to_numpy(zero_copy_only=False), dtype=np.float64)
+        if np.ptp(targets) == 0:
+            raise DataError(f"{where}: every record has the target {targets[0]}")
+        return Labels(targets, [])
+    names, numbers = np.unique(np.asarray(cells.to_pylist()), return_inverse=True)
+    if len(names) < 2:
+        raise DataError(f"{where}: holds one class only ({names[0]}); there is nothing to learn")
+    if objective == "binary:logistic" and len(names) != 2:
+        raise DataError(f"{where}: holds {len(names)} classes; binary:logistic needs two (multi:softprob takes more)")
+    if len(names) > max(100, len(numbers) // 2):
+        raise DataError(f"{where}: holds {len(names)} different values; a class label has few, or use reg:squarederror")
+    return Labels(numbers.astype(np.int64), [_class_name(name) for name in names])
+
+
+def _class_name(value: object) -> str:
+    if isinstance(value, np.floating | float) and float(value).is_integer():
+        return str(int(value))
+    return str(value)

@@ -1,0 +1,68 @@
+"""`treetap party`: workers first, then the server, until SIGTERM."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import warnings
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+from party.config import PartyConfig, read
+from party.node import PartyNode
+from party.recorder import Recorders, RecordingPort
+from party.service import ControlService, ExchangeService
+from treetap.he.engine import ProcessEngine
+from treetap.serving import serve_until_stopped
+from treetap.wire import rpc
+from treetap.wire.v1 import control_pb2_grpc, exchange_pb2_grpc
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+#: Seconds that calls under way may take to end when the party is told to stop.
+GRACE_S = 2.0
+
+
+def offload(work: Callable[[], T]) -> Awaitable[T]:
+    """Run a slow function in a thread."""
+    return asyncio.to_thread(work)
+
+
+def run(config_path: Path, *, until_stdin_closes: bool) -> None:
+    """Serve one party; returns after SIGTERM, SIGINT or, if asked, when standard input closes."""
+    config = read(config_path)
+    config.tls.files().check(config.name)
+    workers = config.workers or len(os.sched_getaffinity(0))
+    engine = ProcessEngine(workers)
+    engine.start()  # before the server and before any thread: workers inherit nothing but a pipe
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        asyncio.run(_serve(config, engine, until_stdin_closes))
+
+
+async def _serve(config: PartyConfig, engine: ProcessEngine, until_stdin_closes: bool) -> None:
+    dialer = rpc.GrpcDialer(config.tls.files())
+    recorders = Recorders(config.state / "transcripts", config.record)
+    node = PartyNode(config, engine, dialer, recorders, offload)
+    port = RecordingPort(node, recorders)
+    server, credentials = rpc.server(config.tls.files())
+    control_pb2_grpc.add_ControlServicer_to_server(ControlService(port), server)
+    exchange_pb2_grpc.add_ExchangeServicer_to_server(ExchangeService(port), server)
+    status = health.aio.HealthServicer()
+    health_pb2_grpc.add_HealthServicer_to_server(status, server)
+    number = rpc.bind(server, credentials, config.listen)
+    await server.start()
+    await status.set("", health_pb2.HealthCheckResponse.SERVING)
+    address = f"{config.listen.rpartition(':')[0]}:{number}"
+    try:
+        await serve_until_stopped(config.name, "party", address, until_stdin_closes=until_stdin_closes)
+    finally:
+        await status.enter_graceful_shutdown()
+        await node.close()
+        await server.stop(GRACE_S)
+        await dialer.close()
+        await engine.close()

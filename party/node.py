@@ -1,0 +1,164 @@
+"""A party without its sockets: admits callers, opens and ends sessions, finds the step to do."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator
+
+from party.config import PartyConfig
+from party.ledger import Ledger
+from party.mailbox import Mailbox
+from party.outbox import Outbox
+from party.recorder import Recorders
+from party.roles import role_for_prediction, role_for_training
+from party.session import Offload, Role, Session, Tools
+from party.steps import Meter, follow
+from party.store import Store
+from treetap.errors import Conflict, Malformed, OutOfOrder, Refused, UnknownJob
+from treetap.he.engine import Engine
+from treetap.names import NAME
+from treetap.wire.ports import Address, Dialer
+from treetap.wire.v1 import control_pb2, exchange_pb2, setup_pb2
+
+OPENING = ("prepare", "open_model")
+
+
+class PartyNode:
+    """What a party answers (`PartyPort`), whoever carries the messages."""
+
+    def __init__(
+        self, config: PartyConfig, engine: Engine, dialer: Dialer, recorders: Recorders, offload: Offload
+    ) -> None:
+        self._config = config
+        self._engine = engine
+        self._dialer = dialer
+        self._recorders = recorders
+        self._offload = offload
+        self._store = Store(config.state)
+        self._sessions: dict[str, Session] = {}
+
+    async def step(self, caller: str, request: control_pb2.StepRequest) -> AsyncIterator[control_pb2.StepEvent]:
+        """Do one step of the control plane: see `PartyPort.step`."""
+        if caller not in self._config.coordinators:
+            raise Refused(f"{caller} is not a coordinator that {self._config.name} obeys (coordinators = …)")
+        if not NAME.match(request.job):
+            raise Malformed(f"{request.job!r} is not a name for a job")
+        kind = request.WhichOneof("step")
+        if kind is None:
+            raise Malformed("a step without content; is the coordinator of another version?")
+        if kind == "leave":
+            yield await self._leave(request)
+            return
+        session = await self._open(caller, request, kind) if kind in OPENING else self._find(caller, request)
+        if kind == "account":
+            yield control_pb2.StepEvent(result=await self._account(session))
+            return
+        work = session.role.steps.get(kind)
+        if work is None:
+            raise OutOfOrder(f"{self._config.name} does not do {kind} in job {request.job}")
+        with session.tools.ledger.clock(kind):
+            task = session.book.start((kind, request.tree, request.level), request, lambda: work(request))
+            async for event in follow(task, session.progress):
+                if event.HasField("result"):
+                    event.result.bytes = session.tools.ledger.bytes_sent
+                session.tools.ledger.sent(caller, kind, event)
+                yield event
+
+    async def deliver(self, caller: str, parcel: exchange_pb2.Parcel) -> exchange_pb2.Receipt:
+        """File one parcel of the data plane: see `PartyPort.deliver`."""
+        session = self._sessions.get(parcel.job)
+        if session is None:
+            raise UnknownJob(f"{self._config.name} holds no job {parcel.job!r}; was it restarted? resume the job")
+        if caller not in session.members:
+            raise Refused(f"{caller} is not a party of job {parcel.job}")
+        _same_attempt(session, parcel.attempt)
+        if parcel.WhichOneof("body") is None:
+            raise Malformed("a parcel without content; is the sender of another version?")
+        await session.tools.mailbox.file(caller, parcel)
+        return exchange_pb2.Receipt()
+
+    async def close(self) -> None:
+        """End all sessions; what is on disk stays."""
+        for session in list(self._sessions.values()):
+            await session.close()
+        self._sessions.clear()
+        self._recorders.close()
+
+    async def _open(self, caller: str, request: control_pb2.StepRequest, kind: str) -> Session:
+        """A new session for a new attempt; a repeat of the opening finds the session it opened."""
+        opening = hashlib.sha256(request.SerializeToString(deterministic=True)).digest()
+        current = self._sessions.get(request.job)
+        if current is not None:
+            if request.attempt == current.tools.attempt:
+                if opening != current.opening:
+                    raise Conflict(f"{kind} of job {request.job} came again with other content")
+                return current
+            if request.attempt < current.tools.attempt:
+                raise OutOfOrder(
+                    f"attempt {request.attempt} of job {request.job} is over: attempt {current.tools.attempt} has begun"
+                )
+            await current.close()
+        body = getattr(request, kind)
+        spec = body.spec if kind == "prepare" else body
+        members = {spec.label_holder, *spec.feature_parties}
+        if self._config.name not in members:
+            raise Refused(f"{self._config.name} is not a party of job {request.job}")
+        tools = self._tools(request, [Address(peer.name, peer.address) for peer in body.peers])
+        role: Role
+        if kind == "prepare":
+            role = role_for_training(self._config, tools, request.prepare.spec)
+        else:
+            role = role_for_prediction(self._config, self._store, tools, request.open_model)
+        session = Session(tools, role, caller, frozenset(members - {self._config.name}), opening)
+        self._sessions[request.job] = session
+        return session
+
+    def _tools(self, request: control_pb2.StepRequest, peers: list[Address]) -> Tools:
+        ledger = Ledger(self._config.name)
+        recorder = self._recorders.of(request.job)
+        by_name = {peer.name: peer for peer in peers}
+        return Tools(
+            party=self._config.name,
+            job=request.job,
+            attempt=request.attempt,
+            mailbox=Mailbox(self._config.silence_s),
+            outbox=Outbox(request.job, request.attempt, by_name, self._dialer, ledger, recorder),
+            ledger=ledger,
+            recorder=recorder,
+            engine=self._engine,
+            store=self._store.job(request.job),
+            meter=Meter(),
+            offload=self._offload,
+        )
+
+    def _find(self, caller: str, request: control_pb2.StepRequest) -> Session:
+        session = self._sessions.get(request.job)
+        if session is None:
+            raise UnknownJob(f"{self._config.name} holds no job {request.job!r}; was it restarted? resume the job")
+        if caller != session.coordinator:
+            raise Refused(f"job {request.job} belongs to coordinator {session.coordinator}, not to {caller}")
+        _same_attempt(session, request.attempt)
+        return session
+
+    async def _account(self, session: Session) -> control_pb2.StepResult:
+        account: setup_pb2.Accounted = session.tools.ledger.account(await self._engine.peak_rss_mb())
+        return control_pb2.StepResult(accounted=account)
+
+    async def _leave(self, request: control_pb2.StepRequest) -> control_pb2.StepEvent:
+        """End the session, if there is one. Never an error: a job that is not here has been left."""
+        session = self._sessions.get(request.job)
+        if session is not None and request.attempt >= session.tools.attempt:
+            del self._sessions[request.job]
+            await session.close()
+        if request.leave.discard:
+            self._store.job(request.job).discard()
+        self._recorders.close(request.job)
+        return control_pb2.StepEvent(result=control_pb2.StepResult(done=setup_pb2.Done()))
+
+
+def _same_attempt(session: Session, attempt: int) -> None:
+    current = session.tools.attempt
+    if attempt < current:
+        raise OutOfOrder(f"attempt {attempt} of job {session.tools.job} is over: attempt {current} has begun")
+    if attempt > current:
+        raise UnknownJob(f"attempt {attempt} of job {session.tools.job} has not been prepared here")

@@ -1,0 +1,113 @@
+"""Sets of records in and out of parcels: every parcel bounded, every set checked on arrival."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterable, Iterator
+from typing import TypeVar
+
+import numpy as np
+
+from party.outbox import PARCEL_BYTES
+from treetap.errors import Malformed
+from treetap.wire import records
+from treetap.wire.v1 import boosting_pb2, exchange_pb2, interactive_pb2, types_pb2
+
+Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
+Item = TypeVar("Item", boosting_pb2.Child, boosting_pb2.NodeSpace, interactive_pb2.RouteQuery, types_pb2.RecordChunk)
+
+
+def chunks_of(rows: Rows, total: int) -> Iterator[types_pb2.RecordChunk]:
+    """A set of positions below `total` as bounded messages."""
+    for chunk in records.encode(rows, total):
+        message = types_pb2.RecordChunk(start=chunk.start, span=chunk.span)
+        if chunk.bitmap is not None:
+            message.bitmap = chunk.bitmap
+        else:
+            message.deltas = chunk.deltas or b""
+        yield message
+
+
+def rows_of(chunks: Iterable[types_pb2.RecordChunk], total: int) -> Rows:
+    """The positions that a peer sent; `Malformed` where they do not cover 0..total-1."""
+    return records.decode(
+        [
+            records.RecordChunk(
+                chunk.start,
+                chunk.span,
+                chunk.bitmap if chunk.WhichOneof("coding") == "bitmap" else None,
+                chunk.deltas if chunk.WhichOneof("coding") == "deltas" else None,
+            )
+            for chunk in chunks
+        ],
+        total,
+    )
+
+
+def batches(items: Iterable[Item]) -> Iterator[list[Item]]:
+    """Items in lists of about one parcel's size."""
+    batch: list[Item] = []
+    size = 0
+    for item in items:
+        if batch and size + item.ByteSize() > PARCEL_BYTES:
+            yield batch
+            batch, size = [], 0
+        batch.append(item)
+        size += item.ByteSize()
+    if batch:
+        yield batch
+
+
+def sampled_parcels(rows: Rows, total: int) -> Iterator[boosting_pb2.SampledRecords]:
+    """The sampled records of a tree."""
+    for batch in batches(chunks_of(rows, total)):
+        yield boosting_pb2.SampledRecords(chunks=batch)
+
+
+async def take_sampled(parcels: AsyncIterator[exchange_pb2.Parcel], total: int) -> Rows:
+    """The sampled records that the label holder sent."""
+    chunks: list[types_pb2.RecordChunk] = []
+    async for parcel in parcels:
+        chunks.extend(parcel.sampled_records.chunks)
+    return rows_of(chunks, total)
+
+
+def space_parcels(spaces: Iterable[tuple[int, Rows]], total: int) -> Iterator[boosting_pb2.InstanceSpaces]:
+    """Instance spaces of nodes, as they go to a feature party."""
+    items = (
+        boosting_pb2.NodeSpace(node=node, records=chunk) for node, rows in spaces for chunk in chunks_of(rows, total)
+    )
+    for batch in batches(items):
+        yield boosting_pb2.InstanceSpaces(spaces=batch)
+
+
+async def take_spaces(parcels: AsyncIterator[exchange_pb2.Parcel], total: int) -> dict[int, Rows]:
+    """Instance spaces by node, as a feature party receives them."""
+    chunks: dict[int, list[types_pb2.RecordChunk]] = defaultdict(list)
+    async for parcel in parcels:
+        for space in parcel.instance_spaces.spaces:
+            chunks[space.node].append(space.records)
+    return {node: rows_of(parts, total) for node, parts in chunks.items()}
+
+
+def child_parcels(children: Iterable[tuple[int, int, Rows]], total: int) -> Iterator[boosting_pb2.Children]:
+    """(node, handle, rows that go left), as the owner of the splits sends them."""
+    items = (
+        boosting_pb2.Child(node=node, handle=handle, left=chunk)
+        for node, handle, rows in children
+        for chunk in chunks_of(rows, total)
+    )
+    for batch in batches(items):
+        yield boosting_pb2.Children(children=batch)
+
+
+async def take_children(parcels: AsyncIterator[exchange_pb2.Parcel], total: int) -> dict[int, tuple[int, Rows]]:
+    """Node → (handle, rows that go left), as the label holder receives them."""
+    chunks: dict[int, list[types_pb2.RecordChunk]] = defaultdict(list)
+    handles: dict[int, int] = {}
+    async for parcel in parcels:
+        for child in parcel.children.children:
+            if handles.setdefault(child.node, child.handle) != child.handle:
+                raise Malformed(f"two handles for the split of node {child.node}")
+            chunks[child.node].append(child.left)
+    return {node: (handles[node], rows_of(parts, total)) for node, parts in chunks.items()}

@@ -1,0 +1,108 @@
+"""The tap: a curious party is an honest one plus this.
+
+`RecordingPort` stands before a party's port and writes down whatever reaches it; the outbox and the
+split table tell the `Recorder` what leaves and what the party itself decided. Nothing here can see the
+party's secret key, and nothing is written unless the party's own configuration says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Literal
+
+from google.protobuf.message import Message
+
+from treetap.wire.ports import PartyPort
+from treetap.wire.transcript import TranscriptWriter
+from treetap.wire.v1 import control_pb2, exchange_pb2, own_pb2, transcript_pb2
+
+Mode = Literal["received", "both", "off"]
+
+
+class Recorder:
+    """Writes one party's transcript of one job; off, it does nothing."""
+
+    def __init__(self, folder: Path, job: str, mode: Mode) -> None:
+        self._mode = mode
+        self._job = job
+        self._writer = None if mode == "off" else TranscriptWriter(folder / job)
+
+    @property
+    def on(self) -> bool:
+        """Whether anything is written."""
+        return self._writer is not None
+
+    def received(self, peer: str, kind: str, message: control_pb2.StepRequest | exchange_pb2.Parcel) -> None:
+        """A message that reached this party."""
+        self._write(transcript_pb2.TranscriptRecord.RECEIVED, peer, kind, message)
+
+    def sent(self, peer: str, kind: str, message: exchange_pb2.Parcel) -> None:
+        """A message that left this party."""
+        if self._mode == "both":
+            self._write(transcript_pb2.TranscriptRecord.SENT, peer, kind, message)
+
+    def own(self, tree: int, level: int, attempt: int, split: own_pb2.OwnSplit) -> None:
+        """A split that this party made: what it knows by itself."""
+        if self._writer is not None:
+            kind = transcript_pb2.TranscriptRecord.OWN
+            self._writer.append(kind, "", "own_split", self._job, attempt, tree, level, split)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._writer is not None:
+            self._writer.close()
+
+    def _write(
+        self,
+        kind: transcript_pb2.TranscriptRecord.Kind.ValueType,
+        peer: str,
+        step: str,
+        message: control_pb2.StepRequest | exchange_pb2.Parcel,
+    ) -> None:
+        if self._writer is not None:
+            where: Message = message
+            self._writer.append(kind, peer, step, message.job, message.attempt, message.tree, message.level, where)
+
+
+class RecordingPort:
+    """A party's port with the tap before it."""
+
+    def __init__(self, port: PartyPort, recorders: Recorders) -> None:
+        self._port = port
+        self._recorders = recorders
+
+    async def step(self, caller: str, request: control_pb2.StepRequest) -> AsyncIterator[control_pb2.StepEvent]:
+        """See `PartyPort.step`."""
+        tapped = False
+        async for event in self._port.step(caller, request):
+            if not tapped:  # only once the port has let the caller in
+                self._recorders.of(request.job).received(caller, str(request.WhichOneof("step")), request)
+                tapped = True
+            yield event
+
+    async def deliver(self, caller: str, parcel: exchange_pb2.Parcel) -> exchange_pb2.Receipt:
+        """See `PartyPort.deliver`."""
+        receipt = await self._port.deliver(caller, parcel)
+        self._recorders.of(parcel.job).received(caller, str(parcel.WhichOneof("body")), parcel)
+        return receipt
+
+
+class Recorders:
+    """One recorder per job, opened on first use."""
+
+    def __init__(self, folder: Path, mode: Mode) -> None:
+        self._folder, self._mode = folder, mode
+        self._open: dict[str, Recorder] = {}
+
+    def of(self, job: str) -> Recorder:
+        """The recorder of a job."""
+        if job not in self._open:
+            self._open[job] = Recorder(self._folder, job, self._mode)
+        return self._open[job]
+
+    def close(self, job: str | None = None) -> None:
+        """Close one job's transcript, or all."""
+        for name in [job] if job is not None else list(self._open):
+            if name in self._open:
+                self._open.pop(name).close()

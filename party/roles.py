@@ -1,0 +1,23 @@
+"""Which role a party plays in a job: the one place that knows all protocols."""
+
+from __future__ import annotations
+
+from party.boosting.feature_party import FeatureParty
+from party.boosting.label_holder import LabelHolder
+from party.config import PartyConfig
+from party.interactive import Asker, Router
+from party.session import Role, Tools
+from party.store import Store
+from treetap.wire.jobspec import check_spec
+from treetap.wire.v1 import interactive_pb2, setup_pb2
+
+
+def role_for_training(config: PartyConfig, tools: Tools, spec: setup_pb2.JobSpec) -> Role:
+    """The role of this party in a training job; `ConfigError` where the job cannot be done."""
+    check_spec(spec)
+    return (LabelHolder if spec.label_holder == config.name else FeatureParty)(config, tools, spec)
+
+
+def role_for_prediction(config: PartyConfig, store: Store, tools: Tools, opening: interactive_pb2.OpenModel) -> Role:
+    """The role of this party in a prediction."""
+    return (Asker if opening.label_holder == config.name else Router)(config, store, tools, opening)

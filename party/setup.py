@@ -1,0 +1,86 @@
+"""The steps that every job begins with, whatever grows afterwards: table, alignment, key.
+
+Feature parties send the digest of their sorted ids to the label holder, which compares
+(`sorted-ids`, PROTOCOLS 2.3's stand-in for data that was aligned beforehand), makes the key pair
+and sends its public half with the slot layout of one record's plaintext.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from party.config import PartyConfig, TableConfig
+from party.session import Tools
+from party.table import Table, read_table
+from treetap.errors import DataError, Malformed
+from treetap.he.packing import Slots
+from treetap.he.public import PublicKey
+from treetap.he.secret import SecretKey
+from treetap.wire.jobspec import PAPER_KEY_BITS
+from treetap.wire.v1 import setup_pb2
+
+log = logging.getLogger(__name__)
+
+
+def table_config(config: PartyConfig, name: str) -> TableConfig:
+    """The party's table of that name; `DataError` says which it has."""
+    if name not in config.tables:
+        have = ", ".join(map(repr, config.tables)) or "none"
+        raise DataError(f"{config.name} has no table {name!r} in its configuration (it has {have})")
+    return config.tables[name]
+
+
+async def load_table(tools: Tools, config: TableConfig, *, with_label: bool, missing: float | None) -> Table:
+    """Read the party's table off the event loop."""
+    try:
+        return await tools.offload(lambda: read_table(config, with_label=with_label, missing=missing))
+    except DataError as failure:
+        raise DataError(f"{tools.party}: {failure}") from None
+
+
+async def send_digest(tools: Tools, table: Table, label_holder: str) -> None:
+    """Feature party: the digest of its sorted ids goes to the label holder."""
+    digest = setup_pb2.RecordDigest(digest=table.digest(), records=len(table.ids))
+    await tools.outbox.send(label_holder, "record_digest", [digest])
+
+
+async def compare_digests(tools: Tools, table: Table, feature_parties: list[str]) -> None:
+    """Label holder: everybody must hold the same ids, or no job."""
+    own = table.digest()
+    for party in feature_parties:
+        async for parcel in tools.mailbox.series(party, "record_digest", 0, 0):
+            if parcel.record_digest.digest != own:
+                raise DataError(
+                    f"the ids of {party} ({parcel.record_digest.records} records) are not those of {tools.party} "
+                    f"({len(table.ids)} records, {table.path}); sorted-ids needs the same ids at every party"
+                )
+
+
+async def make_key(tools: Tools, bits: int) -> SecretKey:
+    """Label holder: the job's key pair, made once and kept on this party's disk until the model is published."""
+    path = tools.store.path("secret.json")
+    allow_512 = bits == PAPER_KEY_BITS
+    if tools.store.has("secret.json"):
+        return SecretKey.load(path, allow_512=allow_512)
+    if allow_512:
+        log.warning("job %s uses a %d-bit key: it can be broken, and is for reproducing figures only", tools.job, bits)
+    secret = await tools.offload(lambda: SecretKey.generate(bits, allow_512=allow_512))
+    secret.save(path)
+    return secret
+
+
+async def send_key(tools: Tools, secret: SecretKey, slots: Slots, feature_parties: list[str]) -> None:
+    """Label holder: public key and slot widths to every feature party."""
+    parcel = setup_pb2.PublicKeyParcel(modulus=secret.public.to_bytes(), slot_widths=list(slots.widths))
+    for party in feature_parties:
+        await tools.outbox.send(party, "public_key", [parcel])
+
+
+async def take_key(tools: Tools, label_holder: str, bits: int) -> tuple[PublicKey, Slots]:
+    """Feature party: public key and slot widths; a key of another size than the job's is refused."""
+    async for parcel in tools.mailbox.series(label_holder, "public_key", 0, 0):
+        public = PublicKey.from_bytes(parcel.public_key.modulus, allow_512=bits == PAPER_KEY_BITS)
+        if public.bits != bits:
+            raise Malformed(f"the key of {label_holder} has {public.bits} bits, the job says {bits}")
+        return public, Slots(tuple(parcel.public_key.slot_widths))
+    raise Malformed(f"{label_holder} sent no public key")

@@ -1,0 +1,112 @@
+"""Steps done once: a repeat is answered as before, a wrong order is refused.
+
+StepBook   (kind, tree, level) → the task that does it, shielded from its caller's fate
+Order      which steps may come next
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+
+from treetap.errors import Conflict, Interrupted, OutOfOrder
+from treetap.wire.v1 import control_pb2
+
+#: Seconds between two signs of life of a running step.
+HEARTBEAT_S = 1.0
+
+StepId = tuple[str, int, int]
+
+
+def describe(step: StepId) -> str:
+    """`choose_splits of tree 2, level 1`."""
+    kind, tree, level = step
+    return f"{kind} of tree {tree}, level {level}"
+
+
+@dataclass
+class Meter:
+    """How far the running step is."""
+
+    done: int = 0
+    total: int = 0
+
+
+class Order:
+    """The steps that may come next; everything else is the caller's error."""
+
+    def __init__(self, *first: StepId) -> None:
+        self._next = set(first)
+
+    def check(self, step: StepId) -> None:
+        """`OutOfOrder` unless the step may come now."""
+        if step not in self._next:
+            allowed = " or ".join(sorted(map(describe, self._next))) or "nothing"
+            raise OutOfOrder(f"{describe(step)} cannot come now; expected {allowed}")
+
+    def then(self, *steps: StepId) -> None:
+        """After a step succeeded: what may come next."""
+        self._next = set(steps)
+
+
+@dataclass
+class StepBook:
+    """All steps of one attempt at a job. Remembers successes only, so that a failed step may be tried again."""
+
+    _tasks: dict[StepId, asyncio.Task[control_pb2.StepResult]] = field(default_factory=dict)
+    _digests: dict[StepId, bytes] = field(default_factory=dict)
+    _running: StepId | None = None
+
+    def start(
+        self,
+        step: StepId,
+        request: control_pb2.StepRequest,
+        work: Callable[[], Awaitable[control_pb2.StepResult]],
+    ) -> asyncio.Task[control_pb2.StepResult]:
+        """Begin a step, or find the task that does or did it."""
+        digest = hashlib.sha256(request.SerializeToString(deterministic=True)).digest()
+        if step in self._tasks:
+            if self._digests[step] != digest:
+                raise Conflict(f"{describe(step)} came again with other content")
+            return self._tasks[step]
+        if self._running is not None:
+            raise OutOfOrder(f"{describe(step)} came while {describe(self._running)} is under way")
+        self._running = step
+        self._digests[step] = digest
+        task = asyncio.ensure_future(self._run(step, work))
+        task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # a caller may have gone away
+        self._tasks[step] = task
+        return task
+
+    async def _run(self, step: StepId, work: Callable[[], Awaitable[control_pb2.StepResult]]) -> control_pb2.StepResult:
+        try:
+            return await work()
+        except BaseException:
+            self._tasks.pop(step, None)
+            self._digests.pop(step, None)
+            raise
+        finally:
+            self._running = None
+
+    async def close(self) -> None:
+        """Cancel what runs and wait until it has ended."""
+        running = [task for task in self._tasks.values() if not task.done()]
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+
+async def follow(
+    task: asyncio.Task[control_pb2.StepResult], progress: Callable[[], control_pb2.Progress]
+) -> AsyncIterator[control_pb2.StepEvent]:
+    """Signs of life until the task ends, then its result. Ending this iterator does not end the task."""
+    while True:
+        done, _ = await asyncio.wait({task}, timeout=HEARTBEAT_S)
+        if done:
+            if task.cancelled():
+                raise Interrupted("the job was left while this step was under way")
+            yield control_pb2.StepEvent(result=task.result())
+            return
+        yield control_pb2.StepEvent(progress=progress())

@@ -1,0 +1,164 @@
+"""A party's disk: progress of running jobs, shards of published models.
+
+    state/jobs/<job>/     shard.jsonl (one tree a line), scores.npz and secret.json (label holder)
+    state/models/<job>/   the same shard with manifest.json: appears whole, by one rename, when the job is done
+
+Everything is on disk (fsync) before a step that stores is acknowledged.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from treetap.errors import DataError, UnknownJob
+
+SHARD_VERSION = 1
+Arrays = Mapping[str, np.ndarray[Any, np.dtype[Any]]]
+
+
+def write_whole(path: Path, content: bytes, mode: int = 0o600) -> None:
+    """Write a file so that after a crash either the old or the new content is there, never half."""
+    temporary = path.with_name(path.name + ".part")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class Store:
+    """The state folder of one party."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.transcripts = root / "transcripts"
+        self.predictions = root / "predictions"
+        self._jobs = root / "jobs"
+        self._models = root / "models"
+        for folder in (self.transcripts, self.predictions, self._jobs, self._models):
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def job(self, name: str) -> JobStore:
+        """The progress of a job, which may be none."""
+        return JobStore(self._jobs / name, self._models / name)
+
+    def model(self, name: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        """A published model: its manifest and its trees; `UnknownJob` where there is none."""
+        folder = self._models / name
+        if not (folder / "manifest.json").is_file():
+            raise UnknownJob(f"there is no model {name!r} in {self._models}")
+        manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+        if manifest["version"] > SHARD_VERSION:
+            raise DataError(f"{folder}: written by a newer version (shard version {manifest['version']})")
+        return manifest, read_lines(folder / "shard.jsonl")
+
+
+class JobStore:
+    """One job's files. The folder is made on the first write."""
+
+    def __init__(self, folder: Path, model: Path) -> None:
+        self.folder = folder
+        self.model = model
+        self._shard = folder / "shard.jsonl"
+
+    @property
+    def published(self) -> bool:
+        """Whether the job's model is there already."""
+        return (self.model / "manifest.json").is_file()
+
+    def trees(self) -> list[dict[str, Any]]:
+        """The stored trees; a line that a crash tore does not count."""
+        return read_lines(self._shard)
+
+    def add_tree(self, tree: dict[str, Any], index: int) -> None:
+        """Make `tree` the tree number `index`, dropping what an interrupted attempt left at or after it."""
+        lines = self.trees()[:index]
+        if len(lines) != index:
+            raise DataError(f"{self._shard}: holds {len(lines)} trees, cannot store tree {index}")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if self._shard.is_file() and len(lines) == _line_count(self._shard):
+            with self._shard.open("ab") as file:
+                file.write(_line(tree))
+                file.flush()
+                os.fsync(file.fileno())
+        else:
+            write_whole(self._shard, b"".join(_line(each) for each in [*lines, tree]))
+
+    def save_arrays(self, name: str, arrays: Arrays) -> None:
+        """Keep arrays beside the shard, whole or not at all."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        temporary = self.folder / f"{name}.npz.part"
+        with temporary.open("wb") as file:
+            np.savez(file, allow_pickle=False, **arrays)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(self.folder / f"{name}.npz")
+        _sync_folder(self.folder)
+
+    def load_arrays(self, name: str) -> dict[str, np.ndarray[Any, np.dtype[Any]]] | None:
+        """The arrays kept under a name, or None."""
+        path = self.folder / f"{name}.npz"
+        if not path.is_file():
+            return None
+        with np.load(path, allow_pickle=False) as archive:
+            return {key: archive[key] for key in archive.files}
+
+    def path(self, name: str) -> Path:
+        """A further file of the job, its folder made."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        return self.folder / name
+
+    def has(self, name: str) -> bool:
+        """Whether the job has a further file of that name."""
+        return (self.folder / name).is_file()
+
+    def publish(self, manifest: dict[str, Any], drop: tuple[str, ...]) -> None:
+        """Turn progress into a model; `drop` names files that only the training needed."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if not self._shard.is_file():
+            write_whole(self._shard, b"")
+        for name in drop:
+            (self.folder / name).unlink(missing_ok=True)
+        content = json.dumps({"version": SHARD_VERSION, **manifest}, indent=1, sort_keys=True).encode()
+        write_whole(self.folder / "manifest.json", content)
+        self.folder.replace(self.model)
+        _sync_folder(self.model.parent)
+
+    def discard(self) -> None:
+        """Forget the job's progress; a published model stays."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _line(tree: dict[str, Any]) -> bytes:
+    return json.dumps(tree, separators=(",", ":")).encode() + b"\n"
+
+
+def _line_count(path: Path) -> int:
+    """Lines as bytes have them; a torn last line counts as one, so that it is rewritten."""
+    return len(path.read_bytes().splitlines())
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """All whole lines of a shard."""
+    if not path.is_file():
+        return []
+    raw = path.read_bytes()
+    whole = raw[: raw.rfind(b"\n") + 1]
+    return [json.loads(line) for line in whole.splitlines()]

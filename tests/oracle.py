@@ -1,0 +1,310 @@
+"""An independent, naive trainer: what every tree protocol must equal, node for node.
+
+Plain Python loops over raw columns; no histogram, no sibling subtraction, no array arithmetic. From the library it
+takes the parameters, the number of fraction bits and the shared randomness, nothing else. It follows the order of
+operations that the library documents, so that gains that tie there tie here.
+
+It also reports what makes a comparison with another program unfair: how often the best loss change was shared by splits
+that divide the records differently (`ties`), and the smallest relative lead of a winning split over the next best
+different division (`lead`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from treetap.trees import sampling
+from treetap.trees.loss import FRACTION_BITS
+from treetap.trees.params import BoostingParams
+
+ONE = 2**FRACTION_BITS
+Parties = Sequence[tuple[str, npt.NDArray[Any]]]
+
+
+@dataclass(frozen=True)
+class OracleSplit:
+    """A record goes left if its value < `cut`, or if it is missing and `missing_left`."""
+
+    owner: str
+    feature: int
+    cut: float
+    missing_left: bool
+    gain: float
+    cover: float
+
+
+@dataclass(frozen=True)
+class OracleLeaf:
+    """Weights per output of the tree, learning rate included."""
+
+    weights: tuple[float, ...]
+    cover: float
+
+
+@dataclass
+class OracleTree:
+    """Nodes by heap number: the root is 1, the children of u are 2u and 2u + 1."""
+
+    outputs: tuple[int, ...]
+    nodes: dict[int, OracleSplit | OracleLeaf]
+
+
+class OracleModel(list[OracleTree]):
+    """The trees in order, with the base margin, the best round (None without early stopping) and tie statistics."""
+
+    def __init__(self, base_margin: list[float], trees_per_round: int) -> None:
+        super().__init__()
+        self.base_margin = base_margin
+        self.trees_per_round = trees_per_round
+        self.best_round: int | None = None
+        self.validation: list[float] = []
+        self.ties = 0
+        self.lead = math.inf
+
+
+def oracle_train(parties: Parties, labels: Sequence[Any], params: BoostingParams, classes: int = 2) -> OracleModel:
+    """Train on raw columns (N, d) of each party, NaN for missing, parties in tie order."""
+    y = [float(value) for value in labels]
+    n = len(y)
+    columns = [(name, [[float(v) for v in X[:, j]] for j in range(X.shape[1])]) for name, X in parties]
+    cuts = [[bin_cuts(column, params.max_bin) for column in part] for _, part in columns]
+    training = [True] * n
+    if params.early_stopping_rounds is not None:
+        stratify = params.objective != "reg:squarederror"
+        held_out = sampling.validation_rows(params.seed, np.asarray(labels), params.validation_share, stratify)
+        training = [not bool(flag) for flag in held_out]
+    outputs = classes if params.objective == "multi:softprob" else 1
+    width = outputs if params.multi_strategy == "multi_output_tree" else 1
+    base = _base(params, [y[i] for i in range(n) if training[i]], outputs)
+    model = OracleModel(base, outputs // width)
+    scores = [list(base) for _ in range(n)]
+    for round_number in range(params.n_estimators):
+        g, h, scale = _derivatives(params.objective, scores, y)
+        grown = []
+        for first in range(0, outputs, width):
+            index = len(model) + len(grown)
+            drawn = sampling.rows(params.seed, index, n, params.subsample, np.array(training))
+            grower = _Tree(columns, cuts, params, index, [bool(flag) for flag in drawn])
+            grower.g = [[g[i][k] for k in range(first, first + width)] for i in range(n)]
+            grower.h = [[h[i][k] for k in range(first, first + width)] for i in range(n)]
+            grower.scale = scale
+            tree = OracleTree(tuple(range(first, first + width)), {})
+            grower.grow(1, list(range(n)), 0, tree, model)
+            grown.append(tree)
+        model.extend(grown)
+        for tree in grown:
+            for i in range(n):
+                leaf = _leaf_of(tree, columns, i)
+                for k, weight in zip(tree.outputs, leaf.weights, strict=True):
+                    scores[i][k] += weight
+        if params.early_stopping_rounds is not None:
+            held = [i for i in range(n) if not training[i]]
+            model.validation.append(_watched(params.objective, [scores[i] for i in held], [y[i] for i in held]))
+            best = min(range(round_number + 1), key=lambda r: (model.validation[r], r))
+            model.best_round = best
+            if round_number - best >= params.early_stopping_rounds:
+                break
+    return model
+
+
+def oracle_predict(model: OracleModel, parties: Parties) -> list[list[float]]:
+    """Scores (N, outputs) of raw records, by the rounds up to the best one."""
+    columns = [(name, [[float(v) for v in X[:, j]] for j in range(X.shape[1])]) for name, X in parties]
+    used = len(model) if model.best_round is None else (model.best_round + 1) * model.trees_per_round
+    scores = []
+    for i in range(parties[0][1].shape[0]):
+        score = list(model.base_margin)
+        for tree in model[:used]:
+            for k, weight in zip(tree.outputs, _leaf_of(tree, columns, i).weights, strict=True):
+                score[k] += weight
+        scores.append(score)
+    return scores
+
+
+def bin_cuts(column: Sequence[float], max_bin: int) -> list[float]:
+    """Cuts of a column: between all distinct values if few, else after each k/max_bin quantile."""
+    present = sorted(v for v in column if not math.isnan(v))
+    distinct = sorted(set(present))
+    if len(distinct) <= max_bin:
+        after = list(range(len(distinct) - 1))
+    else:
+        chosen = set()
+        for k in range(1, max_bin):
+            below = 0
+            for j, value in enumerate(distinct):
+                below += present.count(value)
+                if below * max_bin >= k * len(present):
+                    chosen.add(j)
+                    break
+        after = sorted(j for j in chosen if j < len(distinct) - 1)
+    cuts = []
+    for j in after:
+        middle = distinct[j] * 0.5 + distinct[j + 1] * 0.5
+        cuts.append(middle if distinct[j] < middle <= distinct[j + 1] else distinct[j + 1])
+    return cuts
+
+
+def _base(params: BoostingParams, labels: list[float], outputs: int) -> list[float]:
+    if params.objective == "reg:squarederror":
+        return [sum(labels) / len(labels) if params.base_score is None else float(params.base_score)]
+    score = 0.5 if params.base_score is None else params.base_score
+    if params.objective == "binary:logistic":
+        return [math.log(score / (1.0 - score))]
+    return [float(score)] * outputs
+
+
+def _probabilities(objective: str, score: list[float]) -> list[float]:
+    if objective == "binary:logistic":
+        s = score[0]
+        return [1.0 / (1.0 + math.exp(-s)) if s >= 0 else math.exp(s) / (1.0 + math.exp(s))]
+    top = max(score)
+    e = [math.exp(s - top) for s in score]
+    return [v / sum(e) for v in e]
+
+
+def _derivatives(
+    objective: str, scores: list[list[float]], labels: list[float]
+) -> tuple[list[list[int]], list[list[int]], float]:
+    """Fixed-point g and h, and the scale of g."""
+    raw_g, raw_h = [], []
+    for score, label in zip(scores, labels, strict=True):
+        if objective == "reg:squarederror":
+            raw_g.append([score[0] - label])
+            raw_h.append([1.0])
+        elif objective == "binary:logistic":
+            p = _probabilities(objective, score)[0]
+            raw_g.append([p - label])
+            raw_h.append([p * (1.0 - p)])
+        else:
+            p_all = _probabilities(objective, score)
+            raw_g.append([p - (1.0 if c == label else 0.0) for c, p in enumerate(p_all)])
+            raw_h.append([2.0 * p * (1.0 - p) for p in p_all])
+    scale = 1.0
+    if objective == "reg:squarederror":
+        largest = max(abs(g[0]) for g in raw_g)
+        while scale < largest:
+            scale *= 2.0
+        while largest > 0 and scale / 2.0 >= largest:
+            scale /= 2.0
+    g = [[round(v / scale * ONE) for v in row] for row in raw_g]
+    h = [[max(round(v * ONE), 1) for v in row] for row in raw_h]
+    return g, h, scale
+
+
+def _watched(objective: str, scores: list[list[float]], labels: list[float]) -> float:
+    if objective == "reg:squarederror":
+        return math.sqrt(sum((s[0] - y) ** 2 for s, y in zip(scores, labels, strict=True)) / len(labels))
+    total = 0.0
+    for score, label in zip(scores, labels, strict=True):
+        p = _probabilities(objective, score)
+        total -= math.log(p[int(label)] if len(p) > 1 else (p[0] if label == 1 else 1.0 - p[0]))
+    return total / len(labels)
+
+
+def _left(value: float, cut: float, missing_left: bool) -> bool:
+    return missing_left if math.isnan(value) else value < cut
+
+
+def _leaf_of(tree: OracleTree, columns: Any, i: int) -> OracleLeaf:
+    by_name = dict(columns)
+    node = 1
+    while True:
+        here = tree.nodes[node]
+        if isinstance(here, OracleLeaf):
+            return here
+        goes_left = _left(by_name[here.owner][here.feature][i], here.cut, here.missing_left)
+        node = 2 * node if goes_left else 2 * node + 1
+
+
+class _Tree:
+    """Grows one tree by trying every candidate on every record."""
+
+    g: list[list[int]]
+    h: list[list[int]]
+    scale: float
+
+    def __init__(self, columns: Any, cuts: Any, params: BoostingParams, index: int, sampled: list[bool]) -> None:
+        self.columns, self.params, self.sampled = columns, params, sampled
+        self.candidates: list[tuple[int, int, float, bool]] = []  # party, feature, cut, missing left: the tie order
+        for party, (name, part) in enumerate(columns):
+            for f in sampling.columns(params.seed, index, name, len(part), params.colsample_bytree):
+                has_missing = any(math.isnan(v) for v in part[f])
+                for cut in cuts[party][f]:
+                    self.candidates.append((party, int(f), cut, False))
+                    if has_missing:
+                        self.candidates.append((party, int(f), cut, True))
+                if has_missing:
+                    self.candidates.append((party, int(f), math.inf, False))
+
+    def sums(self, rows: list[int]) -> tuple[list[float], list[float]]:
+        """G and H of the sampled ones of `rows`: summed as integers, then turned into floats."""
+        rows = [i for i in rows if self.sampled[i]]
+        outputs = range(len(self.g[0]))
+        G = [float(sum(self.g[i][k] for i in rows)) * (self.scale / ONE) for k in outputs]
+        H = [float(sum(self.h[i][k] for i in rows)) * (1.0 / ONE) for k in outputs]
+        return G, H
+
+    def gain(self, G: list[float], H: list[float]) -> float:
+        total = 0.0
+        for g, h in zip(G, H, strict=True):
+            if h > 0 and h >= self.params.min_child_weight:
+                total += g * g / (h + self.params.reg_lambda)
+        return total
+
+    def grow(self, node: int, rows: list[int], depth: int, tree: OracleTree, model: OracleModel) -> None:
+        G, H = self.sums(rows)
+        cover = sum(H)
+        best = self.best(rows, model) if depth < self.params.max_depth else None
+        if best is None:
+            weights = [
+                -g / (h + self.params.reg_lambda) * self.params.learning_rate
+                if h > 0 and h >= self.params.min_child_weight
+                else 0.0
+                for g, h in zip(G, H, strict=True)
+            ]
+            tree.nodes[node] = OracleLeaf(tuple(weights), cover)
+            return
+        change, (party, feature, cut, missing_left) = best
+        name, part = self.columns[party]
+        tree.nodes[node] = OracleSplit(name, feature, cut, missing_left, change, cover)
+        left = [i for i in rows if _left(part[feature][i], cut, missing_left)]
+        right = [i for i in rows if not _left(part[feature][i], cut, missing_left)]
+        self.grow(2 * node, left, depth + 1, tree, model)
+        self.grow(2 * node + 1, right, depth + 1, tree, model)
+
+    def best(self, rows: list[int], model: OracleModel) -> tuple[float, tuple[int, int, float, bool]] | None:
+        """The first candidate with the largest loss change, if that is large enough."""
+        least = self.params.min_child_weight
+        parent = self.gain(*self.sums(rows))
+        seen: list[tuple[float, frozenset[int]]] = []
+        best: tuple[float, tuple[int, int, float, bool]] | None = None
+        kept = [i for i in rows if self.sampled[i]]
+        for candidate in self.candidates:
+            party, feature, cut, missing_left = candidate
+            column = self.columns[party][1][feature]
+            left = [i for i in kept if _left(column[i], cut, missing_left)]
+            right = [i for i in kept if not _left(column[i], cut, missing_left)]
+            if not left or not right:
+                continue
+            G_L, H_L = self.sums(left)
+            G_R, H_R = self.sums(right)
+            if len(H_L) == 1 and (H_L[0] < least or H_R[0] < least):
+                continue
+            change = (self.gain(G_L, H_L) + self.gain(G_R, H_R)) - parent
+            seen.append((change, frozenset(left if kept[0] in left else right)))
+            if best is None or change > best[0]:
+                best = (change, candidate)
+        if best is None or not best[0] > 1e-6 or best[0] < self.params.gamma:
+            return None
+        top = best[0]
+        winner = next(part for change, part in seen if change == top)
+        others = [change for change, part in seen if part != winner]
+        model.ties += any(change == top for change in others)
+        model.lead = min([model.lead, *((top - change) / top for change in others)])
+        return best

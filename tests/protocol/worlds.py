@@ -1,0 +1,174 @@
+"""Small federations with a planted truth, and how a model that lies in shards is compared with the oracle's."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.oracle import OracleModel, OracleSplit, oracle_predict, oracle_train
+from treetap.trees.params import BoostingParams
+from treetap.wire.jobspec import params_to_wire
+from treetap.wire.v1 import setup_pb2
+
+PARTIES = ("label-holder", "feature-b", "feature-c")
+Floats = npt.NDArray[np.float64]
+Tables = dict[str, tuple[list[str], dict[str, pa.Table]]]
+
+
+@dataclass(frozen=True)
+class World:
+    """Tables by party, the raw blocks X^m (N, d_m) in order of sorted ids, labels (N,), and blocks of new records.
+
+    Every party has a table `train` and a table `predict` with the new records; ids of the two differ.
+    """
+
+    tables: Tables
+    blocks: list[Floats]
+    y: npt.NDArray[Any]
+    new: list[Floats]
+    classes: int
+
+    @property
+    def parties(self) -> list[tuple[str, Floats]]:
+        """Blocks as the oracle wants them, the label holder first."""
+        return list(zip(PARTIES, self.blocks, strict=False))
+
+    @property
+    def newcomers(self) -> list[tuple[str, Floats]]:
+        """Blocks of the new records."""
+        return list(zip(PARTIES, self.new, strict=False))
+
+    def oracle(self, params: BoostingParams) -> OracleModel:
+        """The model that the federation must find."""
+        return oracle_train(self.parties, list(self.y), params, self.classes)
+
+
+def world(
+    n: int = 60,
+    dims: tuple[int, ...] = (2, 2, 1),
+    *,
+    objective: str = "binary:logistic",
+    classes: int = 2,
+    missing: float = 0.0,
+    levels: int = 0,
+    fresh: int = 12,
+    seed: int = 0,
+) -> World:
+    """A world of n records.
+
+    `missing` is the share of missing cells in every column but the last, whose training cells are all there;
+    `levels` rounds values so that features tie; among the `fresh` new records a quarter of all cells is missing.
+    """
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n + fresh, sum(dims)))
+    if levels:
+        x = np.floor(x * levels) / levels
+    truth = x @ rng.normal(size=x.shape[1]) + 0.5 * np.sign(x[:, 0] * x[:, -1])
+    if objective == "reg:squarederror":
+        y: npt.NDArray[Any] = 10 * truth + rng.normal(size=n + fresh)
+    elif objective == "multi:softprob":
+        noisy = truth + 0.3 * rng.normal(size=n + fresh)
+        y = np.digitize(noisy, np.quantile(truth, np.arange(1, classes) / classes))
+    else:
+        y = (truth + 0.3 * rng.normal(size=n + fresh) > 0).astype(np.int64)
+    gone = rng.random(x.shape) < missing
+    gone[:, -1] = False
+    gone[n:] = rng.random((fresh, x.shape[1])) < 0.25
+    x[gone] = np.nan
+    orders = {"train": rng.permutation(n), "predict": n + rng.permutation(fresh)}
+    tables: Tables = {}
+    starts = np.cumsum([0, *dims])
+    for m, name in enumerate(PARTIES[: len(dims)]):
+        block = x[:, starts[m] : starts[m + 1]]
+        columns = [f"{name[-1]}{j}" for j in range(block.shape[1])]
+        tables[name] = (columns, {})
+        for table, shuffled in orders.items():
+            order = np.roll(shuffled, m)  # no two parties keep the records in the same order
+            content: dict[str, Any] = {"id": [f"r{i:05d}" for i in order]}
+            content |= {column: block[order, j] for j, column in enumerate(columns)}
+            if m == 0 and table == "train":
+                content["y"] = y[order]
+            tables[name][1][table] = pa.table(content)
+    blocks = [x[:n, a:b] for a, b in zip(starts, starts[1:], strict=False)]
+    new = [x[n:, a:b] for a, b in zip(starts, starts[1:], strict=False)]
+    return World(tables, blocks, y[:n], new, classes)
+
+
+def spec(params: BoostingParams, parties: int = 3, **changes: Any) -> setup_pb2.JobSpec:
+    """A job over the first parties of the world, with a short key."""
+    given: dict[str, Any] = {
+        "key_bits": 1024,
+        "obfuscation": "short-exponent",
+        "alignment": "sorted-ids",
+        "table": "train",
+        "label_holder": PARTIES[0],
+        "feature_parties": PARTIES[1:parties],
+    }
+    return setup_pb2.JobSpec(protocol="boosting", boosting=params_to_wire(params), **(given | changes))
+
+
+def manifest(state: Path, job: str = "job") -> dict[str, Any]:
+    """What a party's model says about itself."""
+    content: dict[str, Any] = json.loads((state / "models" / job / "manifest.json").read_text())
+    return content
+
+
+def joined_model(states: dict[str, Path], job: str = "job") -> list[dict[int, tuple[Any, ...]]]:
+    """Each tree as node → ("split", owner, feature, threshold, missing_left, gain) or ("leaf", weights)."""
+    shards = {
+        name: [json.loads(line) for line in (state / "models" / job / "shard.jsonl").read_text().splitlines()]
+        for name, state in states.items()
+    }
+    splits = {
+        (name, split["handle"]): split
+        for name, shard in shards.items()
+        for tree in shard
+        for split in tree.get("splits", tree.get("own"))
+    }
+    trees = []
+    for line in shards[PARTIES[0]]:
+        nodes: dict[int, tuple[Any, ...]] = {}
+        for split in line["tree"]["splits"]:
+            own = splits.pop((split["owner"], split["handle"]))
+            assert own["node"] == split["node"]
+            meaning = (own["feature"], own["threshold"], own["missing_left"])
+            nodes[split["node"]] = ("split", split["owner"], *meaning, split["gain"])
+        for leaf in line["tree"]["leaves"]:
+            nodes[leaf["node"]] = ("leaf", tuple(leaf["weights"]))
+        trees.append(nodes)
+    assert not splits, f"splits that no tree uses: {sorted(splits)}"
+    return trees
+
+
+def assert_oracles_model(states: dict[str, Path], oracle: OracleModel, job: str = "job") -> None:
+    """The joined shards are the oracle's trees, node for node; thresholds exactly, weights and gains to 1e-9."""
+    trees = joined_model(states, job)
+    assert len(trees) == len(oracle)
+    for tree, expected in zip(trees, oracle, strict=True):
+        assert set(tree) == set(expected.nodes)
+        for number, node in tree.items():
+            other = expected.nodes[number]
+            if isinstance(other, OracleSplit):
+                assert node[:5] == ("split", other.owner, other.feature, other.cut, other.missing_left)
+                assert node[5] == pytest.approx(other.gain, rel=1e-7, abs=1e-7)
+            else:
+                assert node[0] == "leaf"
+                assert node[1] == pytest.approx(other.weights, abs=1e-9)
+
+
+def assert_oracles_scores(path: str, oracle: OracleModel, parties: list[tuple[str, Floats]], first: int) -> None:
+    """A file of predictions holds the oracle's scores of the records r00000+first…, in order of ids, to 1e-9."""
+    table = pq.read_table(path)
+    expected = np.array(oracle_predict(oracle, parties))
+    assert table.column("id").to_pylist() == [f"r{first + i:05d}" for i in range(len(expected))]
+    names = [name for name in table.column_names if name.startswith("score")]
+    scores = np.column_stack([table.column(name).to_numpy() for name in names])
+    np.testing.assert_allclose(scores, expected, rtol=0, atol=1e-9)

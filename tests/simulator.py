@@ -1,0 +1,345 @@
+"""A federation in one process under virtual time: the same coordinator and party code, another transport.
+
+Messages are serialised and parsed as on a socket; from one seed they are dropped, delayed, doubled and
+reordered, and any process can be killed at any message and started again on its own disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import selectors
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from coordinator.jobs import Jobs
+from coordinator.journal import Journal
+from party.config import PartyConfig, TableConfig
+from party.node import PartyNode
+from party.recorder import Recorders, RecordingPort
+from treetap.config import TlsConfig
+from treetap.errors import Unreachable
+from treetap.he.engine import InProcessEngine
+from treetap.wire.ports import Address
+from treetap.wire.v1 import control_pb2, exchange_pb2, jobs_pb2, setup_pb2
+
+T = TypeVar("T")
+COORDINATOR = "coordinator"
+NOWHERE = TlsConfig(ca=Path("none"), certificate=Path("none"), key=Path("none"))
+
+
+class Deadlock(AssertionError):
+    """Nothing is scheduled and somebody still waits: in a real federation, a hang."""
+
+
+class VirtualTimeLoop(asyncio.SelectorEventLoop):
+    """Time passes only when everybody waits, and then at once."""
+
+    def __init__(self) -> None:
+        self._now = 0.0
+        super().__init__(_Jump(self))
+
+    def time(self) -> float:
+        return self._now
+
+    def pass_time(self, seconds: float | None) -> None:
+        if seconds is None:
+            raise Deadlock("everybody waits for ever")
+        self._now += max(0.0, seconds)
+
+
+class _Jump(selectors.SelectSelector):
+    def __init__(self, loop: VirtualTimeLoop) -> None:
+        super().__init__()
+        self._loop = loop
+
+    def select(self, timeout: float | None = None) -> list[Any]:
+        ready = super().select(0)
+        if not ready:
+            self._loop.pass_time(timeout)
+        return ready
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """`asyncio.run` under virtual time."""
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        return runner.run(main)
+
+
+@dataclass
+class Faults:
+    """How bad the network is; 0 everywhere is a perfect one."""
+
+    drop: float = 0.0
+    lose_reply: float = 0.0
+    double: float = 0.0
+    delay_s: float = 0.0
+    seed: int = 0
+    random: random.Random = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.random = random.Random(self.seed)
+
+    def hits(self, chance: float) -> bool:
+        return chance > 0 and self.random.random() < chance
+
+
+class Message(NamedTuple):
+    """A request on the network: its number, who sends it to whom, its word, and whether it has been `served` yet."""
+
+    number: int
+    sender: str
+    to: str
+    word: str
+    served: bool
+
+
+#: Called for every request twice, before it reaches its receiver and before the answer sets out.
+Hook = Callable[[Message], None]
+
+
+async def in_place(work: Callable[[], T]) -> T:
+    return work()
+
+
+@dataclass
+class _Process:
+    """One life of a process: everything that runs on its behalf ends with it."""
+
+    name: str
+    alive: bool = True
+    tasks: set[asyncio.Task[Any]] = field(default_factory=set)
+    node: PartyNode | None = None
+    port: RecordingPort | None = None
+    recorders: Recorders | None = None
+    jobs: Jobs | None = None
+
+    def run(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = asyncio.ensure_future(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+        return task
+
+
+class Federation:
+    """Parties and a coordinator on one virtual network; make it inside `run`.
+
+    `tables` maps each party to (columns, {table name: pyarrow table}); a column `y` is its label.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        tables: dict[str, tuple[list[str], dict[str, pa.Table]]],
+        *,
+        faults: Faults | None = None,
+        record: Literal["received", "both", "off"] = "off",
+        silence_s: float = 20.0,
+    ) -> None:
+        self.folder, self.faults, self.record, self.silence_s = folder, faults or Faults(), record, silence_s
+        self.hook: Hook | None = None
+        self.log: list[Message] = []
+        self.seen_by_coordinator: list[bytes] = []
+        self.configs = {name: self._config(name, *spec) for name, spec in tables.items()}
+        self._processes: dict[str, _Process] = {}
+        for name in [*self.configs, COORDINATOR]:
+            self.start(name)
+
+    # --- processes
+
+    def start(self, name: str) -> None:
+        """Start a process on what its disk holds."""
+        process = _Process(name)
+        dialer = SimDialer(self, process)
+        if name == COORDINATOR:
+            parties = {party: f"sim:{party}" for party in self.configs}
+            process.jobs = Jobs(COORDINATOR, parties, dialer, Journal(self._journal), self.silence_s)
+        else:
+            config = self.configs[name]
+            process.recorders = Recorders(config.state / "transcripts", config.record)
+            process.node = PartyNode(config, InProcessEngine(), dialer, process.recorders, in_place)
+            process.port = RecordingPort(process.node, process.recorders)
+        self._processes[name] = process
+
+    def kill(self, name: str) -> None:
+        """kill -9: nothing is said to anybody, nothing more is written."""
+        process = self._processes[name]
+        process.alive = False
+        if process.jobs is not None:
+            process.tasks.update(process.jobs._running.values())
+        if process.node is not None:
+            for session in process.node._sessions.values():
+                process.tasks.update(session.book._tasks.values())
+        if process.recorders is not None:
+            process.recorders.close()  # the system frees a dead process's locks
+        for task in list(process.tasks):
+            task.cancel()
+
+    def alive(self, name: str) -> bool:
+        """Whether the process runs."""
+        return self._processes[name].alive
+
+    @property
+    def jobs(self) -> Jobs:
+        """The coordinator's jobs."""
+        jobs = self._processes[COORDINATOR].jobs
+        assert jobs is not None
+        return jobs
+
+    def node(self, name: str) -> PartyNode:
+        """A party behind its port."""
+        node = self._processes[name].node
+        assert node is not None
+        return node
+
+    def state(self, name: str) -> Path:
+        """A party's disk."""
+        return self.configs[name].state
+
+    @property
+    def states(self) -> dict[str, Path]:
+        """All parties' disks."""
+        return {name: self.state(name) for name in self.configs}
+
+    # --- what an operator does
+
+    async def train(self, spec: setup_pb2.JobSpec, job: str = "job") -> jobs_pb2.JobStatus:
+        """Submit a job and wait until it does not run any more."""
+        self.jobs.submit(jobs_pb2.SubmitRequest(job=job, spec=spec))
+        return await self.jobs.wait(job)
+
+    async def predict(self, request: jobs_pb2.PredictRequest) -> jobs_pb2.JobStatus:
+        """The same for a prediction."""
+        return await self.jobs.wait(self.jobs.predict(request))
+
+    async def resume(self, job: str = "job") -> jobs_pb2.JobStatus:
+        """Go on with a job and wait."""
+        self.jobs.resume(job)
+        return await self.jobs.wait(job)
+
+    async def close(self) -> None:
+        """End everything in good order."""
+        for process in self._processes.values():
+            if process.jobs is not None and process.alive:
+                await process.jobs.close()
+        for process in self._processes.values():
+            if process.node is not None and process.alive:
+                await process.node.close()
+
+    # --- the network
+
+    async def carry(
+        self, sender: _Process, to: str, word: str, call: Callable[[_Process], Coroutine[Any, Any, T]]
+    ) -> T:
+        """One request and its answer over the bad network."""
+        message = Message(len(self.log), sender.name, to, word, served=False)
+        self.log.append(message)
+        self._pass(message, sender)
+        if self.faults.delay_s:
+            await asyncio.sleep(self.faults.random.random() * self.faults.delay_s)
+        if self.faults.hits(self.faults.drop):
+            raise Unreachable(f"the request to {to} was lost")
+        if self.faults.hits(self.faults.double):
+            await self._serve(to, call)
+        answer = await self._serve(to, call)
+        self._pass(message._replace(served=True), sender)
+        if not self._processes[to].alive:
+            raise Unreachable(f"{to} died before it could answer")
+        if self.faults.hits(self.faults.lose_reply):
+            raise Unreachable(f"the answer of {to} was lost")
+        return answer
+
+    def _pass(self, message: Message, sender: _Process) -> None:
+        """Show a message to the hook, which may kill; the dead do not go on."""
+        if self.hook is not None:
+            self.hook(message)
+        if not sender.alive:
+            raise asyncio.CancelledError
+
+    async def _serve(self, to: str, call: Callable[[_Process], Coroutine[Any, Any, T]]) -> T:
+        """Run a handler as a task of the process that answers, so that it dies with it and not with its caller."""
+        process = self._processes[to]
+        if not process.alive:
+            await asyncio.sleep(0.01)
+            raise Unreachable(f"{to} does not answer")
+        task = process.run(call(process))
+        task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # its caller may be gone
+        await asyncio.wait({task})
+        if task.cancelled():
+            raise Unreachable(f"{to} died")
+        return task.result()
+
+    @property
+    def _journal(self) -> Path:
+        return self.folder / COORDINATOR / "journal"
+
+    def _config(self, name: str, columns: list[str], tables: dict[str, pa.Table]) -> PartyConfig:
+        folder = self.folder / name
+        folder.mkdir(parents=True)
+        configs = {}
+        for table_name, table in tables.items():
+            path = folder / f"{table_name}.parquet"
+            pq.write_table(table, path)
+            label = "y" if "y" in table.column_names else None
+            configs[table_name] = TableConfig(path=path, id="id", columns=columns, label=label)
+        return PartyConfig(
+            name=name, state=folder / "state", tls=NOWHERE, record=self.record, tables=configs, data=folder
+        )
+
+
+class SimDialer:
+    """`Dialer` over the virtual network, of one process."""
+
+    def __init__(self, federation: Federation, me: _Process) -> None:
+        self._federation, self._me = federation, me
+
+    async def step(self, to: Address, request: control_pb2.StepRequest) -> AsyncIterator[control_pb2.StepEvent]:
+        """See `Dialer.step`. Signs of life arrive while the step is done, as on a socket."""
+        federation, me = self._federation, self._me
+        wire = request.SerializeToString()
+        arrived: asyncio.Queue[control_pb2.StepEvent] = asyncio.Queue()
+
+        async def call(process: _Process) -> None:
+            assert process.port is not None
+            async for event in process.port.step(me.name, control_pb2.StepRequest.FromString(wire)):
+                federation.seen_by_coordinator.append(event.SerializeToString())
+                arrived.put_nowait(control_pb2.StepEvent.FromString(event.SerializeToString()))
+
+        carried = me.run(federation.carry(me, to.name, str(request.WhichOneof("step")), call))
+        carried.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+        try:
+            result = None
+            while not carried.done() or not arrived.empty():
+                getting = asyncio.ensure_future(arrived.get())
+                await asyncio.wait({getting, carried}, return_when=asyncio.FIRST_COMPLETED)
+                if not getting.done():
+                    getting.cancel()
+                    continue
+                event = getting.result()
+                if event.HasField("result"):
+                    result = event  # held back until the answer as a whole has got through
+                else:
+                    yield event
+            await carried
+            if result is not None:
+                yield result
+        finally:
+            carried.cancel()
+
+    async def deliver(self, to: Address, parcel: exchange_pb2.Parcel) -> exchange_pb2.Receipt:
+        """See `Dialer.deliver`."""
+        wire = parcel.SerializeToString()
+
+        async def call(process: _Process) -> exchange_pb2.Receipt:
+            assert process.port is not None
+            return await process.port.deliver(self._me.name, exchange_pb2.Parcel.FromString(wire))
+
+        return await self._federation.carry(self._me, to.name, str(parcel.WhichOneof("body")), call)
+
+    async def close(self) -> None:
+        """See `Dialer.close`."""

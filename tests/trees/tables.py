@@ -1,0 +1,102 @@
+"""Small tables that the tests of this folder share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from treetap.trees.binning import BinnedTable, bin_table
+from treetap.trees.params import BoostingParams
+
+Parties = list[tuple[str, npt.NDArray[Any]]]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One training problem."""
+
+    name: str
+    parties: Parties
+    labels: npt.NDArray[Any]
+    params: BoostingParams
+    classes: int
+
+
+def encoded(parties: Parties, max_bin: int) -> list[tuple[str, BinnedTable]]:
+    """Every party's columns in bins."""
+    return [(name, bin_table(X, [f"{name}{j}" for j in range(X.shape[1])], max_bin)) for name, X in parties]
+
+
+def table(seed: int, n: int, widths: list[int], missing: float = 0.0, levels: int | None = None) -> Parties:
+    """Random columns, the parties called p0 (label holder), p1, …; `levels` makes them few-valued."""
+    rng = np.random.default_rng(seed)
+    parties: Parties = []
+    for m, width in enumerate(widths):
+        X = rng.normal(size=(n, width))
+        if levels is not None:
+            X = np.floor(X * levels / 3.0)
+        X[:, ::2][rng.random(X[:, ::2].shape) < missing] = np.nan  # every other column keeps all its values
+        parties.append((f"p{m}", X))
+    return parties
+
+
+def signal(parties: Parties, seed: int) -> npt.NDArray[np.float64]:
+    """A noisy function of all columns; a missing value counts as 1."""
+    rng = np.random.default_rng(seed)
+    X = np.nan_to_num(np.hstack([X for _, X in parties]), nan=1.0)
+    value: npt.NDArray[np.float64] = X @ rng.normal(size=X.shape[1]) + 0.5 * rng.normal(size=len(X))
+    return value
+
+
+def labels_for(objective: str, value: npt.NDArray[np.float64], classes: int) -> npt.NDArray[Any]:
+    """Labels of the objective made from a continuous signal."""
+    if objective == "reg:squarederror":
+        return 3.0 * value + 7.0
+    edges = np.quantile(value, np.linspace(0, 1, classes + 1)[1:-1])
+    return np.searchsorted(edges, value)
+
+
+def cases() -> list[Case]:
+    """Problems of many shapes for each objective and strategy."""
+    plain = {"n_estimators": 3, "max_depth": 3, "max_bin": 8}
+    shapes: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+        ("plain", {"n": 70, "widths": [2, 3]}, plain),
+        ("missing", {"n": 70, "widths": [3, 2, 1], "missing": 0.25}, plain),
+        ("ties", {"n": 60, "widths": [2, 2], "levels": 3}, {**plain, "max_bin": 32, "min_child_weight": 0.0}),
+        (
+            "sampled",
+            {"n": 80, "widths": [3, 4], "missing": 0.1},
+            {**plain, "subsample": 0.7, "colsample_bytree": 0.5, "gamma": 0.2, "reg_lambda": 0.5, "seed": 3},
+        ),
+        (
+            "stopped",
+            {"n": 90, "widths": [2, 2], "missing": 0.1},
+            {
+                **plain,
+                "n_estimators": 12,
+                "max_depth": 2,
+                "learning_rate": 0.9,
+                "early_stopping_rounds": 2,
+                "validation_share": 0.25,
+                "seed": 5,
+            },
+        ),
+    ]
+    kinds = [
+        ("binary:logistic", "one_output_per_tree", 2),
+        ("reg:squarederror", "one_output_per_tree", 2),
+        ("multi:softprob", "one_output_per_tree", 3),
+        ("multi:softprob", "multi_output_tree", 4),
+    ]
+    found = []
+    for objective, strategy, classes in kinds:
+        for number, (name, shape, options) in enumerate(shapes):
+            parties = table(seed=number, **shape)
+            labels = labels_for(objective, signal(parties, 10 + number), classes)
+            params = BoostingParams(objective=objective, multi_strategy=strategy, **options)
+            tag = objective.split(":")[1] + ("-joint" if strategy == "multi_output_tree" else "")
+            found.append(Case(f"{tag}-{name}", parties, labels, params, classes))
+    return found

@@ -1,0 +1,348 @@
+"""What the names taken from XGBoost mean, found by experiment on tiny tables with chosen derivatives.
+
+Every test states what xgboost does and that this library's rule says the same (or, in one case, where it differs).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from treetap.trees import gain, sampling
+from treetap.trees.binning import bin_table
+from treetap.trees.candidates import CandidateList
+from treetap.trees.centralised import train
+from treetap.trees.histogram import left_sums
+from treetap.trees.loss import UNIT, loss_for
+from treetap.trees.params import BoostingParams
+
+xgb = pytest.importorskip("xgboost")
+NAN = float("nan")
+
+
+def xgb_stump(x: Any, g: Any, h: Any, **options: Any) -> dict[str, Any] | None:
+    """Root split that xgboost makes with derivatives g, h (N,) or (N, K): change, cut, missing_left, weights; or None.
+
+    The leaf weights are read off predictions at the training records.
+    """
+    X = np.asarray(x, dtype=float).reshape(len(x), -1)
+    G, H = np.asarray(g, dtype=float), np.asarray(h, dtype=float)
+    data = xgb.DMatrix(X, label=np.zeros(G.shape))
+    settings = {
+        "tree_method": "hist", "max_bin": 512, "base_score": 0.0, "reg_lambda": 1.0, "min_child_weight": 0.0,
+        "learning_rate": 1.0, "max_depth": 1, "nthread": 1, "verbosity": 0, **options,
+    }  # fmt: skip
+    if G.ndim == 2:
+        settings |= {"multi_strategy": "multi_output_tree", "num_target": G.shape[1]}
+    booster = xgb.train(settings, data, 1, obj=lambda _scores, _data: (G, H))
+    tree = stored_trees(booster)[0]
+    weights = booster.predict(data, output_margin=True).reshape(len(X), -1)
+    if tree["left_children"][0] == -1:
+        return None
+    return {
+        "change": tree["loss_changes"][0],
+        "cut": tree["split_conditions"][0],
+        "missing_left": bool(tree["default_left"][0]),
+        "weights": weights,
+        "missing": booster.predict(xgb.DMatrix(np.full((1, X.shape[1]), NAN)), output_margin=True).reshape(-1),
+    }
+
+
+def our_stump(x: Any, g: Any, h: Any, **options: Any) -> dict[str, Any] | None:
+    """The same, by this library's functions."""
+    X = np.asarray(x, dtype=float).reshape(len(x), -1)
+    G = np.asarray(g, dtype=float).reshape(len(X), -1)
+    H = np.asarray(h, dtype=float).reshape(len(X), -1)
+    params = BoostingParams(**{"min_child_weight": 0.0, "learning_rate": 1.0, "max_depth": 1, **options})
+    scale = 2.0**10
+    values = np.hstack([np.rint(G / scale * UNIT), np.rint(H * UNIT), np.ones((len(X), 1))]).astype(np.int64)
+    bins = bin_table(X, [f"f{j}" for j in range(X.shape[1])], 512)
+    candidates = CandidateList(bins.shapes)
+    parent = values.sum(axis=0)
+    left = left_sums(bins.codes, candidates, values, [np.arange(len(X))])
+    changes = gain.loss_changes(left, parent[None], scale, params)
+    decision = gain.choose([changes[0]], params)
+    if decision is None:
+        return None
+    k = int(decision[1][0])
+    sides = gain.leaf_weights(np.stack([left[0, k], parent - left[0, k]]), scale, params)
+    goes_left = candidates.goes_left(bins.codes, candidates.at(k))
+    return {
+        "change": changes[0, k],
+        "missing_left": candidates.at(k).missing_left,
+        "weights": np.where(goes_left[:, None], sides[0], sides[1]),
+        "missing": sides[0] if candidates.at(k).missing_left else sides[1],
+    }
+
+
+def assert_agree(x: Any, g: Any, h: Any, **options: Any) -> dict[str, Any] | None:
+    """Both split alike, or neither does; returns our split."""
+    theirs, ours = xgb_stump(x, g, h, **options), our_stump(x, g, h, **options)
+    assert (theirs is None) == (ours is None)
+    if theirs is not None and ours is not None:
+        assert ours["change"] == pytest.approx(theirs["change"], rel=1e-5)
+        np.testing.assert_allclose(ours["weights"], theirs["weights"], atol=1e-6)
+        np.testing.assert_allclose(ours["missing"], theirs["missing"], atol=1e-6)
+        assert ours["missing_left"] == theirs["missing_left"]
+    return ours
+
+
+def stored_trees(booster: Any) -> list[dict[str, Any]]:
+    """The trees of a booster as its own JSON has them."""
+    model = json.loads(bytes(booster.save_raw("json")))
+    trees: list[dict[str, Any]] = model["learner"]["gradient_booster"]["model"]["trees"]
+    return trees
+
+
+FOUR, STEP, ONES = [0, 1, 2, 3], [-1.0, -1.0, 1.0, 1.0], np.ones(4)
+
+
+def test_loss_change_has_no_half_and_no_gamma() -> None:
+    """The reported gain is G_L²/(H_L+λ) + G_R²/(H_R+λ) − G²/(H+λ): here 4/3 + 4/3."""
+    split = assert_agree(FOUR, STEP, ONES)
+    assert split is not None
+    assert split["change"] == pytest.approx(8 / 3)
+
+
+@pytest.mark.parametrize(("gamma", "splits"), [(4.0, True), (4.001, False)])
+@pytest.mark.parametrize("joint", [False, True])
+def test_gamma_keeps_an_equal_loss_change(gamma: float, splits: bool, joint: bool) -> None:
+    """A loss change of exactly gamma is kept, in both tree forms."""
+    g, h = (np.c_[STEP, np.zeros(4)], np.ones((4, 2))) if joint else (STEP, ONES)
+    assert (assert_agree(FOUR, g, h, gamma=gamma, reg_lambda=0.0) is not None) == splits
+
+
+@pytest.mark.parametrize(("change", "splits"), [(0.9e-6, False), (1.1e-6, True)])
+@pytest.mark.parametrize("joint", [False, True])
+def test_loss_change_must_exceed_one_millionth(change: float, splits: bool, joint: bool) -> None:
+    """A loss change of 1e-6 or less does not split even with gamma 0."""
+    outputs = 2 if joint else 1
+    g = math.sqrt(change / (2 * outputs))
+    derivatives = np.tile([[-g], [g]], (1, outputs)) if joint else [-g, g]
+    found = xgb_stump([0, 1], derivatives, np.ones((2, 2)) if joint else [1, 1], reg_lambda=0.0)
+    assert (found is not None) == splits
+    assert (gain.choose([np.array([change])], BoostingParams()) is not None) == splits
+
+
+@pytest.mark.parametrize(("least", "splits"), [(2.0, True), (2.001, False)])
+def test_min_child_weight_refuses_light_sides_of_one_output_trees(least: float, splits: bool) -> None:
+    """With one output a side with H < min_child_weight is refused, one with H equal to it is not."""
+    assert (assert_agree(FOUR, STEP, ONES, min_child_weight=least) is not None) == splits
+
+
+def test_min_child_weight_mutes_outputs_of_multi_output_trees() -> None:
+    """With several outputs no side is refused: an output with H_k < min_child_weight gets gain 0 and weight 0."""
+    g = np.c_[STEP, -np.array(STEP)]
+    light = np.tile([1.0, 0.3], (4, 1))
+    split = assert_agree(FOUR, g, light, min_child_weight=1.2)
+    assert split is not None
+    np.testing.assert_allclose(split["weights"][:, 1], 0.0)
+    assert split["change"] == pytest.approx(8 / 3)
+    lopsided = assert_agree(FOUR, g, np.ones((4, 2)), min_child_weight=2.5)
+    assert lopsided is not None
+    assert (lopsided["weights"][0] == 0.0).all()
+    assert gain.may_split(np.array([0, 0, 3 * UNIT, 3 * UNIT, 4]), BoostingParams(min_child_weight=2.5))
+    assert not gain.may_split(np.array([0, 3 * UNIT, 4]), BoostingParams(min_child_weight=2.5))
+
+
+@pytest.mark.parametrize(("least", "weight"), [(4.0, 0.4), (5.0, 0.0)])
+def test_a_leaf_lighter_than_min_child_weight_has_weight_zero(least: float, weight: float) -> None:
+    """A root that cannot split has weight −G/(H+λ) if H ≥ min_child_weight, else 0."""
+    X = np.array(FOUR, dtype=float)[:, None]
+    data = xgb.DMatrix(X, label=[1.0, 1.0, 1.0, -1.0])
+    settings = {"objective": "reg:squarederror", "base_score": 0.0, "min_child_weight": least, "learning_rate": 1.0}
+    theirs = xgb.train({**settings, "max_depth": 1, "tree_method": "hist"}, data, 1).predict(data)
+    np.testing.assert_allclose(theirs, weight, atol=1e-6)
+    ours = gain.leaf_weights(
+        np.array([-2 * UNIT, 4 * UNIT, 4]), 1.0, BoostingParams(min_child_weight=least, learning_rate=1.0)
+    )
+    assert ours == pytest.approx([weight])
+
+
+def test_an_output_without_hessian_is_mute() -> None:
+    """In a multi-output tree an output with H_k = 0 on one side has gain 0 and weight 0 there."""
+    split = assert_agree([0, 1], [[-1, -1], [1, 1]], [[1, 0], [1, 1]])
+    assert split is not None
+    np.testing.assert_allclose(split["weights"], [[0.5, 0.0], [-0.5, -0.5]])
+    assert assert_agree([0, 1], [[-1, -1], [1, 1]], [[0, 0], [1, 1]]) is None
+
+
+def test_a_best_candidate_without_hessian_blocks_the_node_in_xgboost_only() -> None:
+    """Xgboost makes a leaf if the best candidate has a side with H = 0; here that candidate is left out.
+
+    No loss of this library has h = 0, so its models never meet the difference.
+    """
+    rng = np.random.default_rng(0)
+    h = np.array([0.0, 1.0, 1.0, 1.0])
+    blocked = 0
+    for _ in range(200):
+        g = rng.normal(size=4)
+        theirs, ours = xgb_stump(FOUR, g, h), our_stump(FOUR, g, h)
+        if theirs is not None:
+            assert_agree(FOUR, g, h)
+        blocked += theirs is None and ours is not None
+    assert blocked > 0
+
+
+def test_nothing_is_pruned_afterwards() -> None:
+    """A root whose loss change is below gamma is a leaf although its children would gain far more than gamma."""
+    X = np.array([[0, 0], [0, 1], [1, 0], [1, 1]] * 2, dtype=float)
+    y = -np.array([-1.0, 1.0, 1.1, -1.0] * 2)
+    for gamma, leaves in ((0.0, 4), (0.1, 1)):
+        options = {"gamma": gamma, "max_depth": 2, "learning_rate": 1.0, "base_score": 0.0}
+        data = xgb.DMatrix(X, label=y)
+        booster = xgb.train({"objective": "reg:squarederror", "tree_method": "hist", **options}, data, 1)
+        params = BoostingParams(objective="reg:squarederror", n_estimators=1, **options)
+        table = [("p", bin_table(X, ["a", "b"], 8))]
+        model = train(table, y, params)
+        assert booster.get_dump()[0].count("leaf") == len(model.ensemble.trees[0].leaves) == leaves
+        np.testing.assert_allclose(model.predict(table)[:, 0], booster.predict(data), atol=1e-6)
+
+
+@pytest.mark.parametrize("joint", [False, True])
+def test_missing_never_seen_goes_right(joint: bool) -> None:
+    """A feature without missing values in training sends a missing value right."""
+    split = assert_agree(FOUR, np.c_[STEP, STEP] if joint else STEP, np.ones((4, 2)) if joint else ONES)
+    assert split is not None
+    np.testing.assert_allclose(split["missing"], -2 / 3)
+
+
+@pytest.mark.parametrize("joint", [False, True])
+@pytest.mark.parametrize("towards", [-1.0, 1.0])
+def test_missing_goes_where_the_loss_change_is_larger(towards: float, joint: bool) -> None:
+    """A node learns the default direction from the derivatives of its missing records."""
+    g = np.array([-1.0, -1.0, 1.0, towards])
+    split = assert_agree([0, 0, 1, NAN], np.c_[g, -g] if joint else g, np.ones((4, 2)) if joint else ONES)
+    assert split is not None
+    assert split["missing_left"] == (towards < 0)
+
+
+def test_missing_alone_can_be_a_side() -> None:
+    """All present values left, the missing ones right, is a candidate; the mirror image is not needed."""
+    split = assert_agree([0, 1, 2, NAN], [-1, -1, -1, 1], ONES)
+    assert split is not None
+    assert not split["missing_left"]
+    constant = our_stump([0, 0, 0, NAN], [-1, -1, -1, 1], ONES)
+    assert constant is not None
+    assert constant["change"] == pytest.approx(split["change"])
+
+
+def test_missing_in_the_table_but_not_in_the_node_goes_right() -> None:
+    """A child without missing values of a feature that has some elsewhere ties left and right, and takes right."""
+    X = np.array([[0, NAN], [0, NAN], [1, 0], [1, 1]], dtype=float)
+    y = np.array([5.0, 5.0, -1.0, -3.0])
+    options = {"max_depth": 2, "learning_rate": 1.0, "base_score": 0.0}
+    booster = xgb.train(
+        {"objective": "reg:squarederror", "tree_method": "hist", "max_bin": 16, "reg_lambda": 0.1, **options},
+        xgb.DMatrix(X, label=y), 1,
+    )  # fmt: skip
+    table = bin_table(X, ["a", "b"], 16)
+    params = BoostingParams(objective="reg:squarederror", n_estimators=1, reg_lambda=0.1, **options)
+    model = train([("p", table)], y, params)
+    probe = np.array([[1, NAN], [1, 0], [1, 1], [0, NAN]], dtype=float)
+    np.testing.assert_allclose(
+        model.predict([("p", table.encode(probe))])[:, 0], booster.predict(xgb.DMatrix(probe)), atol=1e-6
+    )
+
+
+@pytest.mark.parametrize(("towards", "their_cut", "our_bin"), [(-5.0, 9.0, 0), (5.0, 1.0, 0)])
+def test_among_cuts_in_a_gap_we_take_the_lowest(towards: float, their_cut: float, our_bin: int) -> None:
+    """Where empty bins make cuts of one feature tie, xgboost takes the lowest with missing right, the highest with
+    missing left; here it is the lowest always. Training records are divided alike, new ones in the gap are not.
+    """
+    gap = [[0, 0], [0, 0], [0, 9], [0, 9], [0, NAN], [0, NAN]]
+    X = np.array(gap + [[1, v] for v in range(10)], dtype=float)
+    y = np.array([-5, -5, 5, 5, towards, towards] + [100] * 10, dtype=float)
+    options = {"max_depth": 2, "base_score": 0.0, "min_child_weight": 0.0, "reg_lambda": 0.1}
+    settings = {"objective": "reg:squarederror", "tree_method": "hist", "max_bin": 64, **options}
+    data = xgb.DMatrix(X, label=y)
+    booster = xgb.train(settings, data, 1)
+    assert stored_trees(booster)[0]["split_conditions"][1] == their_cut
+    table = [("p", bin_table(X, ["a", "b"], 64))]
+    model = train(table, y, BoostingParams(objective="reg:squarederror", n_estimators=1, **options))
+    assert model.splits["p"][1].bin == our_bin
+    np.testing.assert_allclose(model.predict(table)[:, 0], booster.predict(data), rtol=1e-5)
+
+
+def root_covers(objective: str, y: npt.NDArray[Any], rounds: int, **options: Any) -> npt.NDArray[np.float64]:
+    """Σ H at every root that xgboost grows."""
+    X = np.random.default_rng(1).normal(size=(len(y), 3))
+    settings = {"objective": objective, "tree_method": "hist", "max_depth": 2, "nthread": 1, **options}
+    booster = xgb.train(settings, xgb.DMatrix(X, label=y), rounds)
+    return np.array([tree["sum_hessian"][0] for tree in stored_trees(booster)])
+
+
+def test_subsample_is_bernoulli_per_record_and_tree() -> None:
+    """Xgboost's sample sizes vary between trees, also between the trees of one round, around the rate: so do ours."""
+    y = np.random.default_rng(0).integers(0, 3, 1000)
+    covers = root_covers("multi:softprob", y, 1, num_class=3, subsample=0.5, base_score=0.5)
+    theirs = np.rint(covers / (2 * 2 / 9))
+    assert len(set(theirs)) > 1
+    assert (np.abs(theirs - 500) < 80).all()
+    ours = [int(sampling.rows(0, tree, 1000, 0.5, np.ones(1000, dtype=bool)).sum()) for tree in range(3)]
+    assert len(set(ours)) > 1
+    assert (np.abs(np.array(ours) - 500) < 80).all()
+
+
+def test_softmax_hessian_is_twice_p_one_minus_p() -> None:
+    """At equal scores of three classes a record weighs 4/9 in each class tree, 4/3 in a multi-output tree's cover."""
+    y = np.random.default_rng(0).integers(0, 3, 300)
+    np.testing.assert_allclose(root_covers("multi:softprob", y, 1, num_class=3, base_score=0.5) / 300, 4 / 9, rtol=1e-5)
+    joint = root_covers("multi:softprob", y, 1, num_class=3, base_score=0.5, multi_strategy="multi_output_tree")
+    assert joint / 300 == pytest.approx([4 / 3])
+    ours = gain.cover(np.array([0, 0, 0, 4 * UNIT // 9, 4 * UNIT // 9, 4 * UNIT // 9, 1]))
+    assert float(ours) == pytest.approx(4 / 3)
+
+
+def test_colsample_rounds_down_but_keeps_one() -> None:
+    """Of ten columns a rate of 0.67 leaves six and a rate of 0.05 one."""
+    rng = np.random.default_rng(0)
+    data = xgb.DMatrix(rng.normal(size=(800, 10)), label=rng.normal(size=800))
+    for rate, count in ((0.67, 6), (0.99, 9), (0.05, 1)):
+        settings = {"objective": "reg:squarederror", "colsample_bytree": rate, "max_depth": 8, "min_child_weight": 0}
+        assert len(xgb.train({**settings, "tree_method": "hist"}, data, 1).get_score()) == count
+        assert len(sampling.columns(0, 0, "p", 10, rate)) == count
+
+
+def test_base_score_is_a_probability_a_margin_or_a_mean() -> None:
+    """Logistic: the margin is its logit. Softmax: added to every class. Regression: by default the mean label."""
+    X = np.arange(6.0)[:, None]
+    y = np.array([0.0, 0, 1, 0, 1, 1])
+    data = xgb.DMatrix(X, label=y + 3)
+    logistic = xgb.train({"objective": "binary:logistic", "base_score": 0.3}, xgb.DMatrix(X, label=y), 0)
+    assert logistic.predict(data, output_margin=True) == pytest.approx(np.full(6, math.log(0.3 / 0.7)), abs=1e-6)
+    given = {"objective": "multi:softprob", "num_class": 3, "base_score": 0.3}
+    softmax = xgb.train(given, xgb.DMatrix(X, label=[0, 0, 1, 1, 2, 2]), 0)
+    assert softmax.predict(data, output_margin=True) == pytest.approx(np.full((6, 3), 0.3), abs=1e-6)
+    booster = xgb.train({"objective": "reg:squarederror", "tree_method": "hist"}, data, 1)
+    raw = json.loads(booster.save_config())["learner"]["learner_model_param"]["base_score"].strip("[]")
+    assert float(raw) == pytest.approx(3.5)
+    assert loss_for("reg:squarederror", 1).base_margin(None, y + 3) == pytest.approx([3.5])
+    assert loss_for("binary:logistic", 2).base_margin(0.3, y) == pytest.approx([math.log(0.3 / 0.7)])
+    assert loss_for("multi:softprob", 3).base_margin(0.3, y) == pytest.approx([0.3] * 3)
+
+
+def test_early_stopping_needs_strict_improvement_and_keeps_the_first_best_round() -> None:
+    """Xgboost stops `rounds` rounds after the first minimum, and its scikit-learn front predicts with that round."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(400, 3)), (rng.random(400) < 0.3).astype(int)
+    losses: dict[str, Any] = {}
+    booster = xgb.train(
+        {"objective": "binary:logistic", "base_score": 0.5, "learning_rate": 0.5, "max_depth": 2},
+        xgb.DMatrix(X[:300], label=y[:300]), 50, evals=[(xgb.DMatrix(X[300:], label=y[300:]), "held")],
+        early_stopping_rounds=3, evals_result=losses, verbose_eval=False,
+    )  # fmt: skip
+    held = losses["held"]["logloss"]
+    assert booster.best_iteration == int(np.argmin(held))
+    assert len(held) == booster.best_iteration + 1 + 3
+    table = [("p", bin_table(X, list("abc"), 32))]
+    model = train(table, y, BoostingParams(n_estimators=50, learning_rate=0.5, max_depth=2, early_stopping_rounds=3))
+    ours = [entry["validation"] for entry in model.history]
+    assert model.ensemble.best_round == int(np.argmin(ours))
+    assert len(ours) == int(np.argmin(ours)) + 1 + 3
+    assert len(model.ensemble.used_trees) == int(np.argmin(ours)) + 1

@@ -1,0 +1,267 @@
+"""The command line: one command, sub-commands that do one thing.
+
+Exit status: 0 done, 1 something failed, 2 the input or the usage is wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from treetap.errors import BadInput, TreetapError
+
+if TYPE_CHECKING:
+    from treetap.client import Operator
+
+app = typer.Typer(
+    name="treetap",
+    help="Vertical federated decision trees over real sockets, with every wire tapped.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+certs = typer.Typer(help="A private certificate authority for a federation.", no_args_is_help=True)
+app.add_typer(certs, name="certs")
+
+Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON on standard output and nothing else.")]
+OperatorFile = Annotated[
+    Path,
+    typer.Option("--operator", envvar="TREETAP_OPERATOR", help="Whom to ask and with which certificate."),
+]
+LogLevel = Annotated[str, typer.Option(help="debug, info, warning or error.")]
+UntilStdinCloses = Annotated[
+    bool, typer.Option(help="Stop when standard input closes: the process then ends with whoever started it.")
+]
+
+
+@app.command()
+def demo(
+    as_json: Json = False,
+    workdir: Annotated[Path | None, typer.Option(help="Keep everything here; without it, a temporary folder.")] = None,
+    key_bits: Annotated[int, typer.Option(help="Paillier key: 1024 (quick look), 2048 or 3072.")] = 2048,
+) -> None:
+    """A whole federation on this machine: one process per party, mutual TLS, breast cancer data split by columns.
+
+    Trains, predicts, and shows what the federation gained, what it cost and who received what.
+    """
+    from treetap.demo import run
+
+    run(as_json=as_json, workdir=workdir, key_bits=key_bits)
+
+
+@app.command()
+def experiment(
+    file: Annotated[Path, typer.Argument(metavar="EXP.toml", help="Data, parties and job; see docs/experiment.md.")],
+    as_json: Json = False,
+    workdir: Annotated[Path | None, typer.Option(help="Keep tables, states and logs here.")] = None,
+) -> None:
+    """Split one table between parties and run the federation on it, once per seed."""
+    from treetap.experiment import run_file
+
+    run_file(file, as_json=as_json, workdir=workdir)
+
+
+@app.command()
+def party(
+    config: Annotated[Path, typer.Option(help="The party's own configuration file.")],
+    log_level: LogLevel = "info",
+    until_stdin_closes: UntilStdinCloses = False,
+) -> None:
+    """Serve one party until SIGTERM. Prints one JSON line with its address when it is ready."""
+    from party.main import run
+
+    _log(log_level)
+    run(config, until_stdin_closes=until_stdin_closes)
+
+
+@app.command()
+def coordinator(
+    config: Annotated[Path, typer.Option(help="The coordinator's configuration file.")],
+    log_level: LogLevel = "info",
+    until_stdin_closes: UntilStdinCloses = False,
+) -> None:
+    """Serve the coordinator until SIGTERM. It conducts jobs and holds nothing of the data."""
+    from coordinator.main import run
+
+    _log(log_level)
+    run(config, until_stdin_closes=until_stdin_closes)
+
+
+@app.command()
+def train(
+    file: Annotated[Path, typer.Argument(metavar="JOB.toml", help="The job.")],
+    operator: OperatorFile = Path("operator.toml"),
+    detach: Annotated[bool, typer.Option(help="Hand the job in and do not wait.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Hand a training job to the coordinator and watch it. Ctrl-C stops the watching, not the job."""
+    from treetap.config import load
+    from treetap.jobfile import JobFile
+    from treetap.wire.v1 import jobs_pb2
+
+    job = load(file, JobFile)
+    client = _operator(operator)
+    name = client.submit(jobs_pb2.SubmitRequest(job=job.name or "", spec=job.to_spec()))
+    _follow(client, name, detach=detach, as_json=as_json)
+
+
+@app.command()
+def predict(
+    model: Annotated[str, typer.Argument(help="Name of the finished training job.")],
+    table: Annotated[str, typer.Option(help="Name under which each party keeps its prediction table.")] = "predict",
+    records: Annotated[
+        str, typer.Option(help="File of ids at the label holder, below its data folder; without it all records.")
+    ] = "",
+    operator: OperatorFile = Path("operator.toml"),
+    detach: Annotated[bool, typer.Option(help="Hand the job in and do not wait.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Predict with a trained model. The label holder writes a Parquet file in its own state folder."""
+    from treetap.wire.v1 import jobs_pb2
+
+    client = _operator(operator)
+    name = client.predict(jobs_pb2.PredictRequest(model=model, table=table, records_file=records))
+    _follow(client, name, detach=detach, as_json=as_json)
+
+
+@app.command()
+def status(
+    job: Annotated[str, typer.Argument(help="Name of a job; without it, all.")] = "",
+    operator: OperatorFile = Path("operator.toml"),
+    as_json: Json = False,
+) -> None:
+    """Where jobs stand."""
+    from treetap import show
+
+    statuses = _operator(operator).status(job)
+    if as_json:
+        _print_json({"jobs": [show.status_dict(each) for each in statuses]})
+    else:
+        show.out.print(show.status_table(statuses))
+
+
+@app.command()
+def cancel(job: str, operator: OperatorFile = Path("operator.toml"), as_json: Json = False) -> None:
+    """Stop a job and have every party forget its progress."""
+    from treetap import show
+
+    ended = _operator(operator).cancel(job)
+    if as_json:
+        _print_json(show.status_dict(ended))
+    else:
+        show.out.print(show.status_table([ended]))
+
+
+@app.command()
+def resume(
+    job: str,
+    operator: OperatorFile = Path("operator.toml"),
+    detach: Annotated[bool, typer.Option(help="Do not wait.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Go on with an interrupted job: the trees that are stored stay, the same model comes out."""
+    client = _operator(operator)
+    _follow(client, client.resume(job), detach=detach, as_json=as_json)
+
+
+@app.command()
+def transcript(
+    file: Annotated[Path, typer.Argument(help="A transcript's folder or one of its files.")], as_json: Json = False
+) -> None:
+    """What a party saw: messages and bytes by peer, step and disclosure class."""
+    from treetap.wire.transcript import summarise
+
+    found = summarise(file)
+    if as_json:
+        _print_json(found)
+        return
+    from rich.table import Table
+
+    from treetap import show
+
+    table = Table("kind", "peer", "step", "class", "messages", "bytes")
+    for row in found["rows"]:
+        cells = [row["kind"], row["peer"], row["step"], row["class"], str(row["messages"]), show.size(row["bytes"])]
+        table.add_row(*cells)
+    show.out.print(table)
+    show.out.print(f"{found['records']} records, hash chain intact" + (", last record torn" if found["torn"] else ""))
+
+
+@certs.command("init")
+def certs_init(folder: Annotated[Path, typer.Argument(help="Where ca.crt and ca.key go.")]) -> None:
+    """Make a private certificate authority."""
+    from treetap.wire.tls import create_authority
+
+    create_authority(folder)
+    typer.echo(f"{folder / 'ca.crt'}: give it to every process\n{folder / 'ca.key'}: keep it to yourself")
+
+
+@certs.command("issue")
+def certs_issue(
+    name: Annotated[str, typer.Argument(help="The process's name in the federation.")],
+    ca: Annotated[Path, typer.Option(help="Folder of the authority.")],
+    out: Annotated[Path | None, typer.Option(help="Folder of the certificate; without it, the authority's.")] = None,
+    host: Annotated[list[str] | None, typer.Option(help="Host name or address that others dial; repeat it.")] = None,
+    days: Annotated[int, typer.Option(help="Days until it expires.")] = 365,
+) -> None:
+    """Issue the certificate that is a process's identity."""
+    from treetap.wire.tls import issue
+
+    files = issue(out or ca, name, hosts=host or (), days=days, ca_folder=ca)
+    typer.echo(f"{files.certificate}\n{files.key}: keep it to {name}")
+
+
+def _operator(path: Path) -> Operator:
+    from treetap.client import Operator, read
+
+    return Operator(read(path))
+
+
+def _follow(client: Operator, job: str, *, detach: bool, as_json: bool) -> None:
+    """Watch a job to its end and turn its state into output and exit status."""
+    from treetap import show
+
+    if detach:
+        _print_json({"job": job}) if as_json else typer.echo(job)
+        return
+    if not as_json:
+        show.err.print(f"job {job}")
+    with show.live(job) as update:
+        ended = client.watch(job, update)
+    if as_json:
+        _print_json(show.status_dict(ended))
+    else:
+        show.out.print(show.status_table([ended]))
+    if ended.state != "finished":
+        _fail(ended.error or ended.state, bad_input=ended.bad_input)
+
+
+def _print_json(content: object) -> None:
+    print(json.dumps(content, indent=1))
+
+
+def _log(level: str) -> None:
+    numbers = {name: getattr(logging, name.upper()) for name in ("debug", "info", "warning", "error")}
+    if level not in numbers:
+        raise BadInput(f"--log-level {level}: must be one of {', '.join(numbers)}")
+    logging.basicConfig(
+        level=numbers[level], format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr
+    )
+
+
+def _fail(message: str, *, bad_input: bool) -> NoReturn:
+    print(f"treetap: {message}", file=sys.stderr)
+    raise SystemExit(2 if bad_input else 1)
+
+
+def main() -> None:
+    """The entry point: errors raised on purpose become one message and an exit status, never a traceback."""
+    try:
+        app()
+    except TreetapError as error:
+        _fail(str(error), bad_input=isinstance(error, BadInput))

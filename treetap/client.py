@@ -1,0 +1,103 @@
+"""An operator's side of `jobs.proto`: submit, watch, ask, cancel, resume."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+
+import grpc.aio
+
+from treetap.config import Strict, TlsConfig, load
+from treetap.errors import Interrupted, Unreachable
+from treetap.names import Address as AddressText
+from treetap.names import Name
+from treetap.wire import rpc
+from treetap.wire.ports import Address
+from treetap.wire.v1 import jobs_pb2
+
+T = TypeVar("T")
+OnStatus = Callable[[jobs_pb2.JobStatus], None]
+#: Seconds after which a coordinator that says nothing about a running job is taken for gone.
+WATCH_SILENCE_S = 30.0
+
+
+class OperatorConfig(Strict):
+    """`operator.toml`: which coordinator to ask, and who asks."""
+
+    coordinator: AddressText
+    coordinator_name: Name = "coordinator"
+    name: Name = "operator"
+    tls: TlsConfig
+
+
+def read(path: Path) -> OperatorConfig:
+    """Read the file; relative paths in it are relative to its folder."""
+    config = load(path, OperatorConfig)
+    return config.model_copy(update={"tls": config.tls.below(path.resolve().parent)})
+
+
+class Operator:
+    """Synchronous calls to a coordinator; errors are those of `treetap.errors`."""
+
+    def __init__(self, config: OperatorConfig) -> None:
+        self._tls = config.tls.files()
+        self._tls.check(config.name)
+        self._to = Address(config.coordinator_name, config.coordinator)
+
+    def submit(self, request: jobs_pb2.SubmitRequest) -> str:
+        """Hand in a training job; returns its name."""
+        return self._call(lambda stub: stub.Submit(request, timeout=rpc.ASK_DEADLINE)).job
+
+    def predict(self, request: jobs_pb2.PredictRequest) -> str:
+        """Hand in a prediction; returns its name."""
+        return self._call(lambda stub: stub.Predict(request, timeout=rpc.ASK_DEADLINE)).job
+
+    def resume(self, job: str) -> str:
+        """Go on with an interrupted job."""
+        return self._call(lambda stub: stub.Resume(jobs_pb2.JobName(job=job), timeout=rpc.ASK_DEADLINE)).job
+
+    def cancel(self, job: str) -> jobs_pb2.JobStatus:
+        """Stop a job and have every party forget it."""
+        return self._call(lambda stub: stub.Cancel(jobs_pb2.JobName(job=job), timeout=rpc.ASK_DEADLINE))
+
+    def status(self, job: str = "") -> list[jobs_pb2.JobStatus]:
+        """One job or all."""
+        request = jobs_pb2.StatusRequest(job=job)
+        return list(self._call(lambda stub: stub.Status(request, timeout=rpc.ASK_DEADLINE)).jobs)
+
+    def watch(self, job: str, on_status: OnStatus) -> jobs_pb2.JobStatus:
+        """Follow a job until it does not run any more; returns its last status."""
+        return asyncio.run(self._watch(job, on_status))
+
+    def _call(self, call: Callable[[rpc.JobsStub], Awaitable[T]]) -> T:
+        return asyncio.run(self._once(call))
+
+    async def _once(self, call: Callable[[rpc.JobsStub], Awaitable[T]]) -> T:
+        dialer = rpc.GrpcDialer(self._tls)
+        try:
+            return await call(dialer.jobs(self._to))
+        except grpc.aio.AioRpcError as failure:
+            raise await dialer.explain(failure, self._to) from None
+        finally:
+            await dialer.close()
+
+    async def _watch(self, job: str, on_status: OnStatus) -> jobs_pb2.JobStatus:
+        dialer = rpc.GrpcDialer(self._tls)
+        try:
+            statuses = dialer.jobs(self._to).Watch(jobs_pb2.JobName(job=job)).__aiter__()
+            while True:
+                status = await asyncio.wait_for(anext(statuses), WATCH_SILENCE_S)
+                on_status(status)
+                if status.state != "running":
+                    return status
+        except grpc.aio.AioRpcError as failure:
+            error = await dialer.explain(failure, self._to)
+            if isinstance(error, Unreachable):
+                raise Interrupted(f"{error}; when it is back: treetap resume {job}") from None
+            raise error from None
+        except (TimeoutError, StopAsyncIteration):
+            raise Interrupted(f"the coordinator says nothing about {job} any more; see: treetap status {job}") from None
+        finally:
+            await dialer.close()

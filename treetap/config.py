@@ -1,0 +1,70 @@
+"""TOML files checked against a schema, all faults reported together."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from treetap.errors import ConfigError
+from treetap.wire.tls import TlsFiles
+
+
+class Strict(BaseModel):
+    """Base of all configuration: an unknown key is an error, not a silent default."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class TlsConfig(Strict):
+    """Paths of the authority's certificate and of this process's own certificate and key."""
+
+    ca: Path
+    certificate: Path
+    key: Path
+
+    def below(self, base: Path) -> TlsConfig:
+        """The same with relative paths taken from a folder."""
+        return TlsConfig(ca=base / self.ca, certificate=base / self.certificate, key=base / self.key)
+
+    def files(self) -> TlsFiles:
+        """The same, as the wire wants them."""
+        return TlsFiles(ca=self.ca, certificate=self.certificate, key=self.key)
+
+
+Schema = TypeVar("Schema", bound=BaseModel)
+
+
+def load(path: Path, schema: type[Schema]) -> Schema:
+    """Read and check a TOML file; `ConfigError` names the file and every field that is wrong."""
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: there is no such file") from None
+    except OSError as failure:
+        raise ConfigError(f"{path}: cannot be read: {failure.strerror}") from None
+    except UnicodeDecodeError as failure:
+        raise ConfigError(f"{path}: is not UTF-8 text ({failure.reason})") from None
+    except tomllib.TOMLDecodeError as failure:
+        raise ConfigError(f"{path}: is not TOML: {failure}") from None
+    try:
+        return schema.model_validate(data)
+    except ValidationError as failure:
+        lines = [f"  {_where(error['loc'])}: {_what(error)}" for error in failure.errors()]
+        raise ConfigError("\n".join([f"{path}: {len(lines)} wrong:", *lines])) from None
+
+
+def _where(location: tuple[int | str, ...]) -> str:
+    return ".".join(f"[{part + 1}]" if isinstance(part, int) else part for part in location) or "the file"
+
+
+def _what(error: object) -> str:
+    assert isinstance(error, dict)
+    if error["type"] == "extra_forbidden":
+        return "unknown key"
+    if error["type"] == "missing":
+        return "is missing"
+    message = str(error["msg"]).removeprefix("Value error, ")
+    return f"{message} (it is {error['input']!r})" if not isinstance(error["input"], dict) else message

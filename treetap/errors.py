@@ -1,0 +1,77 @@
+"""Every error that treetap raises on purpose, and what a caller may do about it.
+
+    TreetapError
+     ├── BadInput                 the person's input: a file, a field, an option. Exit status 2.
+     │    ├── ConfigError         a configuration or job file
+     │    └── DataError           a table: a file, a row, a column
+     ├── ProtocolError            a peer broke the order or the form of the protocol
+     │    ├── OutOfOrder          a step that does not follow from the last one
+     │    ├── UnknownJob          a job, attempt or model that this process does not hold
+     │    ├── Conflict            the same step or parcel again, with other content
+     │    └── Malformed           a message whose content cannot be what it claims
+     ├── Refused                  this party's own law forbids the step, or the caller is not who may ask
+     ├── Interrupted              the job stopped but can be resumed
+     │    ├── Unreachable         nobody answers at an address, or the handshake failed
+     │    └── Silent              somebody answered once and then said nothing for too long
+     └── PlaintextOverflow        a number that does not fit its slot: refused, never wrapped
+
+Messages are written for the person who reads them: they name the file, the field and the remedy.
+"""
+
+from __future__ import annotations
+
+
+class TreetapError(Exception):
+    """Base of all errors raised on purpose."""
+
+
+class BadInput(TreetapError):
+    """The person's input cannot be used; the command line exits with status 2."""
+
+
+class ConfigError(BadInput):
+    """A configuration or job file is wrong."""
+
+
+class DataError(BadInput):
+    """A table is wrong: the message names file, row and column."""
+
+
+class ProtocolError(TreetapError):
+    """A peer broke the protocol."""
+
+
+class OutOfOrder(ProtocolError):
+    """A step came that does not follow from the last one."""
+
+
+class UnknownJob(ProtocolError):
+    """A job, an attempt or a model that this process does not hold."""
+
+
+class Conflict(ProtocolError):
+    """The same step or parcel came again with other content."""
+
+
+class Malformed(ProtocolError):
+    """A message cannot be what it claims to be."""
+
+
+class Refused(TreetapError):
+    """The caller may not ask this, or this party's law forbids the answer."""
+
+
+class Interrupted(TreetapError):
+    """The job stopped; `treetap resume` continues it."""
+
+
+class Unreachable(Interrupted):
+    """Nobody answers at an address, or the TLS handshake failed."""
+
+
+class Silent(Interrupted):
+    """A peer said nothing for longer than the agreed silence."""
+
+
+class PlaintextOverflow(TreetapError):
+    """A number does not fit its slot."""

@@ -1,0 +1,217 @@
+"""Where heavy arithmetic runs: in this process, or in worker processes that remember what they were given.
+
+A lane is an ordered queue with a memory of its own. `call(lane, kernel, *args)` runs `kernel(state, *args)` there;
+`state` is a dictionary that lives as long as the lane, and kernels are module-level functions. No protocol file knows
+which engine it talks to.
+
+Workers are spawned, not forked: a fork would copy keys and sockets. Nothing secret passes through arguments or the
+environment, only through the lane's private pipe. A worker ends with its parent, even when the parent is killed.
+
+A spawned process imports the parent's main script again unless that is a package's `__main__`: started as
+`python -m package`, an idle worker holds 38 MB (22 MB before its first kernel imports numpy and gmpy2); started from a
+script that imports grpc, pyarrow and pydantic at its top, 78 MB.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import pickle
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from treetap.errors import Interrupted
+
+T = TypeVar("T")
+_JOIN_SECONDS = 5.0
+
+
+class Engine(Protocol):
+    """Lanes of computation with memory."""
+
+    lanes: int
+
+    async def call(self, lane: int, kernel: Callable[..., T], *args: Any) -> T:
+        """Run `kernel(state, *args)` in a lane, after every earlier call to that lane.
+
+        Raises:
+            Interrupted: the lane died.
+            Exception: whatever the kernel raised, as the same type.
+        """
+        ...
+
+    async def peak_rss_mb(self) -> list[float]:
+        """Largest resident memory so far of each worker process, in MB of 2^20 bytes; empty without processes."""
+        ...
+
+    async def close(self) -> None:
+        """End the lanes and forget their memory; calls still under way end with Interrupted."""
+        ...
+
+
+class InProcessEngine:
+    """One lane that runs each kernel at once in the caller: for simulators and for very small work."""
+
+    lanes = 1
+
+    def __init__(self) -> None:
+        self._state: dict[str, Any] = {}
+
+    async def call(self, lane: int, kernel: Callable[..., T], *args: Any) -> T:
+        if lane != 0:
+            raise ValueError(f"an in-process engine has lane 0 only, not {lane}")
+        return kernel(self._state, *args)
+
+    async def peak_rss_mb(self) -> list[float]:
+        return []
+
+    async def close(self) -> None:
+        self._state.clear()
+
+
+class ProcessEngine:
+    """One spawned process, one pipe and one thread per lane; the event loop never waits on a pipe."""
+
+    def __init__(self, lanes: int) -> None:
+        if lanes < 1:
+            raise ValueError("an engine needs at least one lane")
+        self.lanes = lanes
+        self._workers: list[_Worker] = []
+
+    def start(self) -> None:
+        """Spawn the workers; call it before the process opens sockets or starts a server."""
+        if self._workers:
+            raise RuntimeError("the engine has been started")
+        # A Ctrl-C while a child boots must not kill it: a blocked signal stays blocked across the spawn.
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            self._workers = [_Worker(lane) for lane in range(self.lanes)]
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+    async def call(self, lane: int, kernel: Callable[..., T], *args: Any) -> T:
+        if not 0 <= lane < len(self._workers):
+            raise ValueError(f"the engine has {len(self._workers)} started lanes, there is no lane {lane}")
+        worker = self._workers[lane]
+        loop = asyncio.get_running_loop()
+        try:
+            outcome = loop.run_in_executor(worker.thread, worker.exchange, kernel, args)
+        except RuntimeError as error:  # the executor was shut down
+            raise Interrupted(f"the compute worker of lane {lane} has been closed") from error
+        failed, value = await outcome
+        if failed:
+            raise value
+        answer: T = value
+        return answer
+
+    async def peak_rss_mb(self) -> list[float]:
+        return list(await asyncio.gather(*(self.call(lane, _peak_rss_mb) for lane in range(self.lanes))))
+
+    @property
+    def pids(self) -> list[int]:
+        """Process ids of the workers, by lane."""
+        return [worker.process.pid or 0 for worker in self._workers]
+
+    async def close(self) -> None:
+        await asyncio.gather(*(asyncio.to_thread(worker.close) for worker in self._workers))
+
+
+class _Worker:
+    """Parent's end of one lane."""
+
+    def __init__(self, lane: int) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.lane = lane
+        self.pipe, theirs = context.Pipe()
+        self.process: BaseProcess = context.Process(
+            target=_serve, args=(theirs, lane), name=f"lane-{lane}", daemon=True
+        )
+        self.process.start()
+        theirs.close()  # with our copy gone, the pipe ends when the worker does
+        self.thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"lane-{lane}")
+
+    def exchange(self, kernel: Callable[..., Any], args: tuple[Any, ...]) -> tuple[bool, Any]:
+        """Send one call and wait for its answer (failed?, value or exception); runs in the lane's own thread."""
+        message = pickle.dumps((kernel, args), protocol=pickle.HIGHEST_PROTOCOL)  # its errors are the caller's
+        try:
+            self.pipe.send_bytes(message)
+            answer: tuple[bool, Any] = pickle.loads(self.pipe.recv_bytes())  # noqa: S301 - our own child's pipe
+        except (EOFError, OSError) as error:
+            raise Interrupted(
+                f"the compute worker of lane {self.lane} (process {self.process.pid}) died; if the system ran out of "
+                "memory, use fewer workers"
+            ) from error
+        return answer
+
+    def close(self) -> None:
+        # Workers keep nothing that outlives them, so ending them at once is safe and never waits for a long kernel.
+        self.process.terminate()
+        self.process.join(_JOIN_SECONDS)
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
+        self.thread.shutdown(wait=True)  # calls still queued meet the broken pipe and end with Interrupted
+        self.pipe.close()
+
+
+def _serve(pipe: Connection, lane: int) -> None:
+    """A worker's life: answer calls in order until the pipe ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when a worker ends
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    state: dict[str, Any] = {}
+    while True:
+        try:
+            message = pipe.recv_bytes()
+        except (EOFError, OSError):
+            return
+        try:
+            kernel, args = pickle.loads(message)  # noqa: S301 - our own parent's pipe
+            answer = pickle.dumps((False, kernel(state, *args)), protocol=pickle.HIGHEST_PROTOCOL)
+        except Exception as error:  # noqa: BLE001 - it is raised again in the parent
+            answer = _pickled_error(error, lane)
+        pipe.send_bytes(answer)
+
+
+def _pickled_error(error: Exception, lane: int) -> bytes:
+    """The exception with its traceback as a note; a RuntimeError where its own type does not survive pickling."""
+    note = f"in lane {lane}:\n{traceback.format_exc()}"
+    error.add_note(note)
+    try:
+        data = pickle.dumps((True, error), protocol=pickle.HIGHEST_PROTOCOL)
+        pickle.loads(data)  # noqa: S301 - made on the line above
+    except Exception:  # noqa: BLE001 - any failure to pickle has the same remedy
+        plain = RuntimeError(f"{type(error).__name__}: {error}")
+        plain.add_note(note)
+        data = pickle.dumps((True, plain), protocol=pickle.HIGHEST_PROTOCOL)
+    return data
+
+
+def _end_with_parent() -> None:
+    """Leave at once when the parent is gone, killed or not; a worker in a long kernel would not notice its pipe."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    wait([parent.sentinel])
+    os._exit(1)
+
+
+def _peak_rss_mb(_state: dict[str, Any]) -> float:
+    """High-water mark of this process: from /proc, since getrusage counts the parent's size before exec too."""
+    try:
+        for line in Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) / 1024
+    except OSError:
+        pass
+    import resource
+
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20

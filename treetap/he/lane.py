@@ -1,0 +1,147 @@
+"""What one lane does for `treetap.he.sums`: kernels over the ciphertexts of one tree that the lane holds.
+
+Every kernel takes the lane's memory and the tree's name there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from gmpy2 import mpz
+
+from treetap.he.cells import Codes, Table, feature_sums, joint, marginals, multiply_into
+from treetap.he.pack import Packer
+from treetap.he.public import PublicKey
+
+
+@dataclass(frozen=True)
+class Tree:
+    """What a lane needs to know of a tree."""
+
+    public: bytes
+    bits: int
+    per_plaintext: int
+    shapes: list[tuple[int, bool]]
+    radices: list[int]
+    root_groups: list[tuple[int, ...]]
+    joint_cells: bool
+
+
+@dataclass
+class Lane:
+    """What a lane holds of a tree: its records' ciphertexts and bins, and the root's cells."""
+
+    tree: Tree
+    public: PublicKey
+    packer: Packer
+    codes: list[Codes] = field(default_factory=list)
+    values: list[mpz] = field(default_factory=list)
+    root: list[Table] = field(default_factory=list)
+
+
+def offers(bins: int, missing: bool) -> list[tuple[int, bool]]:
+    """(v, missing left?) of each candidate of a feature, in canonical order."""
+    if not missing:
+        return [(v, False) for v in range(bins - 1)]
+    return [(v, left) for v in range(bins) for left in (False, True) if not left or v < bins - 1]
+
+
+def open_tree(state: dict[str, Any], name: str, tree: Tree) -> None:
+    """Make room for a tree."""
+    public = PublicKey.from_bytes(tree.public, allow_512=True)  # the size was accepted where the key was made
+    packer = Packer(public, tree.bits, tree.per_plaintext)
+    state[name] = Lane(tree, public, packer, root=[{} for _ in tree.root_groups])
+
+
+def add(state: dict[str, Any], name: str, codes: Codes, ciphertexts: bytes) -> tuple[int, int]:
+    """Keep a block and multiply it into the root's cells; (place of its first ciphertext, products computed)."""
+    lane: Lane = state[name]
+    values = lane.public.read(ciphertexts)
+    start = len(lane.values)
+    lane.values += values
+    lane.codes.append(codes)
+    additions = 0
+    for group, table in zip(lane.tree.root_groups, lane.root, strict=True):
+        occupied = len(table)
+        multiply_into(table, joint(codes, group, lane.tree.radices).tolist(), values, lane.public.n_squared)
+        additions += len(values) - (len(table) - occupied)
+    return start, additions
+
+
+def root_bins(state: dict[str, Any], name: str) -> tuple[bytes, int]:
+    """Phase (a) at the root: (all bins of all features, products computed)."""
+    lane: Lane = state[name]
+    tables: dict[int, Table] = {}
+    additions = 0
+    for group, table in zip(lane.tree.root_groups, lane.root, strict=True):
+        parts, products = marginals(table, group, lane.tree.radices, lane.public.n_squared)
+        tables.update(parts)
+        additions += products
+    return _dense(lane, [tables[feature] for feature in range(len(tables))]), additions
+
+
+def node_bins(state: dict[str, Any], name: str, nodes: list[npt.NDArray[np.int64]]) -> tuple[bytes, int]:
+    """Phase (a) below the root, from the places of each node's records: (bins node-major, products computed)."""
+    lane: Lane = state[name]
+    if len(lane.codes) > 1:
+        lane.codes = [np.concatenate(lane.codes)]
+    parts, additions = [], 0
+    for places in nodes:
+        values = [lane.values[place] for place in places.tolist()]
+        codes = lane.codes[0][places] if len(places) else np.empty((0, len(lane.tree.radices)), dtype=np.int64)
+        tables, products = feature_sums(values, codes, lane.tree.radices, lane.public.n_squared, lane.tree.joint_cells)
+        parts.append(_dense(lane, tables))
+        additions += products
+    return b"".join(parts), additions
+
+
+def _dense(lane: Lane, tables: list[Table]) -> bytes:
+    """All bins of all features; an empty bin is the trivial ciphertext 1."""
+    one = mpz(1)
+    return lane.public.write(
+        table.get(code, one) for table, radix in zip(tables, lane.tree.radices, strict=True) for code in range(radix)
+    )
+
+
+def left_sums(state: dict[str, Any], name: str, partial: list[bytes], features: list[int]) -> tuple[bytes, int]:
+    """Phase (b): merge the lanes' bins of consecutive features and make candidates; (left sums, products computed)."""
+    lane: Lane = state[name]
+    modulus = lane.public.n_squared
+    additions = 0
+
+    def product(left: mpz, right: mpz) -> mpz:
+        nonlocal additions
+        if left == 1 or right == 1:
+            return left * right
+        additions += 1
+        return left * right % modulus
+
+    bins = lane.public.read(partial[0])
+    for part in partial[1:]:
+        bins = [product(left, right) for left, right in zip(bins, lane.public.read(part), strict=True)]
+    sums: list[mpz] = []
+    start = 0
+    for feature in features:
+        count, missing = lane.tree.shapes[feature]
+        running, absent = mpz(1), bins[start + count] if missing else mpz(1)
+        for v in range(count if missing else count - 1):
+            running = product(running, bins[start + v])
+            sums.append(running)
+            if missing and v < count - 1:
+                sums.append(product(running, absent))
+        start += lane.tree.radices[feature]
+    return lane.public.write(sums), additions
+
+
+def pack(state: dict[str, Any], name: str, candidates: bytes) -> bytes:
+    """Phase (c): pack consecutive candidates, each packed ciphertext under a fresh standard obfuscator."""
+    lane: Lane = state[name]
+    return lane.public.write(lane.packer.pack_fresh(lane.public.read(candidates)))
+
+
+def close_tree(state: dict[str, Any], name: str) -> None:
+    """Forget a tree."""
+    state.pop(name, None)

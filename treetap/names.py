@@ -1,0 +1,29 @@
+"""Names of parties and jobs, and addresses."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator
+
+NAME = re.compile(r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")
+
+
+def check_name(value: str) -> str:
+    """The name, or ValueError saying what a name is."""
+    if not NAME.match(value):
+        raise ValueError("a name has lower-case letters, digits and inner hyphens, at most 63")
+    return value
+
+
+def check_address(value: str) -> str:
+    """`host:port`, or ValueError."""
+    host, colon, port = value.rpartition(":")
+    if not (colon and host and port.isdigit() and int(port) < 65536):
+        raise ValueError(f"an address is host:port, not {value!r}")
+    return value
+
+
+Name = Annotated[str, AfterValidator(check_name)]
+Address = Annotated[str, AfterValidator(check_address)]

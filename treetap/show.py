@@ -1,0 +1,86 @@
+"""How statuses, tables and progress look in a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from google.protobuf.json_format import MessageToDict
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from treetap.wire.v1 import jobs_pb2
+
+#: Tables go to standard output, everything else to standard error, so that output can be piped.
+out = Console()
+err = Console(stderr=True)
+
+
+def size(count: float) -> str:
+    """Bytes as a person reads them."""
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.2f} GB"
+
+
+@contextmanager
+def live(title: str) -> Iterator[Callable[[jobs_pb2.JobStatus], None]]:
+    """A progress line on standard error: phase, tree, depth, bytes, metrics."""
+    columns = (
+        TextColumn("[bold]{task.description}"),
+        BarColumn(bar_width=24),
+        TextColumn("{task.fields[where]}"),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[what]}"),
+    )
+    with Progress(*columns, console=err, transient=True) as bars:
+        bar = bars.add_task(title, total=None, where="", what="")
+
+        def update(status: jobs_pb2.JobStatus) -> None:
+            unit = "block" if status.kind == "predict" else "tree"
+            where = f"{status.phase}"
+            if status.trees and status.phase in ("train", "predict"):
+                where = f"{unit} {status.tree}/{status.trees} depth {status.depth}"
+            shown = [f"{m.name} {m.value:.4f}" for m in status.metrics if m.name.endswith(("auc", "rmse", "logloss"))]
+            bars.update(
+                bar,
+                total=status.trees or None,
+                completed=max(0, status.tree - 1),
+                where=where,
+                what=", ".join([size(status.bytes), *shown[:2]]),
+            )
+
+        yield update
+
+
+def status_dict(status: jobs_pb2.JobStatus) -> dict[str, Any]:
+    """A status as JSON."""
+    found: dict[str, Any] = MessageToDict(
+        status, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+    )
+    found["metrics"] = {metric.name: metric.value for metric in status.metrics}
+    found["phases"] = {row.name: row.seconds for row in status.phases}
+    return found
+
+
+def status_table(statuses: list[jobs_pb2.JobStatus]) -> Table:
+    """Jobs, a row each."""
+    table = Table("job", "kind", "state", "phase", "tree", "depth", "seconds", "sent", "what")
+    for status in statuses:
+        metrics = ", ".join(f"{m.name} {m.value:.4f}" for m in status.metrics[:2])
+        table.add_row(
+            status.job,
+            status.kind,
+            status.state,
+            status.phase,
+            f"{status.tree}/{status.trees}" if status.trees else "",
+            str(status.depth) if status.state == "running" else "",
+            f"{status.seconds:.1f}",
+            size(status.bytes),
+            status.error or status.predictions or metrics,
+        )
+    return table

@@ -1,0 +1,123 @@
+"""Quantile bins of a party's features, made once per job (PROTOCOLS §2.4).
+
+A feature with n bins has n − 1 ascending cuts. The bin of x is the number of cuts ≤ x, so x < cuts[v] is the same as
+bin ≤ v. A missing value (NaN) has the code n, one past the last bin.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from treetap.errors import DataError
+
+Codes = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class FeatureBins:
+    """The bins of one feature: cuts (n_bins − 1,) float64 ascending; `has_missing` tells if training had a NaN."""
+
+    cuts: npt.NDArray[np.float64]
+    has_missing: bool
+
+    @property
+    def n_bins(self) -> int:
+        """Bins of present values."""
+        return len(self.cuts) + 1
+
+    @property
+    def shape(self) -> tuple[int, bool]:
+        """What the canonical candidate order needs to know: (n_bins, has_missing)."""
+        return self.n_bins, self.has_missing
+
+    def codes(self, values: npt.NDArray[Any]) -> Codes:
+        """Bin numbers (N,) of values (N,); n_bins for NaN, also where training had none."""
+        x = np.asarray(values, dtype=np.float64)
+        code = np.searchsorted(self.cuts, x, side="right").astype(np.int32)
+        code[np.isnan(x)] = self.n_bins
+        return code
+
+
+@dataclass(frozen=True)
+class BinnedTable:
+    """A party's columns as bin numbers: codes (N, d) int32 and the d features' bins."""
+
+    codes: Codes
+    features: list[FeatureBins]
+
+    @property
+    def shapes(self) -> list[tuple[int, bool]]:
+        """(n_bins, has_missing) per feature."""
+        return [feature.shape for feature in self.features]
+
+    def encode(self, X: npt.NDArray[Any], missing: float = math.nan) -> BinnedTable:
+        """Other records X (N', d) in these bins. Raises DataError if the number of columns differs."""
+        return encode(X, self.features, missing)
+
+
+def fit(values: npt.NDArray[Any], max_bin: int, name: str = "feature") -> FeatureBins:
+    """Bins of a column (N,): one per distinct value where at most `max_bin` are distinct, else `max_bin` quantiles.
+
+    Cuts lie midway between adjacent distinct values. Raises DataError naming the column if it holds an infinity, no
+    value at all, or one value and nothing missing.
+    """
+    x = np.asarray(values, dtype=np.float64)
+    absent = np.isnan(x)
+    present, count = np.unique(x[~absent], return_counts=True)
+    if len(present) == 0:
+        raise DataError(f"column {name!r} has no value at all: leave it out")
+    if np.isinf(present).any():
+        raise DataError(f"column {name!r} holds an infinite value: mark it missing or clip it")
+    has_missing = bool(absent.any())
+    if len(present) == 1 and not has_missing:
+        raise DataError(f"column {name!r} is constant ({present[0]:g}): leave it out")
+    if len(present) <= max_bin:
+        last = np.arange(len(present) - 1)
+    else:
+        # The k-th cut comes after the first distinct value that k/max_bin of the records do not exceed.
+        reached = np.cumsum(count) * max_bin
+        last = np.unique(np.searchsorted(reached, np.arange(1, max_bin) * int(count.sum()), side="left"))
+        last = last[last < len(present) - 1]
+    return FeatureBins(_between(present[last], present[last + 1]), has_missing)
+
+
+def _between(lower: npt.NDArray[np.float64], upper: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Cuts with lower < cut ≤ upper; the midpoint of neighbouring floats may round onto `lower`."""
+    middle = lower * 0.5 + upper * 0.5
+    return np.where((middle > lower) & (middle <= upper), middle, upper)
+
+
+def bin_table(X: npt.NDArray[Any], names: Sequence[str], max_bin: int, missing: float = math.nan) -> BinnedTable:
+    """Fit bins to every column of X (N, d) and encode it. Values equal to `missing` count as NaN.
+
+    Raises DataError as `fit` does, or if `names` does not name every column.
+    """
+    table = _with_nan(X, missing)
+    if table.shape[1] != len(names):
+        raise DataError(f"{table.shape[1]} columns but {len(names)} names")
+    features = [fit(table[:, j], max_bin, name) for j, name in enumerate(names)]
+    return encode(table, features)
+
+
+def encode(X: npt.NDArray[Any], features: Sequence[FeatureBins], missing: float = math.nan) -> BinnedTable:
+    """Records X (N, d) in bins fitted before. Raises DataError if the number of columns differs."""
+    table = _with_nan(X, missing)
+    if table.shape[1] != len(features):
+        raise DataError(f"{table.shape[1]} columns but bins for {len(features)}")
+    codes = np.empty(table.shape, dtype=np.int32, order="F")  # histograms read it column by column
+    for j, feature in enumerate(features):
+        codes[:, j] = feature.codes(table[:, j])
+    return BinnedTable(codes, list(features))
+
+
+def _with_nan(X: npt.NDArray[Any], missing: float) -> npt.NDArray[np.float64]:
+    table = np.asarray(X, dtype=np.float64)
+    if table.ndim != 2:
+        raise DataError(f"a table of records by columns is needed, not an array of shape {table.shape}")
+    return table if math.isnan(missing) else np.where(table == missing, np.nan, table)

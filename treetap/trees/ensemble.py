@@ -1,0 +1,179 @@
+"""The label holder's part of a model: shape of the trees, owners of the splits, weights of the leaves.
+
+Nodes are numbered as in a heap: the root is 1, the children of u are 2u (left) and 2u + 1 (right). What a handle means
+(feature, threshold, missing direction) is in its owner's own table, not here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from treetap.errors import DataError
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Split:
+    """An inner node: who owns the split, its handle there, XGBoost's loss change and cover (Σ H, sampled records)."""
+
+    node: int
+    owner: str
+    handle: int
+    gain: float
+    cover: float
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A leaf: one weight per output of its tree, learning rate included."""
+
+    node: int
+    weights: tuple[float, ...]
+    cover: float
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Tree number `index` of the ensemble adds leaf weights to the columns `outputs` of the score."""
+
+    index: int
+    outputs: tuple[int, ...]
+    splits: tuple[Split, ...]
+    leaves: tuple[Leaf, ...]
+
+    def values(self, nodes: Ints) -> Floats:
+        """Leaf weights (N, outputs) of records that reached leaves with these heap numbers (N,)."""
+        numbers = np.array([leaf.node for leaf in self.leaves], dtype=np.int64)
+        order = np.argsort(numbers)
+        weights = np.array([leaf.weights for leaf in self.leaves], dtype=np.float64)
+        found: Floats = weights[order][np.searchsorted(numbers[order], nodes)]
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """A structure of plain JSON types; json writes floats so that they read back exactly."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> Tree:
+        """The inverse of `to_dict`, also after a round trip through JSON. Raises DataError for another structure."""
+        try:
+            return cls(
+                index=int(stored["index"]),
+                outputs=tuple(int(k) for k in stored["outputs"]),
+                splits=tuple(Split(**split) for split in stored["splits"]),
+                leaves=tuple(
+                    Leaf(int(leaf["node"]), tuple(float(w) for w in leaf["weights"]), float(leaf["cover"]))
+                    for leaf in stored["leaves"]
+                ),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(f"not a stored tree: {error!r}") from error
+
+
+@dataclass(frozen=True)
+class Ensemble:
+    """A trained model. `best_round` (from 0) is the last round that predictions use; None means all."""
+
+    objective: str
+    classes: int
+    base_margin: tuple[float, ...]
+    trees: tuple[Tree, ...]
+    trees_per_round: int
+    best_round: int | None = None
+
+    @property
+    def used_trees(self) -> tuple[Tree, ...]:
+        """The trees of the rounds up to the best one."""
+        if self.best_round is None:
+            return self.trees
+        return self.trees[: (self.best_round + 1) * self.trees_per_round]
+
+    def scores(self, reached: Iterable[Ints], n: int) -> Floats:
+        """Scores (n, outputs) from the leaf numbers (n,) that the records reached in each used tree, in order."""
+        scores = np.tile(np.array(self.base_margin, dtype=np.float64), (n, 1))
+        for tree, nodes in zip(self.used_trees, reached, strict=True):
+            scores[:, list(tree.outputs)] += tree.values(nodes)
+        return scores
+
+    def to_dict(self) -> dict[str, Any]:
+        """A structure of plain JSON types; json writes floats so that they read back exactly."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> Ensemble:
+        """The inverse of `to_dict`, also after a round trip through JSON. Raises DataError for another structure."""
+        try:
+            trees = tuple(Tree.from_dict(tree) for tree in stored["trees"])
+            return cls(
+                objective=str(stored["objective"]),
+                classes=int(stored["classes"]),
+                base_margin=tuple(float(x) for x in stored["base_margin"]),
+                trees=trees,
+                trees_per_round=int(stored["trees_per_round"]),
+                best_round=None if stored["best_round"] is None else int(stored["best_round"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(f"not a stored ensemble: {error!r}") from error
+
+
+def route(tree: Tree, n: int, goes_left: Callable[[Split, Ints], Bools]) -> Ints:
+    """The leaf (heap number) that each of n records reaches: (n,).
+
+    `goes_left(split, rows)` answers for the records `rows` (row numbers, ascending) at that split: (len(rows),) bool.
+    """
+    reached = np.ones(n, dtype=np.int64)
+    rows_at: dict[int, Ints] = {1: np.arange(n)}
+    for split in sorted(tree.splits, key=lambda s: s.node):
+        rows = rows_at.pop(split.node)
+        left = goes_left(split, rows)
+        for child, part in ((2 * split.node, rows[left]), (2 * split.node + 1, rows[~left])):
+            rows_at[child] = part
+            reached[part] = child
+    return reached
+
+
+@dataclass(frozen=True)
+class Importance:
+    """XGBoost's importances: weight = number of splits, total_gain and total_cover their sums."""
+
+    weight: int
+    total_gain: float
+    total_cover: float
+
+    @property
+    def gain(self) -> float:
+        """Average loss change of a split (XGBoost's 'gain')."""
+        return self.total_gain / self.weight
+
+    @property
+    def cover(self) -> float:
+        """Average cover of a split (XGBoost's 'cover')."""
+        return self.total_cover / self.weight
+
+
+def importance(trees: Iterable[Tree], key: Callable[[Split], str]) -> dict[str, Importance]:
+    """Importances of the splits grouped by `key`.
+
+    The label holder groups by owner; an owner that has been told gain and cover of its handles groups by its own
+    feature; the centralised trainer knows both.
+    """
+    totals: dict[str, Importance] = {}
+    for tree in trees:
+        for split in tree.splits:
+            name = key(split)
+            old = totals.get(name, Importance(0, 0.0, 0.0))
+            totals[name] = Importance(old.weight + 1, old.total_gain + split.gain, old.total_cover + split.cover)
+    return totals
+
+
+def importance_by_owner(trees: Iterable[Tree]) -> dict[str, Importance]:
+    """Importances per owner of splits."""
+    return importance(trees, lambda split: split.owner)

@@ -1,0 +1,209 @@
+"""Losses: base margin, gradients, fixed point, and what a score means (PROTOCOLS §3.1).
+
+Fixed point. A first or second derivative x is the integer rint(x / scale · 2^32), half to even. `scale` is 1 for the
+classifiers, whose derivatives never exceed 1. For squared error it is the smallest power of two ≥ max|g|: it is private
+to the label holder, applies to g alone, and being a power of two makes the division exact. Sums are exact integers:
+|Σ| ≤ N · 2^32, so int64 holds them for N < 2^31 records.
+
+XGBoost keeps the second derivative of its classifiers at 1e-16 or more, so that no record has weight nothing. Here the
+least is one unit, 2^-32, for the same reason: a side of a split has H = 0 only if it has no record.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from treetap.errors import ConfigError, DataError
+from treetap.trees import metrics
+
+FRACTION_BITS = 32
+UNIT = 1 << FRACTION_BITS
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Quantised:
+    """Fixed-point derivatives: g, h (N, K) int64; a sum of g means Σ · scale / 2^32, a sum of h means Σ / 2^32."""
+
+    g: Ints
+    h: Ints
+    scale: float
+
+
+class Loss(ABC):
+    """One objective over scores of shape (N, outputs)."""
+
+    objective: str
+
+    def __init__(self, outputs: int) -> None:
+        self.outputs = outputs
+
+    @abstractmethod
+    def base_margin(self, base_score: float | None, labels: npt.NDArray[Any]) -> Floats:
+        """The score (outputs,) before the first tree; `labels` are those of the training records."""
+
+    @abstractmethod
+    def gradients(self, scores: Floats, labels: npt.NDArray[Any]) -> tuple[Floats, Floats]:
+        """First and second derivative of the loss in the score: g, h, each (N, outputs)."""
+
+    @abstractmethod
+    def transform(self, scores: Floats) -> Floats:
+        """Scores (N, outputs) as P(label = 1) (N,), class probabilities (N, C) or values (N,)."""
+
+    @abstractmethod
+    def bounds(self) -> tuple[int, int]:
+        """The largest |g| and the largest h as integers, from which slot widths follow."""
+
+    @abstractmethod
+    def check(self, labels: npt.NDArray[Any]) -> None:
+        """Raise DataError if labels (N,) do not fit the objective."""
+
+    def quantise(self, g: Floats, h: Floats) -> Quantised:
+        """Derivatives (N, K) in fixed point."""
+        scale = self._scale(g)
+        return Quantised(
+            g=np.rint(g / scale * UNIT).astype(np.int64),
+            h=np.maximum(np.rint(h * UNIT).astype(np.int64), 1),
+            scale=scale,
+        )
+
+    def _scale(self, g: Floats) -> float:  # noqa: ARG002 - squared error looks at g
+        return 1.0
+
+    def metric(self, scores: Floats, labels: npt.NDArray[Any]) -> dict[str, float]:
+        """Measures of scores (N, outputs) against labels (N,): see `metrics.evaluate`."""
+        return metrics.evaluate(self.objective, self.transform(scores), labels)
+
+    def watched(self, scores: Floats, labels: npt.NDArray[Any]) -> float:
+        """The loss that early stopping watches, lower is better."""
+        return metrics.watched(self.objective, self.transform(scores), labels)
+
+
+class Logistic(Loss):
+    """binary:logistic. p = σ(ŷ), g = p − y, h = p(1−p)."""
+
+    objective = "binary:logistic"
+
+    def base_margin(self, base_score: float | None, labels: npt.NDArray[Any]) -> Floats:  # noqa: ARG002
+        """logit(base_score); None means ½, hence 0."""
+        share = 0.5 if base_score is None else base_score
+        return np.array([math.log(share / (1.0 - share))])
+
+    def gradients(self, scores: Floats, labels: npt.NDArray[Any]) -> tuple[Floats, Floats]:
+        """g and h, each (N, 1)."""
+        p = self.transform(scores)[:, None]
+        return p - np.asarray(labels, dtype=np.float64)[:, None], p * (1.0 - p)
+
+    def transform(self, scores: Floats) -> Floats:
+        """P(label = 1), (N,); written so that no exponential overflows."""
+        s = scores[:, 0]
+        e = np.exp(-np.abs(s))
+        return np.where(s >= 0, 1.0 / (1.0 + e), e / (1.0 + e))
+
+    def bounds(self) -> tuple[int, int]:
+        """|g| ≤ 1, h ≤ ¼."""
+        return UNIT, UNIT >> 2
+
+    def check(self, labels: npt.NDArray[Any]) -> None:
+        """Labels are 0 and 1, both present."""
+        _check_classes(labels, 2, self.objective)
+
+
+class Softmax(Loss):
+    """multi:softprob. g_c = p_c − y_c and, as XGBoost has it, h_c = 2·p_c(1−p_c)."""
+
+    objective = "multi:softprob"
+
+    def base_margin(self, base_score: float | None, labels: npt.NDArray[Any]) -> Floats:  # noqa: ARG002
+        """The same number for every class, which cancels in the softmax; None means ½."""
+        return np.full(self.outputs, 0.5 if base_score is None else float(base_score))
+
+    def gradients(self, scores: Floats, labels: npt.NDArray[Any]) -> tuple[Floats, Floats]:
+        """g and h, each (N, C)."""
+        p = self.transform(scores)
+        hit = np.asarray(labels).astype(np.int64)[:, None] == np.arange(self.outputs)
+        return p - hit, 2.0 * p * (1.0 - p)
+
+    def transform(self, scores: Floats) -> Floats:
+        """Class probabilities (N, C)."""
+        e = np.exp(scores - scores.max(axis=1, keepdims=True))
+        total: Floats = e / e.sum(axis=1, keepdims=True)
+        return total
+
+    def bounds(self) -> tuple[int, int]:
+        """|g| ≤ 1, h ≤ ½."""
+        return UNIT, UNIT >> 1
+
+    def check(self, labels: npt.NDArray[Any]) -> None:
+        """Labels are class numbers 0..C−1; at least two classes are present."""
+        _check_classes(labels, self.outputs, self.objective)
+
+
+class SquaredError(Loss):
+    """reg:squarederror. g = ŷ − y, h = 1."""
+
+    objective = "reg:squarederror"
+
+    def base_margin(self, base_score: float | None, labels: npt.NDArray[Any]) -> Floats:
+        """base_score, or the mean of the training labels."""
+        return np.array([float(np.mean(labels)) if base_score is None else float(base_score)])
+
+    def gradients(self, scores: Floats, labels: npt.NDArray[Any]) -> tuple[Floats, Floats]:
+        """g and h, each (N, 1)."""
+        g = scores - np.asarray(labels, dtype=np.float64)[:, None]
+        return g, np.ones_like(g)
+
+    def transform(self, scores: Floats) -> Floats:
+        """The value itself, (N,)."""
+        return scores[:, 0]
+
+    def bounds(self) -> tuple[int, int]:
+        """|g| ≤ 1 after scaling, h = 1."""
+        return UNIT, UNIT
+
+    def _scale(self, g: Floats) -> float:
+        largest = float(np.abs(g).max(initial=0.0))
+        if largest == 0.0:
+            return 1.0
+        mantissa, exponent = math.frexp(largest)  # largest = mantissa · 2^exponent, mantissa in [½, 1)
+        return math.ldexp(1.0, exponent - 1 if mantissa == 0.5 else exponent)
+
+    def check(self, labels: npt.NDArray[Any]) -> None:
+        """Labels are finite numbers."""
+        if not np.isfinite(np.asarray(labels, dtype=np.float64)).all():
+            raise DataError(f"labels of {self.objective} must be finite numbers")
+
+
+def loss_for(objective: str, classes: int) -> Loss:
+    """The loss of an objective. `classes` is 2 for binary:logistic, ≥ 2 for multi:softprob, ignored for regression.
+
+    Raises ConfigError if they do not fit.
+    """
+    if objective == "reg:squarederror":
+        return SquaredError(1)
+    if objective == "binary:logistic":
+        if classes != 2:
+            raise ConfigError(f"objective binary:logistic needs 2 classes, not {classes}")
+        return Logistic(1)
+    if objective == "multi:softprob":
+        if classes < 2:
+            raise ConfigError(f"objective multi:softprob needs at least 2 classes, not {classes}")
+        return Softmax(classes)
+    raise ConfigError(f"unknown objective {objective!r}")
+
+
+def _check_classes(labels: npt.NDArray[Any], classes: int, objective: str) -> None:
+    present = np.unique(np.asarray(labels, dtype=np.float64))
+    if not np.isin(present, np.arange(classes)).all():
+        shown = ", ".join(f"{value:g}" for value in present[:6])
+        raise DataError(f"labels of {objective} must be whole numbers from 0 to {classes - 1}; found {shown}")
+    if len(present) < 2:
+        raise DataError(f"labels of {objective} hold one class only: nothing can be learned")

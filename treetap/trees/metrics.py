@@ -1,0 +1,103 @@
+"""Measures of a prediction, in numpy alone: importing scikit-learn costs a party's process 155 MB."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+# Probabilities are kept this far from 0 and 1 before a logarithm (double precision's unit, as scikit-learn does).
+_CLIP = float(np.finfo(np.float64).eps)
+
+
+def auc(score: Array, positive: Array) -> float:
+    """Area under the ROC curve by average ranks (Mann–Whitney). NaN if only one class is present.
+
+    `score` (N,) any order-preserving score, `positive` (N,) truth as 0/1 or bool.
+    """
+    truth = np.asarray(positive).astype(bool)
+    n_positive = int(truth.sum())
+    n_negative = len(truth) - n_positive
+    if n_positive == 0 or n_negative == 0:
+        return float("nan")
+    _, group, size = np.unique(np.asarray(score, dtype=np.float64), return_inverse=True, return_counts=True)
+    last = np.cumsum(size)
+    rank = (last - (size - 1) / 2.0)[group]
+    return float((rank[truth].sum() - n_positive * (n_positive + 1) / 2.0) / (n_positive * n_negative))
+
+
+def ks(score: Array, positive: Array) -> float:
+    """Kolmogorov–Smirnov distance between the scores of the two classes, in [0, 1]. NaN if one class is absent."""
+    truth = np.asarray(positive).astype(bool)
+    n_positive = int(truth.sum())
+    n_negative = len(truth) - n_positive
+    if n_positive == 0 or n_negative == 0:
+        return float("nan")
+    _, group = np.unique(np.asarray(score, dtype=np.float64), return_inverse=True)
+    share_positive = np.cumsum(np.bincount(group, weights=truth)) / n_positive
+    share_negative = np.cumsum(np.bincount(group, weights=~truth)) / n_negative
+    return float(np.abs(share_positive - share_negative).max())
+
+
+def accuracy(predicted: Array, labels: Array) -> float:
+    """Share of equal entries of two (N,) arrays of class numbers."""
+    return float(np.mean(np.asarray(predicted) == np.asarray(labels)))
+
+
+def logloss(probability: Array, labels: Array) -> float:
+    """Mean negative log-likelihood (natural logarithm).
+
+    `probability` is (N,) for P(label = 1), or (N, C) with rows summing to 1; `labels` (N,) class numbers.
+    """
+    chance = np.clip(np.asarray(probability, dtype=np.float64), _CLIP, 1.0 - _CLIP)
+    truth = np.asarray(labels).astype(np.int64)
+    given = np.where(truth == 1, chance, 1.0 - chance) if chance.ndim == 1 else chance[np.arange(len(truth)), truth]
+    return float(-np.log(given).mean())
+
+
+def rmse(predicted: Array, labels: Array) -> float:
+    """Root of the mean squared difference of two (N,) arrays."""
+    return float(np.sqrt(np.mean((np.asarray(predicted) - np.asarray(labels)) ** 2)))
+
+
+def macro_auc(probability: Array, labels: Array) -> float:
+    """Mean over classes of one-versus-rest AUC; classes without positives or negatives are left out."""
+    each = [auc(probability[:, c], np.asarray(labels) == c) for c in range(probability.shape[1])]
+    known = [value for value in each if not np.isnan(value)]
+    return float(np.mean(known)) if known else float("nan")
+
+
+def evaluate(objective: str, prediction: Array, labels: Array) -> dict[str, float]:
+    """The measures that fit an objective.
+
+    `prediction` is what `Loss.transform` returns: (N,) probabilities for binary:logistic, (N, C) for multi:softprob,
+    (N,) values for reg:squarederror. Binary: auc, ks, accuracy (threshold ½), logloss. Multi: accuracy, logloss, auc
+    (macro, one versus rest). Regression: rmse.
+    """
+    predicted = np.asarray(prediction, dtype=np.float64)
+    if objective == "reg:squarederror":
+        return {"rmse": rmse(predicted.reshape(-1), labels)}
+    if objective == "multi:softprob":
+        return {
+            "accuracy": accuracy(predicted.argmax(axis=1), labels),
+            "logloss": logloss(predicted, labels),
+            "auc": macro_auc(predicted, labels),
+        }
+    chance = predicted.reshape(-1)
+    return {
+        "auc": auc(chance, labels),
+        "ks": ks(chance, labels),
+        "accuracy": accuracy((chance > 0.5).astype(np.int64), np.asarray(labels).astype(np.int64)),
+        "logloss": logloss(chance, labels),
+    }
+
+
+def watched(objective: str, prediction: Array, labels: Array) -> float:
+    """The loss that early stopping watches, lower is better: XGBoost's default metric of the objective."""
+    predicted = np.asarray(prediction, dtype=np.float64)
+    if objective == "reg:squarederror":
+        return rmse(predicted.reshape(-1), labels)
+    return logloss(predicted, labels)

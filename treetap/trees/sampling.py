@@ -1,0 +1,70 @@
+"""Seeded draws of records and columns: the model randomness that every process of a job repeats.
+
+Each draw has its own generator, seeded by SHA-256 over the seed and the draw's name: the same on every machine and in
+every process (Python's own hash of a string is not), and independent of the order in which draws are asked for. numpy
+may change the stream behind a generator between releases, so let one party make each draw (rows: the label holder,
+columns: their owner) rather than two that must agree.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from treetap.errors import DataError
+
+Bools = npt.NDArray[np.bool_]
+
+
+def generator(seed: int, *path: str | int) -> np.random.Generator:
+    """The generator of one named draw."""
+    parts = [f"s:{part}" if isinstance(part, str) else f"i:{int(part)}" for part in (seed, *path)]
+    digest = hashlib.sha256("\x1f".join(parts).encode()).digest()
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(int.from_bytes(digest, "little"))))
+
+
+def rows(seed: int, tree: int, n: int, subsample: float, eligible: Bools) -> Bools:
+    """Which of n records tree number `tree` sums over: (n,).
+
+    As in XGBoost each eligible record is drawn by itself with chance `subsample`, afresh for every tree (also for the
+    trees of one round).
+    """
+    if subsample >= 1.0:
+        return eligible.copy()
+    return (generator(seed, "rows", tree).random(n) < subsample) & eligible
+
+
+def columns(seed: int, tree: int, party: str, d: int, colsample: float) -> npt.NDArray[np.int64]:
+    """Which of a party's d columns a tree sees: max(1, ⌊colsample·d⌋) of them, ascending; none if d = 0.
+
+    XGBoost draws from all columns together; here each party draws from its own, so that none learns how many the others
+    have.
+    """
+    if d == 0:
+        return np.zeros(0, dtype=np.int64)
+    count = max(1, int(colsample * d))
+    if count == d:
+        return np.arange(d)
+    return np.sort(generator(seed, "columns", tree, party).choice(d, size=count, replace=False)).astype(np.int64)
+
+
+def validation_rows(seed: int, labels: npt.NDArray[Any], share: float, stratify: bool) -> Bools:
+    """Which records are set aside to watch for over-fitting: (N,).
+
+    `share` of the records, rounded, at least one; with `stratify` of each class, where a class of one record stays in
+    training. Raises DataError if nothing would be left on either side.
+    """
+    y = np.asarray(labels)
+    mask = np.zeros(len(y), dtype=bool)
+    draw = generator(seed, "validation")
+    groups = [np.flatnonzero(y == value) for value in np.unique(y)] if stratify else [np.arange(len(y))]
+    for group in groups:
+        if len(group) >= 2:
+            count = min(max(1, round(share * len(group))), len(group) - 1)
+            mask[draw.choice(group, size=count, replace=False)] = True
+    if not mask.any():
+        raise DataError(f"{len(y)} records are too few to set some aside for validation")
+    return mask

@@ -1,0 +1,169 @@
+"""What each field of a message reveals: the option ``reveals`` of the protos, read, counted and tabulated.
+
+PROTOCOLS, section 1: each field carries one class that names what its reader learns. The accounting walks the
+serialised form, jumping over contents, because the protobuf runtime has no other way to tell a field's size
+than to copy the field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cache
+from typing import NamedTuple, cast
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor
+from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorSet
+from google.protobuf.message import Message
+
+from treetap.errors import Malformed
+from treetap.wire.v1 import reveals_pb2
+
+UNSPECIFIED = reveals_pb2.Disclosure.Name(reveals_pb2.DISCLOSURE_UNSPECIFIED)
+_FIXED = {1: 8, 5: 4}  # wire type → bytes
+
+
+class DisclosureRow(NamedTuple):
+    """One field of one message, for the table of docs/threats.md."""
+
+    message: str  # full name
+    field: str
+    disclosure: str  # name of the class
+    comment: str  # the field's comment in the .proto file, on one line
+
+
+def class_of(field: FieldDescriptor) -> int:
+    """Number of the disclosure class that ``field`` declares; 0 if it declares none."""
+    return int(field.GetOptions().Extensions[reveals_pb2.reveals])
+
+
+def bytes_by_class(message: Message) -> dict[str, int]:
+    """Serialised bytes of ``message`` for each disclosure class; they add up to ``message.ByteSize()``.
+
+    Serialises the message once. Whoever has the serialised form already calls :func:`bytes_by_class_of`.
+    """
+    return bytes_by_class_of(message.SerializeToString(), type(message))
+
+
+def bytes_by_class_of(serialised: bytes, message_type: type[Message]) -> dict[str, int]:
+    """As :func:`bytes_by_class`, from the serialised form of a message of ``message_type``.
+
+    The cost grows with the number of fields set, not with their sizes: a packed list or a block of bytes is one
+    step. Tag and length of a sub-message count for the field that holds it, its content for its own fields;
+    keys and plain values of a map count for the map. A field without a class (a foreign type's) counts for
+    the field around it, one unknown to the descriptor as DISCLOSURE_UNSPECIFIED. Raises Malformed if the bytes
+    are not a message.
+    """
+    counts: dict[str, int] = {}
+    descriptor = cast(Descriptor, message_type.DESCRIPTOR)
+    for disclosure, size in _sizes(serialised, 0, len(serialised), descriptor, UNSPECIFIED):
+        counts[disclosure] = counts.get(disclosure, 0) + size
+    return counts
+
+
+def disclosure_table(files: Iterable[FileDescriptor], sources: FileDescriptorSet | None = None) -> list[DisclosureRow]:
+    """One row for each field of each message of ``files``, in the order of the .proto files.
+
+    Generated Python code carries no comments: they come from ``sources``, which is what
+    ``protoc --include_source_info --descriptor_set_out`` writes; without it every comment is empty.
+    """
+    comments = _comments(sources) if sources is not None else {}
+    return [
+        DisclosureRow(
+            message.full_name,
+            field.name,
+            reveals_pb2.Disclosure.Name(reveals_pb2.Disclosure.ValueType(class_of(field))),
+            comments.get(field.full_name, ""),
+        )
+        for message, field in _fields(files)
+    ]
+
+
+def undeclared(files: Iterable[FileDescriptor]) -> list[str]:
+    """Full names of the fields of ``files`` that declare no disclosure class."""
+    return [field.full_name for _, field in _fields(files) if class_of(field) == reveals_pb2.DISCLOSURE_UNSPECIFIED]
+
+
+def _fields(files: Iterable[FileDescriptor]) -> Iterator[tuple[Descriptor, FieldDescriptor]]:
+    def below(message: Descriptor) -> Iterator[tuple[Descriptor, FieldDescriptor]]:
+        if message.GetOptions().map_entry:  # made by the compiler; its class is the map's
+            return
+        for field in message.fields:
+            yield message, field
+        for nested in message.nested_types:
+            yield from below(nested)
+
+    for file in files:
+        for message in file.message_types_by_name.values():
+            yield from below(message)
+
+
+@cache
+def _plan(descriptor: Descriptor) -> dict[int, tuple[str | None, Descriptor | None]]:
+    """Field number → (class or None, type of the sub-message or None)."""
+    plan: dict[int, tuple[str | None, Descriptor | None]] = {}
+    for field in descriptor.fields:
+        number = reveals_pb2.Disclosure.ValueType(class_of(field))
+        plan[field.number] = (reveals_pb2.Disclosure.Name(number) if number else None, field.message_type)
+    return plan
+
+
+def _sizes(data: bytes, at: int, end: int, descriptor: Descriptor, around: str) -> Iterator[tuple[str, int]]:
+    """(class, bytes) of each field in ``data[at:end]``; ``around`` is the class of the field that holds them."""
+    plan = _plan(descriptor)
+    while at < end:
+        begin = at
+        tag, at = _varint(data, at, end)
+        wire = tag & 7
+        known = plan.get(tag >> 3)
+        disclosure, inner = (known[0] or around, known[1]) if known else (UNSPECIFIED, None)
+        content = at
+        if wire == 0:
+            _, at = _varint(data, at, end)
+        elif wire in _FIXED:
+            at += _FIXED[wire]
+        elif wire == 2:
+            length, content = _varint(data, at, end)
+            at = content + length
+        else:
+            raise Malformed(f"{descriptor.full_name}: byte {begin} starts no field (wire type {wire})")
+        if at > end:
+            raise Malformed(f"{descriptor.full_name}: the field at byte {begin} runs past the end")
+        if inner is not None and wire == 2:
+            yield disclosure, content - begin
+            yield from _sizes(data, content, at, inner, disclosure)
+        else:
+            yield disclosure, at - begin
+
+
+def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:
+    value = shift = 0
+    while at < end and shift < 70:
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 0x80:
+            return value, at
+    raise Malformed(f"a number of the message is cut or too long at byte {at}")
+
+
+def _comments(sources: FileDescriptorSet) -> dict[str, str]:
+    """Full name of a field → its comment. Paths of source locations are those of descriptor.proto."""
+    found: dict[str, str] = {}
+    for file in sources.file:
+        texts = {
+            tuple(place.path): " ".join((place.leading_comments or place.trailing_comments).split())
+            for place in file.source_code_info.location
+        }
+        for k, message in enumerate(file.message_type):
+            found.update(_field_comments(message, file.package, (file.MESSAGE_TYPE_FIELD_NUMBER, k), texts))
+    return found
+
+
+def _field_comments(
+    message: DescriptorProto, scope: str, path: tuple[int, ...], texts: dict[tuple[int, ...], str]
+) -> Iterator[tuple[str, str]]:
+    name = f"{scope}.{message.name}"
+    for k, field in enumerate(message.field):
+        yield f"{name}.{field.name}", texts.get((*path, DescriptorProto.FIELD_FIELD_NUMBER, k), "")
+    for k, nested in enumerate(message.nested_type):
+        yield from _field_comments(nested, name, (*path, DescriptorProto.NESTED_TYPE_FIELD_NUMBER, k), texts)

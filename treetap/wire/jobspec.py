@@ -1,0 +1,93 @@
+"""A job's description on the wire and as the pure parts want it."""
+
+from __future__ import annotations
+
+from treetap.errors import ConfigError
+from treetap.trees.params import BoostingParams
+from treetap.wire.v1 import boosting_pb2, setup_pb2
+
+PROTOCOLS = ("boosting",)
+KEY_BITS = (1024, 2048, 3072)
+#: Exists to reproduce a paper's figure; breakable, said loudly wherever it is used.
+PAPER_KEY_BITS = 512
+OBFUSCATIONS = ("short-exponent", "half-length", "standard")
+ALIGNMENTS = ("sorted-ids",)
+
+
+def params_to_wire(params: BoostingParams) -> boosting_pb2.BoostingParams:
+    """The wire form; absent values stay absent."""
+    message = boosting_pb2.BoostingParams(
+        objective=params.objective,
+        n_estimators=params.n_estimators,
+        max_depth=params.max_depth,
+        max_bin=params.max_bin,
+        learning_rate=params.learning_rate,
+        reg_lambda=params.reg_lambda,
+        gamma=params.gamma,
+        min_child_weight=params.min_child_weight,
+        subsample=params.subsample,
+        colsample_bytree=params.colsample_bytree,
+        multi_strategy=params.multi_strategy,
+        validation_share=params.validation_share,
+        seed=params.seed,
+    )
+    if params.base_score is not None:
+        message.base_score = params.base_score
+    if params.early_stopping_rounds is not None:
+        message.early_stopping_rounds = params.early_stopping_rounds
+    if params.missing == params.missing:  # NaN is missing anyway
+        message.missing = params.missing
+    return message
+
+
+def params_from_wire(message: boosting_pb2.BoostingParams) -> BoostingParams:
+    """The parameters of a job; `ConfigError` lists every value out of range."""
+    params = BoostingParams(
+        objective=message.objective,
+        n_estimators=message.n_estimators,
+        max_depth=message.max_depth,
+        max_bin=message.max_bin,
+        learning_rate=message.learning_rate,
+        reg_lambda=message.reg_lambda,
+        gamma=message.gamma,
+        min_child_weight=message.min_child_weight,
+        subsample=message.subsample,
+        colsample_bytree=message.colsample_bytree,
+        multi_strategy=message.multi_strategy,
+        base_score=message.base_score if message.HasField("base_score") else None,
+        early_stopping_rounds=message.early_stopping_rounds if message.HasField("early_stopping_rounds") else None,
+        validation_share=message.validation_share,
+        missing=message.missing if message.HasField("missing") else float("nan"),
+        seed=message.seed,
+    )
+    params.validate()
+    return params
+
+
+def check_spec(spec: setup_pb2.JobSpec) -> None:
+    """`ConfigError` listing everything in a job that no party could do."""
+    faults = []
+    if spec.protocol not in PROTOCOLS:
+        faults.append(f"protocol = {spec.protocol!r}: must be one of {', '.join(PROTOCOLS)}")
+    if spec.alignment not in ALIGNMENTS:
+        faults.append(f"alignment = {spec.alignment!r}: must be one of {', '.join(ALIGNMENTS)}")
+    if spec.key_bits not in (*KEY_BITS, PAPER_KEY_BITS):
+        faults.append(
+            f"key_bits = {spec.key_bits}: must be 1024, 2048 or 3072 (512 only to reproduce a paper's figure)"
+        )
+    if spec.obfuscation not in OBFUSCATIONS:
+        faults.append(f"obfuscation = {spec.obfuscation!r}: must be one of {', '.join(OBFUSCATIONS)}")
+    names = [spec.label_holder, *spec.feature_parties]
+    if not spec.label_holder:
+        faults.append("label_holder: is missing")
+    if not spec.feature_parties:
+        faults.append("feature_parties: names nobody; a federation has at least one feature party")
+    faults += [
+        f"{name!r} is named twice among the parties" for name in sorted({n for n in names if names.count(n) > 1})
+    ]
+    try:
+        params_from_wire(spec.boosting)
+    except ConfigError as failure:
+        faults.append(str(failure))
+    if faults:
+        raise ConfigError("\n".join(faults))

@@ -1,0 +1,49 @@
+"""The two ends of every wire, as interfaces: sockets and the simulator implement the same ones.
+
+A *port* is what a process answers; a *dialer* is how it reaches the ports of others. Neither
+knows what travels. The caller's name comes from the transport (its certificate), never from a message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from treetap.wire.v1 import control_pb2, exchange_pb2
+
+
+@dataclass(frozen=True)
+class Address:
+    """A process of the federation: the name its certificate must bear and where it listens."""
+
+    name: str
+    location: str
+
+
+class PartyPort(Protocol):
+    """What a party answers."""
+
+    def step(self, caller: str, request: control_pb2.StepRequest) -> AsyncIterator[control_pb2.StepEvent]:
+        """Do one step; yields progress, then the result."""
+        ...
+
+    async def deliver(self, caller: str, parcel: exchange_pb2.Parcel) -> exchange_pb2.Receipt:
+        """File one parcel."""
+        ...
+
+
+class Dialer(Protocol):
+    """How a process reaches the ports of others. Raises `Unreachable` where nobody answers."""
+
+    def step(self, to: Address, request: control_pb2.StepRequest) -> AsyncIterator[control_pb2.StepEvent]:
+        """Ask a party to do one step."""
+        ...
+
+    async def deliver(self, to: Address, parcel: exchange_pb2.Parcel) -> exchange_pb2.Receipt:
+        """Hand one parcel to a party."""
+        ...
+
+    async def close(self) -> None:
+        """Close all channels."""
+        ...

@@ -1,0 +1,179 @@
+"""Why a peer could not be reached: one line that names the cause and the remedy.
+
+gRPC answers every failed connection with a bare UNAVAILABLE. After that, :func:`diagnose` goes the way again
+by hand (look the name up, connect, shake hands, wait for the first HTTP/2 frame) and says where it ended.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+import socket
+import ssl
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from cryptography import x509
+
+from treetap.errors import ConfigError
+from treetap.wire.tls import TlsFiles, certificate_fault, common_name, fingerprint, load_authorities
+
+_ADDRESS = re.compile(r"(?:dns:/{0,3}|ipv4:|ipv6:)?(?:\[(?P<six>[^\]]+)\]|(?P<host>[^:/\[\]]+)):(?P<port>[0-9]{1,5})")
+_NO_ROUTE = (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EHOSTDOWN)
+# TLS alerts with which a server turns down the client's certificate
+_ABOUT_OURS = ("certificate", "unknown ca", "access denied", "decrypt error")
+
+
+def diagnose(address: str, expected_name: str, tls: TlsFiles, timeout: float = 3.0) -> str:
+    """One line: why ``expected_name`` could not be reached at ``address`` (``host:port``), and what to do.
+
+    Takes ``timeout`` seconds at most (a name look-up that hangs is left to its thread), and never raises. Trusts
+    what the other side shows only to describe it: no content is exchanged with a peer that is not ``expected_name``.
+    """
+    probe = _Probe(address, expected_name, tls, time.monotonic() + timeout)
+    thread = threading.Thread(target=probe.run, name="treetap-probe", daemon=True)
+    thread.start()
+    thread.join(timeout + 0.25)  # the sockets' own deadlines, which say more, come first
+    found = probe.finding or f"{expected_name} at {address}: no answer within {timeout:g} s while {probe.phase}"
+    return " ".join(found.split())
+
+
+@dataclass
+class _Probe:
+    address: str
+    expected_name: str
+    tls: TlsFiles
+    deadline: float  # on the monotonic clock
+    phase: str = "starting"
+    finding: str = ""
+
+    def run(self) -> None:
+        try:
+            self.finding = f"{self.expected_name} at {self.address}: {self._find()}"
+        except ConfigError as error:
+            self.finding = f"our own TLS files cannot be used: {error}"
+        except Exception as error:  # noqa: BLE001  # a diagnosis must not become the next failure
+            self.finding = f"{self.expected_name} at {self.address}: {type(error).__name__} while {self.phase}: {error}"
+
+    def _find(self) -> str:
+        self.tls.check(None)
+        parsed = _ADDRESS.fullmatch(self.address)
+        if parsed is None or not 0 < int(parsed["port"]) < 65_536:
+            return "not an address of the form host:port; correct the configuration"
+        host, port = parsed["six"] or parsed["host"], int(parsed["port"])
+        self.phase = f"looking up the name {host!r}"
+        try:
+            places = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError, OverflowError) as error:
+            return f"the name {host!r} cannot be looked up ({error}); correct the address or the name service"
+        problems = []
+        for family, _, _, _, place in places:
+            self.phase = f"connecting to {place[0]}"
+            try:
+                self._connect(family, place).close()
+            except OSError as error:
+                problems.append(_connect_problem(error))
+            else:
+                return self._handshake(family, place)
+        return "; ".join(dict.fromkeys(problems))
+
+    def _connect(self, family: int, place: tuple[Any, ...]) -> socket.socket:
+        connection = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            self._bound(connection)
+            connection.connect(place)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _bound(self, connection: socket.socket) -> None:
+        connection.settimeout(max(0.05, self.deadline - time.monotonic()))
+
+    def _handshake(self, family: int, place: tuple[Any, ...]) -> str:
+        self.phase = "shaking hands"
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.set_alpn_protocols(["h2"])
+        context.load_verify_locations(self.tls.ca)
+        context.load_cert_chain(self.tls.certificate, self.tls.key)
+        try:
+            with self._connect(family, place) as plain:
+                self._bound(plain)
+                with context.wrap_socket(plain, server_hostname=self.expected_name) as secured:
+                    return self._first_frame(secured)
+        except ssl.SSLCertVerificationError as error:
+            shown = self._shown_certificate(family, place)
+            fault = shown and certificate_fault(shown, load_authorities(self.tls.ca), self.expected_name)
+            return f"its certificate is refused: {fault or error.verify_message}"
+        except TimeoutError:
+            return "accepts connections but does not shake hands: not a TLS server, or its process is suspended"
+        except (ssl.SSLEOFError, ssl.SSLZeroReturnError, ConnectionError):
+            return "closed the connection during the handshake: not a TLS server, or it is stopping; start it with TLS"
+        except ssl.SSLError as error:
+            if "ALERT" in (error.reason or ""):
+                return self._alert(error)
+            return f"answers, but not in TLS ({error.reason}); start it with TLS or correct the address"
+
+    def _first_frame(self, secured: ssl.SSLSocket) -> str:
+        """After a handshake that satisfied us: does the server accept our certificate, and does it speak?
+
+        In TLS 1.3 the client is through before the server has looked at the client's certificate, so a refusal
+        arrives with the first read.
+        """
+        self.phase = "waiting for the first frame"
+        shown = x509.load_der_x509_certificate(secured.getpeercert(binary_form=True) or b"")
+        if fault := certificate_fault(shown, load_authorities(self.tls.ca), self.expected_name):
+            return f"its certificate is refused: {fault}"
+        self._bound(secured)
+        try:
+            # A gRPC server speaks first. Sending now could turn the alert into a reset connection.
+            answered = secured.recv(1) != b""
+        except TimeoutError:
+            return "the TLS handshake works: the process is there but did not answer; it may be suspended or overloaded"
+        except ssl.SSLError as error:
+            return self._alert(error)
+        except ConnectionError:
+            answered = False
+        if not answered:
+            return f"closed the connection right after the handshake, as gRPC does without an alert: {self._refused()}"
+        return "the TLS handshake works: the process is there but did not answer the call; try again, or read its log"
+
+    def _shown_certificate(self, family: int, place: tuple[Any, ...]) -> x509.Certificate | None:
+        """The certificate that the server shows, unverified: to be described, not trusted. Ours is not shown."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        context.set_alpn_protocols(["h2"])
+        try:
+            with self._connect(family, place) as plain:
+                self._bound(plain)
+                with context.wrap_socket(plain, server_hostname=self.expected_name) as secured:
+                    return x509.load_der_x509_certificate(secured.getpeercert(binary_form=True) or b"")
+        except (OSError, ValueError):
+            return None
+
+    def _alert(self, error: ssl.SSLError) -> str:
+        reason = (error.reason or str(error)).rpartition("ALERT_")[2].lower().replace("_", " ")
+        if any(word in reason for word in _ABOUT_OURS):
+            return f"TLS alert '{reason}': {self._refused()}"
+        return f"ended the handshake with the TLS alert '{reason}'; compare the two sides' versions and settings"
+
+    def _refused(self) -> str:
+        ours = x509.load_pem_x509_certificate(self.tls.read()[1])
+        return (
+            f"it seems to refuse our certificate, that of {common_name(ours)!r} (SHA-256 {fingerprint(ours)}); "
+            f"give both sides certificates of one authority (ours: SHA-256 "
+            f"{fingerprint(load_authorities(self.tls.ca)[0])})"
+        )
+
+
+def _connect_problem(error: OSError) -> str:
+    if isinstance(error, ConnectionRefusedError):
+        return "connection refused: nobody listens there; start the process or correct the port"
+    if isinstance(error, TimeoutError):
+        return "no answer to the connection attempt in time; check the address, the firewall and that the host is up"
+    if error.errno in _NO_ROUTE:
+        return f"no route to the host ({error.strerror}); check the address and the network"
+    return f"cannot connect ({error.strerror or error}); check the address"

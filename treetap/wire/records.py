@@ -1,0 +1,157 @@
+"""Sets of record positions on the wire: bitmaps or delta lists, whichever is smaller, in bounded chunks.
+
+A set of positions in the aligned order (an instance space, the records to label) is cut into ranges
+``[start, start + span)`` that cover ``[0, total)`` in order. Each range is coded as one of
+
+* ``bitmap``: ``ceil(span / 8)`` bytes, least significant bit first, unused bits zero;
+* ``deltas``: LEB128 numbers, the first being the offset from ``start``, every later one the distance (at
+  least 1) from the position before it.
+
+No chunk grows with the number of records: a range is cut so that its bitmap fits the limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from treetap.errors import Malformed
+
+Positions = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+CHUNK_LIMIT = 262_144  # bytes of one chunk: 2,097,152 records as a bitmap
+_LONGEST = 9  # LEB128 bytes of the largest int64
+
+
+@dataclass(frozen=True)
+class RecordChunk:
+    """The positions of one range ``[start, start + span)``; exactly one of the two codings is present."""
+
+    start: int
+    span: int
+    bitmap: bytes | None
+    deltas: bytes | None
+
+
+def encode(positions: Positions, total: int, limit: int = CHUNK_LIMIT) -> Iterator[RecordChunk]:
+    """Code the ascending, distinct ``positions`` out of ``total`` records as chunks of at most ``limit`` bytes.
+
+    At least one chunk is made, for an empty set and for no records too. Raises ValueError (a bug of the
+    caller) for positions that do not ascend or lie outside ``[0, total)``.
+    """
+    positions = np.asarray(positions, dtype=np.int64)
+    if positions.ndim != 1 or limit < 1 or total < 0:
+        raise ValueError("positions must be one-dimensional, the limit at least 1 byte, the total not negative")
+    if positions.size and (positions[0] < 0 or positions[-1] >= total or (positions[1:] <= positions[:-1]).any()):
+        raise ValueError(f"positions must ascend without repeats within [0, {total})")
+    return _chunks(positions, total, 8 * limit)
+
+
+def _chunks(positions: Positions, total: int, widest: int) -> Iterator[RecordChunk]:
+    for start in range(0, max(total, 1), widest):
+        span = min(widest, total - start)
+        first, after = np.searchsorted(positions, (start, start + span))
+        offsets = positions[first:after] - start
+        deltas = _leb128(offsets, (span + 7) // 8)
+        if deltas is not None:
+            yield RecordChunk(start, span, None, deltas)
+            continue
+        flags = np.zeros(span, dtype=np.bool_)
+        flags[offsets] = True
+        yield RecordChunk(start, span, pack_bits(flags), None)
+
+
+def decode(chunks: Iterable[RecordChunk], total: int) -> Positions:
+    """Positions that ``chunks`` name out of ``total`` records, ascending.
+
+    Raises Malformed for a gap or an overlap between ranges, a range beyond the total, a position beyond its
+    range, positions that do not ascend, and missing, surplus or unused bytes and bits.
+    """
+    parts: list[Positions] = []
+    reached, closed = 0, False
+    for chunk in chunks:
+        if chunk.start != reached or chunk.span < 0 or chunk.span > total - reached:
+            raise Malformed(
+                f"records: a range of {chunk.span} from {chunk.start} cannot follow {reached} of {total} records"
+            )
+        if closed or (chunk.span == 0 and total > 0):
+            raise Malformed(f"records: a needless range at {chunk.start} of {total} records")
+        if (chunk.bitmap is None) == (chunk.deltas is None):
+            raise Malformed(f"records: the range from {chunk.start} needs a bitmap or deltas, one of them")
+        if chunk.bitmap is not None:
+            offsets = np.flatnonzero(unpack_bits(chunk.bitmap, chunk.span)).astype(np.int64, copy=False)
+        else:
+            offsets = _from_leb128(chunk.deltas or b"", chunk.span)
+        parts.append(offsets + chunk.start)
+        reached += chunk.span
+        closed = reached == total
+    if not closed:
+        raise Malformed(f"records: the ranges end at {reached} of {total} records")
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def pack_bits(flags: Flags) -> bytes:
+    """``ceil(n / 8)`` bytes for ``n`` flags, least significant bit first, unused bits zero."""
+    return np.packbits(flags, bitorder="little").tobytes()
+
+
+def unpack_bits(packed: bytes, n: int) -> Flags:
+    """The ``n`` flags of :func:`pack_bits`. Raises Malformed for another length or a bit set beyond ``n``."""
+    if n < 0 or len(packed) != (n + 7) // 8:
+        raise Malformed(f"records: {n} bits take {(max(n, 0) + 7) // 8} bytes, not {len(packed)}")
+    if n % 8 and packed[-1] >> (n % 8):
+        raise Malformed(f"records: bits are set beyond the last of {n}")
+    return np.unpackbits(np.frombuffer(packed, dtype=np.uint8), count=n, bitorder="little").view(np.bool_)
+
+
+def _leb128(offsets: Positions, at_most: int) -> bytes | None:
+    """LEB128 of the distances between ascending offsets, or None if a bitmap of ``at_most`` bytes is smaller."""
+    if offsets.size > at_most:
+        return None
+    values = np.diff(offsets, prepend=np.int64(0))
+    lengths = np.ones(values.size, dtype=np.int64)
+    for k in range(1, _LONGEST):
+        longer = values >= np.int64(1) << np.int64(7 * k)
+        if not longer.any():
+            break
+        lengths += longer
+    ends = np.cumsum(lengths)
+    size = int(ends[-1]) if ends.size else 0
+    if size > at_most:
+        return None
+    coded = np.zeros(size, dtype=np.uint8)
+    at, rest, left = ends - lengths, values, lengths
+    while at.size:
+        coded[at] = (rest & 0x7F) | np.where(left > 1, 0x80, 0)
+        on = left > 1
+        at, rest, left = at[on] + 1, rest[on] >> 7, left[on] - 1
+    return coded.tobytes()
+
+
+def _from_leb128(coded: bytes, span: int) -> Positions:
+    """Offsets below ``span`` whose distances ``coded`` holds; the inverse of :func:`_leb128`, checked."""
+    raw = np.frombuffer(coded, dtype=np.uint8)
+    if not raw.size:
+        return np.zeros(0, dtype=np.int64)
+    if raw[-1] >= 0x80:
+        raise Malformed("records: the list of distances is cut in the middle of a number")
+    ends = np.flatnonzero(raw < 0x80)
+    starts = np.concatenate(([0], ends[:-1] + 1))
+    lengths = ends - starts + 1
+    longest = int(lengths.max())
+    if longest > _LONGEST or ((raw[ends] == 0) & (lengths > 1)).any():
+        raise Malformed("records: a distance is written with more bytes than it takes")
+    values = (raw[starts] & 0x7F).astype(np.int64)
+    for k in range(1, longest):
+        on = lengths > k
+        values[on] |= (raw[starts[on] + k] & 0x7F).astype(np.int64) << np.int64(7 * k)
+    if (values[1:] == 0).any():
+        raise Malformed("records: positions do not ascend")
+    # The sum in floating point comes first: distances near 2^63 would wrap the exact one.
+    if values.sum(dtype=np.float64) > 2.0 * span or (offsets := np.cumsum(values))[-1] >= span:
+        raise Malformed(f"records: a position lies beyond its range of {span}")
+    return offsets

@@ -1,0 +1,139 @@
+"""Channels, servers and clients over gRPC with mutual TLS: the transport of every real federation.
+
+The only module beside the two `service.py` that imports generated service code. All options of
+channels and servers stand here, so that both ends agree.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+import grpc
+import grpc.aio
+
+from treetap.errors import BadInput, Refused, Unreachable
+from treetap.wire.ports import Address
+from treetap.wire.probe import diagnose
+from treetap.wire.status import error_of
+from treetap.wire.tls import TlsFiles
+from treetap.wire.v1 import (
+    control_pb2,
+    control_pb2_grpc,
+    exchange_pb2,
+    exchange_pb2_grpc,
+    jobs_pb2_grpc,
+)
+
+if TYPE_CHECKING:
+    JobsStub = jobs_pb2_grpc.JobsAsyncStub
+else:
+    JobsStub = jobs_pb2_grpc.JobsStub
+
+MESSAGE_LIMIT = 16 * 1024 * 1024
+#: Seconds that one parcel may take to be filed; the receiver may hold it back while its queue is full.
+DELIVER_DEADLINE = 90.0
+#: Seconds that an operator's short question may take.
+ASK_DEADLINE = 30.0
+
+_COMMON = [
+    ("grpc.max_send_message_length", MESSAGE_LIMIT),
+    ("grpc.max_receive_message_length", MESSAGE_LIMIT),
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+]
+_CHANNEL = [
+    *_COMMON,
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 500),
+    ("grpc.enable_retries", 0),  # steps and parcels are repeated by their own rules
+]
+_SERVER = [
+    *_COMMON,
+    ("grpc.so_reuseport", 0),  # with port re-use a second process on a used port would seem to start
+    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+]
+
+
+def server(tls: TlsFiles) -> tuple[grpc.aio.Server, grpc.ServerCredentials]:
+    """A server without services, and the credentials that demand a client certificate of our authority."""
+    ca, certificate, key = tls.read()
+    credentials = grpc.ssl_server_credentials([(key, certificate)], root_certificates=ca, require_client_auth=True)
+    return grpc.aio.server(options=_SERVER), credentials
+
+
+def bind(aio_server: grpc.aio.Server, credentials: grpc.ServerCredentials, listen: str) -> int:
+    """Bind `host:port` (port 0: a free one) and return the port; `BadInput` where it is in use."""
+    try:
+        port = aio_server.add_secure_port(listen, credentials)
+    except RuntimeError as failure:
+        raise BadInput(f"listen = {listen!r}: cannot bind ({failure}); is the port in use?") from failure
+    if port == 0:
+        raise BadInput(f"listen = {listen!r}: cannot bind; is the port in use?")
+    return port
+
+
+def caller_name(context: grpc.aio.ServicerContext) -> str:  # type: ignore[type-arg]
+    """The common name of the caller's certificate: who it is, whatever it says."""
+    names = list(context.auth_context().get("x509_common_name", []))
+    if len(names) != 1:
+        raise Refused("the caller shows no certificate with one common name")
+    return str(names[0].decode("utf-8"))
+
+
+class GrpcDialer:
+    """Reaches parties over mutual TLS; a party's certificate must bear the name it is called by."""
+
+    def __init__(self, tls: TlsFiles) -> None:
+        self._tls = tls
+        self._credentials: grpc.ChannelCredentials | None = None
+        self._channels: dict[Address, grpc.aio.Channel] = {}
+
+    def channel(self, to: Address) -> grpc.aio.Channel:
+        """The channel to a process, opened on first use."""
+        if to not in self._channels:
+            if self._credentials is None:
+                ca, certificate, key = self._tls.read()
+                self._credentials = grpc.ssl_channel_credentials(ca, key, certificate)
+            options = [*_CHANNEL, ("grpc.ssl_target_name_override", to.name)]
+            self._channels[to] = grpc.aio.secure_channel(to.location, self._credentials, options=options)
+        return self._channels[to]
+
+    async def step(self, to: Address, request: control_pb2.StepRequest) -> AsyncIterator[control_pb2.StepEvent]:
+        """See `Dialer.step`."""
+        stub = control_pb2_grpc.ControlStub(self.channel(to))
+        call = stub.Step(request)
+        try:
+            async for event in call:
+                yield event
+        except grpc.aio.AioRpcError as failure:
+            raise await self.explain(failure, to) from None
+
+    async def deliver(self, to: Address, parcel: exchange_pb2.Parcel) -> exchange_pb2.Receipt:
+        """See `Dialer.deliver`."""
+        stub = exchange_pb2_grpc.ExchangeStub(self.channel(to))
+        try:
+            return await stub.Deliver(parcel, timeout=DELIVER_DEADLINE)
+        except grpc.aio.AioRpcError as failure:
+            raise await self.explain(failure, to) from None
+
+    def jobs(self, to: Address) -> JobsStub:
+        """The stub of a coordinator's operator service."""
+        return jobs_pb2_grpc.JobsStub(self.channel(to))
+
+    async def explain(self, failure: grpc.aio.AioRpcError, to: Address) -> Exception:
+        """What a failed call means; a bare UNAVAILABLE is looked into, since gRPC does not say why."""
+        error = error_of(failure, to.name)
+        if isinstance(error, Unreachable):
+            cause = await asyncio.to_thread(diagnose, to.location, to.name, self._tls)
+            return Unreachable(f"{to.name} at {to.location}: {cause}")
+        return error
+
+    async def close(self) -> None:
+        """See `Dialer.close`."""
+        for channel in self._channels.values():
+            await channel.close()
+        self._channels.clear()

@@ -1,0 +1,45 @@
+"""Errors of treetap to gRPC status codes and back: the one place where the two meet."""
+
+from __future__ import annotations
+
+import grpc
+
+from treetap import errors
+
+#: Trailing metadata key that carries the error's class, so that the caller raises the same one.
+ERROR_KEY = "treetap-error"
+
+_CODES: list[tuple[type[errors.TreetapError], grpc.StatusCode]] = [
+    (errors.BadInput, grpc.StatusCode.INVALID_ARGUMENT),
+    (errors.OutOfOrder, grpc.StatusCode.FAILED_PRECONDITION),
+    (errors.UnknownJob, grpc.StatusCode.NOT_FOUND),
+    (errors.Conflict, grpc.StatusCode.ALREADY_EXISTS),
+    (errors.ProtocolError, grpc.StatusCode.DATA_LOSS),
+    (errors.Refused, grpc.StatusCode.PERMISSION_DENIED),
+    (errors.Silent, grpc.StatusCode.DEADLINE_EXCEEDED),
+    (errors.Interrupted, grpc.StatusCode.ABORTED),
+    (errors.TreetapError, grpc.StatusCode.INTERNAL),
+]
+_CLASSES: dict[str, type[errors.TreetapError]] = {
+    name: value
+    for name, value in vars(errors).items()
+    if isinstance(value, type) and issubclass(value, errors.TreetapError)
+}
+
+
+def code_of(error: errors.TreetapError) -> grpc.StatusCode:
+    """The status code that fits an error."""
+    return next(code for kind, code in _CODES if isinstance(error, kind))
+
+
+def error_of(failure: grpc.aio.AioRpcError, who: str) -> errors.TreetapError:
+    """The error that a failed call stands for; `who` names the process that was called."""
+    metadata = dict(failure.trailing_metadata() or ())
+    kind = metadata.get(ERROR_KEY)
+    if isinstance(kind, str) and kind in _CLASSES:
+        return _CLASSES[kind](failure.details() or kind)
+    if failure.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
+        return errors.Unreachable(f"{who} does not answer: {failure.details()}")
+    if failure.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return errors.Silent(f"{who} did not answer in time")
+    return errors.ProtocolError(f"{who} failed: {failure.code().name}: {failure.details()}")
