@@ -30,6 +30,8 @@ from treetap.wire.v1 import control_pb2, exchange_pb2, jobs_pb2, setup_pb2
 
 T = TypeVar("T")
 COORDINATOR = "coordinator"
+#: Virtual seconds after which signs of life without an end count as a hang.
+LONGEST_S = 3600.0
 NOWHERE = TlsConfig(ca=Path("none"), certificate=Path("none"), key=Path("none"))
 
 
@@ -51,6 +53,8 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         if seconds is None:
             raise Deadlock("everybody waits for ever")
         self._now += max(0.0, seconds)
+        if self._now > LONGEST_S:
+            raise Deadlock(f"nothing has come of it within {LONGEST_S:g} s")
 
 
 class _Jump(selectors.SelectSelector):

@@ -148,7 +148,7 @@ class EncryptedSums:
         await asyncio.gather(*self._under_way, return_exceptions=True)
         await self._everywhere(close_tree, *[()] * self._engine.lanes)
 
-    async def _accumulate(self, lane: int, rows: npt.NDArray[np.int64], ciphertexts: bytes) -> None:
+    async def _accumulate(self, lane: int, rows: Rows, ciphertexts: bytes) -> None:
         """Have a lane keep a block, and note where its ciphertexts lie."""
         try:
             await self._open()

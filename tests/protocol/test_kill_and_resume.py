@@ -1,0 +1,145 @@
+"""Every process killed at every message of a job, started again, the job resumed: always the oracle's model.
+
+A small job (16 records, three parties that each win splits, two trees) has some 80 messages. At each of them each of the
+four processes is killed once: whoever sends or receives the message before it arrives and again after it was served
+but not answered, everybody else before it arrives. Every second time the process is back at once, so that its peers meet a
+process that knows nothing of the job; every other time it stays away until they have given up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.protocol.worlds import PARTIES, assert_oracles_model, assert_oracles_scores, spec, world
+from tests.simulator import COORDINATOR, Federation, Message, run
+from treetap.trees.params import BoostingParams
+from treetap.wire.v1 import jobs_pb2, setup_pb2
+
+PARAMS = BoostingParams(n_estimators=2, max_depth=2, max_bin=3, min_child_weight=0.1)
+HERE = world(16, (1, 1, 1), seed=13, fresh=6)
+ORACLE = HERE.oracle(PARAMS)
+#: Virtual seconds after which everybody who waited for a dead process has given up.
+GIVEN_UP_S = 200.0
+
+
+def _job() -> setup_pb2.JobSpec:
+    return spec(PARAMS, obfuscation="standard")  # no tables to build: most of the time of so small a job
+
+
+def _published(federation: Federation) -> set[str]:
+    return {name for name, state in federation.states.items() if any((state / "models").iterdir())}
+
+
+class Assassin:
+    """Kills one process at one message, and watches that no model shows before its time."""
+
+    def __init__(self, federation: Federation, victim: str, number: int, served: bool, back_at_once: bool) -> None:
+        self.federation, self.victim = federation, victim
+        self.at, self.back_at_once = (number, served), back_at_once
+        self.done = False
+        self._asked: set[str] = set()  # parties that have been told to publish
+
+    def __call__(self, message: Message) -> None:
+        """The hook."""
+        if message.word == "publish":
+            self._asked.add(message.to)
+        self.watch()
+        if (message.number, message.served) == self.at and not self.done:
+            self.done = True
+            self.federation.kill(self.victim)
+            if self.back_at_once:
+                self.federation.start(self.victim)
+
+    def watch(self) -> None:
+        """A party's model is there only after it was told; the label holder's means that everybody's is there."""
+        published = _published(self.federation)
+        assert published <= self._asked
+        assert PARTIES[0] not in published or published == set(PARTIES)
+
+
+def _faultless(folder: Path) -> list[Message]:
+    async def main() -> list[Message]:
+        federation = Federation(folder, HERE.tables)
+        assert (await federation.train(_job())).state == "finished"
+        await federation.close()
+        return federation.log
+
+    return run(main())
+
+
+def _kill_and_resume(folder: Path, victim: str, number: int, served: bool, back_at_once: bool) -> str:
+    """Returns the state in which the killing left the job."""
+
+    async def main() -> str:
+        federation = Federation(folder, HERE.tables)
+        hook = federation.hook = Assassin(federation, victim, number, served, back_at_once)
+        state = (await federation.train(_job())).state
+        assert hook.done
+        if not back_at_once:
+            await asyncio.sleep(GIVEN_UP_S)
+            federation.start(victim)
+        hook.watch()
+        assert [status.state for status in federation.jobs.status("job")] == [state]
+        if state != "finished":
+            assert state == "interrupted"
+            resumed = await federation.resume()
+            assert (resumed.state, resumed.error) == ("finished", "")
+        assert_oracles_model(federation.states, ORACLE)
+        for party in federation.states.values():
+            assert list((party / "jobs").iterdir()) == []
+            assert list(party.rglob("secret*")) == []
+        await federation.close()
+        return state
+
+    return run(main())
+
+
+@pytest.mark.parametrize("victim", [*PARTIES, COORDINATOR])
+def test_killed_at_every_message(victim: str, tmp_path: Path) -> None:
+    """The resumed job finds the oracle's model, nobody hangs, no model or key is where it should not be."""
+    states = set()
+    for message in _faultless(tmp_path / "faultless"):
+        for served in (False, True) if victim in (message.sender, message.to) else (False,):
+            back_at_once = (message.number + served) % 2 == 0
+            where = f"{'served' if served else 'on its way'} {message}, back at once: {back_at_once}"
+            try:
+                folder = tmp_path / f"{message.number}-{served}"
+                states.add(_kill_and_resume(folder, victim, message.number, served, back_at_once))
+            except BaseException as failure:
+                failure.add_note(f"{victim} killed, {where}")
+                raise
+    assert "interrupted" in states
+
+
+@pytest.mark.parametrize("victim", [*PARTIES, COORDINATOR])
+def test_a_killed_prediction_is_resumed(victim: str, tmp_path: Path) -> None:
+    """At every message of a prediction too: its file comes whole or not at all, and right after resuming."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+        await federation.train(_job())
+        request = jobs_pb2.PredictRequest(model="job", job="faultless", block=4)
+        before = len(federation.log)
+        assert (await federation.predict(request)).state == "finished"
+        for offset in range(len(federation.log) - before):
+            job = f"p{offset}"
+            hook = Assassin(federation, victim, len(federation.log) + offset, offset % 3 == 0, offset % 2 == 0)
+            hook._asked.update(PARTIES)
+            federation.hook = hook
+            status = await federation.predict(jobs_pb2.PredictRequest(model="job", job=job, block=4))
+            if not federation.alive(victim):
+                await asyncio.sleep(GIVEN_UP_S)
+                federation.start(victim)
+            assert hook.done
+            if status.state != "finished":
+                assert status.state == "interrupted"
+                status = await federation.resume(job)
+            assert (status.state, status.error) == ("finished", "")
+            assert_oracles_scores(status.predictions, ORACLE, HERE.newcomers, 16)
+            assert len(list((federation.state(PARTIES[0]) / "predictions").glob(f"{job}*"))) == 1
+        await federation.close()
+
+    run(main())

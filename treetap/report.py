@@ -1,0 +1,132 @@
+"""What a run gained and cost, gathered from the parties' accounts and their shards, and shown."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from treetap import show
+from treetap.wire.v1 import jobs_pb2
+
+#: Classes that every job shows everybody; the tables for people leave them out or put them last.
+PLAIN = ("CONTROL", "TOPOLOGY", "METRIC")
+
+
+def collect(statuses: list[jobs_pb2.JobStatus], models: dict[str, Path]) -> dict[str, Any]:
+    """Traffic, ciphertexts, operations, memory and processor time of jobs, and importances by feature."""
+    traffic: Counter[tuple[str, str, str, str]] = Counter()
+    messages: Counter[tuple[str, str, str, str]] = Counter()
+    ciphertexts: Counter[str] = Counter()
+    operations: Counter[str] = Counter()
+    steps: defaultdict[str, dict[str, float]] = defaultdict(dict)
+    rss: dict[str, float] = {}
+    cpu: defaultdict[str, float] = defaultdict(float)
+    for status in statuses:
+        for each in status.accounts:
+            account = each.account
+            for row in account.traffic:
+                key = (getattr(row, "from"), row.to, row.step, row.disclosure)
+                traffic[key] += row.bytes
+                messages[key] += row.messages
+            for count in account.ciphertexts:
+                ciphertexts[count.name] += count.count
+            for count in account.operations:
+                operations[count.name] += count.count
+            for second in account.seconds:
+                steps[each.party][second.name] = steps[each.party].get(second.name, 0.0) + second.seconds
+            for peak in account.peak_rss_mb:
+                rss[peak.name] = max(rss.get(peak.name, 0.0), peak.seconds)
+            for used in account.cpu_seconds:
+                cpu[used.name] += used.seconds
+    return {
+        "traffic": [
+            {"from": a, "to": b, "step": step, "class": kind, "messages": messages[a, b, step, kind], "bytes": size}
+            for (a, b, step, kind), size in sorted(traffic.items())
+        ],
+        "ciphertexts": dict(ciphertexts),
+        "operations": dict(operations),
+        "seconds_by_step": dict(steps),
+        "peak_rss_mb": rss,
+        "cpu_seconds": dict(cpu),
+        "importance": importance(models),
+    }
+
+
+def importance(models: dict[str, Path]) -> list[dict[str, Any]]:
+    """Gain, cover and number of splits by feature: needs every party's shard, which no party has."""
+    shards = {party: [json.loads(line) for line in (path / "shard.jsonl").open()] for party, path in models.items()}
+    columns = {party: json.loads((path / "manifest.json").read_text())["columns"] for party, path in models.items()}
+    manifest = next(
+        found
+        for path in models.values()
+        if (found := json.loads((path / "manifest.json").read_text()))["role"] == "label_holder"
+    )
+    feature = {
+        (party, split["handle"]): columns[party][split["feature"]]
+        for party, shard in shards.items()
+        for tree in shard
+        for split in tree.get("splits", tree.get("own"))
+    }
+    trees = [line["tree"] for line in shards[manifest["party"]]]
+    if manifest["best_round"] is not None:
+        trees = trees[: (manifest["best_round"] + 1) * manifest["trees_per_round"]]
+    totals: defaultdict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
+    for tree in trees:
+        for split in tree["splits"]:
+            row = totals[split["owner"], feature[split["owner"], split["handle"]]]
+            row[0] += 1
+            row[1] += split["gain"]
+            row[2] += split["cover"]
+    rows = [
+        {"party": party, "feature": name, "weight": int(n), "gain": gain / n, "cover": cover / n}
+        for (party, name), (n, gain, cover) in totals.items()
+    ]
+    return sorted(rows, key=lambda row: -row["gain"] * row["weight"])
+
+
+def received_table(traffic: list[dict[str, Any]]) -> Table:
+    """Who received what: bytes by disclosure class, a column per receiver."""
+    received: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for row in traffic:
+        received[row["to"]][row["class"]] += row["bytes"]
+    classes = sorted({kind for counts in received.values() for kind in counts}, key=lambda kind: (kind in PLAIN, kind))
+    parties = sorted(received, key=lambda name: (name == "coordinator", name))
+    table = Table("class", *parties, title="Who received what")
+    for kind in classes:
+        cells = (show.size(received[party][kind]) if received[party][kind] else "·" for party in parties)
+        table.add_row(kind, *cells)
+    return table
+
+
+def seconds_table(seconds: dict[str, float]) -> Table:
+    """Wall time by phase."""
+    table = Table("phase", "seconds", title="Time")
+    for phase, value in seconds.items():
+        table.add_row(phase, f"{value:.2f}")
+    return table
+
+
+def metrics_table(rows: dict[str, dict[str, float]], title: str) -> Table:
+    """Models, a row each."""
+    names = list(dict.fromkeys(name for row in rows.values() for name in row))
+    table = Table("", *names, title=title)
+    for label, row in rows.items():
+        table.add_row(label, *(f"{row[name]:.4f}" if name in row else "" for name in names))
+    return table
+
+
+def print_runs(runs: list[dict[str, Any]]) -> None:
+    """The report of an experiment for a person."""
+    for run in runs:
+        show.out.rule(f"seed {run['seed']}")
+        show.out.print(metrics_table(run["metrics"], "Metrics"))
+        show.out.print(seconds_table(run["seconds"]))
+        show.out.print(received_table(run["traffic"]))
+        best = ", ".join(f"{row['feature']} ({row['party']})" for row in run["importance"][:5])
+        show.out.print(f"most important: {best}")
+        peak = max(run["peak_rss_mb"].items(), key=lambda item: item[1], default=("", 0.0))
+        show.out.print(f"largest process: {peak[0]}, {peak[1]:.0f} MiB")
