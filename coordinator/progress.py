@@ -71,6 +71,6 @@ class Progress:
     def _add(self, phase: str, seconds: float) -> None:
         for row in self.status.phases:
             if row.name == phase:
-                row.seconds += seconds
+                row.amount += seconds
                 return
-        self.status.phases.append(types_pb2.NamedSeconds(name=phase, seconds=seconds))
+        self.status.phases.append(types_pb2.NamedAmount(name=phase, amount=seconds))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import resource
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from google.protobuf.message import Message
 
+from treetap.usage import Usage, measure
 from treetap.wire.disclosure import bytes_by_class
 from treetap.wire.v1 import setup_pb2, types_pb2
 
@@ -17,7 +17,7 @@ from treetap.wire.v1 import setup_pb2, types_pb2
 class Ledger:
     """Counters of one party for one job."""
 
-    def __init__(self, party: str) -> None:
+    def __init__(self, party: str, workers: list[Usage]) -> None:
         self.party = party
         self.bytes_sent = 0
         self.operations: Counter[str] = Counter()
@@ -25,7 +25,7 @@ class Ledger:
         self._messages: Counter[tuple[str, str, str]] = Counter()
         self._bytes: Counter[tuple[str, str, str]] = Counter()
         self._seconds: defaultdict[str, float] = defaultdict(float)
-        self._cpu_start = _cpu()
+        self._start = measure(), workers
 
     def sent(self, to: str, step: str, message: Message) -> None:
         """Count a message that left for `to`."""
@@ -44,9 +44,12 @@ class Ledger:
         finally:
             self._seconds[step] += loop.time() - start
 
-    def account(self, worker_rss: list[float]) -> setup_pb2.Accounted:
+    def account(self, workers: list[Usage]) -> setup_pb2.Accounted:
         """Everything counted, as it goes to the coordinator: sizes and times only."""
-        rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        own = measure()
+        names = [self.party, *(f"{self.party} worker {lane}" for lane in range(len(workers)))]
+        now = [own, *workers]
+        before = [self._start[0], *self._start[1]]
         return setup_pb2.Accounted(
             traffic=[
                 types_pb2.TrafficRow(
@@ -61,18 +64,12 @@ class Ledger:
             ],
             operations=[types_pb2.NamedCount(name=k, count=v) for k, v in sorted(self.operations.items())],
             ciphertexts=[types_pb2.NamedCount(name=k, count=v) for k, v in sorted(self.ciphertexts.items())],
-            seconds=[types_pb2.NamedSeconds(name=k, seconds=v) for k, v in sorted(self._seconds.items())],
+            seconds=[types_pb2.NamedAmount(name=k, amount=v) for k, v in sorted(self._seconds.items())],
             peak_rss_mb=[
-                types_pb2.NamedSeconds(name=self.party, seconds=rss),
-                *(
-                    types_pb2.NamedSeconds(name=f"{self.party} worker {lane}", seconds=value)
-                    for lane, value in enumerate(worker_rss)
-                ),
+                types_pb2.NamedAmount(name=name, amount=used.peak_rss_mb) for name, used in zip(names, now, strict=True)
             ],
-            cpu_seconds=[types_pb2.NamedSeconds(name=self.party, seconds=_cpu() - self._cpu_start)],
+            cpu_seconds=[
+                types_pb2.NamedAmount(name=name, amount=used.cpu_seconds - then.cpu_seconds)
+                for name, used, then in zip(names, now, before, strict=True)
+            ],
         )
-
-
-def _cpu() -> float:
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime

@@ -103,7 +103,7 @@ class PartyNode:
         members = {spec.label_holder, *spec.feature_parties}
         if self._config.name not in members:
             raise Refused(f"{self._config.name} is not a party of job {request.job}")
-        tools = self._tools(request, [Address(peer.name, peer.address) for peer in body.peers])
+        tools = await self._tools(request, [Address(peer.name, peer.address) for peer in body.peers])
         role: Role
         if kind == "prepare":
             role = role_for_training(self._config, tools, request.prepare.spec)
@@ -113,8 +113,8 @@ class PartyNode:
         self._sessions[request.job] = session
         return session
 
-    def _tools(self, request: control_pb2.StepRequest, peers: list[Address]) -> Tools:
-        ledger = Ledger(self._config.name)
+    async def _tools(self, request: control_pb2.StepRequest, peers: list[Address]) -> Tools:
+        ledger = Ledger(self._config.name, await self._engine.usage())
         recorder = self._recorders.of(request.job)
         by_name = {peer.name: peer for peer in peers}
         return Tools(
@@ -141,7 +141,7 @@ class PartyNode:
         return session
 
     async def _account(self, session: Session) -> control_pb2.StepResult:
-        account: setup_pb2.Accounted = session.tools.ledger.account(await self._engine.peak_rss_mb())
+        account: setup_pb2.Accounted = session.tools.ledger.account(await self._engine.usage())
         return control_pb2.StepResult(accounted=account)
 
     async def _leave(self, request: control_pb2.StepRequest) -> control_pb2.StepEvent:

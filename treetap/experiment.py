@@ -209,8 +209,8 @@ def run_seed(experiment: ExperimentFile, table: pa.Table, seed: int, folder: Pat
                 "test": test_metrics(experiment, manifest, scores, table.take(pa.array(drawn.test))),
             },
             "seconds": seconds
-            | {row.name: row.seconds for row in trained.phases}
-            | {f"predict.{row.name}": row.seconds for row in predicted.phases},
+            | {row.name: row.amount for row in trained.phases}
+            | {f"predict.{row.name}": row.amount for row in predicted.phases},
             **collect([trained, predicted], models),
             "model": {party: str(path) for party, path in models.items()},
             "columns": drawn.columns,

@@ -37,11 +37,11 @@ def collect(statuses: list[jobs_pb2.JobStatus], models: dict[str, Path]) -> dict
             for count in account.operations:
                 operations[count.name] += count.count
             for second in account.seconds:
-                steps[each.party][second.name] = steps[each.party].get(second.name, 0.0) + second.seconds
+                steps[each.party][second.name] = steps[each.party].get(second.name, 0.0) + second.amount
             for peak in account.peak_rss_mb:
-                rss[peak.name] = max(rss.get(peak.name, 0.0), peak.seconds)
+                rss[peak.name] = max(rss.get(peak.name, 0.0), peak.amount)
             for used in account.cpu_seconds:
-                cpu[used.name] += used.seconds
+                cpu[used.name] += used.amount
     return {
         "traffic": [
             {"from": a, "to": b, "step": step, "class": kind, "messages": messages[a, b, step, kind], "bytes": size}

@@ -63,7 +63,7 @@ def status_dict(status: jobs_pb2.JobStatus) -> dict[str, Any]:
         status, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
     )
     found["metrics"] = {metric.name: metric.value for metric in status.metrics}
-    found["phases"] = {row.name: row.seconds for row in status.phases}
+    found["phases"] = {row.name: row.amount for row in status.phases}
     return found
 
 

@@ -19,17 +19,16 @@ import multiprocessing
 import os
 import pickle
 import signal
-import sys
 import threading
 import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from treetap.errors import Interrupted
+from treetap.usage import Usage, measure
 
 T = TypeVar("T")
 _JOIN_SECONDS = 5.0
@@ -49,8 +48,8 @@ class Engine(Protocol):
         """
         ...
 
-    async def peak_rss_mb(self) -> list[float]:
-        """Largest resident memory so far of each worker process, in MB of 2^20 bytes; empty without processes."""
+    async def usage(self) -> list[Usage]:
+        """What each worker process has used so far; empty without processes."""
         ...
 
     async def close(self) -> None:
@@ -71,7 +70,7 @@ class InProcessEngine:
             raise ValueError(f"an in-process engine has lane 0 only, not {lane}")
         return kernel(self._state, *args)
 
-    async def peak_rss_mb(self) -> list[float]:
+    async def usage(self) -> list[Usage]:
         return []
 
     async def close(self) -> None:
@@ -113,8 +112,8 @@ class ProcessEngine:
         answer: T = value
         return answer
 
-    async def peak_rss_mb(self) -> list[float]:
-        return list(await asyncio.gather(*(self.call(lane, _peak_rss_mb) for lane in range(self.lanes))))
+    async def usage(self) -> list[Usage]:
+        return list(await asyncio.gather(*(self.call(lane, _usage) for lane in range(self.lanes))))
 
     @property
     def pids(self) -> list[int]:
@@ -203,15 +202,5 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _peak_rss_mb(_state: dict[str, Any]) -> float:
-    """High-water mark of this process: from /proc, since getrusage counts the parent's size before exec too."""
-    try:
-        for line in Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) / 1024
-    except OSError:
-        pass
-    import resource
-
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
+def _usage(_state: dict[str, Any]) -> Usage:
+    return measure()

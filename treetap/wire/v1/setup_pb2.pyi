@@ -223,22 +223,22 @@ class Accounted(google.protobuf.message.Message):
         """Ciphertexts sent by step."""
 
     @property
-    def seconds(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[treetap.wire.v1.types_pb2.NamedSeconds]: ...
+    def seconds(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[treetap.wire.v1.types_pb2.NamedAmount]: ...
     @property
-    def peak_rss_mb(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[treetap.wire.v1.types_pb2.NamedSeconds]:
+    def peak_rss_mb(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[treetap.wire.v1.types_pb2.NamedAmount]:
         """Peak resident memory in MiB of this process and of each of its workers."""
 
     @property
-    def cpu_seconds(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[treetap.wire.v1.types_pb2.NamedSeconds]: ...
+    def cpu_seconds(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[treetap.wire.v1.types_pb2.NamedAmount]: ...
     def __init__(
         self,
         *,
         traffic: collections.abc.Iterable[treetap.wire.v1.types_pb2.TrafficRow] | None = ...,
         operations: collections.abc.Iterable[treetap.wire.v1.types_pb2.NamedCount] | None = ...,
         ciphertexts: collections.abc.Iterable[treetap.wire.v1.types_pb2.NamedCount] | None = ...,
-        seconds: collections.abc.Iterable[treetap.wire.v1.types_pb2.NamedSeconds] | None = ...,
-        peak_rss_mb: collections.abc.Iterable[treetap.wire.v1.types_pb2.NamedSeconds] | None = ...,
-        cpu_seconds: collections.abc.Iterable[treetap.wire.v1.types_pb2.NamedSeconds] | None = ...,
+        seconds: collections.abc.Iterable[treetap.wire.v1.types_pb2.NamedAmount] | None = ...,
+        peak_rss_mb: collections.abc.Iterable[treetap.wire.v1.types_pb2.NamedAmount] | None = ...,
+        cpu_seconds: collections.abc.Iterable[treetap.wire.v1.types_pb2.NamedAmount] | None = ...,
     ) -> None: ...
     def ClearField(self, field_name: typing.Literal["ciphertexts", b"ciphertexts", "cpu_seconds", b"cpu_seconds", "operations", b"operations", "peak_rss_mb", b"peak_rss_mb", "seconds", b"seconds", "traffic", b"traffic"]) -> None: ...
 

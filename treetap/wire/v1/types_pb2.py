@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from treetap.wire.v1 import reveals_pb2 as treetap_dot_wire_dot_v1_dot_reveals__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1btreetap/wire/v1/types.proto\x12\x0ftreetap.wire.v1\x1a\x1dtreetap/wire/v1/reveals.proto\"p\n\x0bRecordChunk\x12\x13\n\x05start\x18\x01 \x01(\x04\x42\x04\xa8\xd4\x18\x08\x12\x12\n\x04span\x18\x02 \x01(\x04\x42\x04\xa8\xd4\x18\x08\x12\x16\n\x06\x62itmap\x18\x03 \x01(\x0c\x42\x04\xa8\xd4\x18\x08H\x00\x12\x16\n\x06\x64\x65ltas\x18\x04 \x01(\x0c\x42\x04\xa8\xd4\x18\x08H\x00\x42\x08\n\x06\x63oding\"1\n\x04Peer\x12\x12\n\x04name\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x15\n\x07\x61\x64\x64ress\x18\x02 \x01(\tB\x04\xa8\xd4\x18\x01\"\x8d\x01\n\nTrafficRow\x12\x12\n\x04\x66rom\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x10\n\x02to\x18\x02 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x12\n\x04step\x18\x03 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x18\n\ndisclosure\x18\x04 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x16\n\x08messages\x18\x05 \x01(\x04\x42\x04\xa8\xd4\x18\x01\x12\x13\n\x05\x62ytes\x18\x06 \x01(\x04\x42\x04\xa8\xd4\x18\x01\"5\n\nNamedCount\x12\x12\n\x04name\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x13\n\x05\x63ount\x18\x02 \x01(\x04\x42\x04\xa8\xd4\x18\x01\"9\n\x0cNamedSeconds\x12\x12\n\x04name\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x15\n\x07seconds\x18\x02 \x01(\x01\x42\x04\xa8\xd4\x18\x01\"6\n\x0bNamedMetric\x12\x12\n\x04name\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x03\x12\x13\n\x05value\x18\x02 \x01(\x01\x42\x04\xa8\xd4\x18\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1btreetap/wire/v1/types.proto\x12\x0ftreetap.wire.v1\x1a\x1dtreetap/wire/v1/reveals.proto\"p\n\x0bRecordChunk\x12\x13\n\x05start\x18\x01 \x01(\x04\x42\x04\xa8\xd4\x18\x08\x12\x12\n\x04span\x18\x02 \x01(\x04\x42\x04\xa8\xd4\x18\x08\x12\x16\n\x06\x62itmap\x18\x03 \x01(\x0c\x42\x04\xa8\xd4\x18\x08H\x00\x12\x16\n\x06\x64\x65ltas\x18\x04 \x01(\x0c\x42\x04\xa8\xd4\x18\x08H\x00\x42\x08\n\x06\x63oding\"1\n\x04Peer\x12\x12\n\x04name\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x15\n\x07\x61\x64\x64ress\x18\x02 \x01(\tB\x04\xa8\xd4\x18\x01\"\x8d\x01\n\nTrafficRow\x12\x12\n\x04\x66rom\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x10\n\x02to\x18\x02 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x12\n\x04step\x18\x03 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x18\n\ndisclosure\x18\x04 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x16\n\x08messages\x18\x05 \x01(\x04\x42\x04\xa8\xd4\x18\x01\x12\x13\n\x05\x62ytes\x18\x06 \x01(\x04\x42\x04\xa8\xd4\x18\x01\"5\n\nNamedCount\x12\x12\n\x04name\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x13\n\x05\x63ount\x18\x02 \x01(\x04\x42\x04\xa8\xd4\x18\x01\"7\n\x0bNamedAmount\x12\x12\n\x04name\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x14\n\x06\x61mount\x18\x02 \x01(\x01\x42\x04\xa8\xd4\x18\x01\"6\n\x0bNamedMetric\x12\x12\n\x04name\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x03\x12\x13\n\x05value\x18\x02 \x01(\x01\x42\x04\xa8\xd4\x18\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -60,10 +60,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_NAMEDCOUNT'].fields_by_name['name']._serialized_options = b'\250\324\030\001'
   _globals['_NAMEDCOUNT'].fields_by_name['count']._loaded_options = None
   _globals['_NAMEDCOUNT'].fields_by_name['count']._serialized_options = b'\250\324\030\001'
-  _globals['_NAMEDSECONDS'].fields_by_name['name']._loaded_options = None
-  _globals['_NAMEDSECONDS'].fields_by_name['name']._serialized_options = b'\250\324\030\001'
-  _globals['_NAMEDSECONDS'].fields_by_name['seconds']._loaded_options = None
-  _globals['_NAMEDSECONDS'].fields_by_name['seconds']._serialized_options = b'\250\324\030\001'
+  _globals['_NAMEDAMOUNT'].fields_by_name['name']._loaded_options = None
+  _globals['_NAMEDAMOUNT'].fields_by_name['name']._serialized_options = b'\250\324\030\001'
+  _globals['_NAMEDAMOUNT'].fields_by_name['amount']._loaded_options = None
+  _globals['_NAMEDAMOUNT'].fields_by_name['amount']._serialized_options = b'\250\324\030\001'
   _globals['_NAMEDMETRIC'].fields_by_name['name']._loaded_options = None
   _globals['_NAMEDMETRIC'].fields_by_name['name']._serialized_options = b'\250\324\030\003'
   _globals['_NAMEDMETRIC'].fields_by_name['value']._loaded_options = None
@@ -76,8 +76,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TRAFFICROW']._serialized_end=386
   _globals['_NAMEDCOUNT']._serialized_start=388
   _globals['_NAMEDCOUNT']._serialized_end=441
-  _globals['_NAMEDSECONDS']._serialized_start=443
-  _globals['_NAMEDSECONDS']._serialized_end=500
-  _globals['_NAMEDMETRIC']._serialized_start=502
-  _globals['_NAMEDMETRIC']._serialized_end=556
+  _globals['_NAMEDAMOUNT']._serialized_start=443
+  _globals['_NAMEDAMOUNT']._serialized_end=498
+  _globals['_NAMEDMETRIC']._serialized_start=500
+  _globals['_NAMEDMETRIC']._serialized_end=554
 # @@protoc_insertion_point(module_scope)

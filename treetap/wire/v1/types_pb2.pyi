@@ -115,22 +115,24 @@ class NamedCount(google.protobuf.message.Message):
 Global___NamedCount: typing_extensions.TypeAlias = NamedCount
 
 @typing.final
-class NamedSeconds(google.protobuf.message.Message):
+class NamedAmount(google.protobuf.message.Message):
+    """A duration in seconds, or a size in MiB, as the field that holds it says."""
+
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     NAME_FIELD_NUMBER: builtins.int
-    SECONDS_FIELD_NUMBER: builtins.int
+    AMOUNT_FIELD_NUMBER: builtins.int
     name: builtins.str
-    seconds: builtins.float
+    amount: builtins.float
     def __init__(
         self,
         *,
         name: builtins.str = ...,
-        seconds: builtins.float = ...,
+        amount: builtins.float = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["name", b"name", "seconds", b"seconds"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["amount", b"amount", "name", b"name"]) -> None: ...
 
-Global___NamedSeconds: typing_extensions.TypeAlias = NamedSeconds
+Global___NamedAmount: typing_extensions.TypeAlias = NamedAmount
 
 @typing.final
 class NamedMetric(google.protobuf.message.Message):
