@@ -27,6 +27,8 @@ class TableConfig(Strict):
         for special in (self.id, self.label):
             if special in self.columns:
                 raise ValueError(f"column {special!r} is the id or the label and cannot be a feature too")
+        if self.label == self.id:
+            raise ValueError(f"column {self.id!r} cannot be both the id and the label")
         return self
 
 

@@ -38,7 +38,7 @@ def read_labels(table: Table, column: str, objective: str) -> Labels:
     if objective == "reg:squarederror":
         if not (pa.types.is_integer(cells.type) or pa.types.is_floating(cells.type)):
             raise DataError(f"{where}: holds {cells.type}; {objective} needs numbers")
-        targets = np.asarray(cells.cast(pa.float64()).to_numpy(zero_copy_only=False), dtype=np.float64)
+        targets = np.asarray(cells.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), dtype=np.float64)
         if np.ptp(targets) == 0:
             raise DataError(f"{where}: every record has the target {targets[0]}")
         return Labels(targets, [])

@@ -9,7 +9,7 @@ from google.protobuf.message import Message
 
 from party.ledger import Ledger
 from party.recorder import Recorder
-from treetap.errors import Refused, Unreachable
+from treetap.errors import Interrupted, Refused, Unreachable
 from treetap.wire.ports import Address, Dialer
 from treetap.wire.v1 import exchange_pb2
 
@@ -64,9 +64,10 @@ class Outbox:
             try:
                 await self._dialer.deliver(self._peers[to], parcel)
                 break
-            except Unreachable:
+            except Unreachable as failure:
                 if clock() + wait > give_up:
-                    raise
+                    # Not Unreachable again: the coordinator would take it for this party's own silence and repeat the step.
+                    raise Interrupted(f"{self._ledger.party} cannot reach {to}: {failure}") from failure
                 await asyncio.sleep(wait)
                 wait = min(2 * wait, 1.0)
         self._ledger.sent(to, kind, parcel)

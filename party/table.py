@@ -5,8 +5,10 @@ Records come back sorted by id, so that parties with the same ids have the same 
 
 from __future__ import annotations
 
+import csv
 import hashlib
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +20,8 @@ from party.config import TableConfig
 from treetap.errors import DataError
 
 Floats = np.ndarray[tuple[int, int], np.dtype[np.float64]]
+#: Column names that a message lists at most.
+NAMES_SHOWN = 20
 
 
 @dataclass(frozen=True)
@@ -89,6 +93,8 @@ def _columns_of(path: Path) -> list[str]:
             return list(reader.schema.names)
     except FileNotFoundError:
         raise DataError(f"{path}: there is no such file") from None
+    except UnicodeDecodeError:
+        raise DataError(f"{path}: the names of its columns are not UTF-8 text") from None
     except (pa.ArrowInvalid, OSError) as failure:
         raise DataError(f"{path}: is neither CSV nor Parquet that can be read: {failure}") from None
 
@@ -97,7 +103,7 @@ def _load(path: Path, wanted: list[str]) -> pa.Table:
     have = _columns_of(path)
     absent = [name for name in wanted if name not in have]
     if absent:
-        raise DataError(f"{path}: has no column {', '.join(map(repr, absent))}; it has {', '.join(map(repr, have))}")
+        raise DataError(f"{path}: has no column {_listed(absent)}; it has {_listed(have)}")
     doubled = sorted({name for name in wanted if have.count(name) > 1})
     if doubled:
         raise DataError(f"{path}: has column {doubled[0]!r} more than once")
@@ -105,7 +111,7 @@ def _load(path: Path, wanted: list[str]) -> pa.Table:
         if path.suffix == ".parquet":
             table = pq.read_table(path, columns=wanted)
         else:
-            table = pacsv.read_csv(path, convert_options=pacsv.ConvertOptions(include_columns=wanted))
+            table = pacsv.read_csv(path, convert_options=_as_text(wanted))
     except (pa.ArrowInvalid, OSError) as failure:
         raise DataError(f"{path}: cannot be read: {failure}") from None
     if table.num_rows == 0:
@@ -113,9 +119,33 @@ def _load(path: Path, wanted: list[str]) -> pa.Table:
     return table
 
 
+def _as_text(wanted: list[str]) -> pacsv.ConvertOptions:
+    """Ids, the first column wanted, stay as they are written: read as numbers, 007 would become 7.
+
+    An unquoted NA or nothing is a missing cell in a column of text as in one of numbers.
+    """
+    return pacsv.ConvertOptions(
+        include_columns=wanted,
+        column_types={wanted[0]: pa.string()},
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+    )
+
+
+def _listed(names: list[str]) -> str:
+    """Names in a message; of many, the first."""
+    more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
+    return ", ".join(map(repr, names[:NAMES_SHOWN])) + more
+
+
 def _row(path: Path, index: int) -> str:
     """How a person finds the row: the line of a CSV file (the header is line 1), else the row from 1."""
-    return f"line {index + 2}" if path.suffix == ".csv" else f"row {index + 1}"
+    if path.suffix != ".csv":
+        return f"row {index + 1}"
+    with path.open(encoding="utf-8", errors="replace", newline="") as file:
+        reader = csv.reader(file)
+        records = (reader.line_num for cells in reader if cells)  # Arrow skips empty lines too
+        return f"line {next(islice(records, index + 1, None))}"
 
 
 def _ids(path: Path, name: str, column: pa.ChunkedArray) -> list[str]:
@@ -146,11 +176,13 @@ def _numbers(path: Path, name: str, column: pa.ChunkedArray) -> np.ndarray[tuple
     kind = column.type
     if pa.types.is_boolean(kind):
         column = column.cast(pa.int8())
-    elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_null(kind)):
+    elif not (
+        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind) or pa.types.is_null(kind)
+    ):
         if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
             raise DataError(f"{path}: column {name!r} holds {kind}, not numbers")
         return _parse(path, name, column.to_pylist())
-    values = np.asarray(column.cast(pa.float64()).to_numpy(zero_copy_only=False), dtype=np.float64)
+    values = np.asarray(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), dtype=np.float64)
     if np.isinf(values).any():
         index = int(np.flatnonzero(np.isinf(values))[0])
         raise DataError(f"{path}: {_row(path, index)}, column {name!r}: the cell is infinite")

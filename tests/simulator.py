@@ -306,7 +306,7 @@ class SimDialer:
         """See `Dialer.step`. Signs of life arrive while the step is done, as on a socket."""
         federation, me = self._federation, self._me
         wire = request.SerializeToString()
-        arrived: asyncio.Queue[control_pb2.StepEvent] = asyncio.Queue()
+        arrived: asyncio.Queue[control_pb2.StepEvent | None] = asyncio.Queue()
 
         async def call(process: _Process) -> None:
             assert process.port is not None
@@ -315,25 +315,19 @@ class SimDialer:
                 arrived.put_nowait(control_pb2.StepEvent.FromString(event.SerializeToString()))
 
         carried = me.run(federation.carry(me, to.name, str(request.WhichOneof("step")), call))
-        carried.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+        carried.add_done_callback(lambda _: arrived.put_nowait(None))
+        result = None
         try:
-            result = None
-            while not carried.done() or not arrived.empty():
-                getting = asyncio.ensure_future(arrived.get())
-                await asyncio.wait({getting, carried}, return_when=asyncio.FIRST_COMPLETED)
-                if not getting.done():
-                    getting.cancel()
-                    continue
-                event = getting.result()
+            while (event := await arrived.get()) is not None:
                 if event.HasField("result"):
                     result = event  # held back until the answer as a whole has got through
                 else:
                     yield event
             await carried
-            if result is not None:
-                yield result
         finally:
             carried.cancel()
+        if result is not None:
+            yield result
 
     async def deliver(self, to: Address, parcel: exchange_pb2.Parcel) -> exchange_pb2.Receipt:
         """See `Dialer.deliver`."""

@@ -64,11 +64,11 @@ def write_breast_cancer(path: Path) -> dict[str, list[str]]:
     content: dict[str, Any] = {name: data.data[:, j] for j, name in enumerate(names)}
     content[LABEL] = data.target
     pq.write_table(pa.table(content), path)
-    return {"label-holder": names[:10], "feature-b": names[10:20], "feature-c": names[20:]}
+    return {"label-holder": names[10:20], "feature-b": names[:10], "feature-c": names[20:]}
 
 
 def federation_of(workdir: Path, columns: dict[str, list[str]], key_bits: int) -> ExperimentFile:
-    """Label holder with the mean of each measure, feature parties with its error and its worst value."""
+    """Label holder with the standard error of each measure, feature parties with its mean and its worst value."""
     if key_bits not in (1024, 2048, 3072):
         raise BadInput(f"--key-bits {key_bits}: must be 1024, 2048 or 3072")
     return ExperimentFile(
@@ -99,7 +99,7 @@ def compare(experiment: ExperimentFile, table: pa.Table) -> dict[str, dict[str, 
 
 def introduce(experiment: ExperimentFile, table: pa.Table) -> None:
     """Who takes part."""
-    who = Table("party", "columns", "labels", title="One table of 569 women, split by columns between three processes")
+    who = Table("party", "columns", "labels", title="569 records, split by columns between three processes")
     for party in experiment.party:
         names = party.columns or []
         who.add_row(party.name, f"{len(names)}: {names[0]}, {names[1]}, …", "yes" if party.labels else "")
