@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import logging
 import secrets
 from collections.abc import AsyncIterator, Mapping
@@ -101,7 +102,8 @@ class Jobs:
             if status.state != "running":
                 return
             progress = self._progress[job]
-            await asyncio.wait({asyncio.ensure_future(progress.changed())}, timeout=1.0)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(progress.changed(), timeout=1.0)
             await asyncio.sleep(0.2)
 
     async def close(self) -> None:

@@ -11,15 +11,18 @@ import os
 from pathlib import Path
 from typing import Any
 
-from treetap.errors import UnknownJob
+from treetap.errors import BadInput, UnknownJob
 
 
 class Journal:
-    """All jobs of one coordinator."""
+    """All jobs of one coordinator; `BadInput` where its folder cannot be made."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as failure:
+            raise BadInput(f"state: cannot keep a journal in {folder}: {failure.strerror}") from None
 
     def jobs(self) -> list[str]:
         """Names of all jobs, oldest first."""

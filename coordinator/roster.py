@@ -82,6 +82,7 @@ class Roster:
             except StopAsyncIteration:
                 raise Unreachable(f"{party} ended {word} without a result") from None
             if event.WhichOneof("event") == "result":
+                self._on_progress(party, control_pb2.Progress(bytes=event.result.bytes))
                 return event.result
             self._on_progress(party, event.progress)
 

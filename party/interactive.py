@@ -73,6 +73,7 @@ class Router(_Opened):
         splits = [OwnSplit(**split) for tree in self._trees for split in tree["splits"]]
         self._splits = {split.handle: split for split in splits}
         self._order = Order(("open_model", 0, 0))
+        self._answered: tuple[int, int] | None = None  # the last block and level; none before the alignment
         self.steps: Mapping[str, Step] = {
             "open_model": self.open_model,
             "send_digest": self.send_digest,
@@ -90,15 +91,18 @@ class Router(_Opened):
         """The digest of the sorted ids goes to the label holder."""
         self._order.check(("send_digest", request.tree, request.level))
         await send_digest(self._tools, have(self._table), self._opening.label_holder)
+        self._answered = (-1, 0)
         self._order.then()
         return done()
 
     async def answer_directions(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """One bit for each record of each query, in the order of the queries."""
-        table = self._table
-        if table is None:
-            raise OutOfOrder("answer_directions came before open_model")
         block, level = request.tree, request.level
+        if self._answered is None:
+            raise OutOfOrder("answer_directions cannot come before send_digest")
+        if (block, level) <= self._answered:
+            raise OutOfOrder(f"answer_directions of block {block}, level {level} came after that of {self._answered}")
+        table = have(self._table)
         asker = self._opening.label_holder
         queries = await _take_queries(self._tools.mailbox.series(asker, "route_queries", block, level), len(table.ids))
         answers = [self._directions(table.features, handle, rows) for handle, rows in queries]
@@ -108,6 +112,7 @@ class Router(_Opened):
             for part in np.split(bits, range(ANSWERS_PER_PARCEL, len(bits), ANSWERS_PER_PARCEL))
         ]
         await self._tools.outbox.send(asker, "route_answers", bodies, tree=block, level=level)
+        self._answered = (block, level)
         return done()
 
     async def close(self) -> None:

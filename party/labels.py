@@ -36,7 +36,7 @@ def read_labels(table: Table, column: str, objective: str) -> Labels:
         index = next(i for i, value in enumerate(cells.to_pylist()) if value is None)
         raise DataError(f"{where}: record {table.ids[index]!r} has no label")
     if objective == "reg:squarederror":
-        if not (pa.types.is_integer(cells.type) or pa.types.is_floating(cells.type)):
+        if not any(kind(cells.type) for kind in (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)):
             raise DataError(f"{where}: holds {cells.type}; {objective} needs numbers")
         targets = np.asarray(cells.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), dtype=np.float64)
         if np.ptp(targets) == 0:

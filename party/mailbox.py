@@ -52,6 +52,8 @@ class Mailbox:
                 return
             if series.last is not None and parcel.part > series.last:
                 raise Conflict(f"{kind} part {parcel.part} from {sender} came after the last part {series.last}")
+            if parcel.last and any(part > parcel.part for part in series.digests):
+                raise Conflict(f"{kind} part {parcel.part} from {sender} says it is the last, a later one has come")
             await self._wait(lambda: series.unread < UNREAD_LIMIT or parcel.part == series.next, f"{kind} to be read")
             if parcel.part in series.digests:  # filed by a repeat while this one was held back
                 return

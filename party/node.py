@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import AsyncIterator
 
@@ -36,6 +37,7 @@ class PartyNode:
         self._offload = offload
         self._store = Store(config.state)
         self._sessions: dict[str, Session] = {}
+        self._opening = asyncio.Lock()  # a repeated opening must not come between the old session's end and the new one
 
     async def step(self, caller: str, request: control_pb2.StepRequest) -> AsyncIterator[control_pb2.StepEvent]:
         """Do one step of the control plane: see `PartyPort.step`."""
@@ -47,9 +49,13 @@ class PartyNode:
         if kind is None:
             raise Malformed("a step without content; is the coordinator of another version?")
         if kind == "leave":
-            yield await self._leave(request)
+            yield await self._leave(caller, request)
             return
-        session = await self._open(caller, request, kind) if kind in OPENING else self._find(caller, request)
+        if kind in OPENING:
+            async with self._opening:
+                session = await self._open(caller, request, kind)
+        else:
+            session = self._find(caller, request)
         if kind == "account":
             yield control_pb2.StepEvent(result=await self._account(session))
             return
@@ -89,6 +95,7 @@ class PartyNode:
         opening = hashlib.sha256(request.SerializeToString(deterministic=True)).digest()
         current = self._sessions.get(request.job)
         if current is not None:
+            _same_coordinator(current, caller)
             if request.attempt == current.tools.attempt:
                 if opening != current.opening:
                     raise Conflict(f"{kind} of job {request.job} came again with other content")
@@ -135,8 +142,7 @@ class PartyNode:
         session = self._sessions.get(request.job)
         if session is None:
             raise UnknownJob(f"{self._config.name} holds no job {request.job!r}; was it restarted? resume the job")
-        if caller != session.coordinator:
-            raise Refused(f"job {request.job} belongs to coordinator {session.coordinator}, not to {caller}")
+        _same_coordinator(session, caller)
         _same_attempt(session, request.attempt)
         return session
 
@@ -144,16 +150,22 @@ class PartyNode:
         account: setup_pb2.Accounted = session.tools.ledger.account(await self._engine.usage())
         return control_pb2.StepResult(accounted=account)
 
-    async def _leave(self, request: control_pb2.StepRequest) -> control_pb2.StepEvent:
-        """End the session, if there is one. Never an error: a job that is not here has been left."""
+    async def _leave(self, caller: str, request: control_pb2.StepRequest) -> control_pb2.StepEvent:
+        """End the session, if there is one. A job that is not here has been left: no error."""
         session = self._sessions.get(request.job)
+        if session is not None:
+            _same_coordinator(session, caller)
         if session is not None and request.attempt >= session.tools.attempt:
             del self._sessions[request.job]
             await session.close()
         if request.leave.discard:
             self._store.job(request.job).discard()
-        self._recorders.close(request.job)
         return control_pb2.StepEvent(result=control_pb2.StepResult(done=setup_pb2.Done()))
+
+
+def _same_coordinator(session: Session, caller: str) -> None:
+    if caller != session.coordinator:
+        raise Refused(f"job {session.tools.job} belongs to coordinator {session.coordinator}, not to {caller}")
 
 
 def _same_attempt(session: Session, attempt: int) -> None:

@@ -66,7 +66,7 @@ class Outbox:
                 break
             except Unreachable as failure:
                 if clock() + wait > give_up:
-                    # Not Unreachable again: the coordinator would take it for this party's own silence and repeat the step.
+                    # Not Unreachable: the coordinator would think that this party is away and repeat the step.
                     raise Interrupted(f"{self._ledger.party} cannot reach {to}: {failure}") from failure
                 await asyncio.sleep(wait)
                 wait = min(2 * wait, 1.0)

@@ -14,24 +14,26 @@ from typing import Literal
 from google.protobuf.message import Message
 
 from treetap.wire.ports import PartyPort
-from treetap.wire.transcript import TranscriptWriter
+from treetap.wire.transcript import Kind, TranscriptWriter
 from treetap.wire.v1 import control_pb2, exchange_pb2, own_pb2, transcript_pb2
 
 Mode = Literal["received", "both", "off"]
 
 
 class Recorder:
-    """Writes one party's transcript of one job; off, it does nothing."""
+    """Writes one party's transcript of one job; off, it does nothing.
+
+    Closed, it opens again with the next message: a late word about a job that was left must not be lost.
+    """
 
     def __init__(self, folder: Path, job: str, mode: Mode) -> None:
-        self._mode = mode
-        self._job = job
-        self._writer = None if mode == "off" else TranscriptWriter(folder / job)
+        self._folder, self._job, self._mode = folder / job, job, mode
+        self._writer: TranscriptWriter | None = None
 
     @property
     def on(self) -> bool:
         """Whether anything is written."""
-        return self._writer is not None
+        return self._mode != "off"
 
     def received(self, peer: str, kind: str, message: control_pb2.StepRequest | exchange_pb2.Parcel) -> None:
         """A message that reached this party."""
@@ -44,25 +46,23 @@ class Recorder:
 
     def own(self, tree: int, level: int, attempt: int, split: own_pb2.OwnSplit) -> None:
         """A split that this party made: what it knows by itself."""
-        if self._writer is not None:
-            kind = transcript_pb2.TranscriptRecord.OWN
-            self._writer.append(kind, "", "own_split", self._job, attempt, tree, level, split)
+        self._append(transcript_pb2.TranscriptRecord.OWN, "", "own_split", attempt, tree, level, split)
 
     def close(self) -> None:
         """Close the file."""
         if self._writer is not None:
             self._writer.close()
+            self._writer = None
 
-    def _write(
-        self,
-        kind: transcript_pb2.TranscriptRecord.Kind.ValueType,
-        peer: str,
-        step: str,
-        message: control_pb2.StepRequest | exchange_pb2.Parcel,
-    ) -> None:
-        if self._writer is not None:
-            where: Message = message
-            self._writer.append(kind, peer, step, message.job, message.attempt, message.tree, message.level, where)
+    def _write(self, kind: Kind, peer: str, step: str, message: control_pb2.StepRequest | exchange_pb2.Parcel) -> None:
+        self._append(kind, peer, step, message.attempt, message.tree, message.level, message)
+
+    def _append(self, kind: Kind, peer: str, step: str, attempt: int, tree: int, level: int, message: Message) -> None:
+        if not self.on:
+            return
+        if self._writer is None:
+            self._writer = TranscriptWriter(self._folder)
+        self._writer.append(kind, peer, step, self._job, attempt, tree, level, message)
 
 
 class RecordingPort:
@@ -75,10 +75,13 @@ class RecordingPort:
     async def step(self, caller: str, request: control_pb2.StepRequest) -> AsyncIterator[control_pb2.StepEvent]:
         """See `PartyPort.step`."""
         tapped = False
+        word = str(request.WhichOneof("step"))
         async for event in self._port.step(caller, request):
             if not tapped:  # only once the port has let the caller in
-                self._recorders.of(request.job).received(caller, str(request.WhichOneof("step")), request)
+                self._recorders.of(request.job).received(caller, word, request)
                 tapped = True
+                if word == "leave":
+                    self._recorders.close(request.job)
             yield event
 
     async def deliver(self, caller: str, parcel: exchange_pb2.Parcel) -> exchange_pb2.Receipt:
@@ -89,20 +92,20 @@ class RecordingPort:
 
 
 class Recorders:
-    """One recorder per job, opened on first use."""
+    """One recorder per job."""
 
     def __init__(self, folder: Path, mode: Mode) -> None:
         self._folder, self._mode = folder, mode
-        self._open: dict[str, Recorder] = {}
+        self._recorders: dict[str, Recorder] = {}
 
     def of(self, job: str) -> Recorder:
         """The recorder of a job."""
-        if job not in self._open:
-            self._open[job] = Recorder(self._folder, job, self._mode)
-        return self._open[job]
+        if job not in self._recorders:
+            self._recorders[job] = Recorder(self._folder, job, self._mode)
+        return self._recorders[job]
 
     def close(self, job: str | None = None) -> None:
         """Close one job's transcript, or all."""
-        for name in [job] if job is not None else list(self._open):
-            if name in self._open:
-                self._open.pop(name).close()
+        for name in [job] if job is not None else list(self._recorders):
+            if name in self._recorders:
+                self._recorders[name].close()

@@ -12,7 +12,7 @@ import logging
 from party.config import PartyConfig, TableConfig
 from party.session import Tools
 from party.table import Table, read_table
-from treetap.errors import DataError, Malformed
+from treetap.errors import BadInput, DataError, Malformed, PlaintextOverflow
 from treetap.he.packing import Slots
 from treetap.he.public import PublicKey
 from treetap.he.secret import SecretKey
@@ -79,8 +79,15 @@ async def send_key(tools: Tools, secret: SecretKey, slots: Slots, feature_partie
 async def take_key(tools: Tools, label_holder: str, bits: int) -> tuple[PublicKey, Slots]:
     """Feature party: public key and slot widths; a key of another size than the job's is refused."""
     async for parcel in tools.mailbox.series(label_holder, "public_key", 0, 0):
-        public = PublicKey.from_bytes(parcel.public_key.modulus, allow_512=bits == PAPER_KEY_BITS)
-        if public.bits != bits:
-            raise Malformed(f"the key of {label_holder} has {public.bits} bits, the job says {bits}")
-        return public, Slots(tuple(parcel.public_key.slot_widths))
+        key = parcel.public_key
+        length = int.from_bytes(key.modulus, "big").bit_length()
+        if length != bits:
+            raise Malformed(f"the key of {label_holder} has {length} bits, the job says {bits}")
+        try:
+            public = PublicKey.from_bytes(key.modulus, allow_512=bits == PAPER_KEY_BITS)
+            slots = Slots(tuple(key.slot_widths))
+            slots.groups_per_plaintext(bits)
+        except (BadInput, PlaintextOverflow) as failure:
+            raise Malformed(f"the key of {label_holder} cannot be used: {failure}") from failure
+        return public, slots
     raise Malformed(f"{label_holder} sent no public key")

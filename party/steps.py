@@ -83,12 +83,20 @@ class StepBook:
     async def _run(self, step: StepId, work: Callable[[], Awaitable[control_pb2.StepResult]]) -> control_pb2.StepResult:
         try:
             return await work()
+        except OSError as failure:  # a full disk, a folder gone: mend it and resume
+            self._forget(step)
+            raise Interrupted(
+                f"{describe(step)}: {failure.strerror}: {failure.filename or 'state folder'}"
+            ) from failure
         except BaseException:
-            self._tasks.pop(step, None)
-            self._digests.pop(step, None)
+            self._forget(step)
             raise
         finally:
             self._running = None
+
+    def _forget(self, step: StepId) -> None:
+        self._tasks.pop(step, None)
+        self._digests.pop(step, None)
 
     async def close(self) -> None:
         """Cancel what runs and wait until it has ended."""

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from treetap.errors import DataError, UnknownJob
+from treetap.errors import BadInput, DataError, UnknownJob
 
 SHARD_VERSION = 1
 Arrays = Mapping[str, np.ndarray[Any, np.dtype[Any]]]
@@ -44,7 +44,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 class Store:
-    """The state folder of one party."""
+    """The state folder of one party; `BadInput` where it cannot be made."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -52,8 +52,11 @@ class Store:
         self.predictions = root / "predictions"
         self._jobs = root / "jobs"
         self._models = root / "models"
-        for folder in (self.transcripts, self.predictions, self._jobs, self._models):
-            folder.mkdir(parents=True, exist_ok=True)
+        try:
+            for folder in (self.transcripts, self.predictions, self._jobs, self._models):
+                folder.mkdir(parents=True, exist_ok=True)
+        except OSError as failure:
+            raise BadInput(f"state = {str(root)!r}: cannot keep anything there: {failure.strerror}") from None
 
     def job(self, name: str) -> JobStore:
         """The progress of a job, which may be none."""
@@ -92,7 +95,7 @@ class JobStore:
         lines = self.trees()[:index]
         if len(lines) != index:
             raise DataError(f"{self._shard}: holds {len(lines)} trees, cannot store tree {index}")
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self._make_folder()
         if self._shard.is_file() and len(lines) == _line_count(self._shard):
             with self._shard.open("ab") as file:
                 file.write(_line(tree))
@@ -103,7 +106,7 @@ class JobStore:
 
     def save_arrays(self, name: str, arrays: Arrays) -> None:
         """Keep arrays beside the shard, whole or not at all."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self._make_folder()
         temporary = self.folder / f"{name}.npz.part"
         with temporary.open("wb") as file:
             np.savez(file, allow_pickle=False, **arrays)
@@ -122,7 +125,7 @@ class JobStore:
 
     def path(self, name: str) -> Path:
         """A further file of the job, its folder made."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self._make_folder()
         return self.folder / name
 
     def has(self, name: str) -> bool:
@@ -131,7 +134,7 @@ class JobStore:
 
     def publish(self, manifest: dict[str, Any], drop: tuple[str, ...]) -> None:
         """Turn progress into a model; `drop` names files that only the training needed."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self._make_folder()
         if not self._shard.is_file():
             write_whole(self._shard, b"")
         for name in drop:
@@ -144,6 +147,11 @@ class JobStore:
     def discard(self) -> None:
         """Forget the job's progress; a published model stays."""
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _make_folder(self) -> None:
+        if not self.folder.is_dir():
+            self.folder.mkdir(parents=True)
+            _sync_folder(self.folder.parent)
 
 
 def _line(tree: dict[str, Any]) -> bytes:

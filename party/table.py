@@ -111,7 +111,7 @@ def _load(path: Path, wanted: list[str]) -> pa.Table:
         if path.suffix == ".parquet":
             table = pq.read_table(path, columns=wanted)
         else:
-            table = pacsv.read_csv(path, convert_options=_as_text(wanted))
+            table = pacsv.read_csv(path, convert_options=_csv_options(wanted))
     except (pa.ArrowInvalid, OSError) as failure:
         raise DataError(f"{path}: cannot be read: {failure}") from None
     if table.num_rows == 0:
@@ -119,7 +119,7 @@ def _load(path: Path, wanted: list[str]) -> pa.Table:
     return table
 
 
-def _as_text(wanted: list[str]) -> pacsv.ConvertOptions:
+def _csv_options(wanted: list[str]) -> pacsv.ConvertOptions:
     """Ids, the first column wanted, stay as they are written: read as numbers, 007 would become 7.
 
     An unquoted NA or nothing is a missing cell in a column of text as in one of numbers.

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-import selectors
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -22,67 +21,33 @@ from coordinator.journal import Journal
 from party.config import PartyConfig, TableConfig
 from party.node import PartyNode
 from party.recorder import Recorders, RecordingPort
+from tests.virtual_time import Deadlock, run
 from treetap.config import TlsConfig
 from treetap.errors import Unreachable
 from treetap.he.engine import InProcessEngine
 from treetap.wire.ports import Address
 from treetap.wire.v1 import control_pb2, exchange_pb2, jobs_pb2, setup_pb2
 
+__all__ = ["COORDINATOR", "Deadlock", "Faults", "Federation", "Message", "run"]
+
 T = TypeVar("T")
 COORDINATOR = "coordinator"
-#: Virtual seconds after which signs of life without an end count as a hang.
-LONGEST_S = 3600.0
 NOWHERE = TlsConfig(ca=Path("none"), certificate=Path("none"), key=Path("none"))
-
-
-class Deadlock(AssertionError):
-    """Nothing is scheduled and somebody still waits: in a real federation, a hang."""
-
-
-class VirtualTimeLoop(asyncio.SelectorEventLoop):
-    """Time passes only when everybody waits, and then at once."""
-
-    def __init__(self) -> None:
-        self._now = 0.0
-        super().__init__(_Jump(self))
-
-    def time(self) -> float:
-        return self._now
-
-    def pass_time(self, seconds: float | None) -> None:
-        if seconds is None:
-            raise Deadlock("everybody waits for ever")
-        self._now += max(0.0, seconds)
-        if self._now > LONGEST_S:
-            raise Deadlock(f"nothing has come of it within {LONGEST_S:g} s")
-
-
-class _Jump(selectors.SelectSelector):
-    def __init__(self, loop: VirtualTimeLoop) -> None:
-        super().__init__()
-        self._loop = loop
-
-    def select(self, timeout: float | None = None) -> list[Any]:
-        ready = super().select(0)
-        if not ready:
-            self._loop.pass_time(timeout)
-        return ready
-
-
-def run(main: Coroutine[Any, Any, T]) -> T:
-    """`asyncio.run` under virtual time."""
-    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        return runner.run(main)
 
 
 @dataclass
 class Faults:
-    """How bad the network is; 0 everywhere is a perfect one."""
+    """How bad the network is; 0 everywhere is a perfect one.
+
+    Chances that a request is lost, that its answer is lost, that a copy of it arrives once more after up to `late_s`;
+    and the longest delay of a request, so that requests overtake each other.
+    """
 
     drop: float = 0.0
     lose_reply: float = 0.0
     double: float = 0.0
     delay_s: float = 0.0
+    late_s: float = 0.0
     seed: int = 0
     random: random.Random = field(init=False)
 
@@ -91,6 +56,9 @@ class Faults:
 
     def hits(self, chance: float) -> bool:
         return chance > 0 and self.random.random() < chance
+
+    def delay(self, longest: float) -> float:
+        return self.random.random() * longest if longest else 0.0
 
 
 class Message(NamedTuple):
@@ -103,8 +71,11 @@ class Message(NamedTuple):
     served: bool
 
 
-#: Called for every request twice, before it reaches its receiver and before the answer sets out.
+#: Called for every request twice, before it reaches its receiver and before the answer sets out. May kill and start
+#: processes, and raise `Unreachable` to cut a line.
 Hook = Callable[[Message], None]
+#: (sender, receiver, parcel) → what arrives in its place.
+Tamper = Callable[[str, str, exchange_pb2.Parcel], exchange_pb2.Parcel]
 
 
 async def in_place(work: Callable[[], T]) -> T:
@@ -130,6 +101,16 @@ class _Process:
         return task
 
 
+#: What a process does with a request: (the process, whether the answer is heard) → the answer.
+Call = Callable[[_Process, bool], Coroutine[Any, Any, T]]
+
+
+def _ignored(ended: asyncio.Task[Any]) -> None:
+    """Nobody waits for this task: its error, if any, has been seen."""
+    if not ended.cancelled():
+        ended.exception()
+
+
 class Federation:
     """Parties and a coordinator on one virtual network; make it inside `run`.
 
@@ -147,8 +128,10 @@ class Federation:
     ) -> None:
         self.folder, self.faults, self.record, self.silence_s = folder, faults or Faults(), record, silence_s
         self.hook: Hook | None = None
+        self.tamper: Tamper | None = None
         self.log: list[Message] = []
-        self.seen_by_coordinator: list[bytes] = []
+        self.seen_by_coordinator: list[bytes] = []  # every event that reached it, as it was on the wire
+        self.conducted: list[tuple[Literal["begin", "end"], str, control_pb2.StepRequest]] = []
         self.configs = {name: self._config(name, *spec) for name, spec in tables.items()}
         self._processes: dict[str, _Process] = {}
         for name in [*self.configs, COORDINATOR]:
@@ -237,19 +220,17 @@ class Federation:
 
     # --- the network
 
-    async def carry(
-        self, sender: _Process, to: str, word: str, call: Callable[[_Process], Coroutine[Any, Any, T]]
-    ) -> T:
+    async def carry(self, sender: _Process, to: str, word: str, call: Call[T]) -> T:
         """One request and its answer over the bad network."""
         message = Message(len(self.log), sender.name, to, word, served=False)
         self.log.append(message)
         self._pass(message, sender)
-        if self.faults.delay_s:
-            await asyncio.sleep(self.faults.random.random() * self.faults.delay_s)
+        if self.faults.hits(self.faults.double):
+            copy = self._processes[to].run(self._late(to, self.faults.delay(self.faults.late_s), call))
+            copy.add_done_callback(_ignored)
+        await asyncio.sleep(self.faults.delay(self.faults.delay_s))
         if self.faults.hits(self.faults.drop):
             raise Unreachable(f"the request to {to} was lost")
-        if self.faults.hits(self.faults.double):
-            await self._serve(to, call)
         answer = await self._serve(to, call)
         self._pass(message._replace(served=True), sender)
         if not self._processes[to].alive:
@@ -265,18 +246,25 @@ class Federation:
         if not sender.alive:
             raise asyncio.CancelledError
 
-    async def _serve(self, to: str, call: Callable[[_Process], Coroutine[Any, Any, T]]) -> T:
+    async def _serve(self, to: str, call: Call[T]) -> T:
         """Run a handler as a task of the process that answers, so that it dies with it and not with its caller."""
         process = self._processes[to]
         if not process.alive:
             await asyncio.sleep(0.01)
             raise Unreachable(f"{to} does not answer")
-        task = process.run(call(process))
-        task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # its caller may be gone
+        task = process.run(call(process, True))
+        task.add_done_callback(_ignored)  # its caller may be gone
         await asyncio.wait({task})
         if task.cancelled():
             raise Unreachable(f"{to} died")
         return task.result()
+
+    async def _late(self, to: str, seconds: float, call: Call[T]) -> None:
+        """A copy of a request that arrives by itself; nobody hears its answer."""
+        await asyncio.sleep(seconds)
+        process = self._processes[to]
+        if process.alive:
+            await call(process, False)
 
     @property
     def _journal(self) -> Path:
@@ -308,12 +296,14 @@ class SimDialer:
         wire = request.SerializeToString()
         arrived: asyncio.Queue[control_pb2.StepEvent | None] = asyncio.Queue()
 
-        async def call(process: _Process) -> None:
+        async def call(process: _Process, heard: bool) -> None:
             assert process.port is not None
             async for event in process.port.step(me.name, control_pb2.StepRequest.FromString(wire)):
-                federation.seen_by_coordinator.append(event.SerializeToString())
-                arrived.put_nowait(control_pb2.StepEvent.FromString(event.SerializeToString()))
+                if heard:
+                    federation.seen_by_coordinator.append(event.SerializeToString())
+                    arrived.put_nowait(control_pb2.StepEvent.FromString(event.SerializeToString()))
 
+        federation.conducted.append(("begin", to.name, request))
         carried = me.run(federation.carry(me, to.name, str(request.WhichOneof("step")), call))
         carried.add_done_callback(lambda _: arrived.put_nowait(None))
         result = None
@@ -326,18 +316,23 @@ class SimDialer:
             await carried
         finally:
             carried.cancel()
+        federation.conducted.append(("end", to.name, request))
         if result is not None:
             yield result
 
     async def deliver(self, to: Address, parcel: exchange_pb2.Parcel) -> exchange_pb2.Receipt:
         """See `Dialer.deliver`."""
+        federation, me = self._federation, self._me.name
         wire = parcel.SerializeToString()
 
-        async def call(process: _Process) -> exchange_pb2.Receipt:
+        async def call(process: _Process, heard: bool) -> exchange_pb2.Receipt:
             assert process.port is not None
-            return await process.port.deliver(self._me.name, exchange_pb2.Parcel.FromString(wire))
+            arrived = exchange_pb2.Parcel.FromString(wire)
+            return await process.port.deliver(
+                me, federation.tamper(me, to.name, arrived) if federation.tamper else arrived
+            )
 
-        return await self._federation.carry(self._me, to.name, str(parcel.WhichOneof("body")), call)
+        return await federation.carry(self._me, to.name, str(parcel.WhichOneof("body")), call)
 
     async def close(self) -> None:
         """See `Dialer.close`."""

@@ -29,7 +29,7 @@ def size(count: float) -> str:
 
 @contextmanager
 def live(title: str) -> Iterator[Callable[[jobs_pb2.JobStatus], None]]:
-    """A progress line on standard error: phase, tree, depth, bytes, metrics."""
+    """A progress line on standard error: phase, tree, depth, bytes, metrics; nothing where that is no terminal."""
     columns = (
         TextColumn("[bold]{task.description}"),
         BarColumn(bar_width=24),
@@ -37,7 +37,7 @@ def live(title: str) -> Iterator[Callable[[jobs_pb2.JobStatus], None]]:
         TimeElapsedColumn(),
         TextColumn("{task.fields[what]}"),
     )
-    with Progress(*columns, console=err, transient=True) as bars:
+    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bars:
         bar = bars.add_task(title, total=None, where="", what="")
 
         def update(status: jobs_pb2.JobStatus) -> None:

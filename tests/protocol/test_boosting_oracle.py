@@ -6,8 +6,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
+from tests.oracle import oracle_predict
 from tests.protocol.worlds import assert_oracles_model, assert_oracles_scores, manifest, spec, world
 from tests.simulator import Federation, run
 from treetap.trees.params import BoostingParams
@@ -40,6 +42,9 @@ SHAPES = {
         {"dims": (3, 3, 2), "missing": 0.1}, {"subsample": 0.6, "colsample_bytree": 0.6, "n_estimators": 3}
     ),
     "few values, hence ties": Shape({"dims": (2, 2, 2), "levels": 1, "missing": 0.1}, {"max_bin": 32}),
+    "a value that means missing": Shape(
+        {"dims": (2, 2), "missing": 0.3, "sentinel": -999.0}, {"missing": -999.0, "max_bin": 7}
+    ),
     "a party without columns": Shape({"dims": (2, 0, 2), "n": 40}, {"max_bin": 5}),
     "gamma and least weight": Shape(
         {"dims": (2, 2, 1), "missing": 0.2},
@@ -63,7 +68,7 @@ def _params(objective: str, shape: Shape) -> BoostingParams:
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_the_federation_finds_and_uses_the_oracles_model(objective: str, shape: str, tmp_path: Path) -> None:
-    """Trees, best round and the scores of training and of new records (NaN where training had none) are the oracle's."""
+    """Trees, best round and scores are the oracle's, also of new records with NaN where training had none."""
     params = _params(objective, SHAPES[shape])
     classes = 3 if params.objective == "multi:softprob" else 2
     here = world(objective=params.objective, classes=classes, **SHAPES[shape].world)
@@ -81,6 +86,29 @@ def test_the_federation_finds_and_uses_the_oracles_model(objective: str, shape: 
             predicted = await federation.predict(jobs_pb2.PredictRequest(model="job", table=table, block=17))
             assert (predicted.state, predicted.error) == ("finished", "")
             assert_oracles_scores(predicted.predictions, oracle, parties, first)
+        await federation.close()
+
+    run(main())
+
+
+def test_a_file_of_ids_selects_the_records(tmp_path: Path) -> None:
+    """Only the named records are predicted, in the order of their ids, whatever the file's order."""
+    params = BoostingParams(n_estimators=2, max_depth=2, max_bin=4)
+    here = world(n=30, missing=0.1)
+    wanted = [25, 3, 17, 4]
+
+    async def main() -> None:
+        federation = Federation(tmp_path, here.tables)
+        await federation.train(spec(params))
+        (tmp_path / "label-holder" / "ids.txt").write_text("".join(f"r{i:05d}\n" for i in wanted))
+        request = jobs_pb2.PredictRequest(model="job", table="train", records_file="ids.txt", block=3)
+        predicted = await federation.predict(request)
+        assert (predicted.state, predicted.error) == ("finished", "")
+        table = pq.read_table(predicted.predictions)
+        assert table.column("id").to_pylist() == [f"r{i:05d}" for i in sorted(wanted)]
+        everybody = [score for (score,) in oracle_predict(here.oracle(params), here.parties)]
+        expected = [everybody[i] for i in sorted(wanted)]
+        assert table.column("score").to_pylist() == pytest.approx(expected, abs=1e-9)
         await federation.close()
 
     run(main())

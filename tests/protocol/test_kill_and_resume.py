@@ -1,9 +1,9 @@
 """Every process killed at every message of a job, started again, the job resumed: always the oracle's model.
 
-A small job (16 records, three parties that each win splits, two trees) has some 80 messages. At each of them each of the
-four processes is killed once: whoever sends or receives the message before it arrives and again after it was served
-but not answered, everybody else before it arrives. Every second time the process is back at once, so that its peers meet a
-process that knows nothing of the job; every other time it stays away until they have given up.
+A small job (16 records, three parties that each win splits, two trees) has some 80 messages. At each of them
+each of the four processes is killed once: whoever sends or receives the message before it arrives and again after it
+was served but not answered, everybody else before it arrives. Every second time the process is back at once, so that
+its peers meet a process that knows nothing of the job; every other time it stays away until they have given up.
 """
 
 from __future__ import annotations
@@ -13,20 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.protocol.worlds import PARTIES, assert_oracles_model, assert_oracles_scores, spec, world
+from tests.protocol.replay import HERE, JOB, ORACLE
+from tests.protocol.worlds import PARTIES, assert_oracles_model, assert_oracles_scores
 from tests.simulator import COORDINATOR, Federation, Message, run
-from treetap.trees.params import BoostingParams
-from treetap.wire.v1 import jobs_pb2, setup_pb2
+from treetap.wire.v1 import jobs_pb2
 
-PARAMS = BoostingParams(n_estimators=2, max_depth=2, max_bin=3, min_child_weight=0.1)
-HERE = world(16, (1, 1, 1), seed=13, fresh=6)
-ORACLE = HERE.oracle(PARAMS)
+#: Virtual seconds within which the operator learns who is away.
+SOON_S = 15.0
 #: Virtual seconds after which everybody who waited for a dead process has given up.
 GIVEN_UP_S = 200.0
-
-
-def _job() -> setup_pb2.JobSpec:
-    return spec(PARAMS, obfuscation="standard")  # no tables to build: most of the time of so small a job
 
 
 def _published(federation: Federation) -> set[str]:
@@ -63,7 +58,7 @@ class Assassin:
 def _faultless(folder: Path) -> list[Message]:
     async def main() -> list[Message]:
         federation = Federation(folder, HERE.tables)
-        assert (await federation.train(_job())).state == "finished"
+        assert (await federation.train(JOB)).state == "finished"
         await federation.close()
         return federation.log
 
@@ -76,8 +71,12 @@ def _kill_and_resume(folder: Path, victim: str, number: int, served: bool, back_
     async def main() -> str:
         federation = Federation(folder, HERE.tables)
         hook = federation.hook = Assassin(federation, victim, number, served, back_at_once)
-        state = (await federation.train(_job())).state
+        status = await federation.train(JOB)
+        state = status.state
         assert hook.done
+        if victim != COORDINATOR and state != "finished":
+            assert victim in status.error
+            assert status.seconds < SOON_S
         if not back_at_once:
             await asyncio.sleep(GIVEN_UP_S)
             federation.start(victim)
@@ -120,7 +119,7 @@ def test_a_killed_prediction_is_resumed(victim: str, tmp_path: Path) -> None:
 
     async def main() -> None:
         federation = Federation(tmp_path, HERE.tables)
-        await federation.train(_job())
+        await federation.train(JOB)
         request = jobs_pb2.PredictRequest(model="job", job="faultless", block=4)
         before = len(federation.log)
         assert (await federation.predict(request)).state == "finished"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -60,12 +61,14 @@ def world(
     missing: float = 0.0,
     levels: int = 0,
     fresh: int = 12,
+    sentinel: float | None = None,
     seed: int = 0,
 ) -> World:
     """A world of n records.
 
     `missing` is the share of missing cells in every column but the last, whose training cells are all there;
     `levels` rounds values so that features tie; among the `fresh` new records a quarter of all cells is missing.
+    `sentinel` is written in place of every second missing cell.
     """
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(n + fresh, sum(dims)))
@@ -93,13 +96,21 @@ def world(
         for table, shuffled in orders.items():
             order = np.roll(shuffled, m)  # no two parties keep the records in the same order
             content: dict[str, Any] = {"id": [f"r{i:05d}" for i in order]}
-            content |= {column: block[order, j] for j, column in enumerate(columns)}
+            content |= {column: _marked(block[order, j], sentinel) for j, column in enumerate(columns)}
             if m == 0 and table == "train":
                 content["y"] = y[order]
             tables[name][1][table] = pa.table(content)
-    blocks = [x[:n, a:b] for a, b in zip(starts, starts[1:], strict=False)]
-    new = [x[n:, a:b] for a, b in zip(starts, starts[1:], strict=False)]
+    blocks = [x[:n, a:b] for a, b in pairwise(starts)]
+    new = [x[n:, a:b] for a, b in pairwise(starts)]
     return World(tables, blocks, y[:n], new, classes)
+
+
+def _marked(column: Floats, sentinel: float | None) -> Floats:
+    """A column in which every second missing cell holds the sentinel."""
+    marked = column.copy()
+    if sentinel is not None:
+        marked[np.flatnonzero(np.isnan(column))[::2]] = sentinel
+    return marked
 
 
 def spec(params: BoostingParams, parties: int = 3, **changes: Any) -> setup_pb2.JobSpec:

@@ -1,0 +1,151 @@
+"""A party's configuration file: everything that is wrong is told at once, and nothing is guessed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from party.config import PartyConfig, read
+from treetap.errors import ConfigError
+
+GOOD = """
+name = "feature-b"
+listen = "0.0.0.0:7002"
+state = "state"
+record = "both"
+workers = 2
+data = "data"
+tls = {ca = "certs/ca.crt", certificate = "certs/feature-b.crt", key = "/etc/treetap/feature-b.key"}
+
+[tables.train]
+path = "data/train.csv"
+id = "record"
+columns = ["age", "income"]
+
+[tables.predict]
+path = "/srv/predict.parquet"
+id = "record"
+columns = ["age", "income"]
+label = "y"
+"""
+
+
+def _read(folder: Path, text: str) -> PartyConfig:
+    path = folder / "party.toml"
+    path.write_text(text, encoding="utf-8")
+    return read(path)
+
+
+def _faults(folder: Path, text: str) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        _read(folder, text)
+    first, *faults = str(caught.value).splitlines()
+    assert first == f"{folder / 'party.toml'}: {len(faults)} wrong:"
+    return [fault.strip() for fault in faults]
+
+
+def test_a_whole_file(tmp_path: Path) -> None:
+    """Every key has its place, and relative paths are relative to the file, wherever it is read from."""
+    config = _read(tmp_path, GOOD)
+    assert (config.name, config.listen, config.record, config.workers) == ("feature-b", "0.0.0.0:7002", "both", 2)
+    assert config.coordinators == ["coordinator"]
+    assert config.state == tmp_path / "state"
+    assert config.data == tmp_path / "data"
+    assert config.tls.certificate == tmp_path / "certs" / "feature-b.crt"
+    assert config.tls.key == Path("/etc/treetap/feature-b.key")
+    assert config.tables["train"].path == tmp_path / "data" / "train.csv"
+    assert config.tables["predict"].path == Path("/srv/predict.parquet")
+    assert config.tables["train"].label is None
+    assert config.tables["predict"].label == "y"
+
+
+def test_the_least_file(tmp_path: Path) -> None:
+    """Name, state and certificates are enough; nothing is recorded unless the file says so."""
+    config = _read(tmp_path, 'name = "a"\nstate = "s"\ntls = {ca = "a", certificate = "b", key = "c"}\n')
+    assert (config.listen, config.record, config.workers, config.tables) == ("127.0.0.1:0", "off", None, {})
+
+
+def test_all_faults_at_once(tmp_path: Path) -> None:
+    """One reading names every wrong field: unknown, missing, of the wrong type, out of range, or against another."""
+    text = """
+name = "Feature B"
+listen = "nowhere"
+Listen = "127.0.0.1:1"
+record = "sometimes"
+workers = 0
+coordinators = []
+silence_s = 0.0
+tls = {ca = "ca.crt", certificate = 5, pem = "x"}
+
+[tables.train]
+path = "train.csv"
+columns = ["age", "age"]
+
+[tables.predict]
+path = "predict.csv"
+id = "record"
+columns = ["age", "record"]
+"""
+    faults = _faults(tmp_path, text)
+    named = [
+        *("Listen", "coordinators", "listen", "name", "record", "silence_s", "state"),
+        *("tables.predict", "tables.train.id", "tls.certificate", "tls.key", "tls.pem", "workers"),
+    ]
+    assert sorted(fault.partition(": ")[0] for fault in faults) == named
+    by_field = dict(fault.split(": ", 1) for fault in faults)
+    assert by_field["Listen"] == by_field["tls.pem"] == "unknown key"
+    assert by_field["state"] == by_field["tables.train.id"] == by_field["tls.key"] == "is missing"
+    assert "'nowhere'" in by_field["listen"]
+    assert "lower-case" in by_field["name"]
+    assert "column 'record' is the id or the label" in by_field["tables.predict"]
+    assert "(it is 0)" in by_field["workers"]
+
+
+@pytest.mark.parametrize("address", ["", "7001", ":7001", "host:", "host:port", "host:65536", "host:-1"])
+def test_bad_addresses(address: str, tmp_path: Path) -> None:
+    """An address is a host and a port, both there, the port one that exists."""
+    (fault,) = _faults(tmp_path, GOOD.replace("0.0.0.0:7002", address))
+    assert fault.startswith("listen: an address is host:port")
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:0", "localhost:7001", "party.example.org:65535", "[::1]:7001"])
+def test_good_addresses(address: str, tmp_path: Path) -> None:
+    """Names, IPv4 and IPv6, and port 0 for a free one."""
+    assert _read(tmp_path, GOOD.replace("0.0.0.0:7002", address)).listen == address
+
+
+@pytest.mark.parametrize("name", ["", "-a", "a-", "a_b", "a.b", "A", "ä", "a" * 64, "a/../b", "a\\n"])
+def test_bad_names(name: str, tmp_path: Path) -> None:
+    """A name is also a certificate's name and a folder, so that it cannot be just anything."""
+    (fault,) = _faults(tmp_path, GOOD.replace('"feature-b"', f'"{name}"'))
+    assert fault.startswith("name: ")
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (('["age", "income"]', '["age", "record"]'), "column 'record' is the id or the label"),
+        (('["age", "income"]\nlabel', '["age", "y"]\nlabel'), "column 'y' is the id or the label"),
+        (('["age", "income"]', '["age", "income", "age"]'), "columns names 'age' twice"),
+        (('label = "y"', 'label = "record"'), "column 'record' cannot be both the id and the label"),
+    ],
+)
+def test_columns_with_two_meanings(change: tuple[str, str], expected: str, tmp_path: Path) -> None:
+    """Id, label and features are different columns, each named once."""
+    for fault in _faults(tmp_path, GOOD.replace(*change)):
+        assert fault.startswith("tables.")
+        assert expected in fault
+
+
+def test_files_that_are_no_configuration(tmp_path: Path) -> None:
+    """No file, a folder, other bytes and broken TOML are each told with the file's name, broken TOML with its place."""
+    with pytest.raises(ConfigError, match=r"absent.toml: there is no such file"):
+        read(tmp_path / "absent.toml")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read(tmp_path)
+    (tmp_path / "party.toml").write_bytes(b'name = "\xff"')
+    with pytest.raises(ConfigError, match="is not UTF-8"):
+        read(tmp_path / "party.toml")
+    with pytest.raises(ConfigError, match=r"party.toml: is not TOML: .*line 2"):
+        _read(tmp_path, 'name = "a"\nstate = \n')

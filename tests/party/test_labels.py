@@ -1,0 +1,104 @@
+"""Labels: class numbers and names, targets, and what cannot be learnt from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from party.labels import Labels, read_labels
+from party.table import Table
+from treetap.errors import DataError
+
+BINARY, SOFTMAX, SQUARED = "binary:logistic", "multi:softprob", "reg:squarederror"
+
+
+def _labels(cells: Any, objective: str, kind: pa.DataType | None = None) -> Labels:
+    label = pa.chunked_array([pa.array(cells, kind)])
+    ids = [f"r{i}" for i in range(len(label))]
+    return read_labels(Table(Path("t.csv"), ids, [], np.zeros((len(ids), 0)), label), "y", objective)
+
+
+def _fault(cells: Any, objective: str, kind: pa.DataType | None = None) -> str:
+    with pytest.raises(DataError) as caught:
+        _labels(cells, objective, kind)
+    assert str(caught.value).startswith("t.csv: label column 'y': ")
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("cells", "kind", "classes"),
+    [
+        ([0, 1, 0], pa.int64(), ["0", "1"]),
+        ([2.0, 5.0, 2.0], pa.float32(), ["2", "5"]),
+        ([-0.5, 0.5, -0.5], pa.float64(), ["-0.5", "0.5"]),
+        (["no", "yes", "no"], pa.string(), ["no", "yes"]),
+        ([False, True, False], pa.bool_(), ["False", "True"]),
+    ],
+)
+def test_two_classes(cells: list[Any], kind: pa.DataType, classes: list[str]) -> None:
+    """Numbers, text and booleans become 0 and 1 in the order of their values; whole numbers are named as such."""
+    labels = _labels(cells, BINARY, kind)
+    assert labels.values.tolist() == [0, 1, 0]
+    assert labels.values.dtype == np.int64
+    assert labels.classes == classes
+
+
+def test_categories_of_text() -> None:
+    """A dictionary column, as pandas writes its categories, is read as the text that it stands for."""
+    labels = _labels(pa.array(["b", "a", "c", "b"] * 2).dictionary_encode(), SOFTMAX)
+    assert labels.values.tolist() == [1, 0, 2, 1] * 2
+    assert labels.classes == ["a", "b", "c"]
+
+
+def test_targets_of_a_regression() -> None:
+    """Whole numbers, also those beyond float64's exact range, and fractions become float64 without classes."""
+    labels = _labels([2**60 + 1, -3, 5], SQUARED)
+    assert labels.values.tolist() == [2.0**60, -3.0, 5.0]
+    assert labels.classes == []
+    assert _labels([1, 2], SQUARED, pa.decimal128(9, 2)).values.tolist() == [1.0, 2.0]
+    assert _labels([0.5, 1.5], SQUARED).values.dtype == np.float64
+
+
+@pytest.mark.parametrize("objective", [BINARY, SOFTMAX])
+def test_one_class_only(objective: str) -> None:
+    """A label that is the same everywhere is refused with its value."""
+    assert "holds one class only (7)" in _fault([7, 7, 7], objective)
+
+
+def test_one_target_only() -> None:
+    """A regression needs targets that differ."""
+    assert "every record has the target 2.5" in _fault([2.5, 2.5], SQUARED)
+
+
+@pytest.mark.parametrize("objective", [BINARY, SOFTMAX, SQUARED])
+@pytest.mark.parametrize(("cell", "shown"), [(float("nan"), "nan"), (float("inf"), "inf"), (-float("inf"), "-inf")])
+def test_labels_that_are_not_finite(objective: str, cell: float, shown: str) -> None:
+    """NaN and infinity are refused with the record that has them."""
+    assert f"record 'r1' has no finite label ({shown})" in _fault([0.0, cell, 1.0], objective)
+
+
+@pytest.mark.parametrize("cells", [[0, None, 1], ["no", None, "yes"], [False, None, True]])
+def test_missing_labels(cells: list[Any]) -> None:
+    """An empty cell is refused with its record, whatever the type of the column."""
+    assert "record 'r1' has no label" in _fault(cells, BINARY)
+
+
+def test_too_many_classes() -> None:
+    """Three classes are too many for logistic loss; a class per record is a regression or an id."""
+    assert "holds 3 classes; binary:logistic needs two" in _fault([0, 1, 2] * 3, BINARY)
+    assert "holds 150 different values" in _fault(list(range(150)), SOFTMAX)
+    assert _labels(list(range(100)), SOFTMAX).values.tolist() == list(range(100))
+
+
+def test_a_regression_of_text() -> None:
+    """Text is no target."""
+    assert "holds string; reg:squarederror needs numbers" in _fault(["1", "2"], SQUARED)
+
+
+def test_nothing_of_the_labels_is_shown() -> None:
+    """A log line that has labels in it shows how many, not which."""
+    assert repr(_labels([0, 1, 0], BINARY)) == "<Labels of 3 records>"

@@ -1,0 +1,206 @@
+"""Steps: done once, answered again as before, refused out of order, alive while they run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from party.steps import HEARTBEAT_S, Order, StepBook, describe, follow
+from tests.simulator import run
+from treetap.errors import Conflict, Interrupted, Malformed, OutOfOrder, TreetapError
+from treetap.wire.v1 import boosting_pb2, control_pb2
+
+STEP = ("choose_splits", 2, 1)
+NEXT = ("relay_children", 2, 1)
+
+
+def _request(*nodes: int) -> control_pb2.StepRequest:
+    return control_pb2.StepRequest(job="job", build_histograms=boosting_pb2.BuildHistograms(nodes=nodes))
+
+
+class Work:
+    """A step's work that counts how often it is begun, takes a while, and fails as often as it is told."""
+
+    def __init__(self, seconds: float = 0.0, failures: tuple[BaseException, ...] = ()) -> None:
+        self.seconds, self.failures, self.begun, self.ended = seconds, list(failures), 0, 0
+
+    async def __call__(self) -> control_pb2.StepResult:
+        self.begun += 1
+        await asyncio.sleep(self.seconds)
+        if self.failures:
+            raise self.failures.pop(0)
+        self.ended += 1
+        return control_pb2.StepResult(bytes=self.begun)
+
+
+def _start(
+    book: StepBook, work: Callable[[], Awaitable[control_pb2.StepResult]], *nodes: int
+) -> asyncio.Task[control_pb2.StepResult]:
+    return book.start(STEP, _request(*nodes), work)
+
+
+def test_a_step_is_done_once() -> None:
+    """Asked twice while it runs and again when it is done, a step does its work once and answers the same."""
+
+    async def main() -> None:
+        book, work = StepBook(), Work(1.0)
+        first, second = _start(book, work), _start(book, work)
+        await asyncio.sleep(2.0)
+        third = _start(book, work)
+        assert [(await task).bytes for task in (first, second, third)] == [1, 1, 1]
+        assert work.begun == 1
+
+    run(main())
+
+
+def test_other_content_for_the_same_step() -> None:
+    """A repeat that asks for something else is refused, while the step runs and after it."""
+
+    async def main() -> None:
+        book, work = StepBook(), Work(1.0)
+        task = _start(book, work, 1, 2)
+        for _ in range(2):
+            with pytest.raises(Conflict, match="choose_splits of tree 2, level 1 came again with other content"):
+                _start(book, work, 1, 3)
+            await task
+
+    run(main())
+
+
+def test_one_step_at_a_time() -> None:
+    """Another step while one is under way is the coordinator's error; afterwards it may come."""
+
+    async def main() -> None:
+        book, work = StepBook(), Work(1.0)
+        task = _start(book, work)
+        with pytest.raises(OutOfOrder, match="came while choose_splits of tree 2, level 1 is under way"):
+            book.start(NEXT, _request(), work)
+        await task
+        assert (await book.start(NEXT, _request(), work)).bytes == 2
+
+    run(main())
+
+
+@pytest.mark.parametrize("failure", [Malformed("bad"), RuntimeError("a defect")])
+def test_a_failed_step_may_be_tried_again(failure: Exception) -> None:
+    """A failure is told to whoever waited and not remembered; the next try may even ask for something else."""
+
+    async def main() -> None:
+        book, work = StepBook(), Work(1.0, (failure,))
+        with pytest.raises(type(failure)):
+            await _start(book, work, 1)
+        assert (await _start(book, work, 2)).bytes == 2
+
+    run(main())
+
+
+def test_a_disk_that_fails_can_be_mended() -> None:
+    """An error of the operating system interrupts the job with the file's name instead of ending it."""
+
+    async def main() -> None:
+        book, work = StepBook(), Work(0.0, (OSError(28, "No space left on device", "shard.jsonl"),))
+        with pytest.raises(Interrupted, match=r"No space left on device: shard\.jsonl"):
+            await _start(book, work)
+        assert (await _start(book, work)).bytes == 2
+
+    run(main())
+
+
+def test_a_step_survives_its_caller() -> None:
+    """A caller that goes away while it listens does not end the work; the next one hears the result."""
+
+    async def main() -> None:
+        book, work = StepBook(), Work(3.0)
+
+        async def listen() -> None:
+            async for _ in follow(_start(book, work), control_pb2.Progress):
+                pass
+
+        caller = asyncio.ensure_future(listen())
+        await asyncio.sleep(1.5)
+        caller.cancel()
+        await asyncio.gather(caller, return_exceptions=True)
+        assert (await _start(book, work)).bytes == 1
+        assert (work.begun, work.ended) == (1, 1)
+
+    run(main())
+
+
+def test_a_running_step_gives_signs_of_life() -> None:
+    """Progress comes at every heartbeat with the figures of the moment, then the result, then nothing."""
+
+    async def main() -> None:
+        clock = asyncio.get_running_loop().time
+        started = clock()
+        heard = []
+        task = _start(StepBook(), Work(3.5 * HEARTBEAT_S))
+        async for event in follow(task, lambda: control_pb2.Progress(done=round(clock() - started))):
+            heard.append((event.WhichOneof("event"), event.progress.done, clock() - started))
+        assert [kind for kind, _, _ in heard] == ["progress"] * 3 + ["result"]
+        assert [done for _, done, _ in heard[:3]] == [1, 2, 3]
+        assert [at for _, _, at in heard] == pytest.approx([1.0, 2.0, 3.0, 3.5])
+
+    run(main())
+
+
+def test_a_failure_reaches_who_follows() -> None:
+    """The step's own error is raised, not a second-hand one."""
+
+    async def main() -> None:
+        with pytest.raises(Malformed, match="bad"):
+            async for _ in follow(_start(StepBook(), Work(1.5, (Malformed("bad"),))), control_pb2.Progress):
+                pass
+
+    run(main())
+
+
+@pytest.mark.parametrize("after", [0.0, 1.5])
+def test_leaving_ends_the_step(after: float) -> None:
+    """Closing the book ends what runs, begun or not, and tells who follows that the job was left."""
+
+    async def main() -> None:
+        book, work = StepBook(), Work(10.0)
+        task = _start(book, work)
+        heard: list[TreetapError] = []
+
+        async def listen() -> None:
+            try:
+                async for _ in follow(task, control_pb2.Progress):
+                    pass
+            except TreetapError as error:
+                heard.append(error)
+
+        listening = asyncio.ensure_future(listen())
+        if after:
+            await asyncio.sleep(after)
+        await book.close()
+        assert task.cancelled()
+        await listening
+        assert [type(error) for error in heard] == [Interrupted]
+        assert work.ended == 0
+
+    run(main())
+
+
+def test_order_says_what_may_come() -> None:
+    """A step that may not come is refused with what was expected; checking does not change what may come."""
+    order = Order(("prepare", 0, 0))
+    order.check(("prepare", 0, 0))
+    order.check(("prepare", 0, 0))
+    order.then(("build_histograms", 0, 1), ("apply_splits", 0, 0))
+    with pytest.raises(OutOfOrder) as caught:
+        order.check(("prepare", 0, 0))
+    assert str(caught.value) == (
+        "prepare of tree 0, level 0 cannot come now; "
+        "expected apply_splits of tree 0, level 0 or build_histograms of tree 0, level 1"
+    )
+    order.then()
+    with pytest.raises(OutOfOrder, match="expected nothing"):
+        order.check(("apply_splits", 0, 0))
+
+
+def test_steps_have_names_for_people() -> None:
+    """What a message calls a step."""
+    assert describe(STEP) == "choose_splits of tree 2, level 1"

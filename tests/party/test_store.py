@@ -1,0 +1,217 @@
+"""A party's disk: what a crash at any moment leaves, and what the next start makes of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from party import store as store_module
+from party.store import SHARD_VERSION, JobStore, Store, write_whole
+from treetap.errors import BadInput, DataError, UnknownJob
+
+
+class PowerCut(Exception):
+    """Stands for the moment at which a process ends."""
+
+
+def _tree(number: int) -> dict[str, Any]:
+    return {"tree": number, "splits": [{"handle": number, "threshold": 0.1 * number}]}
+
+
+def _with_trees(root: Path, count: int) -> JobStore:
+    job = Store(root).job("job")
+    for number in range(count):
+        job.add_tree(_tree(number), number)
+    return job
+
+
+def _shard(job: JobStore) -> Path:
+    return job.folder / "shard.jsonl"
+
+
+def _cut(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
+    def cut(*_: Any, **__: Any) -> None:
+        raise PowerCut
+
+    monkeypatch.setattr(owner, name, cut)
+
+
+def test_a_job_leaves_no_trace_before_it_writes(tmp_path: Path) -> None:
+    """Asking what is stored makes no folder."""
+    job = Store(tmp_path).job("job")
+    assert job.trees() == []
+    assert job.load_arrays("scores") is None
+    assert not job.published
+    assert not job.folder.exists()
+
+
+def test_trees_come_back_in_order(tmp_path: Path) -> None:
+    """Trees are read back by another process as they were stored, an infinite threshold included."""
+    job = _with_trees(tmp_path, 3)
+    job.add_tree({"tree": 3, "splits": [{"threshold": float("inf")}]}, 3)
+    again = Store(tmp_path).job("job").trees()
+    assert again[:3] == [_tree(0), _tree(1), _tree(2)]
+    assert again[3]["splits"][0]["threshold"] == float("inf")
+
+
+def test_a_torn_last_line_does_not_count(tmp_path: Path) -> None:
+    """Wherever a crash cut the last line, the trees before it are there, and the tree is stored anew."""
+    whole = _shard(_with_trees(tmp_path / "whole", 3)).read_bytes()
+    second = whole.index(b"\n", whole.index(b"\n") + 1) + 1
+    for cut in range(second, len(whole)):
+        job = _with_trees(tmp_path / str(cut), 2)
+        _shard(job).write_bytes(whole[:cut])
+        assert job.trees() == [_tree(0), _tree(1)]
+        job.add_tree(_tree(2), 2)
+        assert _shard(job).read_bytes() == whole
+
+
+def test_trees_are_rolled_back(tmp_path: Path) -> None:
+    """A tree that others did not store is replaced together with all that follow it."""
+    job = _with_trees(tmp_path, 4)
+    job.add_tree({"tree": 1, "again": True}, 1)
+    assert job.trees() == [_tree(0), {"tree": 1, "again": True}]
+
+
+def test_a_crash_while_rolling_back_keeps_the_old_trees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until the new file is whole and in place, the old one stands."""
+    job = _with_trees(tmp_path, 3)
+    with monkeypatch.context() as patch:
+        _cut(patch, Path, "replace")
+        with pytest.raises(PowerCut):
+            job.add_tree({"tree": 0}, 0)
+    assert job.trees() == [_tree(0), _tree(1), _tree(2)]
+
+
+def test_a_tree_cannot_be_skipped(tmp_path: Path) -> None:
+    """Tree 3 after tree 1 is refused and changes nothing."""
+    job = _with_trees(tmp_path, 2)
+    with pytest.raises(DataError, match="holds 2 trees, cannot store tree 3"):
+        job.add_tree(_tree(3), 3)
+    assert job.trees() == [_tree(0), _tree(1)]
+
+
+@pytest.mark.parametrize("moment", ["savez", "fsync", "replace"])
+def test_arrays_are_whole_or_not_there(moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A crash while arrays are written, before or after their first time, leaves the last whole ones."""
+    job = Store(tmp_path).job("job")
+    owner = {"savez": np, "fsync": os, "replace": Path}[moment]
+    for expected in (None, [1.0, 2.0]):
+        with monkeypatch.context() as patch:
+            _cut(patch, owner, moment)
+            with pytest.raises(PowerCut):
+                job.save_arrays("scores", {"scores": np.array([3.0])})
+        found = job.load_arrays("scores")
+        assert (found if found is None else found["scores"].tolist()) == expected
+        job.save_arrays("scores", {"scores": np.array([1.0, 2.0])})
+
+
+def test_arrays_hold_no_objects(tmp_path: Path) -> None:
+    """Nothing that would have to be unpickled is written."""
+    with pytest.raises(ValueError, match=r"[Oo]bject"):
+        Store(tmp_path).job("job").save_arrays("scores", {"scores": np.array([{}])})
+
+
+def test_a_model_appears_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the rename there is no model, after it there is all of it and no progress, key or scores."""
+    store = Store(tmp_path)
+    job = _with_trees(tmp_path, 2)
+    job.save_arrays("scores", {"scores": np.zeros(2)})
+    job.path("secret.json").write_text("p and q")
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", _refuse_folders)
+        with pytest.raises(PowerCut):
+            job.publish({"role": "label_holder"}, drop=("secret.json", "scores.npz"))
+    assert not job.published
+    with pytest.raises(UnknownJob, match="there is no model 'job'"):
+        store.model("job")
+    assert job.trees() == [_tree(0), _tree(1)]
+    job.publish({"role": "label_holder"}, drop=("secret.json", "scores.npz"))
+    assert job.published
+    assert store.model("job") == ({"version": SHARD_VERSION, "role": "label_holder"}, [_tree(0), _tree(1)])
+    assert sorted(path.name for path in job.model.iterdir()) == ["manifest.json", "shard.jsonl"]
+    assert not job.folder.exists()
+
+
+def _refuse_folders(path: Path, target: Path) -> Path:
+    if path.is_dir():
+        raise PowerCut
+    os.replace(path, target)
+    return target
+
+
+def test_a_model_without_trees(tmp_path: Path) -> None:
+    """A job that ended before its first tree still makes a model that can be read."""
+    store = Store(tmp_path)
+    store.job("job").publish({"role": "feature_party"}, drop=("secret.json",))
+    assert store.model("job")[1] == []
+
+
+def test_a_model_of_a_newer_version(tmp_path: Path) -> None:
+    """A shard of a later format is refused, not misread."""
+    store = Store(tmp_path)
+    _with_trees(tmp_path, 1).publish({"role": "feature_party"}, drop=())
+    path = tmp_path / "models" / "job" / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"version": SHARD_VERSION + 1}))
+    with pytest.raises(DataError, match="newer version"):
+        store.model("job")
+
+
+def test_discarding_leaves_the_model(tmp_path: Path) -> None:
+    """Progress is forgotten, twice if asked twice; a published model stays."""
+    job = _with_trees(tmp_path, 1)
+    job.discard()
+    job.discard()
+    assert list((tmp_path / "jobs").iterdir()) == []
+    again = _with_trees(tmp_path, 1)
+    again.publish({}, drop=())
+    again.discard()
+    assert again.published
+
+
+def test_files_are_for_their_owner_only(tmp_path: Path) -> None:
+    """What is written whole can be read by nobody else on the machine, and leaves no draft behind."""
+    path = tmp_path / "manifest.json"
+    write_whole(path, b"old")
+    write_whole(path, b"new")
+    assert path.read_bytes() == b"new"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_tree_is_on_the_disk_before_it_is_acknowledged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every tree, array and manifest is synchronised to the disk, its folder too where a name appears."""
+    synced: list[str] = []
+    true_fsync = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        true_fsync(descriptor)
+
+    monkeypatch.setattr(store_module.os, "fsync", fsync)
+    job = Store(tmp_path).job("job")
+    job.add_tree(_tree(0), 0)
+    assert synced == [str(tmp_path / "jobs"), str(job.folder / "shard.jsonl.part"), str(job.folder)]
+    synced.clear()
+    job.add_tree(_tree(1), 1)
+    assert synced == [str(_shard(job))]
+    synced.clear()
+    job.save_arrays("scores", {"scores": np.zeros(2)})
+    assert synced == [str(job.folder / "scores.npz.part"), str(job.folder)]
+    synced.clear()
+    job.publish({}, drop=())
+    assert str(job.folder / "manifest.json.part") in synced
+    assert synced[-1] == str(tmp_path / "models")
+
+
+def test_a_state_folder_that_cannot_be(tmp_path: Path) -> None:
+    """A file where the state folder should be is the person's to move, and is named."""
+    (tmp_path / "state").write_text("not a folder")
+    with pytest.raises(BadInput, match=str(tmp_path / "state")):
+        Store(tmp_path / "state")

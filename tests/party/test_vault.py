@@ -1,0 +1,137 @@
+"""What a party keeps to itself: it cannot be pickled, and its splits mean what training meant."""
+
+from __future__ import annotations
+
+import copy
+import math
+import pickle
+
+import numpy as np
+import pytest
+
+from party.vault import OwnSplit, Vault
+from treetap.errors import Malformed
+from treetap.trees.binning import bin_table
+from treetap.trees.candidates import Candidate
+from treetap.trees.params import BoostingParams
+
+NAN = float("nan")
+#: Two columns of six records; only the second one has missing values.
+RAW = np.array([[0.0, 5.0], [1.0, NAN], [2.0, 6.0], [0.0, 5.0], [1.0, NAN], [2.0, 6.0]])
+COLUMNS = ["age", "income"]
+ALL = np.arange(len(RAW))
+
+
+def _vault() -> Vault:
+    return Vault("feature-b", COLUMNS, bin_table(RAW, COLUMNS, 8))
+
+
+def _split(threshold: float, *, missing_left: bool) -> OwnSplit:
+    return OwnSplit(handle=0, node=1, feature=0, bin=0, threshold=threshold, missing_left=missing_left)
+
+
+def test_it_cannot_be_pickled() -> None:
+    """Neither the vault nor what a tree sees of it passes through pickle or copy, the way to workers and files."""
+    vault = _vault()
+    for secret in (vault, vault.columns_of_tree(0, BoostingParams(), permuted=True)):
+        with pytest.raises(TypeError, match="a vault does not leave its process"):
+            pickle.dumps(secret)
+        with pytest.raises(TypeError, match="a vault does not leave its process"):
+            copy.deepcopy(secret)
+
+
+def test_its_repr_shows_nothing() -> None:
+    """A log line that has a vault in it shows whose it is and no column."""
+    assert repr(_vault()) == "<Vault of feature-b>"
+
+
+@pytest.mark.parametrize("missing_left", [False, True])
+def test_which_way_values_go(missing_left: bool) -> None:
+    """Below the threshold goes left, the threshold itself right, and a missing value where training sent it."""
+    left = _split(1.5, missing_left=missing_left).goes_left(np.array([1.0, 1.5, 2.0, NAN, -np.inf]))
+    assert left.tolist() == [True, False, False, missing_left, True]
+
+
+@pytest.mark.parametrize("missing_left", [False, True])
+def test_an_infinite_threshold_parts_present_from_missing(missing_left: bool) -> None:
+    """Every present value is below +inf."""
+    left = _split(math.inf, missing_left=missing_left).goes_left(np.array([-1e300, 1e300, NAN]))
+    assert left.tolist() == [True, True, missing_left]
+
+
+def test_a_split_is_plain_json() -> None:
+    """The stored form has every field once and makes the same split again."""
+    split = _split(1.5, missing_left=True)
+    assert OwnSplit(**split.to_dict()) == split
+
+
+@pytest.mark.parametrize("place", range(2 + 3))
+def test_a_kept_split_means_what_training_meant(place: int) -> None:
+    """For every candidate the raw values part as their bins did, on the column that the candidate was about."""
+    columns = _vault().columns_of_tree(0, BoostingParams(), permuted=False)
+    assert len(columns.candidates) == 5
+    split, left = columns.split(1, ALL, [place])
+    candidate = columns.candidates.at(place)
+    assert (split.feature, split.bin, split.missing_left) == (candidate.feature, candidate.bin, candidate.missing_left)
+    assert np.flatnonzero(split.goes_left(RAW[:, split.feature])).tolist() == left.tolist()
+    assert 0 < len(left) < len(RAW)
+
+
+def test_the_last_bin_has_no_cut_above_it() -> None:
+    """Present left, missing right: the threshold is +inf."""
+    assert _vault().keep(1, Candidate(1, 1, missing_left=False)).threshold == math.inf
+
+
+def test_of_tied_candidates_the_lowest_is_kept() -> None:
+    """Whatever the permutation of the tree, ties are broken by the canonical order, which no message shows."""
+    seen = set()
+    for _ in range(20):
+        columns = _vault().columns_of_tree(0, BoostingParams(), permuted=True)
+        place = {int(canonical): at for at, canonical in enumerate(columns.permutation)}
+        split, _ = columns.split(1, ALL, [place[4], place[1], place[3]])
+        assert (split.feature, split.bin) == (0, 1)
+        seen.add(tuple(columns.permutation.tolist()))
+    assert len(seen) > 1
+
+
+def test_only_the_rows_of_the_node_are_parted() -> None:
+    """The rows that go left are among those of the node."""
+    columns = _vault().columns_of_tree(0, BoostingParams(), permuted=False)
+    _, left = columns.split(2, np.array([1, 3, 5]), [0])
+    assert left.tolist() == [3]
+
+
+def test_a_permutation_only_where_candidates_leave() -> None:
+    """The label holder's own candidates stay where they are, and keep the canonical order."""
+    columns = _vault().columns_of_tree(0, BoostingParams(), permuted=False)
+    assert columns.permutation.tolist() == list(range(5))
+
+
+@pytest.mark.parametrize("places", [[], [5], [0, 99]])
+def test_winners_that_were_not_offered(places: list[int]) -> None:
+    """A decision about candidates that do not exist is the other side's fault, and keeps no split."""
+    vault = _vault()
+    columns = vault.columns_of_tree(0, BoostingParams(), permuted=True)
+    with pytest.raises(Malformed, match="node 1: the winning candidates are not among those that were offered"):
+        columns.split(1, ALL, places)
+    assert vault.keep(1, Candidate(0, 0, missing_left=False)).handle == 0
+
+
+def test_features_are_numbered_among_all_columns() -> None:
+    """A tree that sees one sampled column still stores its number among all of them."""
+    features = set()
+    for seed in range(20):
+        columns = _vault().columns_of_tree(0, BoostingParams(seed=seed, colsample_bytree=0.5), permuted=True)
+        split, left = columns.split(1, ALL, [0])
+        assert np.flatnonzero(split.goes_left(RAW[:, split.feature])).tolist() == left.tolist()
+        features.add(split.feature)
+    assert features == {0, 1}
+
+
+def test_handles_go_on_where_they_are_told() -> None:
+    """A tree that is grown again numbers its splits as it did the first time."""
+    vault = _vault()
+    candidate = Candidate(0, 0, missing_left=False)
+    assert [vault.keep(1, candidate).handle for _ in range(3)] == [0, 1, 2]
+    vault.next_handle_is(1)
+    assert vault.keep(1, candidate).handle == 1
