@@ -1,4 +1,4 @@
-"""Gradient boosting as SecureBoost grows it, level by level (PROTOCOLS 3.2).
+"""Gradient boosting as SecureBoost grows it, level by level (docs/protocol-boosting.md).
 
 The coordinator says whose turn it is. It sees owners, handles and node numbers, and the metrics that
 the label holder publishes.

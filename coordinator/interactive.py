@@ -1,4 +1,4 @@
-"""Multi-interactive inference, one round per level over all trees of a block of records (PROTOCOLS 4.1)."""
+"""Multi-interactive inference, one round per level over all trees of a block of records."""
 
 from __future__ import annotations
 

@@ -10,10 +10,9 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from coordinator.config import CoordinatorConfig, read
 from coordinator.jobs import Jobs
 from coordinator.journal import Journal
-from coordinator.service import JobsService
+from coordinator.service import register
 from treetap.serving import serve_until_stopped
 from treetap.wire import rpc
-from treetap.wire.v1 import jobs_pb2_grpc
 
 #: Seconds that calls under way may take to end when the coordinator is told to stop.
 GRACE_S = 2.0
@@ -31,7 +30,7 @@ async def _serve(config: CoordinatorConfig, until_stdin_closes: bool) -> None:
     journal = Journal(config.state / "journal")
     jobs = Jobs(config.name, config.parties, dialer, journal, config.silence_s)
     server, credentials = rpc.server(config.tls.files())
-    jobs_pb2_grpc.add_JobsServicer_to_server(JobsService(jobs, config.operators), server)
+    register(server, jobs, config.operators)
     status = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(status, server)
     number = rpc.bind(server, credentials, config.listen)

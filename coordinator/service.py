@@ -11,7 +11,7 @@ import grpc.aio
 from coordinator.jobs import Jobs
 from treetap.errors import Refused, TreetapError
 from treetap.wire.rpc import caller_name
-from treetap.wire.status import ERROR_KEY, code_of
+from treetap.wire.status import ERROR_KEY, code_of, details_of
 from treetap.wire.v1 import jobs_pb2, jobs_pb2_grpc
 
 Context = grpc.aio.ServicerContext[object, object]
@@ -79,6 +79,11 @@ class JobsService(jobs_pb2_grpc.JobsServicer):
             raise Refused(f"{caller} is not an operator of this coordinator (operators = …)")
 
 
+def register(server: grpc.aio.Server, jobs: Jobs, operators: list[str]) -> None:
+    """Let a server answer for a coordinator."""
+    jobs_pb2_grpc.add_JobsServicer_to_server(JobsService(jobs, operators), server)
+
+
 async def _refuse(context: Context, error: TreetapError) -> NoReturn:
-    await context.abort(code_of(error), str(error), trailing_metadata=((ERROR_KEY, type(error).__name__),))
+    await context.abort(code_of(error), details_of(error), trailing_metadata=((ERROR_KEY, type(error).__name__),))
     raise AssertionError("abort raises") from error

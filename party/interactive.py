@@ -1,4 +1,4 @@
-"""Multi-interactive inference (PROTOCOLS 4.1): one round per level over all trees of a block of records.
+"""Multi-interactive inference (the SecureBoost baseline): one round per level over all trees of a block of records.
 
 label holder (Asker)                              feature party (Router)
 open_model                                        open_model
@@ -254,9 +254,9 @@ class Asker(_Opened):
             raise DataError(f"{self._config.name}: {self._opening.records_file} is not below the data folder {base}")
         place = {value: row for row, value in enumerate(table.ids)}
         ids = read_ids(path)
-        unknown = [value for value in ids if value not in place]
+        unknown = [number for number, value in enumerate(ids, start=1) if value not in place]
         if unknown:
-            raise DataError(f"{path}: id {unknown[0]!r} is not in table {self._opening.table!r} ({table.path})")
+            raise DataError(f"{path}: id number {unknown[0]} is not in table {self._opening.table!r} ({table.path})")
         if not ids:
             raise DataError(f"{path}: names no record")
         return np.array(sorted(place[value] for value in ids), dtype=np.int64)

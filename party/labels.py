@@ -31,20 +31,20 @@ def read_labels(table: Table, column: str, objective: str) -> Labels:
         values = np.asarray(cells.to_numpy(zero_copy_only=False), dtype=np.float64)
         bad = np.flatnonzero(~np.isfinite(values))
         if bad.size:
-            raise DataError(f"{where}: record {table.ids[int(bad[0])]!r} has no finite label ({values[bad[0]]})")
+            raise DataError(f"{where}: the label at {table.where(int(bad[0]))} is missing or infinite")
     elif cells.null_count:
         index = next(i for i, value in enumerate(cells.to_pylist()) if value is None)
-        raise DataError(f"{where}: record {table.ids[index]!r} has no label")
+        raise DataError(f"{where}: the label at {table.where(index)} is missing")
     if objective == "reg:squarederror":
         if not any(kind(cells.type) for kind in (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)):
             raise DataError(f"{where}: holds {cells.type}; {objective} needs numbers")
         targets = np.asarray(cells.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), dtype=np.float64)
         if np.ptp(targets) == 0:
-            raise DataError(f"{where}: every record has the target {targets[0]}")
+            raise DataError(f"{where}: every record has the same target; there is nothing to learn")
         return Labels(targets, [])
     names, numbers = np.unique(np.asarray(cells.to_pylist()), return_inverse=True)
     if len(names) < 2:
-        raise DataError(f"{where}: holds one class only ({names[0]}); there is nothing to learn")
+        raise DataError(f"{where}: holds one class only; there is nothing to learn")
     if objective == "binary:logistic" and len(names) != 2:
         raise DataError(f"{where}: holds {len(names)} classes; binary:logistic needs two (multi:softprob takes more)")
     if len(names) > max(100, len(numbers) // 2):

@@ -15,11 +15,10 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from party.config import PartyConfig, read
 from party.node import PartyNode
 from party.recorder import Recorders, RecordingPort
-from party.service import ControlService, ExchangeService
+from party.service import register
 from treetap.he.engine import ProcessEngine
 from treetap.serving import serve_until_stopped
 from treetap.wire import rpc
-from treetap.wire.v1 import control_pb2_grpc, exchange_pb2_grpc
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -50,8 +49,7 @@ async def _serve(config: PartyConfig, engine: ProcessEngine, until_stdin_closes:
     node = PartyNode(config, engine, dialer, recorders, offload)
     port = RecordingPort(node, recorders)
     server, credentials = rpc.server(config.tls.files())
-    control_pb2_grpc.add_ControlServicer_to_server(ControlService(port), server)
-    exchange_pb2_grpc.add_ExchangeServicer_to_server(ExchangeService(port), server)
+    register(server, port)
     status = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(status, server)
     number = rpc.bind(server, credentials, config.listen)

@@ -12,7 +12,7 @@ import grpc.aio
 from treetap.errors import TreetapError
 from treetap.wire.ports import PartyPort
 from treetap.wire.rpc import caller_name
-from treetap.wire.status import ERROR_KEY, code_of
+from treetap.wire.status import ERROR_KEY, code_of, details_of
 from treetap.wire.v1 import control_pb2, control_pb2_grpc, exchange_pb2, exchange_pb2_grpc
 
 log = logging.getLogger(__name__)
@@ -48,8 +48,14 @@ class ExchangeService(exchange_pb2_grpc.ExchangeServicer):
             await refuse(context, error)
 
 
+def register(server: grpc.aio.Server, port: PartyPort) -> None:
+    """Let a server answer for a party."""
+    control_pb2_grpc.add_ControlServicer_to_server(ControlService(port), server)
+    exchange_pb2_grpc.add_ExchangeServicer_to_server(ExchangeService(port), server)
+
+
 async def refuse(context: Context, error: TreetapError) -> NoReturn:
     """End a call with the status of an error; its class travels along, so that the caller raises the same."""
     log.warning("refused: %s: %s", type(error).__name__, error)
-    await context.abort(code_of(error), str(error), trailing_metadata=((ERROR_KEY, type(error).__name__),))
+    await context.abort(code_of(error), details_of(error), trailing_metadata=((ERROR_KEY, type(error).__name__),))
     raise AssertionError("abort raises") from error

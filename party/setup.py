@@ -1,7 +1,7 @@
 """The steps that every job begins with, whatever grows afterwards: table, alignment, key.
 
 Feature parties send the digest of their sorted ids to the label holder, which compares
-(`sorted-ids`, PROTOCOLS 2.3's stand-in for data that was aligned beforehand), makes the key pair
+(`sorted-ids`, for data that was aligned beforehand), makes the key pair
 and sends its public half with the slot layout of one record's plaintext.
 """
 
@@ -16,6 +16,7 @@ from treetap.errors import BadInput, DataError, Malformed, PlaintextOverflow
 from treetap.he.packing import Slots
 from treetap.he.public import PublicKey
 from treetap.he.secret import SecretKey
+from treetap.trees.binning import BinnedTable, bin_table
 from treetap.wire.jobspec import PAPER_KEY_BITS
 from treetap.wire.v1 import setup_pb2
 
@@ -36,6 +37,14 @@ async def load_table(tools: Tools, config: TableConfig, *, with_label: bool, mis
         return await tools.offload(lambda: read_table(config, with_label=with_label, missing=missing))
     except DataError as failure:
         raise DataError(f"{tools.party}: {failure}") from None
+
+
+async def bin_features(tools: Tools, table: Table, max_bin: int) -> BinnedTable:
+    """Bin the party's columns off the event loop."""
+    try:
+        return await tools.offload(lambda: bin_table(table.features, table.columns, max_bin))
+    except DataError as failure:
+        raise DataError(f"{tools.party}: {table.path}: {failure}") from None
 
 
 async def send_digest(tools: Tools, table: Table, label_holder: str) -> None:

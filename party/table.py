@@ -1,6 +1,7 @@
 """A party's table on disk: CSV or Parquet with an id column; only the named columns are read.
 
-Records come back sorted by id, so that parties with the same ids have the same order.
+Records come back sorted by id, so that parties with the same ids have the same order. Messages about faults travel to
+the operator by way of the coordinator: they say where a fault is, never what stands there.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ class Table:
     """Records in the order of their sorted ids.
 
     `ids`: N strings. `features`: (N, d) float64, NaN where missing. `label`: N values as read, or None.
+    `rows`: (N,) where each record stands in the file, from 0.
     """
 
     path: Path
@@ -36,6 +38,11 @@ class Table:
     columns: list[str]
     features: Floats
     label: pa.ChunkedArray | None
+    rows: np.ndarray[tuple[int], np.dtype[np.int64]]
+
+    def where(self, record: int) -> str:
+        """How a person finds a record in the file."""
+        return _row(self.path, int(self.rows[record]))
 
     def digest(self) -> bytes:
         """SHA-256 over the sorted ids, each with its length: what `sorted-ids` alignment compares."""
@@ -66,7 +73,7 @@ def read_table(config: TableConfig, *, with_label: bool, missing: float | None) 
             values = np.where(values == missing, np.nan, values)
         features[:, j] = values[order]
     label = table.column(config.label).take(pa.array(order)) if with_label and config.label else None
-    return Table(config.path, [ids[i] for i in order], list(config.columns), features, label)
+    return Table(config.path, [ids[i] for i in order], list(config.columns), features, label, order)
 
 
 def read_ids(path: Path) -> list[str]:
@@ -165,8 +172,7 @@ def _distinct(path: Path, name: str, ids: list[str]) -> list[str]:
             raise DataError(f"{path}: {_row(path, index)}, column {name!r}: the id is missing")
         if value in first:
             raise DataError(
-                f"{path}: {_row(path, index)}, column {name!r}: "
-                f"id {value!r} is there already, at {_row(path, first[value])}"
+                f"{path}: {_row(path, index)}, column {name!r}: the id is there already, at {_row(path, first[value])}"
             )
         first[value] = index
     return ids
@@ -196,7 +202,7 @@ def _parse(path: Path, name: str, cells: list[str | None]) -> np.ndarray[tuple[i
             values[index] = np.nan if cell is None or not cell.strip() else float(cell)
         except ValueError:
             raise DataError(
-                f"{path}: {_row(path, index)}, column {name!r}: {cell!r} is not a number; "
+                f"{path}: {_row(path, index)}, column {name!r}: the cell is not a number; "
                 "encode text columns as numbers, or leave the column out"
             ) from None
     if np.isinf(values).any():

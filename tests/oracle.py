@@ -76,8 +76,7 @@ def oracle_train(parties: Parties, labels: Sequence[Any], params: BoostingParams
     cuts = [[bin_cuts(column, params.max_bin) for column in part] for _, part in columns]
     training = [True] * n
     if params.early_stopping_rounds is not None:
-        stratify = params.objective != "reg:squarederror"
-        held_out = sampling.validation_rows(params.seed, np.asarray(labels), params.validation_share, stratify)
+        held_out = sampling.validation_rows(params.seed, n, params.validation_share)
         training = [not bool(flag) for flag in held_out]
     outputs = classes if params.objective == "multi:softprob" else 1
     width = outputs if params.multi_strategy == "multi_output_tree" else 1

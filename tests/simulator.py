@@ -131,6 +131,7 @@ class Federation:
         self.tamper: Tamper | None = None
         self.log: list[Message] = []
         self.seen_by_coordinator: list[bytes] = []  # every event that reached it, as it was on the wire
+        self.told_coordinator: list[str] = []  # every error that reached it
         self.conducted: list[tuple[Literal["begin", "end"], str, control_pb2.StepRequest]] = []
         self.configs = {name: self._config(name, *spec) for name, spec in tables.items()}
         self._processes: dict[str, _Process] = {}
@@ -298,10 +299,14 @@ class SimDialer:
 
         async def call(process: _Process, heard: bool) -> None:
             assert process.port is not None
-            async for event in process.port.step(me.name, control_pb2.StepRequest.FromString(wire)):
-                if heard:
-                    federation.seen_by_coordinator.append(event.SerializeToString())
-                    arrived.put_nowait(control_pb2.StepEvent.FromString(event.SerializeToString()))
+            try:
+                async for event in process.port.step(me.name, control_pb2.StepRequest.FromString(wire)):
+                    if heard:
+                        federation.seen_by_coordinator.append(event.SerializeToString())
+                        arrived.put_nowait(control_pb2.StepEvent.FromString(event.SerializeToString()))
+            except Exception as error:
+                federation.told_coordinator.append(str(error))
+                raise
 
         federation.conducted.append(("begin", to.name, request))
         carried = me.run(federation.carry(me, to.name, str(request.WhichOneof("step")), call))

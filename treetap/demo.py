@@ -36,6 +36,8 @@ def run(*, as_json: bool, workdir: Path | None, key_bits: int) -> None:
     with ExitStack() as stack:
         if workdir is None:
             workdir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="treetap-demo-")))
+        workdir = workdir.resolve()
+        workdir = workdir.resolve()
         workdir.mkdir(parents=True, exist_ok=True)
         if any(workdir.iterdir()):
             raise BadInput(f"--workdir {workdir}: is not empty; name another folder")

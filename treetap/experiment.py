@@ -105,6 +105,8 @@ def run_file(file: Path, *, as_json: bool, workdir: Path | None) -> None:
     with ExitStack() as stack:
         if workdir is None:
             workdir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="treetap-")))
+        workdir = workdir.resolve()
+        workdir = workdir.resolve()  # the processes read their configuration from folders of their own
         for seed in seeds:
             runs.append(run_seed(experiment, table, seed, workdir / f"seed-{seed}"))
     if as_json:
@@ -124,14 +126,20 @@ def read_table(experiment: ExperimentFile, base: Path) -> pa.Table:
     path = base / expanded
     try:
         table = pq.read_table(path) if path.suffix == ".parquet" else pacsv.read_csv(path)
+        names = list(table.column_names)
     except FileNotFoundError:
         raise DataError(f"{path}: there is no such file") from None
-    except (pa.ArrowInvalid, OSError) as failure:
+    except (pa.ArrowInvalid, UnicodeDecodeError, OSError) as failure:
         raise DataError(f"{path}: cannot be read: {failure}") from None
     claimed = [column for party in experiment.party for column in party.columns or []]
     for name in [data.label, *([data.id] if data.id else []), *data.drop, *claimed]:
-        if name not in table.column_names:
+        if name not in names:
             raise DataError(f"{path}: has no column {name!r}")
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise DataError(f"{path}: has column {twice[0]!r} more than once")
+    if data.label in (data.id, *data.drop):
+        raise ConfigError(f"column {data.label!r} is the label, and is the id or dropped")
     for name in claimed:
         if name in (data.label, data.id, *data.drop):
             raise ConfigError(f"column {name!r} is claimed by a party, and is the label, the id or dropped")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import Message
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -57,11 +57,23 @@ def live(title: str) -> Iterator[Callable[[jobs_pb2.JobStatus], None]]:
         yield update
 
 
+def plain(message: Message) -> dict[str, Any]:
+    """A message as JSON types. protobuf's own JSON writes 64-bit numbers as strings, which nobody expects here."""
+    found: dict[str, Any] = {}
+    for field in message.DESCRIPTOR.fields:
+        value = getattr(message, field.name)
+        if field.message_type is None:
+            found[field.name] = list(value) if field.is_repeated else value
+        elif field.is_repeated:
+            found[field.name] = [plain(each) for each in value]
+        else:
+            found[field.name] = plain(value)
+    return found
+
+
 def status_dict(status: jobs_pb2.JobStatus) -> dict[str, Any]:
     """A status as JSON."""
-    found: dict[str, Any] = MessageToDict(
-        status, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
-    )
+    found = plain(status)
     found["metrics"] = {metric.name: metric.value for metric in status.metrics}
     found["phases"] = {row.name: row.amount for row in status.phases}
     return found

@@ -20,7 +20,7 @@ import numpy as np
 from party.config import PartyConfig
 from party.parcels import Rows, child_parcels, chunks_of, take_sampled, take_spaces
 from party.session import Step, Tools, done, have
-from party.setup import load_table, send_digest, table_config, take_key
+from party.setup import bin_features, load_table, send_digest, table_config, take_key
 from party.steps import Order
 from party.table import Table
 from party.vault import OwnSplit, TreeColumns, Vault
@@ -28,7 +28,6 @@ from treetap.errors import Malformed, OutOfOrder
 from treetap.he.packing import Slots
 from treetap.he.public import PublicKey
 from treetap.he.sums import EncryptedSums
-from treetap.trees.binning import bin_table
 from treetap.wire.jobspec import params_from_wire
 from treetap.wire.v1 import boosting_pb2, control_pb2, own_pb2, setup_pb2
 
@@ -90,14 +89,14 @@ class FeatureParty:
         """Bin the columns, once for the job."""
         self._order.check(("bin", request.tree, request.level))
         table = have(self._table)
-        binned = await self._tools.offload(lambda: bin_table(table.features, table.columns, self._params.max_bin))
+        binned = await bin_features(self._tools, table, self._params.max_bin)
         self._vault = Vault(self._tools.party, table.columns, binned)
         stored = len(self._tools.store.trees())
         self._order.then(("publish", 0, 0), *(("build_histograms", tree, 0) for tree in range(stored + 1)))
         return done()
 
     async def build_histograms(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """PROTOCOLS 3.2, step 2: sum, cumulate, permute, pack, re-randomise, send.
+        """Step 2 of a tree: sum, cumulate, permute, pack, re-randomise, send.
 
         1. Root: take the sampled records and sum their ciphertexts while they arrive. Below: take the
            instance spaces that the label holder relayed; a node that was not relayed is what its parent
@@ -120,7 +119,7 @@ class FeatureParty:
         return done()
 
     async def apply_splits(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """PROTOCOLS 3.2, step 4: keep the splits won, send the children's instance spaces to the label holder."""
+        """Step 4 of a tree: keep the splits won, send the children's instance spaces to the label holder."""
         t, level = request.tree, request.level
         self._order.check(("apply_splits", t, level))
         tree = self._growing(t)
@@ -140,7 +139,7 @@ class FeatureParty:
         return done()
 
     async def store_tree(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """PROTOCOLS 3.2, end: this party's shard of the tree is on disk before the answer."""
+        """End of a tree: this party's shard of the tree is on disk before the answer."""
         t = request.tree
         self._order.check(("store_tree", t, request.level))
         tree = self._growing(t)

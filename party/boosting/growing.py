@@ -2,7 +2,7 @@
 
 Nodes have heap numbers: root 1, children of u are 2u (left) and 2u+1 (right). Sums are exact
 integers in fixed point; only the smaller child of a pair is summed by the feature parties, its
-sibling's candidates are the parent's less its own (PROTOCOLS 3.2, step 2).
+sibling's candidates are the parent's less its own.
 """
 
 from __future__ import annotations

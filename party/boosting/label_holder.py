@@ -26,7 +26,7 @@ from party.config import PartyConfig
 from party.labels import Labels, read_labels
 from party.parcels import Rows, sampled_parcels, space_parcels, take_children
 from party.session import Step, Tools, done, have
-from party.setup import compare_digests, load_table, make_key, send_key, table_config
+from party.setup import bin_features, compare_digests, load_table, make_key, send_key, table_config
 from party.steps import Order
 from party.table import Table
 from party.vault import OwnSplit, TreeColumns, Vault
@@ -34,7 +34,6 @@ from treetap.errors import BadInput, Malformed, OutOfOrder, PlaintextOverflow
 from treetap.he.owner import Owner
 from treetap.he.packing import Slots, width_for
 from treetap.he.secret import SecretKey
-from treetap.trees.binning import bin_table
 from treetap.trees.ensemble import Leaf, Split, Tree, importance_by_owner
 from treetap.trees.histogram import left_sums
 from treetap.trees.loss import loss_for
@@ -122,13 +121,13 @@ class LabelHolder:
         """Bin the own columns, once for the job."""
         self._order.check(("bin", request.tree, request.level))
         table = have(self._table)
-        binned = await self._tools.offload(lambda: bin_table(table.features, table.columns, self._params.max_bin))
+        binned = await bin_features(self._tools, table, self._params.max_bin)
         self._vault = Vault(self._tools.party, table.columns, binned)
         self._order.then(("begin_tree", have(self._book).trees, 0), ("publish", 0, 0))
         return done()
 
     async def begin_tree(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """PROTOCOLS 3.2, step 1: g, h of the sampled records, packed, encrypted, streamed to every feature party."""
+        """Step 1 of a tree: g, h of the sampled records, packed, encrypted, streamed to every feature party."""
         t = request.tree
         self._order.check(("begin_tree", t, request.level))
         book, vault, owner = have(self._book), have(self._vault), have(self._owner)
@@ -157,7 +156,7 @@ class LabelHolder:
         return done()
 
     async def choose_splits(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """PROTOCOLS 3.2, step 3: open the candidates, add the own ones, pick per node."""
+        """Step 3 of a tree: open the candidates, add the own ones, pick per node."""
         t, level = request.tree, request.level
         self._order.check(("choose_splits", t, level))
         tree = self._growing(t)
@@ -182,7 +181,7 @@ class LabelHolder:
         return control_pb2.StepResult(chosen_splits=boosting_pb2.ChosenSplits(decisions=decisions))
 
     async def apply_splits(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """PROTOCOLS 3.2, step 4, for the splits that the label holder itself has won."""
+        """Step 4 of a tree, for the splits that the label holder itself has won."""
         t, level = request.tree, request.level
         self._order.check(("apply_splits", t, level))
         tree = self._growing(t)
@@ -195,7 +194,7 @@ class LabelHolder:
         return done()
 
     async def relay_children(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """PROTOCOLS 3.2, step 4: take the owners' children, relay those that may be split to whoever does not know."""
+        """Step 4 of a tree: take the owners' children, relay those that may be split to whoever does not know."""
         t, level = request.tree, request.level
         self._order.check(("relay_children", t, level))
         tree = self._growing(t)
@@ -221,7 +220,7 @@ class LabelHolder:
         )
 
     async def finish_tree(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """PROTOCOLS 3.2, step 5: leaf weights, new scores, and to each feature party its own turns per leaf."""
+        """Step 5 of a tree: leaf weights, new scores, and to each feature party its own turns per leaf."""
         t = request.tree
         self._order.check(("finish_tree", t, request.level))
         tree = self._growing(t)

@@ -37,8 +37,7 @@ class Scorebook:
         n = len(self._labels)
         self._training = np.ones(n, dtype=bool)
         if params.early_stopping_rounds is not None:
-            stratify = params.objective != "reg:squarederror"
-            self._training = ~sampling.validation_rows(params.seed, self._labels, params.validation_share, stratify)
+            self._training = ~sampling.validation_rows(params.seed, n, params.validation_share)
         self._base = loss.base_margin(params.base_score, self._labels[self._training])
         self.trees = 0
         self._best = (np.inf, -1)

@@ -1,4 +1,4 @@
-"""May the key owner read off a candidate sum which records were summed? (PROTOCOLS §2.1)
+"""May the key owner read off a candidate sum which records were summed?
 
 The owner knows every ciphertext it sent and both primes. Modulo p a ciphertext loses its plaintext (n ≡ 0) and keeps
 its obfuscator, so C = ρ · Π_{i∈S} c_i modulo p for the subset S and the obfuscator ρ that the feature party multiplied

@@ -17,7 +17,7 @@ from treetap.trees.params import BoostingParams
 from treetap.wire.v1 import jobs_pb2
 
 PARAMS = BoostingParams(n_estimators=2, max_depth=2, max_bin=3, min_child_weight=0.1, subsample=0.8)
-HERE = world(16, (1, 1, 1), seed=13, fresh=6)
+HERE = world(16, (1, 1, 1), seed=25, fresh=6)
 ORACLE = HERE.oracle(PARAMS)
 NETWORKS = {
     "lossy": {"drop": 0.15, "lose_reply": 0.15},

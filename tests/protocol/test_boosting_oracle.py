@@ -36,7 +36,7 @@ SHAPES = {
     "label holder without columns": Shape({"dims": (0, 2, 2), "missing": 0.1}, {"max_bin": 6}),
     "two parties, early stopping": Shape(
         {"dims": (1, 3), "missing": 0.1, "n": 80},
-        {"n_estimators": 8, "learning_rate": 0.9, "early_stopping_rounds": 1, "validation_share": 0.25},
+        {"n_estimators": 8, "learning_rate": 0.9, "early_stopping_rounds": 1, "validation_share": 0.25, "seed": 2},
     ),
     "sampled rows and columns": Shape(
         {"dims": (3, 3, 2), "missing": 0.1}, {"subsample": 0.6, "colsample_bytree": 0.6, "n_estimators": 3}

@@ -13,10 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.oracle import OracleSplit
 from tests.protocol.replay import HERE, JOB, ORACLE
 from tests.protocol.worlds import PARTIES, assert_oracles_model, assert_oracles_scores
 from tests.simulator import COORDINATOR, Federation, Message, run
 from treetap.wire.v1 import jobs_pb2
+from treetap.wire.v1.control_pb2 import StepRequest
+from treetap.wire.v1.exchange_pb2 import Parcel
 
 #: Virtual seconds within which the operator learns who is away.
 SOON_S = 15.0
@@ -53,6 +56,16 @@ class Assassin:
         published = _published(self.federation)
         assert published <= self._asked
         assert PARTIES[0] not in published or published == set(PARTIES)
+
+
+def test_the_job_has_all_that_a_job_can_have(tmp_path: Path) -> None:
+    """Every party wins a split in each of the two trees, and every kind of message of a training is sent."""
+    for tree in ORACLE:
+        assert {node.owner for node in tree.nodes.values() if isinstance(node, OracleSplit)} == set(PARTIES)
+    words = {message.word for message in _faultless(tmp_path)}
+    kinds = {field.name for kind in (StepRequest, Parcel) for field in kind.DESCRIPTOR.oneofs[0].fields}
+    predicting = ("open_", "ask_", "answer_", "take_d", "write_", "route_")
+    assert words == {kind for kind in kinds if not kind.startswith(predicting)}
 
 
 def _faultless(folder: Path) -> list[Message]:

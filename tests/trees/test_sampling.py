@@ -70,19 +70,16 @@ def test_another_process_draws_the_same() -> None:
     assert found.stdout.strip() == str(sampling.columns(3, 5, "bank", 40, 0.5).tolist())
 
 
-def test_validation_rows_are_stratified() -> None:
-    """Each class gives its share; a class of one stays in training."""
-    labels = np.array([0] * 90 + [1] * 10 + [2])
-    held = sampling.validation_rows(0, labels, 0.2, stratify=True)
-    assert [int(held[labels == c].sum()) for c in range(3)] == [18, 2, 0]
-    assert (held == sampling.validation_rows(0, labels, 0.2, stratify=True)).all()
-    assert (held != sampling.validation_rows(1, labels, 0.2, stratify=True)).any()
-    plain = sampling.validation_rows(0, np.random.default_rng(0).normal(size=50), 0.1, stratify=False)
-    assert plain.sum() == 5
+def test_validation_rows_depend_on_the_seed_alone() -> None:
+    """The share asked for, the same for one seed; labels have no say, since every party can repeat the draw."""
+    held = sampling.validation_rows(0, 101, 0.2)
+    assert held.sum() == 20
+    assert (held == sampling.validation_rows(0, 101, 0.2)).all()
+    assert (held != sampling.validation_rows(1, 101, 0.2)).any()
 
 
 def test_too_few_records_to_validate() -> None:
     """With nothing to set aside the error says so; two records leave one on each side."""
     with pytest.raises(DataError, match="too few"):
-        sampling.validation_rows(0, np.array([1.0]), 0.5, stratify=False)
-    assert sampling.validation_rows(0, np.array([1.0, 2.0]), 0.9, stratify=False).sum() == 1
+        sampling.validation_rows(0, 1, 0.5)
+    assert sampling.validation_rows(0, 2, 0.9).sum() == 1

@@ -1,4 +1,4 @@
-"""The key owner's batch work: encrypt a table in blocks, open packed sums (PROTOCOLS §2.1, §2.2).
+"""The key owner's batch work: encrypt a table in blocks, open packed sums.
 
 Each lane holds the key, handed over by `SecretKey.for_worker`, and its own fixed-base tables.
 """

@@ -1,4 +1,4 @@
-"""Pack many ciphertexts into one and re-randomise it, in one run of squarings (PROTOCOLS §2.1, §2.2).
+"""Pack many ciphertexts into one and re-randomise it, in one run of squarings.
 
 The packed ciphertext is r^n · Π c_k^(2^(bits·k)) mod n². Packing by Horner's rule squares |n| times and so does r^n;
 simultaneous exponentiation (Straus 1964) shares the squarings, which makes re-randomisation nearly free. The exponent n

@@ -1,4 +1,4 @@
-"""Signed slots: several small numbers in one Paillier plaintext (PROTOCOLS §2.2).
+"""Signed slots: several small numbers in one Paillier plaintext.
 
 A plaintext is Σ value_k · 2^offset_k over signed values, least significant slot first. A negative value borrows from
 the slot above it; decoding carries the borrow back, so negative gradients need neither an offset nor a count. Sums of

@@ -1,4 +1,4 @@
-"""Paillier's public half: what anybody can do with a ciphertext (Paillier 1999; PROTOCOLS §2.1).
+"""Paillier's public half: what anybody can do with a ciphertext (Paillier 1999).
 
 n = pq, g = n + 1, Enc(m; r) = (1 + m·n) · r^n mod n². Sums multiply, products by a plaintext are powers, and a negative
 plaintext m is n - |m|. A ciphertext travels as a big-endian block of fixed width.

@@ -1,4 +1,4 @@
-"""Paillier's secret half: the only file that can decrypt (PROTOCOLS §2.1).
+"""Paillier's secret half: the only file that can decrypt.
 
 The owner works modulo p² and q² and joins by the Chinese remainder theorem. Three kinds of obfuscator:
 

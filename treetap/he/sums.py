@@ -1,4 +1,4 @@
-"""A feature party's encrypted candidate sums for one tree (SecureBoost, Algorithm 1; PROTOCOLS §3.2 step 2).
+"""A feature party's encrypted candidate sums for one tree (SecureBoost, Algorithm 1).
 
     blocks ──► lane k mod lanes: kept as integers, multiplied into the root's cells at once
     candidates:

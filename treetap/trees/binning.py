@@ -1,4 +1,4 @@
-"""Quantile bins of a party's features, made once per job (PROTOCOLS §2.4).
+"""Quantile bins of a party's features, made once per job.
 
 A feature with n bins has n − 1 ascending cuts. The bin of x is the number of cuts ≤ x, so x < cuts[v] is the same as
 bin ≤ v. A missing value (NaN) has the code n, one past the last bin.
@@ -76,7 +76,7 @@ def fit(values: npt.NDArray[Any], max_bin: int, name: str = "feature") -> Featur
         raise DataError(f"column {name!r} holds an infinite value: mark it missing or clip it")
     has_missing = bool(absent.any())
     if len(present) == 1 and not has_missing:
-        raise DataError(f"column {name!r} is constant ({present[0]:g}): leave it out")
+        raise DataError(f"column {name!r} is constant: leave it out")
     if len(present) <= max_bin:
         last = np.arange(len(present) - 1)
     else:

@@ -82,8 +82,7 @@ def train(tables: Tables, labels: Labels, params: BoostingParams, classes: int |
     loss.check(y)
     training = np.ones(n, dtype=bool)
     if params.early_stopping_rounds is not None:
-        stratify = params.objective != "reg:squarederror"
-        training = ~sampling.validation_rows(params.seed, y, params.validation_share, stratify)
+        training = ~sampling.validation_rows(params.seed, n, params.validation_share)
     job = _Job(tables, y, params, classes, loss, training, {name: [] for name, _ in tables})
 
     base = loss.base_margin(params.base_score, y[training])

@@ -1,4 +1,4 @@
-"""Loss change of a split and weight of a leaf, in one stated order of float64 operations (PROTOCOLS §3.1).
+"""Loss change of a split and weight of a leaf, in one stated order of float64 operations (docs/xgboost.md).
 
 Sums are int64 with slots (g_0..g_{K−1}, h_0..h_{K−1}, count). In this order, which the oracle shares:
 

@@ -1,4 +1,4 @@
-"""Losses: base margin, gradients, fixed point, and what a score means (PROTOCOLS §3.1).
+"""Losses: base margin, gradients, fixed point, and what a score means.
 
 Fixed point. A first or second derivative x is the integer rint(x / scale · 2^32), half to even. `scale` is 1 for the
 classifiers, whose derivatives never exceed 1. For squared error it is the smallest power of two ≥ max|g|: it is private

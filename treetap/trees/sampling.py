@@ -9,7 +9,6 @@ columns: their owner) rather than two that must agree.
 from __future__ import annotations
 
 import hashlib
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -51,20 +50,15 @@ def columns(seed: int, tree: int, party: str, d: int, colsample: float) -> npt.N
     return np.sort(generator(seed, "columns", tree, party).choice(d, size=count, replace=False)).astype(np.int64)
 
 
-def validation_rows(seed: int, labels: npt.NDArray[Any], share: float, stratify: bool) -> Bools:
-    """Which records are set aside to watch for over-fitting: (N,).
+def validation_rows(seed: int, n: int, share: float) -> Bools:
+    """Which of n records are set aside to watch for over-fitting: (n,); `share` of them, rounded, at least one.
 
-    `share` of the records, rounded, at least one; with `stratify` of each class, where a class of one record stays in
-    training. Raises DataError if nothing would be left on either side.
+    Not stratified by the label, on purpose: every party knows the seed and sees which records a tree sampled, and a
+    draw per class would tell it which records share a class. Raises DataError if one side would be empty.
     """
-    y = np.asarray(labels)
-    mask = np.zeros(len(y), dtype=bool)
-    draw = generator(seed, "validation")
-    groups = [np.flatnonzero(y == value) for value in np.unique(y)] if stratify else [np.arange(len(y))]
-    for group in groups:
-        if len(group) >= 2:
-            count = min(max(1, round(share * len(group))), len(group) - 1)
-            mask[draw.choice(group, size=count, replace=False)] = True
-    if not mask.any():
-        raise DataError(f"{len(y)} records are too few to set some aside for validation")
+    if n < 2:
+        raise DataError(f"{n} records are too few to set some aside for validation")
+    count = min(max(1, round(share * n)), n - 1)
+    mask = np.zeros(n, dtype=bool)
+    mask[generator(seed, "validation").choice(n, size=count, replace=False)] = True
     return mask

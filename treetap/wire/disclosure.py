@@ -1,6 +1,6 @@
 """What each field of a message reveals: the option ``reveals`` of the protos, read, counted and tabulated.
 
-PROTOCOLS, section 1: each field carries one class that names what its reader learns. The accounting walks the
+Each field carries one class that names what its reader learns. The accounting walks the
 serialised form, jumping over contents, because the protobuf runtime has no other way to tell a field's size
 than to copy the field.
 """

@@ -7,6 +7,7 @@ channels and servers stand here, so that both ends agree.
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
@@ -66,7 +67,20 @@ def server(tls: TlsFiles) -> tuple[grpc.aio.Server, grpc.ServerCredentials]:
 
 
 def bind(aio_server: grpc.aio.Server, credentials: grpc.ServerCredentials, listen: str) -> int:
-    """Bind `host:port` (port 0: a free one) and return the port; `BadInput` where it is in use."""
+    """Bind `host:port` (port 0: a free one) and return the port; `BadInput` where that cannot be.
+
+    A plain socket tries first: it knows the cause, and gRPC would put lines of its own on standard error.
+    """
+    host, _, number = listen.rpartition(":")
+    try:
+        family, kind, protocol, _, place = socket.getaddrinfo(
+            host.strip("[]"), int(number), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        with socket.socket(family, kind, protocol) as trial:
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as gRPC does: a restart finds its port again
+            trial.bind(place)
+    except OSError as failure:
+        raise BadInput(f"listen = {listen!r}: cannot listen there: {failure.strerror}") from None
     try:
         port = aio_server.add_secure_port(listen, credentials)
     except RuntimeError as failure:
@@ -128,8 +142,7 @@ class GrpcDialer:
         """What a failed call means; a bare UNAVAILABLE is looked into, since gRPC does not say why."""
         error = error_of(failure, to.name)
         if isinstance(error, Unreachable):
-            cause = await asyncio.to_thread(diagnose, to.location, to.name, self._tls)
-            return Unreachable(f"{to.name} at {to.location}: {cause}")
+            return Unreachable(await asyncio.to_thread(diagnose, to.location, to.name, self._tls))
         return error
 
     async def close(self) -> None:

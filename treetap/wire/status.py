@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
 import grpc
 
 from treetap import errors
 
 #: Trailing metadata key that carries the error's class, so that the caller raises the same one.
 ERROR_KEY = "treetap-error"
+#: Bytes of a message as it travels, percent-encoded: gRPC drops a whole answer whose headers exceed 8 KiB or so.
+LONGEST_DETAILS = 6000
 
 _CODES: list[tuple[type[errors.TreetapError], grpc.StatusCode]] = [
     (errors.BadInput, grpc.StatusCode.INVALID_ARGUMENT),
@@ -30,6 +34,14 @@ _CLASSES: dict[str, type[errors.TreetapError]] = {
 def code_of(error: errors.TreetapError) -> grpc.StatusCode:
     """The status code that fits an error."""
     return next(code for kind, code in _CODES if isinstance(error, kind))
+
+
+def details_of(error: errors.TreetapError) -> str:
+    """The error's message, shortened if it would not fit the headers in which gRPC carries it."""
+    text = kept = str(error)
+    while len(quote(kept)) > LONGEST_DETAILS:
+        kept = kept[: len(kept) * 3 // 4]
+    return kept if kept == text else f"{kept} …"
 
 
 def error_of(failure: grpc.aio.AioRpcError, who: str) -> errors.TreetapError:

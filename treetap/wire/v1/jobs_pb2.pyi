@@ -157,7 +157,7 @@ class JobStatus(google.protobuf.message.Message):
     """running, finished, failed, interrupted or cancelled."""
     attempt: builtins.int
     phase: builtins.str
-    """What is being done: keys, align, bin, train, publish, predict."""
+    """What is being done: prepare, align, keys, bin, train, publish; align, predict, write."""
     tree: builtins.int
     trees: builtins.int
     depth: builtins.int

@@ -1,0 +1,142 @@
+"""A job's life at the coordinator: submitted, watched, cancelled, listed after a restart."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.protocol.replay import HERE, JOB, ORACLE, ask, with_word
+from tests.protocol.worlds import PARTIES, assert_oracles_model
+from tests.simulator import COORDINATOR, Faults, Federation, Message, run
+from treetap.errors import ConfigError, Conflict, UnknownJob
+from treetap.wire.v1 import jobs_pb2
+
+
+async def _at(federation: Federation, word: str, tree_messages: int = 1) -> None:
+    """Wait until a message of this kind has been sent that many times."""
+    reached = asyncio.Event()
+    seen = 0
+
+    def hook(message: Message) -> None:
+        nonlocal seen
+        seen += message.word == word and not message.served
+        if seen >= tree_messages:
+            reached.set()
+
+    federation.hook = hook
+    await reached.wait()
+    federation.hook = None
+
+
+@pytest.mark.parametrize("word", ["prepare", "gradients", "candidate_sums", "store_tree", "publish"])
+def test_a_cancelled_job_is_gone_everywhere(word: str, tmp_path: Path) -> None:
+    """Wherever it is cancelled: no progress, key or session stays, unless its model was being published."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+        federation.jobs.submit(jobs_pb2.SubmitRequest(job="job", spec=JOB))
+        await _at(federation, word, 2)
+        status = await federation.jobs.cancel("job")
+        assert (status.state, status.error) == ("cancelled", "cancelled by an operator")
+        for party, state in federation.states.items():
+            assert list((state / "jobs").iterdir()) == []
+            assert list(state.rglob("secret*")) == []
+            with pytest.raises(UnknownJob):
+                await ask(federation, party, with_word("account"))
+        with pytest.raises(Conflict, match="job job is cancelled: there is nothing to resume"):
+            federation.jobs.resume("job")
+        federation.kill(COORDINATOR)
+        federation.start(COORDINATOR)
+        assert [each.state for each in federation.jobs.status("")] == ["cancelled"]
+        await federation.close()
+
+    run(main())
+
+
+def test_cancelling_waits_for_nobody_who_is_away(tmp_path: Path) -> None:
+    """With a party away a job is cancelled within seconds; that party forgets it when it is told later."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+        federation.jobs.submit(jobs_pb2.SubmitRequest(job="job", spec=JOB))
+        await _at(federation, "store_tree", 4)
+        federation.kill(PARTIES[1])
+        start = asyncio.get_running_loop().time()
+        assert (await federation.jobs.cancel("job")).state == "cancelled"
+        assert asyncio.get_running_loop().time() - start < 5
+        federation.start(PARTIES[1])
+        assert (await federation.jobs.cancel("job")).state == "cancelled"
+        assert list((federation.state(PARTIES[1]) / "jobs").iterdir()) == []
+        await federation.close()
+
+    run(main())
+
+
+def test_a_finished_job_stays_finished(tmp_path: Path) -> None:
+    """It can be neither cancelled nor resumed nor submitted again, also after the coordinator's restart."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+        finished = await federation.train(JOB)
+        for _ in range(2):
+            with pytest.raises(Conflict, match="job job is finished: its model stays with the parties"):
+                await federation.jobs.cancel("job")
+            with pytest.raises(Conflict, match="job job is finished: there is nothing to resume"):
+                federation.jobs.resume("job")
+            with pytest.raises(ConfigError, match="there is a job 'job' already; choose another name"):
+                await federation.train(JOB)
+            assert federation.jobs.status("job") == [finished]
+            federation.kill(COORDINATOR)
+            federation.start(COORDINATOR)
+        for call in (federation.jobs.status, federation.jobs.resume):
+            with pytest.raises(UnknownJob, match="there is no job 'none'"):
+                call("none")
+        with pytest.raises(UnknownJob, match="there is no job 'none'"):
+            await federation.jobs.cancel("none")
+        assert_oracles_model(federation.states, ORACLE)
+        await federation.close()
+
+    run(main())
+
+
+def test_a_running_job_cannot_be_resumed_beside_itself(tmp_path: Path) -> None:
+    """While it runs, resuming is a conflict; another job runs beside it and both find the oracle's model."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+        federation.jobs.submit(jobs_pb2.SubmitRequest(job="job", spec=JOB))
+        await _at(federation, "gradients")
+        with pytest.raises(Conflict, match="job job is running: there is nothing to resume"):
+            federation.jobs.resume("job")
+        second = await federation.train(JOB, "second")
+        first = await federation.jobs.wait("job")
+        assert (first.state, second.state) == ("finished", "finished")
+        for job in ("job", "second"):
+            assert_oracles_model(federation.states, ORACLE, job)
+        await federation.close()
+
+    run(main())
+
+
+def test_a_watcher_sees_the_job_from_phase_to_phase_until_its_end(tmp_path: Path) -> None:
+    """Watching ends by itself with the final status; what it shows on the way only goes forward."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables, faults=Faults(delay_s=2.0))
+        federation.jobs.submit(jobs_pb2.SubmitRequest(job="job", spec=JOB))
+        seen = []
+        async for status in federation.jobs.watch("job"):
+            seen.append(jobs_pb2.JobStatus.FromString(status.SerializeToString()))
+        assert seen[-1].state == "finished"
+        assert {status.state for status in seen[:-1]} == {"running"}
+        phases = list(dict.fromkeys(status.phase for status in seen[:-1] if status.phase))
+        assert phases == ["prepare", "align", "keys", "bin", "train", "publish"]
+        trees = [status.tree for status in seen]
+        assert trees == sorted(trees)
+        assert trees[-1] == 2
+        assert {row.name for row in seen[-1].phases} == set(phases)
+        await federation.close()
+
+    run(main())
