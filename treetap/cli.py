@@ -27,11 +27,16 @@ app = typer.Typer(
 )
 certs = typer.Typer(help="A private certificate authority for a federation.", no_args_is_help=True)
 app.add_typer(certs, name="certs")
+data = typer.Typer(help="Public data sets that benchmarks read.", no_args_is_help=True)
+app.add_typer(data, name="data")
 
 Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON on standard output and nothing else.")]
 OperatorFile = Annotated[
     Path,
     typer.Option("--operator", envvar="TREETAP_OPERATOR", help="Whom to ask and with which certificate."),
+]
+DataFolder = Annotated[
+    Path | None, typer.Option("--out", envvar="TREETAP_DATA", help="Folder with one file per data set.")
 ]
 LogLevel = Annotated[str, typer.Option(help="debug, info, warning or error.")]
 UntilStdinCloses = Annotated[
@@ -214,6 +219,29 @@ def certs_issue(
 
     files = issue(out or ca, name, hosts=host or (), days=days, ca_folder=ca)
     typer.echo(f"{files.certificate}\n{files.key}: keep it to {name}")
+
+
+@data.command("list")
+def data_list(out: DataFolder = None, as_json: Json = False) -> None:
+    """Which sets there are, which are in the folder, and how to get the others."""
+    from treetap.datasets import listing, print_listing
+
+    rows = listing(out)
+    _print_json({"sets": rows}) if as_json else print_listing(rows)
+
+
+@data.command("fetch")
+def data_fetch(
+    name: Annotated[str, typer.Argument(help="Name of the set, see `treetap data list`.")], out: DataFolder = None
+) -> None:
+    """Download a set from its public source, compare it with the catalogue, keep it as Parquet."""
+    from treetap.datasets import fetch, find
+
+    source = find(name)
+    if out is None:
+        raise BadInput("which folder? Say --out FOLDER or set TREETAP_DATA")
+    new = fetch(source, out)
+    typer.echo(f"{out / source.file}: {'fetched' if new else 'already there'}, content digest {source.digest}")
 
 
 def _operator(path: Path) -> Operator:
