@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 
 from party.config import PartyConfig, TableConfig
+from party.labels import Labels, read_labels
 from party.session import Tools
 from party.table import Table, read_table
 from treetap.errors import BadInput, DataError, Malformed, PlaintextOverflow
@@ -35,6 +36,14 @@ async def load_table(tools: Tools, config: TableConfig, *, with_label: bool, mis
     """Read the party's table off the event loop."""
     try:
         return await tools.offload(lambda: read_table(config, with_label=with_label, missing=missing))
+    except DataError as failure:
+        raise DataError(f"{tools.party}: {failure}") from None
+
+
+def load_labels(tools: Tools, table: Table, column: str, objective: str) -> Labels:
+    """Label holder: its labels from its table."""
+    try:
+        return read_labels(table, column, objective)
     except DataError as failure:
         raise DataError(f"{tools.party}: {failure}") from None
 

@@ -37,7 +37,6 @@ def run(*, as_json: bool, workdir: Path | None, key_bits: int) -> None:
         if workdir is None:
             workdir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="treetap-demo-")))
         workdir = workdir.resolve()
-        workdir = workdir.resolve()
         workdir.mkdir(parents=True, exist_ok=True)
         if any(workdir.iterdir()):
             raise BadInput(f"--workdir {workdir}: is not empty; name another folder")
@@ -132,5 +131,5 @@ def report(found: dict[str, Any], transcript: dict[str, Any]) -> None:
     spaces = sum(row["messages"] for row in transcript["rows"] if row["class"] == "INSTANCE_SPACE")
     show.out.print(
         f"feature-b kept a transcript: {transcript['records']} messages, {spaces} of them with instance spaces, "
-        "from which ID2Graph-style attacks infer labels.\nWhat each class reveals: docs/threats.md"
+        "from which labels can be inferred.\nWhat each class reveals: docs/threats.md"
     )

@@ -23,10 +23,10 @@ import numpy as np
 from party.boosting.growing import GrowingTree, Ints
 from party.boosting.scorebook import Scorebook
 from party.config import PartyConfig
-from party.labels import Labels, read_labels
+from party.labels import Labels
 from party.parcels import Rows, sampled_parcels, space_parcels, take_children
 from party.session import Step, Tools, done, have
-from party.setup import bin_features, compare_digests, load_table, make_key, send_key, table_config
+from party.setup import bin_features, compare_digests, load_labels, load_table, make_key, send_key, table_config
 from party.steps import Order
 from party.table import Table
 from party.vault import OwnSplit, TreeColumns, Vault
@@ -81,7 +81,7 @@ class LabelHolder:
         config = table_config(self._config, self._spec.table)
         table = await load_table(self._tools, config, with_label=True, missing=self._params.missing)
         self._table = table
-        labels = read_labels(table, have(config.label), self._params.objective)
+        labels = load_labels(self._tools, table, have(config.label), self._params.objective)
         self._labels = labels
         loss = loss_for(self._params.objective, len(labels.classes))
         loss.check(labels.values)

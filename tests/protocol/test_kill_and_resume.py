@@ -17,6 +17,7 @@ from tests.oracle import OracleSplit
 from tests.protocol.replay import HERE, JOB, ORACLE
 from tests.protocol.worlds import PARTIES, assert_oracles_model, assert_oracles_scores
 from tests.simulator import COORDINATOR, Federation, Message, run
+from treetap.wire.transcript import TranscriptReader
 from treetap.wire.v1 import jobs_pb2
 from treetap.wire.v1.control_pb2 import StepRequest
 from treetap.wire.v1.exchange_pb2 import Parcel
@@ -153,5 +154,31 @@ def test_a_killed_prediction_is_resumed(victim: str, tmp_path: Path) -> None:
             assert_oracles_scores(status.predictions, ORACLE, HERE.newcomers, 16)
             assert len(list((federation.state(PARTIES[0]) / "predictions").glob(f"{job}*"))) == 1
         await federation.close()
+
+    run(main())
+
+
+def test_logs_go_on_after_a_kill(tmp_path: Path) -> None:
+    """Transcripts of killed parties stay one unbroken chain, and hold both attempts."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables, record="both")
+
+        def kill_everybody(message: Message) -> None:
+            if message.word == "children":
+                federation.hook = None
+                for party in PARTIES:
+                    federation.kill(party)
+                    federation.start(party)
+
+        federation.hook = kill_everybody
+        assert (await federation.train(JOB)).state == "interrupted"
+        assert (await federation.resume()).state == "finished"
+        assert_oracles_model(federation.states, ORACLE)
+        await federation.close()
+        for state in federation.states.values():
+            records = list(TranscriptReader(state / "transcripts" / "job"))
+            assert [record.sequence for record in records] == list(range(len(records)))
+            assert {record.attempt for record in records} == {1, 2}
 
     run(main())

@@ -1,19 +1,16 @@
-"""Parcels: who may send which, what a repeat does, and what becomes of gaps, surplus and floods."""
+"""Parcels in a running job: who may send which, what a repeat does, and what becomes of gaps and surplus."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from party import mailbox as mailbox_module
 from party.mailbox import Mailbox
-from tests.protocol.replay import HERE, ORACLE, Conducted, Replay
+from tests.protocol.replay import HERE, JOB, ORACLE, Conducted, Replay
 from tests.protocol.worlds import PARTIES, assert_oracles_model
 from tests.simulator import COORDINATOR, Federation, run
-from treetap.errors import Conflict, Interrupted, Malformed, OutOfOrder, Refused, Silent, UnknownJob
+from treetap.errors import Conflict, Malformed, OutOfOrder, Refused, UnknownJob
 from treetap.wire.v1 import exchange_pb2
 
 LABEL_HOLDER, FEATURE, OTHER = PARTIES
@@ -95,46 +92,6 @@ def test_parcels_of_a_third_party_change_nothing(jobs: tuple[Conducted, Conducte
     run(main())
 
 
-async def _parts(series: AsyncIterator[exchange_pb2.Parcel], count: int | None = None) -> list[int]:
-    found = []
-    async for each in series:
-        found.append(each.part)
-        if len(found) == count:
-            break
-    return found
-
-
-def test_a_series_comes_in_order_however_it_arrived() -> None:
-    """Parts that overtook each other are handed out by number, up to the last."""
-
-    async def main() -> None:
-        box = Mailbox(60)
-        reading = asyncio.ensure_future(_parts(box.series("a", "gradients", 9, 0)))
-        for part in (2, 0, 3, 1):
-            await box.file("a", parcel(part=part, last=part == 3))
-            await asyncio.sleep(50)  # each parcel starts the silence anew
-        assert await reading == [0, 1, 2, 3]
-
-    run(main())
-
-
-def test_a_gap_is_silence_that_names_what_is_missing() -> None:
-    """A part that never comes ends the waiting after the agreed silence with the kind and the sender's name."""
-
-    async def main() -> None:
-        box = Mailbox(60)
-        for part in (0, 2):
-            await box.file("bank", parcel(part=part, last=part == 2))
-        series = box.series("bank", "gradients", 9, 0)
-        assert (await anext(series)).part == 0
-        start = asyncio.get_running_loop().time()
-        with pytest.raises(Silent, match="waited 60 s for gradients of bank, in vain"):
-            await anext(series)
-        assert asyncio.get_running_loop().time() - start == pytest.approx(60)
-
-    run(main())
-
-
 def test_nothing_comes_after_the_last_part() -> None:
     """A part beyond the last one is a conflict, in whichever order the two arrive."""
 
@@ -150,59 +107,23 @@ def test_nothing_comes_after_the_last_part() -> None:
     run(main())
 
 
-def test_a_flood_is_held_back_until_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A series over its limit keeps its sender waiting, never the part that is read next; repeats are filed once."""
-    monkeypatch.setattr(mailbox_module, "UNREAD_LIMIT", 40)
+def test_a_parcel_that_never_comes_ends_the_job_by_name(tmp_path: Path) -> None:
+    """A gap in a series is silence: the job stops, says which parcels of whom were waited for, and can be resumed."""
+
+    def renumbered(sender: str, to: str, parcel: exchange_pb2.Parcel) -> exchange_pb2.Parcel:
+        if parcel.HasField("gradients") and to == FEATURE:
+            parcel.part += 1  # the first one never comes
+        return parcel
 
     async def main() -> None:
-        box = Mailbox(60)
-        await box.file("a", parcel(part=1, content=1))
-        await box.file("a", parcel(part=2, content=2))
-        held = [asyncio.ensure_future(box.file("a", parcel(part=3, last=True, content=3))) for _ in range(2)]
-        await asyncio.sleep(1)
-        assert not any(task.done() for task in held)
-        await box.file("a", parcel(part=0, content=4))  # what the reader needs is let in
-        series = box.series("a", "gradients", 9, 0)
-        assert await _parts(series) == [0, 1, 2, 3]
-        await asyncio.gather(*held)
-
-    run(main())
-
-
-def test_a_sender_is_not_held_back_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where nobody reads, the sender hears so after the silence, or at once when the job is left."""
-    monkeypatch.setattr(mailbox_module, "UNREAD_LIMIT", 10)
-
-    async def main() -> None:
-        box = Mailbox(60)
-        await box.file("a", parcel(part=1, content=1))
-        with pytest.raises(Silent, match="waited 60 s for gradients to be read, in vain"):
-            await box.file("a", parcel(part=2, content=2))
-        held = asyncio.ensure_future(box.file("a", parcel(part=2, content=2)))
-        waiting = asyncio.ensure_future(anext(box.series("b", "gradients", 9, 0)))
-        await asyncio.sleep(1)
-        await box.close()
-        for task in (held, waiting):
-            with pytest.raises(Interrupted, match="the job was left while waiting for gradients"):
-                await task
-        with pytest.raises(Interrupted, match="the job was left while waiting for gradients"):
-            await anext(box.series("a", "gradients", 9, 0))
-
-    run(main())
-
-
-def test_a_stored_tree_is_forgotten_and_others_are_kept() -> None:
-    """What is left of one tree goes, what came early for the next stays."""
-
-    async def main() -> None:
-        box = Mailbox(1)
-        for tree in (0, 1):
-            early = parcel(last=True)
-            early.tree = tree
-            await box.file("a", early)
-        box.forget(0)
-        assert await _parts(box.series("a", "gradients", 1, 0)) == [0]
-        with pytest.raises(Silent):
-            await _parts(box.series("a", "gradients", 0, 0))
+        federation = Federation(tmp_path, HERE.tables)
+        federation.tamper = renumbered
+        status = await federation.train(JOB)
+        assert status.state == "interrupted"
+        assert "waited 60 s for gradients of label-holder, in vain" in status.error
+        federation.tamper = None
+        assert (await federation.resume()).state == "finished"
+        assert_oracles_model(federation.states, ORACLE)
+        await federation.close()
 
     run(main())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -24,7 +25,10 @@ def _nothing(_: Federation) -> None:
 
 
 def _write(name: str, text: str) -> Prepare:
-    return lambda federation: (federation.folder / LABEL_HOLDER / name).write_text(text) and None
+    def prepare(federation: Federation) -> None:
+        (federation.folder / LABEL_HOLDER / name).write_text(text)
+
+    return prepare
 
 
 def _retable(party: str, change: Callable[..., object]) -> Prepare:
@@ -47,7 +51,7 @@ def _lose_model(federation: Federation) -> None:
     (federation.state(OTHER) / "models" / "job").rename(federation.folder / "lost")
 
 
-CASES: dict[str, tuple[Prepare, dict[str, str], str]] = {
+CASES: dict[str, tuple[Prepare, dict[str, Any], str]] = {
     "no such table": (_nothing, {"table": "later"}, r"has no table 'later' in its configuration \(it has 'train', "),
     "no such file of ids": (_nothing, {"records_file": "ids.txt"}, r"ids\.txt: cannot be read: No such file"),
     "a file elsewhere": (_nothing, {"records_file": "../coordinator/x"}, r"x is not below the data folder"),

@@ -1,0 +1,60 @@
+"""Federations of real processes on the worlds of tests/protocol, and what is left of them on disk."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from tests.protocol.worlds import World
+from treetap.federation import LocalFederation
+from treetap.wire.v1 import jobs_pb2
+
+
+def settings(folder: Path, worlds: Mapping[str, World], **common: Any) -> dict[str, dict[str, Any]]:
+    """Each party's settings, its tables written below `folder`.
+
+    Of world `w` it has the tables `w` to train on and `w-new` to predict; `common` goes to every party.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for name, world in worlds.items():
+        for party, (columns, tables) in world.tables.items():
+            own = found.setdefault(party, {"workers": 1, **common, "tables": {}})["tables"]
+            for kind, table in tables.items():
+                path = folder / "tables" / party / f"{name}-{kind}.parquet"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                pq.write_table(table, path)
+                config = {"path": str(path), "id": "id", "columns": columns}
+                if "y" in table.column_names:
+                    config["label"] = "y"
+                own[name if kind == "train" else f"{name}-new"] = config
+    return found
+
+
+def states(federation: LocalFederation, world: World) -> dict[str, Path]:
+    """The parties' state folders."""
+    return {party: federation.state(party) for party in world.tables}
+
+
+def shards(federation: LocalFederation, world: World, job: str) -> dict[str, bytes]:
+    """Every party's half of a model, byte for byte."""
+    return {
+        party: (state / "models" / job / "shard.jsonl").read_bytes()
+        for party, state in states(federation, world).items()
+    }
+
+
+def ended(federation: LocalFederation, job: str) -> jobs_pb2.JobStatus:
+    """The job's status once it does not run any more."""
+    return federation.operator.watch(job, lambda _: None)
+
+
+def until(condition: Callable[[], bool], what: str, seconds: float = 15.0) -> None:
+    """Wait for something that another process is about to do."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"{what}: not within {seconds:g} s"
+        time.sleep(0.02)

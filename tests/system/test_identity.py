@@ -1,0 +1,238 @@
+"""Who may ask what: certificates decide, on every service of every process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TypeVar
+
+import grpc
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from tests.protocol.worlds import PARTIES, spec, world
+from tests.system.federations import settings
+from treetap.errors import Refused, TreetapError, UnknownJob, Unreachable
+from treetap.federation import LocalFederation
+from treetap.trees.params import BoostingParams
+from treetap.wire.ports import Address
+from treetap.wire.rpc import GrpcDialer
+from treetap.wire.tls import TlsFiles, create_authority, issue
+from treetap.wire.v1 import boosting_pb2, control_pb2, exchange_pb2, jobs_pb2, setup_pb2
+
+T = TypeVar("T")
+HERE = world(20, (1, 1, 1))
+SPEC = spec(BoostingParams(n_estimators=1, max_depth=1, max_bin=2))
+EVERYBODY = [*PARTIES, "coordinator", "operator"]
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFederation]:
+    """Three parties and a coordinator; feature-b has been prepared for the job `open`."""
+    folder = tmp_path_factory.mktemp("identity")
+    with LocalFederation(folder, settings(folder, {"train": HERE})) as running:
+        _as(running, "coordinator", lambda dialer: _step(dialer, running, "feature-b", _prepare(running)))
+        yield running
+
+
+def _tls(federation: LocalFederation, name: str) -> TlsFiles:
+    certs = federation.folder / "certs"
+    return TlsFiles(certs / "ca.crt", certs / f"{name}.crt", certs / f"{name}.key")
+
+
+def _at(federation: LocalFederation, name: str, called: str = "") -> Address:
+    return Address(called or name, federation.addresses[name])
+
+
+def _with(tls: TlsFiles, call: Callable[[GrpcDialer], Awaitable[T]]) -> T:
+    async def main() -> T:
+        dialer = GrpcDialer(tls)
+        try:
+            return await call(dialer)
+        finally:
+            await dialer.close()
+
+    return asyncio.run(main())
+
+
+def _as(federation: LocalFederation, caller: str, call: Callable[[GrpcDialer], Awaitable[T]]) -> T:
+    return _with(_tls(federation, caller), call)
+
+
+def _prepare(federation: LocalFederation, job: str = "open") -> control_pb2.StepRequest:
+    return control_pb2.StepRequest(job=job, attempt=1, prepare=setup_pb2.Prepare(spec=SPEC))
+
+
+def _children(job: str = "open") -> exchange_pb2.Parcel:
+    return exchange_pb2.Parcel(job=job, attempt=1, last=True, children=boosting_pb2.Children())
+
+
+async def _step(
+    dialer: GrpcDialer, federation: LocalFederation, to: str, request: control_pb2.StepRequest
+) -> list[control_pb2.StepEvent]:
+    return [event async for event in dialer.step(_at(federation, to), request)]
+
+
+async def _job_call(dialer: GrpcDialer, to: Address, method: str) -> TreetapError | None:
+    """The error with which one method of the Jobs service answers, None for none."""
+    stub = dialer.jobs(to)
+    requests = {
+        "Submit": jobs_pb2.SubmitRequest(spec=SPEC),
+        "Predict": jobs_pb2.PredictRequest(model="m"),
+        "Status": jobs_pb2.StatusRequest(),
+    }
+    request = requests.get(method, jobs_pb2.JobName(job="nobodys"))
+    try:
+        if method == "Watch":
+            async for _ in stub.Watch(request):
+                pass
+        else:
+            await getattr(stub, method)(request, timeout=10)
+    except grpc.aio.AioRpcError as failure:
+        error = await dialer.explain(failure, to)
+        assert isinstance(error, TreetapError)
+        return error
+    return None
+
+
+@pytest.mark.parametrize("caller", [name for name in EVERYBODY if name != "coordinator"])
+@pytest.mark.parametrize("party", PARTIES)
+def test_only_the_coordinator_controls(caller: str, party: str, federation: LocalFederation) -> None:
+    """Steps asked by another party, by the party itself or by an operator are refused, leaving included."""
+    leave = control_pb2.StepRequest(job="open", attempt=9, leave=setup_pb2.Leave(discard=True))
+    for request in (_prepare(federation, "stolen"), leave):
+        with pytest.raises(Refused, match=f"{caller} is not a coordinator that {party} obeys"):
+            _as(federation, caller, lambda dialer, request=request: _step(dialer, federation, party, request))
+    assert not (federation.state(party) / "jobs" / "stolen").exists()
+
+
+@pytest.mark.parametrize("caller", [*PARTIES, "coordinator"])
+@pytest.mark.parametrize("method", ["Submit", "Predict", "Watch", "Status", "Cancel", "Resume"])
+def test_only_operators_have_jobs(caller: str, method: str, federation: LocalFederation) -> None:
+    """No party, and not the coordinator's own certificate, can hand in, see or end jobs."""
+    to = _at(federation, "coordinator")
+    error = _as(federation, caller, lambda dialer: _job_call(dialer, to, method))
+    assert isinstance(error, Refused)
+    assert f"{caller} is not an operator" in str(error)
+
+
+def test_operators_are_heard(federation: LocalFederation) -> None:
+    """The same calls of an operator get through to an answer about the job."""
+    to = _at(federation, "coordinator")
+    assert _as(federation, "operator", lambda dialer: _job_call(dialer, to, "Status")) is None
+    for method in ("Predict", "Watch", "Cancel", "Resume"):
+        error = _as(federation, "operator", lambda dialer, method=method: _job_call(dialer, to, method))
+        assert isinstance(error, UnknownJob)
+
+
+@pytest.mark.parametrize("caller", ["coordinator", "operator", "feature-b"])
+def test_only_peers_exchange(caller: str, federation: LocalFederation) -> None:
+    """Parcels of a job come from its other parties: not from the coordinator, an operator or the party itself."""
+    with pytest.raises(Refused, match=f"{caller} is not a party of job open"):
+        _as(federation, caller, lambda dialer: dialer.deliver(_at(federation, "feature-b"), _children()))
+
+
+@pytest.mark.parametrize("caller", ["label-holder", "feature-c"])
+def test_peers_are_heard(caller: str, federation: LocalFederation) -> None:
+    """The parties of the job get a receipt; of a job that is not here they are told so."""
+    to = _at(federation, "feature-b")
+    assert _as(federation, caller, lambda dialer: dialer.deliver(to, _children())) == exchange_pb2.Receipt()
+    with pytest.raises(UnknownJob):
+        _as(federation, caller, lambda dialer: dialer.deliver(to, _children("other")))
+
+
+def test_services_live_where_they_belong(federation: LocalFederation) -> None:
+    """The coordinator takes no steps and no parcels, and a party no jobs."""
+    step = _prepare(federation)
+    with pytest.raises(TreetapError, match="UNIMPLEMENTED"):
+        _as(federation, "coordinator", lambda dialer: _step(dialer, federation, "coordinator", step))
+    with pytest.raises(TreetapError, match="UNIMPLEMENTED"):
+        _as(federation, "feature-b", lambda dialer: dialer.deliver(_at(federation, "coordinator"), _children()))
+    to = _at(federation, "feature-b")
+    assert "UNIMPLEMENTED" in str(_as(federation, "operator", lambda dialer: _job_call(dialer, to, "Status")))
+
+
+def _foreign(folder: Path, federation: LocalFederation) -> TlsFiles:
+    """A certificate for the coordinator's name from an authority that only its bearer trusts, beside the right one."""
+    create_authority(folder / "foreign")
+    files = issue(folder / "foreign", "coordinator")
+    both = folder / "both.crt"
+    both.write_bytes(files.ca.read_bytes() + (federation.folder / "certs" / "ca.crt").read_bytes())
+    return TlsFiles(both, files.certificate, files.key)
+
+
+def _expired(folder: Path, federation: LocalFederation) -> TlsFiles:
+    """The coordinator's own certificate as it would be signed by the right authority, but for last month."""
+    certs = federation.folder / "certs"
+    valid = x509.load_pem_x509_certificate((certs / "coordinator.crt").read_bytes())
+    signer = serialization.load_pem_private_key((certs / "ca.key").read_bytes(), None)
+    today = datetime.now(UTC)
+    builder = x509.CertificateBuilder(
+        valid.issuer, valid.subject, valid.public_key(), x509.random_serial_number(),
+        today - timedelta(days=60), today - timedelta(days=30), list(valid.extensions),
+    )  # fmt: skip
+    path = folder / "expired.crt"
+    path.write_bytes(builder.sign(signer, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))  # type: ignore[arg-type]
+    return TlsFiles(certs / "ca.crt", path, certs / "coordinator.key")
+
+
+@pytest.mark.parametrize(
+    ("make", "cause"),
+    [(_foreign, "it seems to refuse our certificate, that of 'coordinator'"), (_expired, "the certificate expired on")],
+)
+def test_certificates_that_nobody_signed_today(
+    make: Callable[[Path, LocalFederation], TlsFiles], cause: str, tmp_path: Path, federation: LocalFederation
+) -> None:
+    """The right name from a foreign authority, or from last month, gets no answer of any service, and learns why."""
+    tls = make(tmp_path, federation)
+    step = _prepare(federation)
+    with pytest.raises(Unreachable, match=cause):
+        _with(tls, lambda dialer: _step(dialer, federation, "feature-b", step))
+    to = _at(federation, "coordinator")
+    assert isinstance(_with(tls, lambda dialer: _job_call(dialer, to, "Status")), Unreachable)
+
+
+@pytest.mark.parametrize("process", [*PARTIES, "coordinator"])
+def test_callers_without_a_certificate(process: str, federation: LocalFederation) -> None:
+    """Neither TLS without a client certificate nor plain text reaches any service, the health check included."""
+    ca = (federation.folder / "certs" / "ca.crt").read_bytes()
+    target, named = federation.addresses[process], (("grpc.ssl_target_name_override", process),)
+    channels = (
+        grpc.secure_channel(target, grpc.ssl_channel_credentials(ca), named),
+        grpc.insecure_channel(target),
+    )
+    for channel in channels:
+        with channel, pytest.raises(grpc.RpcError) as caught:
+            health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=5)
+        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+def test_a_server_with_another_name(federation: LocalFederation) -> None:
+    """Whoever answers at feature-c's address with feature-b's certificate is not spoken to."""
+    swapped = _at(federation, "feature-b", called="feature-c")
+    with pytest.raises(Unreachable, match="the certificate is that of 'feature-b', not of 'feature-c'"):
+        _as(federation, "label-holder", lambda dialer: dialer.deliver(swapped, _children()))
+
+
+def test_a_server_of_another_authority(tmp_path: Path, federation: LocalFederation) -> None:
+    """A dialer that trusts another authority refuses the server before it says anything."""
+    create_authority(tmp_path / "other")
+    own = issue(tmp_path / "other", "label-holder")
+    with pytest.raises(Unreachable, match="is not signed by the authority trusted here"):
+        _with(own, lambda dialer: dialer.deliver(_at(federation, "feature-b"), _children()))
+
+
+@pytest.mark.parametrize("process", [*PARTIES, "coordinator"])
+def test_the_health_service(process: str, federation: LocalFederation) -> None:
+    """Over mutual TLS every process says that it is serving, as orchestrators ask it."""
+    tls = _tls(federation, "operator")
+    ca, certificate, key = tls.read()
+    credentials = grpc.ssl_channel_credentials(ca, key, certificate)
+    named = (("grpc.ssl_target_name_override", process),)
+    with grpc.secure_channel(federation.addresses[process], credentials, named) as channel:
+        answer = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=10)
+    assert answer.status == health_pb2.HealthCheckResponse.SERVING

@@ -1,0 +1,211 @@
+"""Processes killed in the middle of training, stopped politely, jobs cancelled: what remains, and what comes of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.protocol.worlds import PARTIES, joined_model, spec, world
+from tests.system.federations import ended, settings, shards, states, until
+from treetap.errors import ConfigError, Interrupted
+from treetap.federation import LocalFederation
+from treetap.trees.params import BoostingParams
+from treetap.wire.transcript import TranscriptReader
+from treetap.wire.v1 import jobs_pb2
+
+HERE = world(120, (2, 2, 1), seed=8, missing=0.1)
+PARAMS = BoostingParams(n_estimators=12, max_depth=3, max_bin=8, subsample=0.9)
+LONG = BoostingParams(n_estimators=5000, max_depth=3, max_bin=8)
+
+
+class ReachedIt(Exception):
+    """The job has come as far as the test waited for."""
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFederation]:
+    """One federation that all tests of this file kill and mend, everything on record."""
+    folder = tmp_path_factory.mktemp("kill")
+    with LocalFederation(folder, settings(folder, {"train": HERE}, record="both")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def undisturbed(federation: LocalFederation) -> dict[str, bytes]:
+    """The shards of the job when nothing happens to it."""
+    _submit(federation, "undisturbed", PARAMS)
+    assert ended(federation, "undisturbed").state == "finished"
+    return shards(federation, HERE, "undisturbed")
+
+
+def _submit(federation: LocalFederation, job: str, params: BoostingParams) -> None:
+    federation.operator.submit(jobs_pb2.SubmitRequest(job=job, spec=spec(params)))
+
+
+def _wait_for_tree(federation: LocalFederation, job: str, tree: int) -> None:
+    def look(status: jobs_pb2.JobStatus) -> None:
+        if status.phase == "train" and status.tree >= tree:
+            raise ReachedIt
+
+    with pytest.raises(ReachedIt):
+        federation.operator.watch(job, look)
+
+
+def _resume(federation: LocalFederation, job: str) -> subprocess.CompletedProcess[str]:
+    """`treetap resume`, as a person would type it."""
+    operator = str(federation.write_operator_file())
+    command = [sys.executable, "-m", "treetap", "resume", job, "--operator", operator, "--json"]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def _processes() -> dict[int, tuple[int, str]]:
+    """Process → (parent, when it was started), of all processes that are not zombies."""
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if fields[0] != "Z":
+            found[int(folder.name)] = (int(fields[1]), fields[19])
+    return found
+
+
+def _below(pid: int) -> set[tuple[int, str]]:
+    """All descendants of a process: (process, when it was started)."""
+    processes = _processes()
+    found: set[tuple[int, str]] = set()
+    families = {pid}
+    while True:
+        children = {(child, born) for child, (parent, born) in processes.items() if parent in families} - found
+        if not children:
+            return found
+        found |= children
+        families |= {child for child, _ in children}
+
+
+def _alive(family: set[tuple[int, str]]) -> set[tuple[int, str]]:
+    return family & {(pid, born) for pid, (_, born) in _processes().items()}
+
+
+@pytest.mark.parametrize("victim", [*PARTIES, "coordinator"])
+def test_killed_and_resumed(victim: str, federation: LocalFederation, undisturbed: dict[str, bytes]) -> None:
+    """SIGKILL in the middle of training, start again, resume: the shards of an undisturbed run, byte for byte."""
+    job = f"without-{victim}"
+    _submit(federation, job, PARAMS)
+    _wait_for_tree(federation, job, 2)
+    workers = _below(federation.pid(victim))
+    assert bool(workers) == (victim != "coordinator")
+    federation.kill(victim)
+    until(lambda: not _alive(workers), f"the workers of {victim} end with it")
+    stored = (federation.state(PARTIES[0]) / "jobs" / job / "shard.jsonl").read_bytes().count(b"\n")
+    assert stored >= 1
+    federation.restart(victim)
+    status = ended(federation, job)
+    assert status.state == "interrupted"
+    assert f"treetap resume {job}" in status.error
+    resumed = _resume(federation, job)
+    assert (resumed.returncode, resumed.stderr) == (0, "")
+    assert federation.operator.status(job)[0].attempt == 2
+    assert shards(federation, HERE, job) == undisturbed
+    assert joined_model(states(federation, HERE), job) == joined_model(states(federation, HERE), "undisturbed")
+    for party in PARTIES:
+        assert list((federation.state(party) / "jobs").iterdir()) == []
+        records = list(TranscriptReader(federation.state(party) / "transcripts" / job))
+        assert [record.sequence for record in records] == list(range(len(records)))
+        assert {record.attempt for record in records} == {1, 2}
+        grown = {record.tree for record in records if record.attempt == 2 and record.step == "store_tree"}
+        assert grown
+        assert min(grown) >= stored  # trees that were stored are not grown again
+        assert grown == set(range(min(grown), PARAMS.n_estimators))
+
+
+def test_cancelled(federation: LocalFederation) -> None:
+    """A cancelled job ends at once, leaves neither progress nor key nor model anywhere, and cannot be resumed."""
+    _submit(federation, "cancelled", LONG)
+    _wait_for_tree(federation, "cancelled", 2)
+    holder = federation.state(PARTIES[0]) / "jobs" / "cancelled"
+    assert {"secret.json", "shard.jsonl", "scores.npz"} <= {path.name for path in holder.iterdir()}
+    started = time.monotonic()
+    assert federation.operator.cancel("cancelled").state == "cancelled"
+    assert time.monotonic() - started < 3
+    for party in PARTIES:
+        state = federation.state(party)
+        left = {path for path in state.rglob("*cancelled*") if path.parent.name != "transcripts"}
+        assert left == set()
+        assert list((state / "jobs").iterdir()) == []
+    status = ended(federation, "cancelled")
+    assert (status.state, status.error) == ("cancelled", "cancelled by an operator")
+    assert "there is nothing to resume" in _resume(federation, "cancelled").stderr
+
+
+def test_the_name_of_a_cancelled_job_stays_taken(federation: LocalFederation) -> None:
+    """Its record is in the coordinator's journal and must not be mixed with another job's."""
+    with pytest.raises(ConfigError, match="there is a job 'cancelled' already"):
+        _submit(federation, "cancelled", PARAMS)
+
+
+@pytest.mark.parametrize("name", [*PARTIES, "coordinator"])
+def test_sigterm_in_the_middle_of_training(name: str, federation: LocalFederation) -> None:
+    """Told to stop, a busy process ends with status 0 within seconds and takes its workers with it."""
+    job = f"stop-{name}"
+    _submit(federation, job, LONG)
+    _wait_for_tree(federation, job, 1)
+    process = federation._processes[name]
+    workers = _below(process.pid)
+    started = time.monotonic()
+    os.kill(process.pid, signal.SIGTERM)
+    assert process.wait(10) == 0
+    assert time.monotonic() - started < 5
+    until(lambda: not _alive(workers), f"the workers of {name} end with it", 2)
+    federation.restart(name)
+    assert ended(federation, job).state == "interrupted"
+    federation.operator.cancel(job)
+
+
+def test_a_party_that_stays_away(federation: LocalFederation) -> None:
+    """Without it the job is interrupted within half a minute, with its name and the cause; the others stay usable."""
+    _submit(federation, "away", LONG)
+    _wait_for_tree(federation, "away", 1)
+    federation.kill("feature-b")
+    started = time.monotonic()
+    status = ended(federation, "away")
+    assert time.monotonic() - started < 30
+    assert status.state == "interrupted"
+    assert "feature-b" in status.error
+    assert "connection refused" in status.error
+    federation.restart("feature-b")
+    federation.operator.cancel("away")
+    _submit(federation, "after-all", BoostingParams(n_estimators=1, max_depth=2, max_bin=4))
+    assert ended(federation, "after-all").state == "finished"
+
+
+def test_the_coordinators_death_is_told(federation: LocalFederation) -> None:
+    """Whoever watches hears that the coordinator is gone and what to type when it is back."""
+    _submit(federation, "gone", LONG)
+    _wait_for_tree(federation, "gone", 1)
+
+    def kill(_: jobs_pb2.JobStatus) -> None:
+        if federation._processes["coordinator"].poll() is None:
+            federation.kill("coordinator")
+
+    with pytest.raises(Interrupted, match=r"connection refused.*treetap resume gone"):
+        federation.operator.watch("gone", kill)
+    federation.restart("coordinator")
+    assert federation.operator.cancel("gone").state == "cancelled"
+
+
+def test_no_process_met_a_defect(federation: LocalFederation) -> None:
+    """After all this no log has a traceback, a lost exception or an open file that nobody closed."""
+    for name in [*PARTIES, "coordinator"]:
+        log = (federation.folder / name / "log.txt").read_text()
+        assert "resume" in log
+        for sign in ("Traceback", "never retrieved", "ResourceWarning", "defect"):
+            assert sign not in log

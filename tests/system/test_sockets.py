@@ -1,0 +1,226 @@
+"""Over sockets as in the simulator: one model, the same predictions, and transcripts that agree with every account."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.protocol.worlds import PARTIES, World, assert_oracles_model, assert_oracles_scores, joined_model, spec, world
+from tests.simulator import Federation, run
+from tests.system.federations import settings, states
+from treetap.federation import LocalFederation
+from treetap.trees.params import BoostingParams
+from treetap.wire.transcript import TranscriptReader, open_message, summarise
+from treetap.wire.v1 import jobs_pb2, transcript_pb2
+
+JOBS: dict[str, tuple[World, BoostingParams]] = {
+    "logistic": (
+        world(80, (2, 2, 1), seed=8),
+        BoostingParams(n_estimators=4, max_depth=3, max_bin=8, subsample=0.8),
+    ),
+    "softmax": (
+        world(60, (1, 2, 2), objective="multi:softprob", classes=3, missing=0.2, seed=2),
+        BoostingParams(objective="multi:softprob", n_estimators=2, max_depth=3, max_bin=6),
+    ),
+}
+LABEL_HOLDER, *FEATURE_PARTIES = PARTIES
+
+
+@dataclass
+class Run:
+    """What was done over sockets: final statuses by job, and the secret key of each training job while it had one."""
+
+    federation: LocalFederation
+    ended: dict[str, jobs_pb2.JobStatus] = field(default_factory=dict)
+    secrets: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def transcript(self, party: str, job: str) -> Path:
+        """A party's log of a job."""
+        return self.federation.state(party) / "transcripts" / job
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    """Both jobs trained, and the new records of each predicted in blocks of 5, with everything on record."""
+    folder = tmp_path_factory.mktemp("sockets")
+    worlds = {name: here for name, (here, _) in JOBS.items()}
+    with LocalFederation(folder, settings(folder, worlds, record="both")) as federation:
+        found = Run(federation)
+        operator = federation.operator
+        for name, (_, params) in JOBS.items():
+            operator.submit(jobs_pb2.SubmitRequest(job=name, spec=spec(params, table=name)))
+            key = federation.state(LABEL_HOLDER) / "jobs" / name / "secret.json"
+
+            def look(_: jobs_pb2.JobStatus, name: str = name, key: Path = key) -> None:
+                if key.is_file() and name not in found.secrets:
+                    found.secrets[name] = json.loads(key.read_text())
+
+            found.ended[name] = operator.watch(name, look)
+            asked = jobs_pb2.PredictRequest(job=f"{name}-new", model=name, table=f"{name}-new", block=5)
+            found.ended[f"{name}-new"] = operator.watch(operator.predict(asked), lambda _: None)
+        yield found
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[list[Any], pa.Table]]:
+    """The same jobs in the simulator: model and predictions of each."""
+
+    async def main(folder: Path, here: World, params: BoostingParams) -> tuple[list[Any], pa.Table]:
+        federation = Federation(folder, here.tables)
+        await federation.train(spec(params))
+        predicted = await federation.predict(jobs_pb2.PredictRequest(model="job", block=5))
+        await federation.close()
+        return joined_model(federation.states), pq.read_table(predicted.predictions)
+
+    folder = tmp_path_factory.mktemp("simulator")
+    return {name: run(main(folder / name, here, params)) for name, (here, params) in JOBS.items()}
+
+
+def _records(path: Path) -> list[transcript_pb2.TranscriptRecord]:
+    return list(TranscriptReader(path))
+
+
+def _tables(path: Path, kind: str) -> Counter[tuple[str, str, str]]:
+    """(peer, step, class) → bytes of one kind of record."""
+    return Counter(
+        {
+            (row["peer"], row["step"], row["class"]): row["bytes"]
+            for row in summarise(path)["rows"]
+            if row["kind"] == kind
+        }
+    )
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_the_same_model_and_predictions(job: str, done: Run, simulated: dict[str, tuple[list[Any], pa.Table]]) -> None:
+    """Node for node, score for score, the processes find what the simulator finds, which is the oracle's model."""
+    here, params = JOBS[job]
+    assert (done.ended[job].state, done.ended[job].error) == ("finished", "")
+    assert (done.ended[f"{job}-new"].state, done.ended[f"{job}-new"].error) == ("finished", "")
+    model, predictions = simulated[job]
+    assert joined_model(states(done.federation, here), job) == model
+    assert pq.read_table(done.ended[f"{job}-new"].predictions) == predictions
+    oracle = here.oracle(params)
+    assert_oracles_model(states(done.federation, here), oracle, job)
+    assert_oracles_scores(done.ended[f"{job}-new"].predictions, oracle, here.newcomers, len(here.y))
+
+
+def test_everybody_won_splits(done: Run) -> None:
+    """The jobs are worth comparing: each party owns splits, and missing values go both ways."""
+    splits = [
+        node
+        for job, (here, _) in JOBS.items()
+        for tree in joined_model(states(done.federation, here), job)
+        for node in tree.values()
+        if node[0] == "split"
+    ]
+    assert {owner for _, owner, *_ in splits} == set(PARTIES)
+    assert {missing_left for *_, missing_left, _ in splits} == {True, False}
+
+
+@pytest.mark.parametrize("job", [*JOBS, *(f"{job}-new" for job in JOBS)])
+@pytest.mark.parametrize("party", PARTIES)
+def test_transcripts_can_be_read(party: str, job: str, done: Run) -> None:
+    """The chain of hashes holds, every message opens as what it says it is, and the classes add up to its size."""
+    path = done.transcript(party, job)
+    records = _records(path)
+    assert not TranscriptReader(path).torn
+    assert [record.sequence for record in records] == list(range(len(records)))
+    for record in records:
+        message = open_message(record)
+        assert message.SerializeToString() == record.message
+        assert sum(record.bytes_by_class.values()) == len(record.message)
+        assert record.job == job
+        assert record.attempt == 1
+    kinds = {transcript_pb2.TranscriptRecord.Kind.Name(record.kind) for record in records}
+    assert kinds == {"RECEIVED", "SENT"} | ({"OWN"} if job in JOBS and party != LABEL_HOLDER else set())
+    assert (records[-1].peer, records[-1].step) == ("coordinator", "leave")
+
+
+@pytest.mark.parametrize("job", JOBS)
+@pytest.mark.parametrize("party", FEATURE_PARTIES)
+def test_own_splits_are_those_of_the_model(party: str, job: str, done: Run) -> None:
+    """A feature party's log has each of its splits with its meaning, as its half of the model has it."""
+    shard = done.federation.state(party) / "models" / job / "shard.jsonl"
+    expected = [split for line in shard.read_text().splitlines() for split in json.loads(line)["splits"]]
+    found = [open_message(record) for record in _records(done.transcript(party, job)) if record.step == "own_split"]
+    assert [(own.handle, own.node, own.feature, own.threshold) for own in found] == [
+        (split["handle"], split["node"], split["feature"], split["threshold"]) for split in expected
+    ]
+
+
+@pytest.mark.parametrize("job", [*JOBS, *(f"{job}-new" for job in JOBS)])
+@pytest.mark.parametrize("receiver", PARTIES)
+def test_what_was_sent_is_what_arrived(receiver: str, job: str, done: Run) -> None:
+    """Byte for byte and class for class: senders' accounts, the receiver's log and the senders' own logs agree."""
+    rows = [row for each in done.ended[job].accounts for row in each.account.traffic if row.to == receiver]
+    accounted = Counter({(getattr(row, "from"), row.step, row.disclosure): row.bytes for row in rows})
+    messages = Counter({(getattr(row, "from"), row.step, row.disclosure): row.messages for row in rows})
+    received = _tables(done.transcript(receiver, job), "received")
+    assert received == accounted
+    arrived = summarise(done.transcript(receiver, job))["rows"]
+    assert messages == Counter(
+        {(row["peer"], row["step"], row["class"]): row["messages"] for row in arrived if row["kind"] == "received"}
+    )
+    for sender in set(PARTIES) - {receiver}:
+        sent = _tables(done.transcript(sender, job), "sent")
+        assert {key[1:]: size for key, size in sent.items() if key[0] == receiver} == {
+            key[1:]: size for key, size in received.items() if key[0] == sender
+        }
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_nobody_has_seen_the_secret_key(job: str, done: Run) -> None:
+    """No message that anybody received or sent holds a factor of the modulus, in any usual form of a number."""
+    factors = [int(done.secrets[job][name], 16) for name in ("p", "q")]
+    size = (max(factors).bit_length() + 7) // 8
+    forms = [
+        form
+        for factor in factors
+        for form in (
+            factor.to_bytes(size, "big"),
+            factor.to_bytes(size, "little"),
+            str(factor).encode(),
+            f"{factor:x}".encode(),
+        )
+    ]
+    modulus = factors[0] * factors[1]
+    for party in PARTIES:
+        everything = b"".join(record.message for record in _records(done.transcript(party, job)))
+        assert modulus.to_bytes((modulus.bit_length() + 7) // 8, "big") in everything
+        assert not any(form in everything for form in forms)
+
+
+@pytest.mark.parametrize("job", JOBS)
+@pytest.mark.parametrize("party", FEATURE_PARTIES)
+def test_feature_parties_receive_no_more_than_they_must(party: str, job: str, done: Run) -> None:
+    """Nothing that a feature party received is a sum that it could open, a leaf's weight, a prediction or a label."""
+    received = {kind for _, _, kind in _tables(done.transcript(party, job), "received")}
+    assert received == {"CONTROL", "TOPOLOGY", "PUBLIC_KEY", "CIPHERTEXT", "INSTANCE_SPACE"}
+
+
+@pytest.mark.parametrize("job", [*JOBS, *(f"{job}-new" for job in JOBS)])
+def test_the_coordinator_is_told_no_data(job: str, done: Run) -> None:
+    """What the parties say to the coordinator is of the classes of the control plane only."""
+    told = {
+        row.disclosure for each in done.ended[job].accounts for row in each.account.traffic if row.to == "coordinator"
+    }
+    assert told <= {"CONTROL", "TOPOLOGY", "METRIC"}
+    assert "TOPOLOGY" in told
+
+
+def test_nothing_secret_is_left(done: Run) -> None:
+    """After publishing there is no key, no score and no progress on any disk."""
+    for party in PARTIES:
+        state = done.federation.state(party)
+        assert list((state / "jobs").iterdir()) == []
+        assert list(state.rglob("secret*")) == []
+        assert list(state.rglob("scores*")) == []

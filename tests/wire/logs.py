@@ -1,0 +1,38 @@
+"""Small transcripts for the tests of the log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from google.protobuf.wrappers_pb2 import StringValue
+
+from treetap.wire.transcript import HEADER, TranscriptReader, TranscriptWriter
+from treetap.wire.v1.transcript_pb2 import TranscriptRecord
+
+RECEIVED, SENT, OWN = TranscriptRecord.RECEIVED, TranscriptRecord.SENT, TranscriptRecord.OWN
+
+
+def log(folder: Path, *texts: str, rotate_bytes: int = 1_000_000) -> None:
+    """Write one record per text."""
+    with TranscriptWriter(folder, rotate_bytes) as writer:
+        for text in texts:
+            writer.append(RECEIVED, "peer", "step", "job", 1, 2, 3, StringValue(value=text))
+
+
+def texts_of(path: Path) -> list[str]:
+    """The texts of the records."""
+    return [StringValue.FromString(record.message).value for record in TranscriptReader(path)]
+
+
+def files_of(folder: Path) -> list[str]:
+    """Names of the files of a log."""
+    return sorted(path.name for path in folder.iterdir())
+
+
+def record_ends(content: bytes) -> list[int]:
+    """Where each record of a file ends."""
+    ends, at = [], len(HEADER)
+    while at < len(content):
+        at += 4 + int.from_bytes(content[at : at + 4], "big")
+        ends.append(at)
+    return ends
