@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,9 +14,20 @@ from rich.table import Table
 
 from treetap.wire.v1 import jobs_pb2
 
+#: Columns of a table that goes to a file or a pipe, which have no width of their own.
+PIPED_COLUMNS = 160
+
+
+def _console(*, stderr: bool) -> Console:
+    console = Console(stderr=stderr)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = PIPED_COLUMNS
+    return console
+
+
 #: Tables go to standard output, everything else to standard error, so that output can be piped.
-out = Console()
-err = Console(stderr=True)
+out = _console(stderr=False)
+err = _console(stderr=True)
 
 
 def size(count: float) -> str:

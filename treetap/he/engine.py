@@ -146,8 +146,8 @@ class _Worker:
             answer: tuple[bool, Any] = pickle.loads(self.pipe.recv_bytes())  # noqa: S301 - our own child's pipe
         except (EOFError, OSError) as error:
             raise Interrupted(
-                f"the compute worker of lane {self.lane} (process {self.process.pid}) died; if the system ran out of "
-                "memory, use fewer workers"
+                f"the compute worker of lane {self.lane} (process {self.process.pid}) died: restart this party, "
+                "with fewer workers if the system ran out of memory"
             ) from error
         return answer
 

@@ -1,0 +1,110 @@
+"""How fast parcels of 1 MiB cross loopback between two processes under mutual TLS, one at a time and several at once.
+
+    python benchmarks/wire.py [--mebibytes 512] [--json]
+
+The transport is that of every federation: same channel, same service, same credentials; only the party behind it,
+which throws away what it gets, is the benchmark's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from party.service import register
+from treetap.serving import serve_until_stopped
+from treetap.wire.ports import Address
+from treetap.wire.rpc import GrpcDialer, bind, server
+from treetap.wire.tls import TlsFiles, create_authority, issue
+from treetap.wire.v1 import boosting_pb2, control_pb2, exchange_pb2
+
+MIB = 1024 * 1024
+IN_FLIGHT = (1, 2, 4)
+
+
+class Sink:
+    """A party that takes every parcel and keeps nothing."""
+
+    async def step(self, caller: str, request: control_pb2.StepRequest) -> AsyncIterator[control_pb2.StepEvent]:
+        """Not asked here."""
+        raise NotImplementedError(caller, request)
+        yield
+
+    async def deliver(self, caller: str, parcel: exchange_pb2.Parcel) -> exchange_pb2.Receipt:
+        """Take a parcel."""
+        del caller, parcel
+        return exchange_pb2.Receipt()
+
+
+async def serve(tls: TlsFiles) -> None:
+    """The receiving process."""
+    grpc_server, credentials = server(tls)
+    register(grpc_server, Sink())
+    port = bind(grpc_server, credentials, "127.0.0.1:0")
+    await grpc_server.start()
+    await serve_until_stopped("receiver", "party", f"127.0.0.1:{port}", until_stdin_closes=True)
+    await grpc_server.stop(1)
+
+
+async def send(tls: TlsFiles, to: Address, mebibytes: int, in_flight: int) -> float:
+    """Seconds for so many parcels of 1 MiB, so many of them under way at any time."""
+    dialer = GrpcDialer(tls)
+    body = boosting_pb2.Gradients(ciphertexts=bytes(MIB))
+    parcels = [exchange_pb2.Parcel(job="wire", attempt=1, part=part, gradients=body) for part in range(in_flight)]
+    await dialer.deliver(to, parcels[0])  # the handshake is not what is measured
+
+    async def lane(parcel: exchange_pb2.Parcel) -> None:
+        for _ in range(mebibytes // in_flight):
+            await dialer.deliver(to, parcel)
+
+    start = time.perf_counter()
+    await asyncio.gather(*(lane(parcel) for parcel in parcels))
+    seconds = time.perf_counter() - start
+    await dialer.close()
+    return seconds
+
+
+def measure(mebibytes: int) -> dict[str, float]:
+    """Parcels in flight → GB/s."""
+    with tempfile.TemporaryDirectory(prefix="treetap-wire-") as folder:
+        create_authority(Path(folder))
+        sender, receiver = (issue(Path(folder), name, hosts=["127.0.0.1"]) for name in ("sender", "receiver"))
+        files = [str(path) for path in (receiver.ca, receiver.certificate, receiver.key)]
+        command = [sys.executable, __file__, "--serve", *files]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            to = Address("receiver", json.loads(process.stdout.readline())["address"])
+            found = {
+                str(count): mebibytes * MIB / asyncio.run(send(sender, to, mebibytes, count)) / 1e9
+                for count in IN_FLIGHT
+            }
+            process.stdin.close()
+    return found
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--mebibytes", type=int, default=512, help="how much to send per figure (default 512)")
+    parser.add_argument("--json", action="store_true", dest="as_json", help="print JSON")
+    parser.add_argument("--serve", nargs=3, metavar=("CA", "CERTIFICATE", "KEY"), type=Path, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.serve:
+        asyncio.run(serve(TlsFiles(*given.serve)))
+    elif given.as_json:
+        print(json.dumps({"gigabytes_per_second_by_parcels_in_flight": measure(given.mebibytes)}))
+    else:
+        for count, rate in measure(given.mebibytes).items():
+            print(f"{count} in flight  {rate:.2f} GB/s")
+
+
+if __name__ == "__main__":
+    main()
