@@ -144,12 +144,12 @@ async def pipeline(key: SecretKey, slots: Slots, records: int, lanes: int) -> di
     engine.start()
     await asyncio.gather(*(engine.call(lane, swallow, b"") for lane in range(lanes)))
     lap("workers started, s", start)
-    figures["idle worker, MB"] = [round(used.peak_rss_mb, 1) for used in await engine.usage()]
+    figures["idle worker, MB"] = [round(used.peak_rss_mb, 1) for used in engine.usage()]
     data = bytes(30_000 * key.public.ciphertext_bytes)
     start = time.perf_counter()
     await engine.call(0, swallow, data)
     lap("ship 30,000 ciphertexts to a worker, s", start)
-    figures["after that, MB"] = [round(used.peak_rss_mb, 1) for used in await engine.usage()]
+    figures["after that, MB"] = [round(used.peak_rss_mb, 1) for used in engine.usage()]
     rng = np.random.default_rng(1)
     one = 1 << FRACTION_BITS
     columns = [rng.integers(-one, one, records), rng.integers(0, one, records), np.ones(records, dtype=np.int64)]
@@ -181,7 +181,7 @@ async def pipeline(key: SecretKey, slots: Slots, records: int, lanes: int) -> di
     await owner.open(level, 2 * sums.n_candidates)
     lap("two nodes: open, s", start)
     figures["operations"] = dict(sums.operations)
-    figures["peak of each worker, MB"] = [round(used.peak_rss_mb, 1) for used in await engine.usage()]
+    figures["peak of each worker, MB"] = [round(used.peak_rss_mb, 1) for used in engine.usage()]
     await engine.close()
     return figures
 

@@ -46,7 +46,7 @@ class Sink:
 async def serve(tls: TlsFiles) -> None:
     """The receiving process."""
     grpc_server, credentials = server(tls)
-    register(grpc_server, Sink())
+    register(grpc_server, "receiver", Sink())
     port = bind(grpc_server, credentials, "127.0.0.1:0")
     await grpc_server.start()
     await serve_until_stopped("receiver", "party", f"127.0.0.1:{port}", until_stdin_closes=True)

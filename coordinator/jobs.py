@@ -25,6 +25,9 @@ log = logging.getLogger(__name__)
 BLOCK = 65_536
 #: Seconds for which a party is waited for when a job ends badly.
 LEAVE_S = 3.0
+#: From here on a job is as good as finished, and is not cancelled any more.
+LATE_PHASES = ("publish", "write")
+CANCELLED = "cancelled by an operator"
 
 
 class Jobs:
@@ -44,7 +47,7 @@ class Jobs:
         check_spec(request.spec)
         self._check_parties([request.spec.label_holder, *request.spec.feature_parties])
         job = self._new_name(request.job, "job")
-        self._journal.write(job, "submitted", kind="train", spec=_text(request.spec))
+        self._journal.write(job, "submitted", kind="train", spec=_text(request.spec), word=_random_word())
         return self._start(job)
 
     def predict(self, request: jobs_pb2.PredictRequest) -> str:
@@ -62,7 +65,7 @@ class Jobs:
             block=request.block or BLOCK,
         )
         job = self._new_name(request.job, f"predict-{request.model}"[:50])
-        self._journal.write(job, "submitted", kind="predict", opening=_text(opening))
+        self._journal.write(job, "submitted", kind="predict", opening=_text(opening), word=_random_word())
         return self._start(job)
 
     def resume(self, job: str) -> str:
@@ -73,20 +76,33 @@ class Jobs:
         return self._start(job)
 
     async def cancel(self, job: str) -> jobs_pb2.JobStatus:
-        """Stop a job and have every party forget its progress. A finished model stays."""
+        """Stop a job and have every party forget its progress. A finished model stays.
+
+        Cancelling again tells those who could not be reached before.
+        """
         status = self._state(job)
         if status.state == "finished":
             raise Conflict(f"job {job} is finished: its model stays with the parties")
+        if status.state == "running" and status.phase in LATE_PHASES:
+            raise Conflict(f"job {job} is publishing its model: it will be finished in a moment")
+        if status.state != "cancelled":
+            self._journal.write(job, "cancelled")  # before anything is waited for: nobody may resume it from here on
         task = self._running.get(job)
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-        await self._leave(job, self._attempts(job), discard=True)
-        self._journal.write(job, "cancelled")
+        unheard = await self._leave(job, self._attempts(job), discard=True)
+        why = CANCELLED
+        if unheard:
+            names = ", ".join(unheard)
+            why += f"; {names} did not confirm it and may still hold files: treetap cancel {job} tells again"
         progress = self._progress.get(job)
         if progress is not None:
-            progress.end("cancelled", "cancelled by an operator")
-        return self._state(job)
+            progress.end("cancelled", why)
+        found = self._state(job)
+        if found.state == "cancelled":
+            found.error = why
+        return found
 
     def status(self, job: str) -> list[jobs_pb2.JobStatus]:
         """One job or all."""
@@ -139,7 +155,11 @@ class Jobs:
         except Interrupted as error:
             await self._give_up(job, attempt, progress, "interrupted", f"{error}; then: treetap resume {job}")
         except BadInput as error:
-            await self._give_up(job, attempt, progress, "failed", str(error), bad_input=True)
+            if attempt == 1:
+                await self._give_up(job, attempt, progress, "failed", str(error), bad_input=True)
+            else:  # what earlier attempts have stored is worth more than a clean disk
+                mend = f"{error}; mend it, then: treetap resume {job}"
+                await self._give_up(job, attempt, progress, "interrupted", mend, bad_input=True)
         except UnknownJob as error:
             await self._give_up(job, attempt, progress, "interrupted", f"{error}; then: treetap resume {job}")
         except TreetapError as error:
@@ -155,7 +175,7 @@ class Jobs:
         traffic = Traffic(self._name)
         roster = self._roster(job, attempt, [spec.label_holder, *spec.feature_parties], traffic, progress)
         progress.phase("prepare")
-        plan = await setup.prepare(roster, spec)
+        plan = await setup.prepare(roster, spec, self._submitted(job)["word"])
         if not plan.published:
             progress.phase("align")
             await setup.align(roster, spec)
@@ -194,12 +214,12 @@ class Jobs:
     ) -> None:
         """Tell the parties to stop waiting. Bad input leaves nothing behind; an interrupted job keeps its trees."""
         log.warning("job %s %s: %s", job, state, error)
-        await self._leave(job, attempt, discard=bad_input)
+        await self._leave(job, attempt, discard=state == "failed" and bad_input)
         progress.end(state, error, bad_input=bad_input)
         self._journal.write(job, "ended", attempt=attempt, status=_text(progress.status))
 
-    async def _leave(self, job: str, attempt: int, *, discard: bool) -> None:
-        """Best effort: a party that does not answer now will hear of a newer attempt or of nothing."""
+    async def _leave(self, job: str, attempt: int, *, discard: bool) -> list[str]:
+        """Best effort; returns who did not confirm in time."""
         submitted = self._submitted(job)
         if submitted["kind"] == "train":
             who = setup_pb2.JobSpec.FromString(_bytes(submitted["spec"]))
@@ -207,14 +227,16 @@ class Jobs:
         else:
             opening = interactive_pb2.OpenModel.FromString(_bytes(submitted["opening"]))
             members = [opening.label_holder, *opening.feature_parties]
+        members = [party for party in members if party in self._parties]  # one may have left the configuration
         roster = self._roster(job, attempt, members, Traffic(self._name), None)
-        leaving = [
-            asyncio.ensure_future(roster.ask(party, "leave", setup_pb2.Leave(discard=discard))) for party in members
-        ]
-        _, late = await asyncio.wait(leaving, timeout=LEAVE_S)
-        for task in late:
-            task.cancel()
-        await asyncio.gather(*leaving, return_exceptions=True)
+        body = setup_pb2.Leave(discard=discard, submission=self._submitted(job)["word"])
+        leaving = {party: asyncio.ensure_future(roster.ask(party, "leave", body)) for party in members}
+        if leaving:
+            _, late = await asyncio.wait(leaving.values(), timeout=LEAVE_S)
+            for task in late:
+                task.cancel()
+        ended = await asyncio.gather(*leaving.values(), return_exceptions=True)
+        return [party for party, outcome in zip(leaving, ended, strict=True) if isinstance(outcome, BaseException)]
 
     def _roster(
         self, job: str, attempt: int, members: list[str], traffic: Traffic, progress: Progress | None
@@ -241,6 +263,8 @@ class Jobs:
         return job
 
     def _submitted(self, job: str) -> dict[str, str]:
+        if not self._journal.has(job):
+            raise UnknownJob(f"there is no job {job!r}")
         return next(event for event in self._journal.read(job) if event["event"] == "submitted")
 
     def _attempts(self, job: str) -> int:
@@ -257,12 +281,17 @@ class Jobs:
             if event["event"] == "ended" and event["attempt"] == status.attempt:
                 status = jobs_pb2.JobStatus.FromString(_bytes(event["status"]))
             elif event["event"] == "cancelled":
-                status.state, status.error = "cancelled", "cancelled by an operator"
+                status.state, status.error, status.bad_input = "cancelled", CANCELLED, False
         return status
 
 
 def _unheard(_party: str, _progress: control_pb2.Progress) -> None:
     """Nobody watches a job that is being left."""
+
+
+def _random_word() -> str:
+    """What tells this submission of a job from another one of the same name."""
+    return str(secrets.randbits(64))
 
 
 def _text(message: setup_pb2.JobSpec | interactive_pb2.OpenModel | jobs_pb2.JobStatus) -> str:

@@ -26,16 +26,19 @@ class Journal:
 
     def jobs(self) -> list[str]:
         """Names of all jobs, oldest first."""
-        files = sorted(self._folder.glob("*.jsonl"), key=lambda path: (path.stat().st_ctime_ns, path.name))
-        return [path.stem for path in files]
+        files = sorted(self._folder.glob("[!.]*.jsonl"), key=lambda path: (path.stat().st_ctime_ns, path.name))
+        return [path.stem for path in files if self.has(path.stem)]
 
     def has(self, job: str) -> bool:
-        """Whether the job is known."""
-        return self._path(job).is_file()
+        """Whether the job is known: a file that does not say what was submitted is none of ours."""
+        return self._path(job).is_file() and any(event["event"] == "submitted" for event in self.read(job))
 
     def write(self, job: str, event: str, **content: Any) -> None:
-        """Add a line and make it durable."""
+        """Add a line and make it durable; a job's file appears with its first line whole."""
         line = json.dumps({"event": event, **content}, separators=(",", ":")).encode() + b"\n"
+        if not self.has(job):
+            self._create(job, line)
+            return
         with self._path(job).open("ab") as file:
             if file.tell() and not self._ends_well(job):
                 file.write(b"\n")
@@ -45,7 +48,7 @@ class Journal:
 
     def read(self, job: str) -> list[dict[str, Any]]:
         """All whole lines of a job."""
-        if not self.has(job):
+        if not self._path(job).is_file():
             raise UnknownJob(f"there is no job {job!r}")
         events = []
         for line in self._path(job).read_bytes().splitlines():
@@ -54,6 +57,19 @@ class Journal:
             except ValueError:
                 continue
         return events
+
+    def _create(self, job: str, line: bytes) -> None:
+        draft = self._folder / f".{job}.part"
+        with draft.open("wb") as file:
+            file.write(line)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(self._path(job))
+        descriptor = os.open(self._folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
     def _ends_well(self, job: str) -> bool:
         with self._path(job).open("rb") as file:

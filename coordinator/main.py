@@ -11,7 +11,7 @@ from coordinator.config import CoordinatorConfig, read
 from coordinator.jobs import Jobs
 from coordinator.journal import Journal
 from coordinator.service import register
-from treetap.serving import serve_until_stopped
+from treetap.serving import serve_until_stopped, sole_user
 from treetap.wire import rpc
 
 #: Seconds that calls under way may take to end when the coordinator is told to stop.
@@ -22,7 +22,8 @@ def run(config_path: Path, *, until_stdin_closes: bool) -> None:
     """Serve; returns after SIGTERM, SIGINT or, if asked, when standard input closes."""
     config = read(config_path)
     config.tls.files().check(config.name)
-    asyncio.run(_serve(config, until_stdin_closes))
+    with sole_user(config.state):
+        asyncio.run(_serve(config, until_stdin_closes))
 
 
 async def _serve(config: CoordinatorConfig, until_stdin_closes: bool) -> None:

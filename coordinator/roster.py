@@ -10,11 +10,10 @@ from google.protobuf.message import Message
 
 from coordinator.traffic import Traffic
 from treetap.errors import Silent, Unreachable
+from treetap.wire.patience import Patience
 from treetap.wire.ports import Address, Dialer
 from treetap.wire.v1 import control_pb2, types_pb2
 
-#: Seconds for which a step is asked again of a party that does not answer.
-RETRY_S = 10.0
 T = TypeVar("T")
 
 
@@ -51,17 +50,13 @@ class Roster:
         field = getattr(request, word)
         field.CopyFrom(body)
         field.SetInParent()
-        clock = asyncio.get_running_loop().time
-        give_up = clock() + RETRY_S
-        wait = 0.1
+        patience = Patience()
         while True:
             try:
-                return await self._once(party, word, request)
+                return await self._once(party, word, request, patience)
             except Unreachable:
-                if clock() + wait > give_up:
+                if not await patience.again():
                     raise
-                await asyncio.sleep(wait)
-                wait = min(2 * wait, 1.0)
 
     async def ask_all(
         self, parties: Iterable[str], word: str, body: Message, tree: int = 0, level: int = 0
@@ -71,7 +66,9 @@ class Roster:
         results = await together(*(self.ask(party, word, body, tree, level) for party in names))
         return dict(zip(names, results, strict=True))
 
-    async def _once(self, party: str, word: str, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    async def _once(
+        self, party: str, word: str, request: control_pb2.StepRequest, patience: Patience
+    ) -> control_pb2.StepResult:
         self._traffic.sent(party, word, request)
         events = self._dialer.step(self._parties[party], request).__aiter__()
         while True:
@@ -81,6 +78,7 @@ class Roster:
                 raise Silent(f"{party} has been silent for {self._silence:g} s in {word}") from None
             except StopAsyncIteration:
                 raise Unreachable(f"{party} ended {word} without a result") from None
+            patience.heard()
             if event.WhichOneof("event") == "result":
                 self._on_progress(party, control_pb2.Progress(bytes=event.result.bytes))
                 return event.result

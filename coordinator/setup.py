@@ -19,9 +19,9 @@ class Plan:
     published: bool
 
 
-async def prepare(roster: Roster, spec: setup_pb2.JobSpec) -> Plan:
+async def prepare(roster: Roster, spec: setup_pb2.JobSpec, submission: str) -> Plan:
     """Everybody loads its table; the shards on disk say where to go on."""
-    body = setup_pb2.Prepare(spec=spec, peers=roster.peers())
+    body = setup_pb2.Prepare(spec=spec, peers=roster.peers(), submission=submission)
     answers = await roster.ask_all(roster.names, "prepare", body)
     own = answers[spec.label_holder].prepared
     for party in spec.feature_parties:

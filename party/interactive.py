@@ -23,10 +23,10 @@ from party.parcels import Rows, batches, chunks_of, rows_of
 from party.session import Step, Tools, done, have
 from party.setup import compare_digests, load_table, send_digest, table_config
 from party.steps import Order
-from party.store import Store
+from party.store import Store, write_whole
 from party.table import Floats, Table, read_ids
 from party.vault import OwnSplit
-from treetap.errors import DataError, Malformed, OutOfOrder, UnknownJob
+from treetap.errors import DataError, Malformed, OutOfOrder
 from treetap.trees.ensemble import Ensemble, Split, Tree
 from treetap.trees.loss import loss_for
 from treetap.wire import records
@@ -133,7 +133,7 @@ class Asker(_Opened):
         manifest = self.manifest
         parties = list(opening.feature_parties)
         if sorted(manifest["feature_parties"]) != sorted(parties):
-            raise UnknownJob(f"model {opening.model} was trained with {', '.join(manifest['feature_parties'])}")
+            raise DataError(f"model {opening.model} was trained with {', '.join(manifest['feature_parties'])}")
         self._ensemble = Ensemble(
             objective=manifest["objective"],
             classes=len(manifest["classes"]),
@@ -333,6 +333,6 @@ def _write(path: Path, ids: list[str], scores: Floats, ensemble: Ensemble, class
         columns["prediction"] = [classes[k] for k in outcome.argmax(axis=1)]
         columns |= {f"probability_{name}": outcome[:, k] for k, name in enumerate(classes)}
         columns |= {f"score_{name}": scores[:, k] for k, name in enumerate(classes)}
-    temporary = path.with_suffix(".part")
-    pq.write_table(pa.table(columns), temporary, compression="zstd")
-    temporary.replace(path)
+    content = pa.BufferOutputStream()
+    pq.write_table(pa.table(columns), content, compression="zstd")
+    write_whole(path, content.getvalue())

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import decimal
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from party.table import Table
+from party.table import Table, kind_name
 from treetap.errors import DataError
 
 
@@ -23,25 +24,33 @@ class Labels:
 
 
 def read_labels(table: Table, column: str, objective: str) -> Labels:
-    """Labels for an objective; `DataError` names the fault: missing, infinite, one class only, too many classes."""
+    """Labels for an objective: numbers, and for classes also text and booleans.
+
+    `DataError` names the fault, never a label: another type, missing, infinite, one class only, too many classes.
+    """
     assert table.label is not None
     where = f"{table.path}: label column {column!r}"
     cells = table.label
-    if pa.types.is_floating(cells.type):
+    kind = cells.type
+    number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    if pa.types.is_floating(kind):
         values = np.asarray(cells.to_numpy(zero_copy_only=False), dtype=np.float64)
         bad = np.flatnonzero(~np.isfinite(values))
         if bad.size:
             raise DataError(f"{where}: the label at {table.where(int(bad[0]))} is missing or infinite")
     elif cells.null_count:
-        index = next(i for i, value in enumerate(cells.to_pylist()) if value is None)
+        index = int(np.flatnonzero(cells.is_null().to_numpy())[0])
         raise DataError(f"{where}: the label at {table.where(index)} is missing")
     if objective == "reg:squarederror":
-        if not any(kind(cells.type) for kind in (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)):
-            raise DataError(f"{where}: holds {cells.type}; {objective} needs numbers")
+        if not number:
+            raise DataError(f"{where}: holds {kind_name(kind)}; {objective} needs numbers")
         targets = np.asarray(cells.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), dtype=np.float64)
         if np.ptp(targets) == 0:
             raise DataError(f"{where}: every record has the same target; there is nothing to learn")
         return Labels(targets, [])
+    if not (number or text or pa.types.is_boolean(kind)):
+        raise DataError(f"{where}: holds {kind_name(kind)}; classes are numbers, text or booleans")
     names, numbers = np.unique(np.asarray(cells.to_pylist()), return_inverse=True)
     if len(names) < 2:
         raise DataError(f"{where}: holds one class only; there is nothing to learn")
@@ -53,6 +62,10 @@ def read_labels(table: Table, column: str, objective: str) -> Labels:
 
 
 def _class_name(value: object) -> str:
+    """A number's name is the same whatever type the column has: 2, 2.0 and the decimal 2.00 are class 2."""
+    if isinstance(value, decimal.Decimal):
+        digits = format(value, "f")
+        return digits.rstrip("0").rstrip(".") if "." in digits else digits
     if isinstance(value, np.floating | float) and float(value).is_integer():
         return str(int(value))
     return str(value)

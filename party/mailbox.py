@@ -1,30 +1,49 @@
-"""Parcels that came for a job, filed until the step that needs them asks."""
+"""Parcels that came for a job, filed until the step that needs them asks.
+
+Steps come one after the other, so a whole series may have to lie here before its reader begins: the sender is never
+held back. Per sender so many bytes lie in memory; what comes beyond that waits in an unnamed file of the state
+folder, which the system deletes with the process.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator
+import tempfile
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
 
 from treetap.errors import Conflict, Interrupted, Silent
 from treetap.wire.v1 import exchange_pb2
 
-#: Bytes that one series may hold unread; the sender of more is held back.
-UNREAD_LIMIT = 64 * 1024 * 1024
+#: Bytes that one sender's unread parcels may hold in memory.
+MEMORY_LIMIT = 64 * 1024 * 1024
 
 Key = tuple[str, str, int, int]
+#: Where a parcel lies in the sender's file: (first byte, bytes).
+Place = tuple[int, int]
 
 
 @dataclass
 class _Series:
     """Numbered parcels of one kind from one sender for one step."""
 
-    parts: dict[int, exchange_pb2.Parcel] = field(default_factory=dict)
+    parts: dict[int, exchange_pb2.Parcel | Place] = field(default_factory=dict)
     digests: dict[int, bytes] = field(default_factory=dict)
-    unread: int = 0
     last: int | None = None
     next: int = 0
+
+
+@dataclass
+class _Sender:
+    """What lies here of one sender: bytes in memory, and a file for the rest."""
+
+    in_memory: int = 0
+    in_file: int = 0
+    file: IO[bytes] | None = None
 
 
 class Mailbox:
@@ -33,18 +52,21 @@ class Mailbox:
     A parcel that comes twice is filed once; the same number with other content is a `Conflict`.
     """
 
-    def __init__(self, silence_s: float) -> None:
-        self._silence = silence_s
+    def __init__(self, silence_s: float, folder: Path) -> None:
+        self._silence, self._folder = silence_s, folder
         self._series: dict[Key, _Series] = {}
+        self._senders: defaultdict[str, _Sender] = defaultdict(_Sender)
         self._changed = asyncio.Condition()
         self._closed = False
 
     async def file(self, sender: str, parcel: exchange_pb2.Parcel) -> None:
-        """File one parcel; waits while its series holds more unread bytes than it may."""
+        """File one parcel."""
         kind = parcel.WhichOneof("body")
         key = (sender, str(kind), parcel.tree, parcel.level)
         digest = hashlib.sha256(parcel.SerializeToString(deterministic=True)).digest()
         async with self._changed:
+            if self._closed:
+                raise Interrupted(f"the job was left before {kind} of {sender} came")
             series = self._series.setdefault(key, _Series())
             if parcel.part in series.digests:
                 if series.digests[parcel.part] != digest:
@@ -54,12 +76,8 @@ class Mailbox:
                 raise Conflict(f"{kind} part {parcel.part} from {sender} came after the last part {series.last}")
             if parcel.last and any(part > parcel.part for part in series.digests):
                 raise Conflict(f"{kind} part {parcel.part} from {sender} says it is the last, a later one has come")
-            await self._wait(lambda: series.unread < UNREAD_LIMIT or parcel.part == series.next, f"{kind} to be read")
-            if parcel.part in series.digests:  # filed by a repeat while this one was held back
-                return
-            series.parts[parcel.part] = parcel
+            series.parts[parcel.part] = self._put(self._senders[sender], parcel)
             series.digests[parcel.part] = digest
-            series.unread += parcel.ByteSize()
             if parcel.last:
                 series.last = parcel.part
             self._changed.notify_all()
@@ -71,10 +89,8 @@ class Mailbox:
             async with self._changed:
                 series = self._series.setdefault(key, _Series())
                 await self._wait(lambda: series.next in series.parts, f"{kind} of {sender}")  # noqa: B023
-                parcel = series.parts.pop(series.next)
-                series.unread -= parcel.ByteSize()
+                parcel = self._get(self._senders[sender], series.parts.pop(series.next))
                 series.next += 1
-                self._changed.notify_all()
             yield parcel
             if parcel.last:
                 return
@@ -82,18 +98,57 @@ class Mailbox:
     def forget(self, tree: int) -> None:
         """Drop what is left of a tree that is stored."""
         for key in [key for key in self._series if key[2] == tree]:
-            del self._series[key]
+            for parcel in self._series.pop(key).parts.values():
+                self._let_go(self._senders[key[0]], parcel)
 
     async def close(self) -> None:
         """Wake everybody who waits: the job has ended here."""
         async with self._changed:
             self._closed = True
             self._series.clear()
+            for sender in self._senders.values():
+                if sender.file is not None:
+                    sender.file.close()
+            self._senders.clear()
             self._changed.notify_all()
 
-    async def _wait(self, ready: object, what: str) -> None:
-        """Wait under the lock until ready; each parcel that is filed or read starts the silence anew."""
-        assert callable(ready)
+    def _put(self, sender: _Sender, parcel: exchange_pb2.Parcel) -> exchange_pb2.Parcel | Place:
+        size = parcel.ByteSize()
+        if sender.in_memory + size <= MEMORY_LIMIT:
+            sender.in_memory += size
+            return parcel
+        try:
+            if sender.file is None:
+                sender.file = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115 - closed with the mailbox
+            first = sender.file.seek(0, 2)
+            sender.file.write(parcel.SerializeToString())
+            sender.file.flush()
+        except OSError as failure:
+            raise Interrupted(f"{self._folder}: no room for parcels that wait: {failure.strerror}") from failure
+        sender.in_file += size
+        return first, size
+
+    def _get(self, sender: _Sender, parcel: exchange_pb2.Parcel | Place) -> exchange_pb2.Parcel:
+        if isinstance(parcel, tuple) and sender.file is not None:
+            first, size = parcel
+            sender.file.seek(first)
+            found = exchange_pb2.Parcel.FromString(sender.file.read(size))
+            self._let_go(sender, parcel)
+            return found
+        assert isinstance(parcel, exchange_pb2.Parcel)
+        self._let_go(sender, parcel)
+        return parcel
+
+    def _let_go(self, sender: _Sender, parcel: exchange_pb2.Parcel | Place) -> None:
+        if isinstance(parcel, tuple):
+            sender.in_file -= parcel[1]
+            if sender.in_file == 0 and sender.file is not None:
+                sender.file.truncate(0)
+        else:
+            sender.in_memory -= parcel.ByteSize()
+
+    async def _wait(self, ready: Callable[[], bool], what: str) -> None:
+        """Wait under the lock until ready; each parcel that is filed starts the silence anew."""
         while not ready():
             if self._closed:
                 raise Interrupted(f"the job was left while waiting for {what}")

@@ -17,7 +17,7 @@ from party.node import PartyNode
 from party.recorder import Recorders, RecordingPort
 from party.service import register
 from treetap.he.engine import ProcessEngine
-from treetap.serving import serve_until_stopped
+from treetap.serving import serve_until_stopped, sole_user
 from treetap.wire import rpc
 
 log = logging.getLogger(__name__)
@@ -37,9 +37,9 @@ def run(config_path: Path, *, until_stdin_closes: bool) -> None:
     config.tls.files().check(config.name)
     workers = config.workers or len(os.sched_getaffinity(0))
     engine = ProcessEngine(workers)
-    engine.start()  # before the server and before any thread: workers inherit nothing but a pipe
-    with warnings.catch_warnings():
+    with sole_user(config.state), warnings.catch_warnings():
         warnings.simplefilter("default")
+        engine.start()  # before the server and before any thread: workers inherit nothing but a pipe
         asyncio.run(_serve(config, engine, until_stdin_closes))
 
 
@@ -49,7 +49,7 @@ async def _serve(config: PartyConfig, engine: ProcessEngine, until_stdin_closes:
     node = PartyNode(config, engine, dialer, recorders, offload)
     port = RecordingPort(node, recorders)
     server, credentials = rpc.server(config.tls.files())
-    register(server, port)
+    register(server, config.name, port)
     status = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(status, server)
     number = rpc.bind(server, credentials, config.listen)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator
+import logging
+from collections import defaultdict
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any, TypeVar
 
 from party.config import PartyConfig
 from party.ledger import Ledger
@@ -12,15 +15,19 @@ from party.mailbox import Mailbox
 from party.outbox import Outbox
 from party.recorder import Recorders
 from party.roles import role_for_prediction, role_for_training
-from party.session import Offload, Role, Session, Tools
+from party.session import Offload, Role, Session, Tools, done
 from party.steps import Meter, follow
 from party.store import Store
-from treetap.errors import Conflict, Malformed, OutOfOrder, Refused, UnknownJob
+from treetap.errors import ConfigError, Conflict, Malformed, OutOfOrder, Refused, UnknownJob
 from treetap.he.engine import Engine
 from treetap.names import NAME
 from treetap.wire.ports import Address, Dialer
 from treetap.wire.v1 import control_pb2, exchange_pb2, setup_pb2
 
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+#: Seconds after which a session ends of which no step was asked any more: its coordinator has forgotten it.
+SESSION_S = 3600
 OPENING = ("prepare", "open_model")
 
 
@@ -37,7 +44,9 @@ class PartyNode:
         self._offload = offload
         self._store = Store(config.state)
         self._sessions: dict[str, Session] = {}
-        self._opening = asyncio.Lock()  # a repeated opening must not come between the old session's end and the new one
+        # A repeated opening must not come between the old session's end and the new one.
+        self._opening: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self.tasks: set[asyncio.Task[Any]] = set()  #: what this party does on its own account
 
     async def step(self, caller: str, request: control_pb2.StepRequest) -> AsyncIterator[control_pb2.StepEvent]:
         """Do one step of the control plane: see `PartyPort.step`."""
@@ -48,27 +57,36 @@ class PartyNode:
         kind = request.WhichOneof("step")
         if kind is None:
             raise Malformed("a step without content; is the coordinator of another version?")
+        name = self._config.name
         if kind == "leave":
-            yield await self._leave(caller, request)
+            async for event in follow(name, self._own(self._leave(caller, request))):
+                yield event
+            yield control_pb2.StepEvent(result=done())
             return
         if kind in OPENING:
-            async with self._opening:
-                session = await self._open(caller, request, kind)
+            opening = self._own(self._open(caller, request, kind))
+            async for event in follow(name, opening):
+                yield event
+            session = opening.result()
         else:
             session = self._find(caller, request)
         if kind == "account":
-            yield control_pb2.StepEvent(result=await self._account(session))
+            yield control_pb2.StepEvent(result=self._account(session))
             return
         work = session.role.steps.get(kind)
         if work is None:
-            raise OutOfOrder(f"{self._config.name} does not do {kind} in job {request.job}")
-        with session.tools.ledger.clock(kind):
+            raise OutOfOrder(f"{name} does not do {kind} in job {request.job}")
+        ledger = session.tools.ledger
+        with ledger.clock(kind):
             task = session.book.start((kind, request.tree, request.level), request, lambda: work(request))
-            async for event in follow(task, session.progress):
-                if event.HasField("result"):
-                    event.result.bytes = session.tools.ledger.bytes_sent
-                session.tools.ledger.sent(caller, kind, event)
+            async for event in follow(name, task, session.progress):
+                ledger.sent(caller, kind, event)
                 yield event
+            result = control_pb2.StepEvent(result=task.result())
+            result.result.bytes = ledger.bytes_sent
+            ledger.sent(caller, kind, result)
+            yield result
+        self._expect_more(session)
 
     async def deliver(self, caller: str, parcel: exchange_pb2.Parcel) -> exchange_pb2.Receipt:
         """File one parcel of the data plane: see `PartyPort.deliver`."""
@@ -86,49 +104,69 @@ class PartyNode:
     async def close(self) -> None:
         """End all sessions; what is on disk stays."""
         for session in list(self._sessions.values()):
-            await session.close()
-        self._sessions.clear()
+            await self._end(session)
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
         self._recorders.close()
+
+    def _own(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Work that goes on although whoever asked for it has gone."""
+        task = asyncio.ensure_future(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+        task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+        return task
 
     async def _open(self, caller: str, request: control_pb2.StepRequest, kind: str) -> Session:
         """A new session for a new attempt; a repeat of the opening finds the session it opened."""
-        opening = hashlib.sha256(request.SerializeToString(deterministic=True)).digest()
-        current = self._sessions.get(request.job)
-        if current is not None:
-            _same_coordinator(current, caller)
-            if request.attempt == current.tools.attempt:
-                if opening != current.opening:
-                    raise Conflict(f"{kind} of job {request.job} came again with other content")
-                return current
-            if request.attempt < current.tools.attempt:
-                raise OutOfOrder(
-                    f"attempt {request.attempt} of job {request.job} is over: attempt {current.tools.attempt} has begun"
-                )
-            await current.close()
+        async with self._opening[request.job]:
+            opening = hashlib.sha256(request.SerializeToString(deterministic=True)).digest()
+            current = self._sessions.get(request.job)
+            if current is not None:
+                _same_coordinator(current, caller)
+                if request.attempt == current.tools.attempt:
+                    if opening != current.opening:
+                        raise Conflict(f"{kind} of job {request.job} came again with other content")
+                    return current
+                if request.attempt < current.tools.attempt:
+                    raise OutOfOrder(
+                        f"attempt {request.attempt} of job {request.job} is over: "
+                        f"attempt {current.tools.attempt} has begun"
+                    )
+                await self._end(current)
+            session = self._session(caller, request, kind, opening)
+            self._sessions[request.job] = session
+            self._expect_more(session)
+            return session
+
+    def _session(self, caller: str, request: control_pb2.StepRequest, kind: str, opening: bytes) -> Session:
         body = getattr(request, kind)
         spec = body.spec if kind == "prepare" else body
         members = {spec.label_holder, *spec.feature_parties}
         if self._config.name not in members:
             raise Refused(f"{self._config.name} is not a party of job {request.job}")
-        tools = await self._tools(request, [Address(peer.name, peer.address) for peer in body.peers])
+        tools = self._tools(request, [Address(peer.name, peer.address) for peer in body.peers])
         role: Role
         if kind == "prepare":
             role = role_for_training(self._config, tools, request.prepare.spec)
+            try:
+                tools.store.claim(request.prepare.submission)
+            except ConfigError as failure:
+                raise ConfigError(f"{self._config.name}: {failure}") from None
         else:
             role = role_for_prediction(self._config, self._store, tools, request.open_model)
-        session = Session(tools, role, caller, frozenset(members - {self._config.name}), opening)
-        self._sessions[request.job] = session
-        return session
+        return Session(tools, role, caller, frozenset(members - {self._config.name}), opening)
 
-    async def _tools(self, request: control_pb2.StepRequest, peers: list[Address]) -> Tools:
-        ledger = Ledger(self._config.name, await self._engine.usage())
+    def _tools(self, request: control_pb2.StepRequest, peers: list[Address]) -> Tools:
+        ledger = Ledger(self._config.name, self._engine.usage())
         recorder = self._recorders.of(request.job)
         by_name = {peer.name: peer for peer in peers}
         return Tools(
             party=self._config.name,
             job=request.job,
             attempt=request.attempt,
-            mailbox=Mailbox(self._config.silence_s),
+            mailbox=Mailbox(self._config.silence_s, self._config.state),
             outbox=Outbox(request.job, request.attempt, by_name, self._dialer, ledger, recorder),
             ledger=ledger,
             recorder=recorder,
@@ -146,21 +184,40 @@ class PartyNode:
         _same_attempt(session, request.attempt)
         return session
 
-    async def _account(self, session: Session) -> control_pb2.StepResult:
-        account: setup_pb2.Accounted = session.tools.ledger.account(await self._engine.usage())
+    def _account(self, session: Session) -> control_pb2.StepResult:
+        account: setup_pb2.Accounted = session.tools.ledger.account(self._engine.usage())
         return control_pb2.StepResult(accounted=account)
 
-    async def _leave(self, caller: str, request: control_pb2.StepRequest) -> control_pb2.StepEvent:
+    async def _leave(self, caller: str, request: control_pb2.StepRequest) -> None:
         """End the session, if there is one. A job that is not here has been left: no error."""
         session = self._sessions.get(request.job)
+        discard = request.leave.submission if request.leave.discard else None
         if session is not None:
             _same_coordinator(session, caller)
-        if session is not None and request.attempt >= session.tools.attempt:
-            del self._sessions[request.job]
-            await session.close()
-        if request.leave.discard:
-            self._store.job(request.job).discard()
-        return control_pb2.StepEvent(result=control_pb2.StepResult(done=setup_pb2.Done()))
+            if request.attempt >= session.tools.attempt:
+                await self._end(session, discard)
+        elif discard is not None:
+            self._store.job(request.job).discard(discard)
+
+    async def _end(self, session: Session, discard: str | None = None) -> None:
+        if session.expiry is not None:
+            session.expiry.cancel()
+        if self._sessions.get(session.tools.job) is session:
+            del self._sessions[session.tools.job]
+        await session.close(discard)
+
+    def _expect_more(self, session: Session) -> None:
+        """A session of which no coordinator asks anything any more ends by itself; a resume finds the disk."""
+        if session.expiry is not None:
+            session.expiry.cancel()
+        session.expiry = asyncio.get_running_loop().call_later(SESSION_S, self._expire, session)
+
+    def _expire(self, session: Session) -> None:
+        if session.book.busy:
+            self._expect_more(session)
+        else:
+            log.warning("job %s: no step for %d s, the session ends", session.tools.job, SESSION_S)
+            self._own(self._end(session))
 
 
 def _same_coordinator(session: Session, caller: str) -> None:

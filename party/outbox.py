@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping
 
 from google.protobuf.message import Message
@@ -10,11 +9,10 @@ from google.protobuf.message import Message
 from party.ledger import Ledger
 from party.recorder import Recorder
 from treetap.errors import Interrupted, Refused, Unreachable
+from treetap.wire.patience import Patience
 from treetap.wire.ports import Address, Dialer
 from treetap.wire.v1 import exchange_pb2
 
-#: Seconds for which a parcel is offered again to a peer that does not answer.
-RETRY_S = 10.0
 #: Most bytes of one parcel's body, roughly.
 PARCEL_BYTES = 1024 * 1024
 
@@ -57,19 +55,15 @@ class Outbox:
             getattr(parcel, kind).SetInParent()
         else:
             getattr(parcel, kind).CopyFrom(body)
-        clock = asyncio.get_running_loop().time
-        give_up = clock() + RETRY_S
-        wait = 0.1
+        patience = Patience()
         while True:
             try:
                 await self._dialer.deliver(self._peers[to], parcel)
                 break
             except Unreachable as failure:
-                if clock() + wait > give_up:
+                if not await patience.again():
                     # Not Unreachable: the coordinator would think that this party is away and repeat the step.
                     raise Interrupted(f"{self._ledger.party} cannot reach {to}: {failure}") from failure
-                await asyncio.sleep(wait)
-                wait = min(2 * wait, 1.0)
         self._ledger.sent(to, kind, parcel)
         self._recorder.sent(to, kind, parcel)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
@@ -67,16 +68,22 @@ class Session:
     members: frozenset[str]
     opening: bytes
     book: StepBook = field(default_factory=StepBook)
+    expiry: asyncio.TimerHandle | None = None
 
     def progress(self) -> control_pb2.Progress:
         """A sign of life."""
         meter = self.tools.meter
         return control_pb2.Progress(done=meter.done, total=meter.total, bytes=self.tools.ledger.bytes_sent)
 
-    async def close(self) -> None:
-        """Stop what runs and forget everything that is only in memory."""
+    async def close(self, discard: str | None = None) -> None:
+        """Stop what runs and forget everything that is only in memory; on disk, the files of submission `discard`.
+
+        The disk comes before the workers, which may be busy for a while.
+        """
         await self.tools.mailbox.close()
         await self.book.close()
+        if discard is not None:
+            self.tools.store.discard(discard)
         await self.role.close()
 
 

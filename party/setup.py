@@ -7,7 +7,11 @@ and sends its public half with the slot layout of one record's plaintext.
 
 from __future__ import annotations
 
+import hashlib
 import logging
+
+import numpy as np
+import pyarrow as pa
 
 from party.config import PartyConfig, TableConfig
 from party.labels import Labels, read_labels
@@ -38,6 +42,28 @@ async def load_table(tools: Tools, config: TableConfig, *, with_label: bool, mis
         return await tools.offload(lambda: read_table(config, with_label=with_label, missing=missing))
     except DataError as failure:
         raise DataError(f"{tools.party}: {failure}") from None
+
+
+async def bind_table(tools: Tools, table: Table) -> None:
+    """A resumed job must find the table that its stored trees were grown on, cell for cell."""
+    if not tools.store.bind(await tools.offload(lambda: _fingerprint(table))):
+        raise DataError(
+            f"{tools.party}: {table.path}: is not the table on which the stored trees of job {tools.job} were grown; "
+            "bring that one back, or cancel the job and train again"
+        )
+
+
+def _fingerprint(table: Table) -> str:
+    """SHA-256 over ids, features and labels; stays on this party's disk."""
+    state = hashlib.sha256(table.digest())
+    state.update(np.ascontiguousarray(table.features).data)
+    if table.label is not None:
+        sink = pa.BufferOutputStream()
+        column = pa.table({"label": table.label.combine_chunks()})
+        with pa.ipc.new_stream(sink, column.schema) as stream:
+            stream.write_table(column)
+        state.update(sink.getvalue())
+    return state.hexdigest()
 
 
 def load_labels(tools: Tools, table: Table, column: str, objective: str) -> Labels:

@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from treetap.errors import Conflict, Interrupted, OutOfOrder
 from treetap.wire.v1 import control_pb2
@@ -98,6 +99,11 @@ class StepBook:
         self._tasks.pop(step, None)
         self._digests.pop(step, None)
 
+    @property
+    def busy(self) -> bool:
+        """Whether a step is under way."""
+        return self._running is not None
+
     async def close(self) -> None:
         """Cancel what runs and wait until it has ended."""
         running = [task for task in self._tasks.values() if not task.done()]
@@ -107,14 +113,11 @@ class StepBook:
 
 
 async def follow(
-    task: asyncio.Task[control_pb2.StepResult], progress: Callable[[], control_pb2.Progress]
+    party: str, task: asyncio.Task[Any], progress: Callable[[], control_pb2.Progress] = control_pb2.Progress
 ) -> AsyncIterator[control_pb2.StepEvent]:
-    """Signs of life until the task ends, then its result. Ending this iterator does not end the task."""
-    while True:
-        done, _ = await asyncio.wait({task}, timeout=HEARTBEAT_S)
-        if done:
-            if task.cancelled():
-                raise Interrupted("the job was left while this step was under way")
-            yield control_pb2.StepEvent(result=task.result())
-            return
+    """Signs of life until the task ends, its error if it has one. Ending this iterator does not end the task."""
+    while not (await asyncio.wait({task}, timeout=HEARTBEAT_S))[0]:
         yield control_pb2.StepEvent(progress=progress())
+    if task.cancelled():
+        raise Interrupted(f"{party} was left or told to stop while this step was under way")
+    task.result()

@@ -1,13 +1,15 @@
 """A party's disk: progress of running jobs, shards of published models.
 
-    state/jobs/<job>/     shard.jsonl (one tree a line), scores.npz and secret.json (label holder)
+    state/jobs/<job>/     job.json (which submission of the job), shard.jsonl (one tree a line), and at the label holder
+                          scores.npz and secret.json
     state/models/<job>/   the same shard with manifest.json: appears whole, by one rename, when the job is done
 
-Everything is on disk (fsync) before a step that stores is acknowledged.
+Files are for the party's own user only. Everything is on disk (fsync) before a step that stores is acknowledged.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -17,9 +19,12 @@ from typing import Any
 
 import numpy as np
 
-from treetap.errors import BadInput, DataError, UnknownJob
+from treetap.errors import BadInput, ConfigError, DataError
+from treetap.names import NAME
 
 SHARD_VERSION = 1
+#: What only the training needs: deleted when the model is there.
+TRANSIENT = ("secret.json", "scores.npz")
 Arrays = Mapping[str, np.ndarray[Any, np.dtype[Any]]]
 
 
@@ -54,7 +59,9 @@ class Store:
         self._models = root / "models"
         try:
             for folder in (self.transcripts, self.predictions, self._jobs, self._models):
-                folder.mkdir(parents=True, exist_ok=True)
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for model in self._models.iterdir():  # a kill between a model's appearance and this clean-up
+                _drop(model)
         except OSError as failure:
             raise BadInput(f"state = {str(root)!r}: cannot keep anything there: {failure.strerror}") from None
 
@@ -63,10 +70,10 @@ class Store:
         return JobStore(self._jobs / name, self._models / name)
 
     def model(self, name: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        """A published model: its manifest and its trees; `UnknownJob` where there is none."""
+        """A published model: its manifest and its trees; `DataError` where there is none."""
         folder = self._models / name
-        if not (folder / "manifest.json").is_file():
-            raise UnknownJob(f"there is no model {name!r} in {self._models}")
+        if not NAME.match(name) or not (folder / "manifest.json").is_file():
+            raise DataError(f"there is no model {name!r} in {self._models}")
         manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
         if manifest["version"] > SHARD_VERSION:
             raise DataError(f"{folder}: written by a newer version (shard version {manifest['version']})")
@@ -85,6 +92,29 @@ class JobStore:
     def published(self) -> bool:
         """Whether the job's model is there already."""
         return (self.model / "manifest.json").is_file()
+
+    def claim(self, submission: str) -> None:
+        """Make the job's files those of one submission; `ConfigError` where they are another's.
+
+        Submissions share a name when the coordinator has lost its journal, or when there is another coordinator.
+        """
+        held = self._submission()
+        if held is None:
+            self._write_job({"submission": submission})
+        elif held != submission:
+            raise ConfigError(
+                f"there are files of another job of this name, in {self.model if self.published else self.folder}; "
+                "choose another name for the job, or remove them"
+            )
+
+    def bind(self, table: str) -> bool:
+        """Note the digest of the table that the job works on; False if it was another one when trees were stored."""
+        job = self._job()
+        if job.get("table", table) != table and (self.published or self._shard.is_file()):
+            return False
+        if not self.published:
+            self._write_job({**job, "table": table})
+        return True
 
     def trees(self) -> list[dict[str, Any]]:
         """The stored trees; a line that a crash tore does not count."""
@@ -107,13 +137,9 @@ class JobStore:
     def save_arrays(self, name: str, arrays: Arrays) -> None:
         """Keep arrays beside the shard, whole or not at all."""
         self._make_folder()
-        temporary = self.folder / f"{name}.npz.part"
-        with temporary.open("wb") as file:
-            np.savez(file, allow_pickle=False, **arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(self.folder / f"{name}.npz")
-        _sync_folder(self.folder)
+        content = io.BytesIO()
+        np.savez(content, allow_pickle=False, **arrays)
+        write_whole(self.folder / f"{name}.npz", content.getvalue())
 
     def load_arrays(self, name: str) -> dict[str, np.ndarray[Any, np.dtype[Any]]] | None:
         """The arrays kept under a name, or None."""
@@ -132,26 +158,52 @@ class JobStore:
         """Whether the job has a further file of that name."""
         return (self.folder / name).is_file()
 
-    def publish(self, manifest: dict[str, Any], drop: tuple[str, ...]) -> None:
-        """Turn progress into a model; `drop` names files that only the training needed."""
+    def publish(self, manifest: dict[str, Any]) -> None:
+        """Turn progress into a model, then delete what only the training needed. Done already: nothing happens.
+
+        A kill before the rename leaves all that a resume needs; one after it leaves files that the next start deletes.
+        """
+        if self.published:
+            return
         self._make_folder()
         if not self._shard.is_file():
             write_whole(self._shard, b"")
-        for name in drop:
-            (self.folder / name).unlink(missing_ok=True)
         content = json.dumps({"version": SHARD_VERSION, **manifest}, indent=1, sort_keys=True).encode()
         write_whole(self.folder / "manifest.json", content)
         self.folder.replace(self.model)
         _sync_folder(self.model.parent)
+        _drop(self.model)
 
-    def discard(self) -> None:
-        """Forget the job's progress; a published model stays."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+    def discard(self, submission: str) -> None:
+        """Delete the files of a submission that will not be finished; those of another one stay."""
+        if self._submission() == submission:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            shutil.rmtree(self.model, ignore_errors=True)
+
+    def _submission(self) -> str | None:
+        """Which submission the files are of; None: there are none."""
+        found = self._job().get("submission")
+        return None if found is None else str(found)
+
+    def _job(self) -> dict[str, Any]:
+        for folder in (self.model, self.folder):
+            if (folder / "job.json").is_file():
+                return dict(json.loads((folder / "job.json").read_text(encoding="utf-8")))
+        return {}
+
+    def _write_job(self, content: dict[str, Any]) -> None:
+        self._make_folder()
+        write_whole(self.folder / "job.json", json.dumps(content).encode())
 
     def _make_folder(self) -> None:
         if not self.folder.is_dir():
-            self.folder.mkdir(parents=True)
+            self.folder.mkdir(mode=0o700, parents=True)
             _sync_folder(self.folder.parent)
+
+
+def _drop(model: Path) -> None:
+    for name in TRANSIENT:
+        (model / name).unlink(missing_ok=True)
 
 
 def _line(tree: dict[str, Any]) -> bytes:

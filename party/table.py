@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import logging
+import os
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -20,9 +22,13 @@ import pyarrow.parquet as pq
 from party.config import TableConfig
 from treetap.errors import DataError
 
+log = logging.getLogger(__name__)
 Floats = np.ndarray[tuple[int, int], np.dtype[np.float64]]
-#: Column names that a message lists at most.
-NAMES_SHOWN = 20
+#: Bytes of a CSV file that are parsed at once: no row can be longer than about this.
+BLOCK = 1 << 20
+PARSING = pacsv.ParseOptions(newlines_in_values=True)
+#: How each kind of text in a file is held: views cannot be put in order.
+TEXT = {"string": pa.string(), "large_string": pa.large_string(), "string_view": pa.large_string()}
 
 
 @dataclass(frozen=True)
@@ -64,15 +70,16 @@ def read_table(config: TableConfig, *, with_label: bool, missing: float | None) 
             raise DataError(f"{config.path}: the configuration names no label column for this table")
         wanted.append(config.label)
     table = _load(config.path, wanted)
-    ids = _ids(config.path, config.id, table.column(config.id))
+    columns = {name: _plain(config.path, f"column {name!r}", table.column(name)) for name in wanted}
+    ids = _ids(config.path, f"column {config.id!r}", columns[config.id])
     order = np.array(sorted(range(len(ids)), key=ids.__getitem__), dtype=np.int64)
     features = np.empty((len(ids), len(config.columns)), dtype=np.float64)
     for j, name in enumerate(config.columns):
-        values = _numbers(config.path, name, table.column(name))
+        values = _numbers(config.path, name, columns[name])
         if missing is not None and not np.isnan(missing):
             values = np.where(values == missing, np.nan, values)
         features[:, j] = values[order]
-    label = table.column(config.label).take(pa.array(order)) if with_label and config.label else None
+    label = _ordered(config.path, config.label, columns[config.label], order) if with_label and config.label else None
     return Table(config.path, [ids[i] for i in order], list(config.columns), features, label, order)
 
 
@@ -85,94 +92,186 @@ def read_ids(path: Path) -> list[str]:
             raise DataError(f"{path}: cannot be read: {failure.strerror}") from None
         except UnicodeDecodeError:
             raise DataError(f"{path}: is not UTF-8 text; give one id a line, or a .csv or .parquet file") from None
-        return _distinct(path, "id", [line.strip() for line in lines if line.strip()])
+        return _distinct(path, "column 'id'", [line.strip() for line in lines if line.strip()])
     names = _columns_of(path)
     if not names:
         raise DataError(f"{path}: has no column")
-    return _ids(path, names[0], _load(path, names[:1]).column(names[0]))
+    if names.count(names[0]) > 1:
+        raise DataError(f"{path}: another column has the name of the first one")
+    # without a header the name is somebody's id, hence is not told
+    return _ids(path, "first column", _plain(path, "first column", _read(path, names[:1]).column(0)))
+
+
+def kind_name(kind: pa.DataType) -> str:
+    """A column's type in a message: of a nested one only what it is, since its fields may be many."""
+    return str(kind).partition("<")[0] if pa.types.is_nested(kind) else str(kind)
 
 
 def _columns_of(path: Path) -> list[str]:
     try:
         if path.suffix == ".parquet":
             return list(pq.read_schema(path).names)
-        with pacsv.open_csv(path) as reader:
+        with pacsv.open_csv(path, pacsv.ReadOptions(block_size=BLOCK), PARSING) as reader:
             return list(reader.schema.names)
-    except FileNotFoundError:
-        raise DataError(f"{path}: there is no such file") from None
     except UnicodeDecodeError:
         raise DataError(f"{path}: the names of its columns are not UTF-8 text") from None
-    except (pa.ArrowInvalid, OSError) as failure:
-        raise DataError(f"{path}: is neither CSV nor Parquet that can be read: {failure}") from None
+    except (pa.ArrowException, OSError) as failure:
+        raise _unreadable(path, failure) from None
 
 
 def _load(path: Path, wanted: list[str]) -> pa.Table:
     have = _columns_of(path)
     absent = [name for name in wanted if name not in have]
     if absent:
-        raise DataError(f"{path}: has no column {_listed(absent)}; it has {_listed(have)}")
+        log.info("%s: the table's columns are %s", path, ", ".join(map(repr, have)))
+        more = f", nor {len(absent) - 1} more that the configuration names" if len(absent) > 1 else ""
+        raise DataError(f"{path}: has no column {absent[0]!r}{more}; this party's log lists those that it has")
     doubled = sorted({name for name in wanted if have.count(name) > 1})
     if doubled:
         raise DataError(f"{path}: has column {doubled[0]!r} more than once")
+    return _read(path, wanted)
+
+
+def _read(path: Path, wanted: list[str]) -> pa.Table:
+    """The columns, which are there; nothing of what Arrow says goes into an error, for Arrow quotes whole rows."""
     try:
-        if path.suffix == ".parquet":
-            table = pq.read_table(path, columns=wanted)
-        else:
-            table = pacsv.read_csv(path, convert_options=_csv_options(wanted))
-    except (pa.ArrowInvalid, OSError) as failure:
-        raise DataError(f"{path}: cannot be read: {failure}") from None
+        table = pq.read_table(path, columns=wanted) if path.suffix == ".parquet" else _read_csv(path, wanted)
+    except (pa.ArrowException, OSError) as failure:
+        raise (_undecodable(path, wanted) or _unreadable(path, failure)) from None
     if table.num_rows == 0:
         raise DataError(f"{path}: has no rows")
     return table
 
 
-def _csv_options(wanted: list[str]) -> pacsv.ConvertOptions:
+def _read_csv(path: Path, wanted: list[str]) -> pa.Table:
     """Ids, the first column wanted, stay as they are written: read as numbers, 007 would become 7.
 
     An unquoted NA or nothing is a missing cell in a column of text as in one of numbers.
     """
-    return pacsv.ConvertOptions(
+    conversion = pacsv.ConvertOptions(
         include_columns=wanted,
-        column_types={wanted[0]: pa.string()},
+        column_types={wanted[0]: pa.binary()},  # of text that is not UTF-8, Arrow would not say in which row
         strings_can_be_null=True,
         quoted_strings_can_be_null=False,
     )
+    return pacsv.read_csv(path, pacsv.ReadOptions(block_size=BLOCK), PARSING, conversion)
 
 
-def _listed(names: list[str]) -> str:
-    """Names in a message; of many, the first."""
-    more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
-    return ", ".join(map(repr, names[:NAMES_SHOWN])) + more
+def _unreadable(path: Path, failure: Exception) -> DataError:
+    log.debug("%s: reading it raised %s", path, type(failure).__name__)
+    if isinstance(failure, FileNotFoundError):
+        return DataError(f"{path}: there is no such file")
+    if isinstance(failure, OSError) and failure.errno:
+        return DataError(f"{path}: cannot be read: {os.strerror(failure.errno)}")
+    if path.is_dir():
+        return DataError(f"{path}: is a folder, not a file")
+    if path.suffix == ".parquet":
+        return DataError(f"{path}: is not readable Parquet")
+    return _ragged(path) or DataError(
+        f"{path}: is not readable CSV: it is empty, or has a row of more than {BLOCK >> 20} MiB, "
+        "as an opening quote without a closing one makes"
+    )
+
+
+def _undecodable(path: Path, wanted: list[str]) -> DataError | None:
+    """The first column of a Parquet file that cannot be decoded."""
+    if path.suffix != ".parquet":
+        return None
+    for name in wanted:
+        try:
+            pq.read_table(path, columns=[name])
+        except (pa.ArrowException, OSError) as failure:
+            log.debug("%s: column %r: decoding it raised %s", path, name, type(failure).__name__)
+            return DataError(f"{path}: column {name!r} cannot be decoded; is the Parquet file damaged?")
+    return None
+
+
+def _ragged(path: Path) -> DataError | None:
+    """The first row of a CSV file with more or fewer cells than its header.
+
+    Arrow could tell its number and width, but not of a row that is not UTF-8.
+    """
+    try:
+        with path.open(encoding="utf-8", errors="replace", newline="") as file:
+            reader = csv.reader(file)
+            widths = ((len(cells), reader.line_num) for cells in reader if cells)
+            expected, _ = next(widths, (0, 0))
+            found, line = next((row for row in widths if row[0] != expected), (0, 0))
+    except (csv.Error, OSError):
+        return None
+    return DataError(f"{path}: line {line}: {expected} cells expected, {found} found") if line else None
 
 
 def _row(path: Path, index: int) -> str:
-    """How a person finds the row: the line of a CSV file (the header is line 1), else the row from 1."""
+    """How a person finds the row: the line of a CSV file (the header is line 1), else the row from 1.
+
+    The row, too, where the file cannot be followed: it has changed since, or a cell is longer than `csv` allows.
+    """
+    row = f"row {index + 1}"
     if path.suffix != ".csv":
-        return f"row {index + 1}"
-    with path.open(encoding="utf-8", errors="replace", newline="") as file:
-        reader = csv.reader(file)
-        records = (reader.line_num for cells in reader if cells)  # Arrow skips empty lines too
-        return f"line {next(islice(records, index + 1, None))}"
+        return row
+    try:
+        with path.open(encoding="utf-8", errors="replace", newline="") as file:
+            reader = csv.reader(file)
+            records = (reader.line_num for cells in reader if cells)  # Arrow skips empty lines too
+            line = next(islice(records, index + 1, None), None)
+    except (csv.Error, OSError):
+        return row
+    return row if line is None else f"line {line}"
 
 
-def _ids(path: Path, name: str, column: pa.ChunkedArray) -> list[str]:
+def _plain(path: Path, place: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Categories as the values that they stand for, and text as text that is UTF-8."""
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    text = TEXT.get(str(column.type))
+    if path.suffix != ".parquet" and pa.types.is_binary(column.type):
+        text = pa.string()  # what a CSV file holds is text
+    if text is None:
+        return column
+    raw = column.cast(pa.large_binary())
+    try:
+        return raw.cast(text)
+    except pa.ArrowInvalid:
+        index = next(i for i, cell in enumerate(raw.to_pylist()) if not _is_utf8(cell))
+        raise DataError(f"{path}: {_row(path, index)}, {place}: the cell is not UTF-8 text") from None
+
+
+def _is_utf8(cell: bytes | None) -> bool:
+    try:
+        (cell or b"").decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _ordered(
+    path: Path, name: str, column: pa.ChunkedArray, order: np.ndarray[tuple[int], np.dtype[np.int64]]
+) -> pa.ChunkedArray:
+    try:
+        return column.take(pa.array(order))
+    except pa.ArrowNotImplementedError:
+        raise DataError(f"{path}: label column {name!r} holds {kind_name(column.type)}, which is no label") from None
+
+
+def _ids(path: Path, place: str, column: pa.ChunkedArray) -> list[str]:
     if column.null_count:
-        index = next(i for i, value in enumerate(column.to_pylist()) if value is None)
-        raise DataError(f"{path}: {_row(path, index)}, column {name!r}: the id is missing")
+        index = int(np.flatnonzero(column.is_null().to_numpy())[0])
+        raise DataError(f"{path}: {_row(path, index)}, {place}: the id is missing")
     kind = column.type
     if not (pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)):
-        raise DataError(f"{path}: column {name!r} holds {kind}; ids are whole numbers or text")
-    return _distinct(path, name, [str(value).strip() for value in column.to_pylist()])
+        raise DataError(f"{path}: {place} holds {kind_name(kind)}; ids are whole numbers or text")
+    return _distinct(path, place, [str(value).strip() for value in column.to_pylist()])
 
 
-def _distinct(path: Path, name: str, ids: list[str]) -> list[str]:
+def _distinct(path: Path, place: str, ids: list[str]) -> list[str]:
     first: dict[str, int] = {}
     for index, value in enumerate(ids):
         if not value:
-            raise DataError(f"{path}: {_row(path, index)}, column {name!r}: the id is missing")
+            raise DataError(f"{path}: {_row(path, index)}, {place}: the id is missing")
         if value in first:
             raise DataError(
-                f"{path}: {_row(path, index)}, column {name!r}: the id is there already, at {_row(path, first[value])}"
+                f"{path}: {_row(path, index)}, {place}: the id is there already, at {_row(path, first[value])}"
             )
         first[value] = index
     return ids
@@ -186,7 +285,7 @@ def _numbers(path: Path, name: str, column: pa.ChunkedArray) -> np.ndarray[tuple
         pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind) or pa.types.is_null(kind)
     ):
         if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
-            raise DataError(f"{path}: column {name!r} holds {kind}, not numbers")
+            raise DataError(f"{path}: column {name!r} holds {kind_name(kind)}, not numbers")
         return _parse(path, name, column.to_pylist())
     values = np.asarray(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), dtype=np.float64)
     if np.isinf(values).any():

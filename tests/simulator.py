@@ -163,6 +163,9 @@ class Federation:
         if process.node is not None:
             for session in process.node._sessions.values():
                 process.tasks.update(session.book._tasks.values())
+                if session.expiry is not None:
+                    session.expiry.cancel()
+            process.tasks.update(process.node.tasks)
         if process.recorders is not None:
             process.recorders.close()  # the system frees a dead process's locks
         for task in list(process.tasks):

@@ -13,6 +13,7 @@
      ├── Interrupted              the job stopped but can be resumed
      │    ├── Unreachable         nobody answers at an address, or the handshake failed
      │    └── Silent              somebody answered once and then said nothing for too long
+     ├── Defect                   a process met an error that treetap did not foresee: its log has the details
      └── PlaintextOverflow        a number that does not fit its slot: refused, never wrapped
 
 Messages are written for the person who reads them: they name the file, the field and the remedy.
@@ -71,6 +72,10 @@ class Unreachable(Interrupted):
 
 class Silent(Interrupted):
     """A peer said nothing for longer than the agreed silence."""
+
+
+class Defect(TreetapError):
+    """An error that treetap did not foresee; details are in the log of the process where it happened."""
 
 
 class PlaintextOverflow(TreetapError):

@@ -3,12 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import logging
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from treetap.errors import BadInput
 
 log = logging.getLogger(__name__)
+
+
+@contextmanager
+def sole_user(folder: Path) -> Iterator[None]:
+    """Hold a state folder for this process; `BadInput` where another process has it."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = (folder / "lock").open("w", encoding="ascii")
+    except OSError as failure:
+        raise BadInput(f"state = {str(folder)!r}: cannot keep anything there: {failure.strerror}") from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise BadInput(f"state = {str(folder)!r}: another process uses this folder") from None
+        yield
 
 
 async def serve_until_stopped(name: str, kind: str, address: str, *, until_stdin_closes: bool) -> None:

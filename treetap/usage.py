@@ -1,7 +1,8 @@
-"""Memory and processor time of the calling process."""
+"""Memory and processor time of this process and of its workers."""
 
 from __future__ import annotations
 
+import os
 import resource
 import sys
 from dataclasses import dataclass
@@ -21,9 +22,24 @@ def measure() -> Usage:
     used = resource.getrusage(resource.RUSAGE_SELF)
     unit = 1 if sys.platform == "darwin" else 1024
     peak = used.ru_maxrss * unit / 2**20
-    status = Path("/proc/self/status")
-    if status.is_file():  # getrusage counts the parent's size before exec too, the high-water mark does not
-        for line in status.read_text(encoding="ascii", errors="replace").splitlines():
-            if line.startswith("VmHWM:"):
-                peak = int(line.split()[1]) / 1024
-    return Usage(peak, used.ru_utime + used.ru_stime)
+    # getrusage counts the parent's size before exec too, the high-water mark does not
+    return Usage(_high_water(os.getpid()) or peak, used.ru_utime + used.ru_stime)
+
+
+def measure_process(pid: int) -> Usage:
+    """What another process has used so far; nothing if it is gone. It is not asked, so it may be busy."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return Usage(0.0, 0.0)
+    user, system = int(fields[11]), int(fields[12])  # proc(5): utime and stime, in clock ticks
+    return Usage(_high_water(pid) or 0.0, (user + system) / os.sysconf("SC_CLK_TCK"))
+
+
+def _high_water(pid: int) -> float | None:
+    """Largest resident memory in MB, where the system says it."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM:")), None)

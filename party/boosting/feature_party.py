@@ -20,7 +20,7 @@ import numpy as np
 from party.config import PartyConfig
 from party.parcels import Rows, child_parcels, chunks_of, take_sampled, take_spaces
 from party.session import Step, Tools, done, have
-from party.setup import bin_features, load_table, send_digest, table_config, take_key
+from party.setup import bin_features, bind_table, load_table, send_digest, table_config, take_key
 from party.steps import Order
 from party.table import Table
 from party.vault import OwnSplit, TreeColumns, Vault
@@ -64,6 +64,7 @@ class FeatureParty:
         self._order.check(("prepare", request.tree, request.level))
         config = table_config(self._config, self._spec.table)
         self._table = await load_table(self._tools, config, with_label=False, missing=self._params.missing)
+        await bind_table(self._tools, self._table)
         self._order.then(("send_digest", 0, 0))
         return control_pb2.StepResult(
             prepared=setup_pb2.Prepared(
@@ -168,7 +169,7 @@ class FeatureParty:
                 "missing": None if np.isnan(self._params.missing) else self._params.missing,
                 "trees": len(self._tools.store.trees()),
             }
-            self._tools.store.publish(manifest, drop=())
+            self._tools.store.publish(manifest)
         self._order.then()
         return done()
 

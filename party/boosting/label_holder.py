@@ -26,7 +26,16 @@ from party.config import PartyConfig
 from party.labels import Labels
 from party.parcels import Rows, sampled_parcels, space_parcels, take_children
 from party.session import Step, Tools, done, have
-from party.setup import bin_features, compare_digests, load_labels, load_table, make_key, send_key, table_config
+from party.setup import (
+    bin_features,
+    bind_table,
+    compare_digests,
+    load_labels,
+    load_table,
+    make_key,
+    send_key,
+    table_config,
+)
 from party.steps import Order
 from party.table import Table
 from party.vault import OwnSplit, TreeColumns, Vault
@@ -81,6 +90,7 @@ class LabelHolder:
         config = table_config(self._config, self._spec.table)
         table = await load_table(self._tools, config, with_label=True, missing=self._params.missing)
         self._table = table
+        await bind_table(self._tools, table)
         labels = load_labels(self._tools, table, have(config.label), self._params.objective)
         self._labels = labels
         loss = loss_for(self._params.objective, len(labels.classes))
@@ -170,7 +180,9 @@ class LabelHolder:
         growing.take_candidates(offered)
         choices = await self._tools.offload(growing.choose)
         decisions = [
-            boosting_pb2.Decision(node=c.node, owner=self._parties[c.party], candidates=c.candidates) for c in choices
+            # Its own splits the label holder knows itself; its candidates are not permuted, so nobody may see them.
+            boosting_pb2.Decision(node=c.node, owner=self._parties[c.party], candidates=c.candidates if c.party else [])
+            for c in choices
         ]
         if any(choice.party == 0 for choice in choices):
             self._order.then(("apply_splits", t, level))
@@ -285,7 +297,7 @@ class LabelHolder:
                     for name, each in owners.items()
                 },
             }
-            self._tools.store.publish(manifest, drop=("secret.json", "scores.npz"))
+            self._tools.store.publish(manifest)
         await self.close()
         self._order.then()
         return done()

@@ -244,15 +244,16 @@ def test_peak_memory_is_per_worker():
     """Each worker reports its own high-water mark, which grows with what it holds; no worker, no figure."""
 
     async def scenario(engine):
-        before = [used.peak_rss_mb for used in await engine.usage()]
+        await asyncio.gather(*(engine.call(lane, remember, "start", b"") for lane in range(2)))
+        before = [used.peak_rss_mb for used in engine.usage()]
         await engine.call(1, remember, "bulk", b"x" * 2**26)
-        after = [used.peak_rss_mb for used in await engine.usage()]
+        after = [used.peak_rss_mb for used in engine.usage()]
         assert len(after) == 2
         assert after[1] > before[1] + 50
         assert after[0] < before[0] + 10
 
     with_workers(2, scenario)
-    assert asyncio.run(InProcessEngine().usage()) == []
+    assert InProcessEngine().usage() == []
 
 
 def test_wrong_use_is_refused():

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import datetime
+import decimal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from party.config import TableConfig
 from party.labels import Labels, read_labels
-from party.table import Table
+from party.table import Table, read_table
 from treetap.errors import DataError
 
 BINARY, SOFTMAX, SQUARED = "binary:logistic", "multi:softprob", "reg:squarederror"
@@ -22,6 +26,13 @@ def _labels(cells: Any, objective: str, kind: pa.DataType | None = None) -> Labe
     ids = [f"r{i:03}" for i in range(len(label))]
     table = Table(Path("t.parquet"), ids, [], np.zeros((len(ids), 0)), label, np.arange(len(ids))[::-1])
     return read_labels(table, "y", objective)
+
+
+def _from_file(folder: Path, cells: pa.Array, label: str | None) -> Table:
+    """The table of a Parquet file with the column `y`, which is the label if the configuration says so."""
+    path = folder / "t.parquet"
+    pq.write_table(pa.table({"id": range(len(cells)), "y": cells}), path)
+    return read_table(TableConfig(path=path, id="id", label=label), with_label=True, missing=None)
 
 
 def _fault(cells: Any, objective: str, kind: pa.DataType | None = None) -> str:
@@ -49,11 +60,56 @@ def test_two_classes(cells: list[Any], kind: pa.DataType, classes: list[str]) ->
     assert labels.classes == classes
 
 
-def test_categories_of_text() -> None:
+def test_categories_of_text(tmp_path: Path) -> None:
     """A dictionary column, as pandas writes its categories, is read as the text that it stands for."""
-    labels = _labels(pa.array(["b", "a", "c", "b"] * 2).dictionary_encode(), SOFTMAX)
+    table = _from_file(tmp_path, pa.array(["b", "a", "c", "b"] * 2).dictionary_encode(), "y")
+    labels = read_labels(table, "y", SOFTMAX)
     assert labels.values.tolist() == [1, 0, 2, 1] * 2
     assert labels.classes == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("cells", "kind", "told"),
+    [
+        ([1_600_000_000_000_000_077, 1], pa.timestamp("ns"), "timestamp[ns]"),
+        ([1_600_000_000_000_000_077, None], pa.timestamp("ns", "UTC"), None),
+        ([datetime.date(1977, 7, 7), datetime.date(1978, 7, 7)], pa.date32(), "date32[day]"),
+        ([datetime.timedelta(77), datetime.timedelta(78)], pa.duration("s"), "duration[s]"),
+        ([[77], [78]], pa.list_(pa.int64()), "list"),
+        ([[77], [78, 79]], pa.large_list(pa.int64()), "large_list"),
+        ([{"inner77": 77}, {"inner77": 78}], pa.struct({"inner77": pa.int64()}), "struct"),
+        ([[("77", 77)], [("78", 78)]], pa.map_(pa.string(), pa.int64()), "map"),
+        ([b"77", b"78"], pa.binary(), "binary"),
+    ],
+)
+@pytest.mark.parametrize("objective", [BINARY, SOFTMAX, SQUARED])
+def test_kinds_that_are_no_labels(cells: list[Any], kind: pa.DataType, told: str | None, objective: str) -> None:
+    """Times, bytes and nested values are refused by their kind, or as missing; neither shows a value."""
+    fault = _fault(cells, objective, kind)
+    wanted = f"holds {told}; " if told else "the label at row 1 is missing"
+    assert wanted in fault
+    assert "77" not in fault
+
+
+def test_a_kind_that_cannot_be_put_in_order(tmp_path: Path) -> None:
+    """A label column that cannot even be put in the order of the ids is refused by its kind."""
+    with pytest.raises(DataError, match="label column 'y' holds binary_view, which is no label"):
+        _from_file(tmp_path, pa.array([b"77", b"78"], pa.binary_view()), "y")
+
+
+def test_a_label_must_be_configured(tmp_path: Path) -> None:
+    """Asking for labels of a table whose configuration names none is an error, not a table without labels."""
+    with pytest.raises(DataError, match="names no label column"):
+        _from_file(tmp_path, pa.array([0, 1]), None)
+
+
+@pytest.mark.parametrize("kind", [pa.decimal128(9, 2), pa.decimal256(60, 2), pa.decimal128(38, 2)])
+def test_decimals_as_classes(kind: pa.DataType) -> None:
+    """Decimals are classes, named without the zeros that their column's scale adds."""
+    cells = [decimal.Decimal(text) for text in ("10", "1.50", "-2", "0", "10.00")]
+    labels = _labels(cells, SOFTMAX, kind)
+    assert labels.values.tolist() == [3, 2, 0, 1, 3]
+    assert labels.classes == ["-2", "0", "1.5", "10"]
 
 
 def test_targets_of_a_regression() -> None:
@@ -61,7 +117,9 @@ def test_targets_of_a_regression() -> None:
     labels = _labels([2**60 + 1, -3, 5], SQUARED)
     assert labels.values.tolist() == [2.0**60, -3.0, 5.0]
     assert labels.classes == []
-    assert _labels([1, 2], SQUARED, pa.decimal128(9, 2)).values.tolist() == [1.0, 2.0]
+    for kind in (pa.decimal128(9, 2), pa.decimal256(60, 2)):
+        cells = [decimal.Decimal("1.25"), decimal.Decimal(-2)]
+        assert _labels(cells, SQUARED, kind).values.tolist() == [1.25, -2.0]
     assert _labels([0.5, 1.5], SQUARED).values.dtype == np.float64
 
 

@@ -115,7 +115,7 @@ def test_a_step_survives_its_caller() -> None:
         book, work = StepBook(), Work(3.0)
 
         async def listen() -> None:
-            async for _ in follow(_start(book, work), control_pb2.Progress):
+            async for _ in follow("b", _start(book, work)):
                 pass
 
         caller = asyncio.ensure_future(listen())
@@ -129,18 +129,20 @@ def test_a_step_survives_its_caller() -> None:
 
 
 def test_a_running_step_gives_signs_of_life() -> None:
-    """Progress comes at every heartbeat with the figures of the moment, then the result, then nothing."""
+    """Progress comes at every heartbeat with the figures of the moment, until the step has ended."""
 
     async def main() -> None:
         clock = asyncio.get_running_loop().time
         started = clock()
         heard = []
         task = _start(StepBook(), Work(3.5 * HEARTBEAT_S))
-        async for event in follow(task, lambda: control_pb2.Progress(done=round(clock() - started))):
+        async for event in follow("b", task, lambda: control_pb2.Progress(done=round(clock() - started))):
             heard.append((event.WhichOneof("event"), event.progress.done, clock() - started))
-        assert [kind for kind, _, _ in heard] == ["progress"] * 3 + ["result"]
-        assert [done for _, done, _ in heard[:3]] == [1, 2, 3]
-        assert [at for _, _, at in heard] == pytest.approx([1.0, 2.0, 3.0, 3.5])
+        assert [kind for kind, _, _ in heard] == ["progress"] * 3
+        assert [done for _, done, _ in heard] == [1, 2, 3]
+        assert [at for _, _, at in heard] == pytest.approx([1.0, 2.0, 3.0])
+        assert clock() - started == pytest.approx(3.5)
+        assert task.result().bytes == 1
 
     run(main())
 
@@ -150,7 +152,7 @@ def test_a_failure_reaches_who_follows() -> None:
 
     async def main() -> None:
         with pytest.raises(Malformed, match="bad"):
-            async for _ in follow(_start(StepBook(), Work(1.5, (Malformed("bad"),))), control_pb2.Progress):
+            async for _ in follow("b", _start(StepBook(), Work(1.5, (Malformed("bad"),)))):
                 pass
 
     run(main())
@@ -167,7 +169,7 @@ def test_leaving_ends_the_step(after: float) -> None:
 
         async def listen() -> None:
             try:
-                async for _ in follow(task, control_pb2.Progress):
+                async for _ in follow("b", task):
                     pass
             except TreetapError as error:
                 heard.append(error)

@@ -13,7 +13,7 @@ import pytest
 
 from party import store as store_module
 from party.store import SHARD_VERSION, JobStore, Store, write_whole
-from treetap.errors import BadInput, DataError, UnknownJob
+from treetap.errors import BadInput, ConfigError, DataError
 
 
 class PowerCut(Exception):
@@ -127,12 +127,12 @@ def test_a_model_appears_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     with monkeypatch.context() as patch:
         patch.setattr(Path, "replace", _refuse_folders)
         with pytest.raises(PowerCut):
-            job.publish({"role": "label_holder"}, drop=("secret.json", "scores.npz"))
+            job.publish({"role": "label_holder"})
     assert not job.published
-    with pytest.raises(UnknownJob, match="there is no model 'job'"):
+    with pytest.raises(DataError, match="there is no model 'job'"):
         store.model("job")
     assert job.trees() == [_tree(0), _tree(1)]
-    job.publish({"role": "label_holder"}, drop=("secret.json", "scores.npz"))
+    job.publish({"role": "label_holder"})
     assert job.published
     assert store.model("job") == ({"version": SHARD_VERSION, "role": "label_holder"}, [_tree(0), _tree(1)])
     assert sorted(path.name for path in job.model.iterdir()) == ["manifest.json", "shard.jsonl"]
@@ -149,30 +149,75 @@ def _refuse_folders(path: Path, target: Path) -> Path:
 def test_a_model_without_trees(tmp_path: Path) -> None:
     """A job that ended before its first tree still makes a model that can be read."""
     store = Store(tmp_path)
-    store.job("job").publish({"role": "feature_party"}, drop=("secret.json",))
+    store.job("job").publish({"role": "feature_party"})
     assert store.model("job")[1] == []
 
 
 def test_a_model_of_a_newer_version(tmp_path: Path) -> None:
     """A shard of a later format is refused, not misread."""
     store = Store(tmp_path)
-    _with_trees(tmp_path, 1).publish({"role": "feature_party"}, drop=())
+    _with_trees(tmp_path, 1).publish({"role": "feature_party"})
     path = tmp_path / "models" / "job" / "manifest.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"version": SHARD_VERSION + 1}))
     with pytest.raises(DataError, match="newer version"):
         store.model("job")
 
 
-def test_discarding_leaves_the_model(tmp_path: Path) -> None:
-    """Progress is forgotten, twice if asked twice; a published model stays."""
+def test_discarding_takes_the_files_of_one_submission(tmp_path: Path) -> None:
+    """Progress and model of the submission go, twice if asked twice; those of another submission stay."""
+    job = Store(tmp_path).job("job")
+    for published in (False, True):
+        job.claim("one")
+        job.add_tree(_tree(0), 0)
+        if published:
+            job.publish({})
+        job.discard("another")
+        assert (job.published, (job.folder / "shard.jsonl").is_file()) == (published, not published)
+        job.discard("one")
+        job.discard("one")
+        assert list((tmp_path / "jobs").iterdir()) == list((tmp_path / "models").iterdir()) == []
+
+
+@pytest.mark.parametrize("published", [False, True])
+def test_a_name_belongs_to_one_submission(published: bool, tmp_path: Path) -> None:
+    """The same submission finds its files again; another one of this name is refused and told where they lie."""
+    job = Store(tmp_path).job("job")
+    job.claim("one")
+    if published:
+        job.publish({})
+    job.claim("one")
+    place = tmp_path / ("models" if published else "jobs") / "job"
+    with pytest.raises(ConfigError, match=f"files of another job of this name, in {place}"):
+        job.claim("two")
+    assert not published or list((tmp_path / "jobs").iterdir()) == []
+
+
+def test_stored_trees_belong_to_one_table(tmp_path: Path) -> None:
+    """Until a tree is stored the table may change; then it is the one of that tree."""
+    job = Store(tmp_path).job("job")
+    job.claim("one")
+    assert job.bind("a")
+    assert job.bind("b")
+    job.add_tree(_tree(0), 0)
+    assert job.bind("b")
+    assert not job.bind("a")
+    job.publish({})
+    assert not job.bind("a")
+    assert job.bind("b")
+
+
+def test_what_a_kill_leaves_in_a_model_goes_at_the_next_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kill after the model has appeared, before the key is deleted: the next start deletes it."""
     job = _with_trees(tmp_path, 1)
-    job.discard()
-    job.discard()
-    assert list((tmp_path / "jobs").iterdir()) == []
-    again = _with_trees(tmp_path, 1)
-    again.publish({}, drop=())
-    again.discard()
-    assert again.published
+    job.path("secret.json").write_text("p and q")
+    with monkeypatch.context() as patch:
+        _cut(patch, Path, "unlink")
+        with pytest.raises(PowerCut):
+            job.publish({})
+    assert job.published
+    assert (job.model / "secret.json").is_file()
+    Store(tmp_path)
+    assert not (job.model / "secret.json").exists()
 
 
 def test_files_are_for_their_owner_only(tmp_path: Path) -> None:
@@ -205,7 +250,7 @@ def test_a_tree_is_on_the_disk_before_it_is_acknowledged(tmp_path: Path, monkeyp
     job.save_arrays("scores", {"scores": np.zeros(2)})
     assert synced == [str(job.folder / "scores.npz.part"), str(job.folder)]
     synced.clear()
-    job.publish({}, drop=())
+    job.publish({})
     assert str(job.folder / "manifest.json.part") in synced
     assert synced[-1] == str(tmp_path / "models")
 

@@ -19,6 +19,8 @@ HERE = world(16, (1, 1, 1), seed=25, fresh=6)
 ORACLE = HERE.oracle(PARAMS)
 #: Without tables to build, which take most of the time of so small a job.
 JOB = spec(PARAMS, obfuscation="standard")
+#: What the coordinator calls its submission of the job.
+SUBMISSION = "replayed"
 #: Steps that end a job or only report on it.
 CLOSING = ("account", "leave")
 
@@ -54,6 +56,7 @@ def with_word(name: str, job: str = "job", attempt: int = 1) -> control_pb2.Step
     getattr(request, name).SetInParent()
     if name == "prepare":
         request.prepare.spec.CopyFrom(JOB)
+        request.prepare.submission = SUBMISSION
     elif name == "open_model":
         request.open_model.label_holder = PARTIES[0]
         request.open_model.feature_parties.extend(PARTIES[1:])
@@ -118,6 +121,8 @@ class Replay:
 
     def _of_this_run(self, to: str, recorded: control_pb2.StepRequest) -> control_pb2.StepRequest:
         request = control_pb2.StepRequest.FromString(recorded.SerializeToString())
+        if request.HasField("prepare"):
+            request.prepare.submission = SUBMISSION
         if request.HasField("apply_splits"):
             del request.apply_splits.decisions[:]
             request.apply_splits.decisions.extend(d for d in self._decisions if d.owner == to)

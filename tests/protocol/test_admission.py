@@ -9,7 +9,7 @@ import pytest
 from tests.protocol.replay import HERE, Conducted, Replay, ask, with_word, word
 from tests.protocol.worlds import PARTIES
 from tests.simulator import COORDINATOR, Federation, run
-from treetap.errors import Malformed, OutOfOrder, Refused, UnknownJob
+from treetap.errors import DataError, Malformed, OutOfOrder, Refused, UnknownJob
 from treetap.wire.v1 import control_pb2
 
 FEATURE = PARTIES[1]
@@ -44,7 +44,7 @@ def test_who_asks_for_which_job_is_checked_for_every_word(
             with pytest.raises(OutOfOrder, match="attempt 0 of job job is over: attempt 1 has begun"):
                 await ask(federation, party, with_word(name, attempt=0))
             if name == "open_model":
-                with pytest.raises(UnknownJob, match="there is no model 'nothing'"):
+                with pytest.raises(DataError, match="there is no model 'nothing'"):
                     await ask(federation, party, with_word(name, job="other"))
             elif name != "prepare":
                 with pytest.raises(UnknownJob, match="holds no job 'other'; was it restarted"):

@@ -25,7 +25,7 @@ NETWORKS = {
     "doubling": {"double": 0.5, "late_s": 2.0},
     "late echoes": {"double": 0.3, "late_s": 40.0, "drop": 0.1},
     "everything": {"drop": 0.1, "lose_reply": 0.1, "double": 0.2, "delay_s": 1.5, "late_s": 10.0},
-    "hardly there": {"drop": 0.35, "lose_reply": 0.2, "delay_s": 2.0},
+    "hardly there": {"drop": 0.45, "lose_reply": 0.2, "delay_s": 2.0},
 }
 LINES = [
     *((COORDINATOR, party) for party in PARTIES),

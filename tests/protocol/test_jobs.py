@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.protocol.replay import HERE, JOB, ORACLE, ask, with_word
@@ -30,9 +33,9 @@ async def _at(federation: Federation, word: str, tree_messages: int = 1) -> None
     federation.hook = None
 
 
-@pytest.mark.parametrize("word", ["prepare", "gradients", "candidate_sums", "store_tree", "publish"])
+@pytest.mark.parametrize("word", ["prepare", "gradients", "candidate_sums", "store_tree"])
 def test_a_cancelled_job_is_gone_everywhere(word: str, tmp_path: Path) -> None:
-    """Wherever it is cancelled: no progress, key or session stays, unless its model was being published."""
+    """Wherever it is cancelled: no progress, key or session stays."""
 
     async def main() -> None:
         federation = Federation(tmp_path, HERE.tables)
@@ -55,6 +58,126 @@ def test_a_cancelled_job_is_gone_everywhere(word: str, tmp_path: Path) -> None:
     run(main())
 
 
+def test_a_job_that_publishes_is_not_cancelled(tmp_path: Path) -> None:
+    """Its model is there in a moment; if publishing breaks off instead, cancelling takes the models back."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+        federation.jobs.submit(jobs_pb2.SubmitRequest(job="job", spec=JOB))
+        await _at(federation, "publish", 2)
+        with pytest.raises(Conflict, match="job job is publishing its model"):
+            await federation.jobs.cancel("job")
+        federation.kill(PARTIES[0])
+        assert (await federation.jobs.wait("job")).state == "interrupted"
+        federation.start(PARTIES[0])
+        assert any((state / "models" / "job").is_dir() for state in federation.states.values())
+        assert (await federation.jobs.cancel("job")).state == "cancelled"
+        for state in federation.states.values():
+            assert list((state / "models").iterdir()) == list((state / "jobs").iterdir()) == []
+        await federation.close()
+
+    run(main())
+
+
+def test_a_job_that_is_being_cancelled_is_not_resumed(tmp_path: Path) -> None:
+    """Between the order to cancel and its end nobody can start the job again."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+        federation.jobs.submit(jobs_pb2.SubmitRequest(job="job", spec=JOB))
+        await _at(federation, "store_tree", 2)
+        cancelling = asyncio.ensure_future(federation.jobs.cancel("job"))
+        for _ in range(200):
+            with pytest.raises(Conflict, match="there is nothing to resume"):
+                federation.jobs.resume("job")
+            await asyncio.sleep(0)
+        assert (await cancelling).state == "cancelled"
+        await federation.close()
+
+    run(main())
+
+
+def test_bad_input_on_the_way_back_costs_no_tree(tmp_path: Path) -> None:
+    """A resume that meets a missing table says so and keeps what is stored; with the table back, the job goes on."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+        federation.jobs.submit(jobs_pb2.SubmitRequest(job="job", spec=JOB))
+        await _at(federation, "begin_tree", 2)
+        federation.kill(PARTIES[1])
+        assert (await federation.jobs.wait("job")).state == "interrupted"
+        federation.start(PARTIES[1])
+        table = federation.folder / PARTIES[1] / "train.parquet"
+        table.rename(tmp_path / "away.parquet")
+        status = await federation.resume()
+        assert (status.state, status.bad_input) == ("interrupted", True)
+        assert "there is no such file; mend it, then: treetap resume job" in status.error
+        assert (federation.state(PARTIES[0]) / "jobs" / "job" / "shard.jsonl").read_bytes().count(b"\n") == 1
+        columns, tables = HERE.tables[PARTIES[1]]
+        pq.write_table(tables["train"].set_column(1, columns[0], pa.array([1.5] * len(HERE.y))), table)
+        status = await federation.resume()
+        assert (status.state, status.bad_input) == ("interrupted", True)
+        assert "is not the table on which the stored trees of job job were grown" in status.error
+        (tmp_path / "away.parquet").rename(table)
+        assert (await federation.resume()).state == "finished"
+        assert_oracles_model(federation.states, ORACLE)
+        begun = [r.tree for kind, _, r in federation.conducted if kind == "begin" and r.HasField("begin_tree")]
+        assert begun.count(0) == 1
+        await federation.close()
+
+    run(main())
+
+
+def test_a_name_that_is_used_twice_mixes_nothing(tmp_path: Path) -> None:
+    """After the coordinator has lost its journal, an old job's name is refused and the old model stays as it is."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+        assert (await federation.train(JOB)).state == "finished"
+        federation.kill(COORDINATOR)
+        shutil.rmtree(tmp_path / COORDINATOR)
+        federation.start(COORDINATOR)
+        status = await federation.train(JOB)
+        assert (status.state, status.bad_input) == ("failed", True)
+        assert "there are files of another job of this name" in status.error
+        assert_oracles_model(federation.states, ORACLE)
+        assert (await federation.train(JOB, "other")).state == "finished"
+        await federation.close()
+
+    run(main())
+
+
+def test_a_party_that_left_the_configuration_does_not_keep_its_jobs_alive(tmp_path: Path) -> None:
+    """A job of a party that the coordinator does not know any more can be cancelled."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+        federation.jobs.submit(jobs_pb2.SubmitRequest(job="job", spec=JOB))
+        await _at(federation, "store_tree", 2)
+        del federation.jobs._parties[PARTIES[2]]
+        assert (await federation.jobs.cancel("job")).state == "cancelled"
+        assert list((federation.state(PARTIES[0]) / "jobs").iterdir()) == []
+        await federation.close()
+
+    run(main())
+
+
+def test_a_damaged_journal_hides_its_own_job_only(tmp_path: Path) -> None:
+    """A file without a whole first line is no job; the others are shown."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+        assert (await federation.train(JOB)).state == "finished"
+        (tmp_path / COORDINATOR / "journal" / "torn.jsonl").write_bytes(b'{"event":"subm')
+        (tmp_path / COORDINATOR / "journal" / "empty.jsonl").write_bytes(b"")
+        assert [status.job for status in federation.jobs.status("")] == ["job"]
+        with pytest.raises(UnknownJob, match="there is no job 'torn'"):
+            await federation.jobs.cancel("torn")
+        await federation.close()
+
+    run(main())
+
+
 def test_cancelling_waits_for_nobody_who_is_away(tmp_path: Path) -> None:
     """With a party away a job is cancelled within seconds; that party forgets it when it is told later."""
 
@@ -64,7 +187,9 @@ def test_cancelling_waits_for_nobody_who_is_away(tmp_path: Path) -> None:
         await _at(federation, "store_tree", 4)
         federation.kill(PARTIES[1])
         start = asyncio.get_running_loop().time()
-        assert (await federation.jobs.cancel("job")).state == "cancelled"
+        cancelled = await federation.jobs.cancel("job")
+        assert cancelled.state == "cancelled"
+        assert f"{PARTIES[1]} did not confirm it and may still hold files: treetap cancel job" in cancelled.error
         assert asyncio.get_running_loop().time() - start < 5
         federation.start(PARTIES[1])
         assert (await federation.jobs.cancel("job")).state == "cancelled"

@@ -92,11 +92,11 @@ def test_parcels_of_a_third_party_change_nothing(jobs: tuple[Conducted, Conducte
     run(main())
 
 
-def test_nothing_comes_after_the_last_part() -> None:
+def test_nothing_comes_after_the_last_part(tmp_path: Path) -> None:
     """A part beyond the last one is a conflict, in whichever order the two arrive."""
 
     async def main() -> None:
-        box = Mailbox(60)
+        box = Mailbox(60, tmp_path)
         await box.file("a", parcel(part=1, last=True))
         with pytest.raises(Conflict, match="gradients part 2 from a came after the last part 1"):
             await box.file("a", parcel(part=2))

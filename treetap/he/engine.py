@@ -28,7 +28,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any, Protocol, TypeVar
 
 from treetap.errors import Interrupted
-from treetap.usage import Usage, measure
+from treetap.usage import Usage, measure_process
 
 T = TypeVar("T")
 _JOIN_SECONDS = 5.0
@@ -48,8 +48,8 @@ class Engine(Protocol):
         """
         ...
 
-    async def usage(self) -> list[Usage]:
-        """What each worker process has used so far; empty without processes."""
+    def usage(self) -> list[Usage]:
+        """What each worker process has used so far; empty without processes. Never waits for a busy worker."""
         ...
 
     async def close(self) -> None:
@@ -70,7 +70,7 @@ class InProcessEngine:
             raise ValueError(f"an in-process engine has lane 0 only, not {lane}")
         return kernel(self._state, *args)
 
-    async def usage(self) -> list[Usage]:
+    def usage(self) -> list[Usage]:
         return []
 
     async def close(self) -> None:
@@ -112,8 +112,8 @@ class ProcessEngine:
         answer: T = value
         return answer
 
-    async def usage(self) -> list[Usage]:
-        return list(await asyncio.gather(*(self.call(lane, _usage) for lane in range(self.lanes))))
+    def usage(self) -> list[Usage]:
+        return [measure_process(pid) for pid in self.pids]  # not through the lanes, which may be busy
 
     @property
     def pids(self) -> list[int]:
@@ -200,7 +200,3 @@ def _end_with_parent() -> None:
     assert parent is not None
     wait([parent.sentinel])
     os._exit(1)
-
-
-def _usage(_state: dict[str, Any]) -> Usage:
-    return measure()

@@ -163,7 +163,9 @@ class Decision(google.protobuf.message.Message):
     owner: builtins.str
     @property
     def candidates(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
-        """The places of all tied winners among the owner's candidates of this tree, which it permuted."""
+        """The places of all tied winners among the owner's candidates of this tree, which it permuted; none if the label
+        holder, whose candidates are not permuted, is the owner.
+        """
 
     def __init__(
         self,

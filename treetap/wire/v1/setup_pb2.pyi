@@ -75,6 +75,9 @@ class Prepare(google.protobuf.message.Message):
 
     SPEC_FIELD_NUMBER: builtins.int
     PEERS_FIELD_NUMBER: builtins.int
+    SUBMISSION_FIELD_NUMBER: builtins.int
+    submission: builtins.str
+    """A random word for this submission of the job, so that a name that is used twice is noticed."""
     @property
     def spec(self) -> Global___JobSpec: ...
     @property
@@ -84,9 +87,10 @@ class Prepare(google.protobuf.message.Message):
         *,
         spec: Global___JobSpec | None = ...,
         peers: collections.abc.Iterable[treetap.wire.v1.types_pb2.Peer] | None = ...,
+        submission: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["spec", b"spec"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["peers", b"peers", "spec", b"spec"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["peers", b"peers", "spec", b"spec", "submission", b"submission"]) -> None: ...
 
 Global___Prepare: typing_extensions.TypeAlias = Prepare
 
@@ -246,18 +250,21 @@ Global___Accounted: typing_extensions.TypeAlias = Accounted
 
 @typing.final
 class Leave(google.protobuf.message.Message):
-    """Stop working on the job and forget it in memory; with discard, on disk too."""
+    """Stop working on the job and forget it in memory; with discard, on disk too, if the files are of this submission."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     DISCARD_FIELD_NUMBER: builtins.int
+    SUBMISSION_FIELD_NUMBER: builtins.int
     discard: builtins.bool
+    submission: builtins.str
     def __init__(
         self,
         *,
         discard: builtins.bool = ...,
+        submission: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["discard", b"discard"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["discard", b"discard", "submission", b"submission"]) -> None: ...
 
 Global___Leave: typing_extensions.TypeAlias = Leave
 

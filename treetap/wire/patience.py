@@ -1,0 +1,36 @@
+"""How long somebody who does not answer is tried again."""
+
+from __future__ import annotations
+
+import asyncio
+
+#: Seconds for which a broken connection is tried again, counted from the break.
+RETRY_S = 10.0
+#: Breaks that one call survives: a line that breaks ever again is not a line.
+MOST_BREAKS = 1000
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 1.0
+
+
+class Patience:
+    """The breaks of one call and the pauses between its repeats."""
+
+    def __init__(self) -> None:
+        self._give_up: float | None = None
+        self._wait = _FIRST_WAIT_S
+        self._breaks = 0
+
+    def heard(self) -> None:
+        """The other side has said something: the next break is a new one."""
+        self._give_up, self._wait = None, _FIRST_WAIT_S
+
+    async def again(self) -> bool:
+        """After a break: pause and return True, or False where it has lasted too long."""
+        now = asyncio.get_running_loop().time()
+        if self._give_up is None:
+            self._give_up = now + RETRY_S
+        self._breaks += 1
+        if now + self._wait > self._give_up or self._breaks > MOST_BREAKS:
+            return False
+        await asyncio.sleep(self._wait)
+        self._wait = min(2 * self._wait, _LONGEST_WAIT_S)
+        return True
