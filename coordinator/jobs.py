@@ -63,6 +63,7 @@ class Jobs:
             feature_parties=spec.feature_parties,
             records_file=request.records_file,
             block=request.block or BLOCK,
+            submission=model["word"],
         )
         job = self._new_name(request.job, f"predict-{request.model}"[:50])
         self._journal.write(job, "submitted", kind="predict", opening=_text(opening), word=_random_word())
@@ -139,6 +140,7 @@ class Jobs:
         attempt = self._attempts(job) + 1
         self._journal.write(job, "attempt", number=attempt)
         kind = self._submitted(job)["kind"]
+        log.info("job %s (%s), attempt %d: begins", job, kind, attempt)
         status = jobs_pb2.JobStatus(job=job, kind=kind, state="running", attempt=attempt)
         self._progress[job] = Progress(status)
         self._running[job] = asyncio.ensure_future(self._run(job, kind, attempt, self._progress[job]))
@@ -207,7 +209,7 @@ class Jobs:
         own = setup_pb2.Accounted(traffic=traffic.rows())
         progress.status.accounts.append(jobs_pb2.PartyAccount(party=self._name, account=own))
         progress.end("finished")
-        self._journal.write(job, "ended", attempt=attempt, status=_text(progress.status))
+        self._write_end(job, attempt, progress)
 
     async def _give_up(
         self, job: str, attempt: int, progress: Progress, state: str, error: str, *, bad_input: bool = False
@@ -216,7 +218,15 @@ class Jobs:
         log.warning("job %s %s: %s", job, state, error)
         await self._leave(job, attempt, discard=state == "failed" and bad_input)
         progress.end(state, error, bad_input=bad_input)
-        self._journal.write(job, "ended", attempt=attempt, status=_text(progress.status))
+        self._write_end(job, attempt, progress)
+
+    def _write_end(self, job: str, attempt: int, progress: Progress) -> None:
+        """Where the disk does not take it, the job is as if the coordinator had stopped: it can be resumed."""
+        log.info("job %s, attempt %d: %s", job, attempt, progress.status.state)
+        try:
+            self._journal.write(job, "ended", attempt=attempt, status=_text(progress.status))
+        except Interrupted as failure:
+            log.error("job %s: %s", job, failure)
 
     async def _leave(self, job: str, attempt: int, *, discard: bool) -> list[str]:
         """Best effort; returns who did not confirm in time."""

@@ -11,7 +11,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from treetap.errors import BadInput, UnknownJob
+from treetap.errors import BadInput, Interrupted, UnknownJob
+from treetap.names import NAME
 
 
 class Journal:
@@ -20,7 +21,7 @@ class Journal:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as failure:
             raise BadInput(f"state: cannot keep a journal in {folder}: {failure.strerror}") from None
 
@@ -31,20 +32,23 @@ class Journal:
 
     def has(self, job: str) -> bool:
         """Whether the job is known: a file that does not say what was submitted is none of ours."""
-        return self._path(job).is_file() and any(event["event"] == "submitted" for event in self.read(job))
+        known = NAME.match(job) and self._path(job).is_file()
+        return bool(known) and any(event.get("event") == "submitted" for event in self.read(job))
 
     def write(self, job: str, event: str, **content: Any) -> None:
-        """Add a line and make it durable; a job's file appears with its first line whole."""
+        """Add a line and make it durable; a job's file appears with its first line whole.
+
+        Raises:
+            Interrupted: the disk does not take it.
+        """
         line = json.dumps({"event": event, **content}, separators=(",", ":")).encode() + b"\n"
-        if not self.has(job):
-            self._create(job, line)
-            return
-        with self._path(job).open("ab") as file:
-            if file.tell() and not self._ends_well(job):
-                file.write(b"\n")
-            file.write(line)
-            file.flush()
-            os.fsync(file.fileno())
+        try:
+            if self.has(job):
+                self._append(job, line)
+            else:
+                self._create(job, line)
+        except OSError as failure:
+            raise Interrupted(f"the coordinator cannot write {self._path(job)}: {failure.strerror}") from failure
 
     def read(self, job: str) -> list[dict[str, Any]]:
         """All whole lines of a job."""
@@ -53,14 +57,24 @@ class Journal:
         events = []
         for line in self._path(job).read_bytes().splitlines():
             try:
-                events.append(json.loads(line))
+                event = json.loads(line)
             except ValueError:
                 continue
+            if isinstance(event, dict):
+                events.append(event)
         return events
+
+    def _append(self, job: str, line: bytes) -> None:
+        with self._path(job).open("ab") as file:
+            if not self._ends_well(job):
+                file.write(b"\n")
+            file.write(line)
+            file.flush()
+            os.fsync(file.fileno())
 
     def _create(self, job: str, line: bytes) -> None:
         draft = self._folder / f".{job}.part"
-        with draft.open("wb") as file:
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
             file.write(line)
             file.flush()
             os.fsync(file.fileno())
@@ -77,4 +91,6 @@ class Journal:
             return file.read(1) == b"\n"
 
     def _path(self, job: str) -> Path:
+        if not NAME.match(job):
+            raise UnknownJob(f"there is no job {job!r}")
         return self._folder / f"{job}.jsonl"

@@ -45,7 +45,7 @@ class _Opened:
     ) -> None:
         self._config, self._tools, self._opening = config, tools, opening
         self._store = store
-        self.manifest, self._trees = store.model(opening.model)
+        self.manifest, self._trees = store.model(opening.model, opening.submission)
         if self.manifest["role"] != role:
             raise DataError(f"{config.name} was {self.manifest['role']} of model {opening.model}, not {role}")
         self._table: Table | None = None

@@ -44,6 +44,9 @@ def run(config_path: Path, *, until_stdin_closes: bool) -> None:
 
 
 async def _serve(config: PartyConfig, engine: ProcessEngine, until_stdin_closes: bool) -> None:
+    for name, table in config.tables.items():
+        if not table.path.is_file():
+            log.warning("table %s: %s: there is no such file yet", name, table.path)
     dialer = rpc.GrpcDialer(config.tls.files())
     recorders = Recorders(config.state / "transcripts", config.record)
     node = PartyNode(config, engine, dialer, recorders, offload)

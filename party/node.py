@@ -18,7 +18,7 @@ from party.roles import role_for_prediction, role_for_training
 from party.session import Offload, Role, Session, Tools, done
 from party.steps import Meter, follow
 from party.store import Store
-from treetap.errors import ConfigError, Conflict, Malformed, OutOfOrder, Refused, UnknownJob
+from treetap.errors import BadInput, Conflict, Malformed, OutOfOrder, Refused, UnknownJob
 from treetap.he.engine import Engine
 from treetap.names import NAME
 from treetap.wire.ports import Address, Dialer
@@ -138,6 +138,7 @@ class PartyNode:
             session = self._session(caller, request, kind, opening)
             self._sessions[request.job] = session
             self._expect_more(session)
+            log.info("job %s, attempt %d: %s for %s", request.job, request.attempt, kind, caller)
             return session
 
     def _session(self, caller: str, request: control_pb2.StepRequest, kind: str, opening: bytes) -> Session:
@@ -147,16 +148,20 @@ class PartyNode:
         if self._config.name not in members:
             raise Refused(f"{self._config.name} is not a party of job {request.job}")
         tools = self._tools(request, [Address(peer.name, peer.address) for peer in body.peers])
-        role: Role
-        if kind == "prepare":
-            role = role_for_training(self._config, tools, request.prepare.spec)
-            try:
-                tools.store.claim(request.prepare.submission)
-            except ConfigError as failure:
-                raise ConfigError(f"{self._config.name}: {failure}") from None
-        else:
-            role = role_for_prediction(self._config, self._store, tools, request.open_model)
+        try:
+            role = self._role(tools, request, kind)
+        except BadInput as failure:
+            if self._config.name in str(failure):
+                raise
+            raise type(failure)(f"{self._config.name}: {failure}") from None
         return Session(tools, role, caller, frozenset(members - {self._config.name}), opening)
+
+    def _role(self, tools: Tools, request: control_pb2.StepRequest, kind: str) -> Role:
+        if kind == "open_model":
+            return role_for_prediction(self._config, self._store, tools, request.open_model)
+        role = role_for_training(self._config, tools, request.prepare.spec)
+        tools.store.claim(request.prepare.submission)  # last: a job that cannot be leaves no file
+        return role
 
     def _tools(self, request: control_pb2.StepRequest, peers: list[Address]) -> Tools:
         ledger = Ledger(self._config.name, self._engine.usage())
@@ -204,6 +209,7 @@ class PartyNode:
             session.expiry.cancel()
         if self._sessions.get(session.tools.job) is session:
             del self._sessions[session.tools.job]
+            log.info("job %s, attempt %d: left", session.tools.job, session.tools.attempt)
         await session.close(discard)
 
     def _expect_more(self, session: Session) -> None:

@@ -120,4 +120,9 @@ async def follow(
         yield control_pb2.StepEvent(progress=progress())
     if task.cancelled():
         raise Interrupted(f"{party} was left or told to stop while this step was under way")
-    task.result()
+    try:
+        task.result()
+    except Interrupted as error:  # the operator must know where
+        if party in str(error):
+            raise
+        raise type(error)(f"{party}: {error}") from error

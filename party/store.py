@@ -9,10 +9,12 @@ Files are for the party's own user only. Everything is on disk (fsync) before a 
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
 import shutil
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -69,14 +71,22 @@ class Store:
         """The progress of a job, which may be none."""
         return JobStore(self._jobs / name, self._models / name)
 
-    def model(self, name: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        """A published model: its manifest and its trees; `DataError` where there is none."""
+    def model(self, name: str, submission: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        """A published model of one submission: its manifest and its trees.
+
+        Raises:
+            DataError: it is not there, of another submission or version, or its files are not what was published.
+        """
         folder = self._models / name
         if not NAME.match(name) or not (folder / "manifest.json").is_file():
             raise DataError(f"there is no model {name!r} in {self._models}")
-        manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-        if manifest["version"] > SHARD_VERSION:
+        manifest = read_json(folder / "manifest.json")
+        if manifest.get("version", 0) > SHARD_VERSION:
             raise DataError(f"{folder}: written by a newer version (shard version {manifest['version']})")
+        if read_json(folder / "job.json").get("submission") != submission:
+            raise DataError(f"{folder}: this model was trained by another job of that name")
+        if manifest.get("shard") != _sha256(folder / "shard.jsonl"):
+            raise DataError(f"{folder / 'shard.jsonl'}: is not the file that was published; bring a back-up of it back")
         return manifest, read_lines(folder / "shard.jsonl")
 
 
@@ -146,8 +156,11 @@ class JobStore:
         path = self.folder / f"{name}.npz"
         if not path.is_file():
             return None
-        with np.load(path, allow_pickle=False) as archive:
-            return {key: archive[key] for key in archive.files}
+        try:
+            with np.load(path, allow_pickle=False) as archive:
+                return {key: archive[key] for key in archive.files}
+        except (ValueError, EOFError, zipfile.BadZipFile):
+            raise DataError(f"{path}: is damaged; bring a back-up of it back, or cancel the job") from None
 
     def path(self, name: str) -> Path:
         """A further file of the job, its folder made."""
@@ -168,7 +181,8 @@ class JobStore:
         self._make_folder()
         if not self._shard.is_file():
             write_whole(self._shard, b"")
-        content = json.dumps({"version": SHARD_VERSION, **manifest}, indent=1, sort_keys=True).encode()
+        whole = {"version": SHARD_VERSION, "shard": _sha256(self._shard), **manifest}
+        content = json.dumps(whole, indent=1, sort_keys=True).encode()
         write_whole(self.folder / "manifest.json", content)
         self.folder.replace(self.model)
         _sync_folder(self.model.parent)
@@ -188,7 +202,7 @@ class JobStore:
     def _job(self) -> dict[str, Any]:
         for folder in (self.model, self.folder):
             if (folder / "job.json").is_file():
-                return dict(json.loads((folder / "job.json").read_text(encoding="utf-8")))
+                return read_json(folder / "job.json")
         return {}
 
     def _write_job(self, content: dict[str, Any]) -> None:
@@ -215,10 +229,30 @@ def _line_count(path: Path) -> int:
     return len(path.read_bytes().splitlines())
 
 
+def read_json(path: Path) -> dict[str, Any]:
+    """A file that holds one JSON object; `DataError` names one that does not, or is not there."""
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        raise DataError(f"{path}: there is no such file") from None
+    except (ValueError, TypeError):
+        raise DataError(f"{path}: is damaged; bring a back-up of it back") from None
+
+
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """All whole lines of a shard."""
+    """All whole lines of a shard; `DataError` names a line that is none."""
     if not path.is_file():
         return []
     raw = path.read_bytes()
     whole = raw[: raw.rfind(b"\n") + 1]
-    return [json.loads(line) for line in whole.splitlines()]
+    found = []
+    for number, line in enumerate(whole.splitlines(), start=1):
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            raise DataError(f"{path}: line {number} is damaged; bring a back-up of the file back") from None
+    return found
+
+
+def _sha256(path: Path) -> str | None:
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None

@@ -10,6 +10,7 @@ import csv
 import hashlib
 import logging
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -168,8 +169,8 @@ def _unreadable(path: Path, failure: Exception) -> DataError:
     if path.suffix == ".parquet":
         return DataError(f"{path}: is not readable Parquet")
     return _ragged(path) or DataError(
-        f"{path}: is not readable CSV: it is empty, or has a row of more than {BLOCK >> 20} MiB, "
-        "as an opening quote without a closing one makes"
+        f"{path}: is not readable CSV: it is empty, or its rows differ in their number of cells, or one is longer than "
+        f"{BLOCK >> 20} MiB, as a quote that is never closed makes it"
     )
 
 
@@ -191,33 +192,35 @@ def _ragged(path: Path) -> DataError | None:
 
     Arrow could tell its number and width, but not of a row that is not UTF-8.
     """
-    try:
-        with path.open(encoding="utf-8", errors="replace", newline="") as file:
-            reader = csv.reader(file)
-            widths = ((len(cells), reader.line_num) for cells in reader if cells)
-            expected, _ = next(widths, (0, 0))
-            found, line = next((row for row in widths if row[0] != expected), (0, 0))
-    except (csv.Error, OSError):
-        return None
+    rows = _csv_rows(path)
+    _, expected = next(rows, (0, 0))
+    line, found = next((row for row in rows if row[1] != expected), (0, 0))
     return DataError(f"{path}: line {line}: {expected} cells expected, {found} found") if line else None
 
 
 def _row(path: Path, index: int) -> str:
     """How a person finds the row: the line of a CSV file (the header is line 1), else the row from 1.
 
-    The row, too, where the file cannot be followed: it has changed since, or a cell is longer than `csv` allows.
+    The row, too, where the file has changed since or cannot be followed so far.
     """
     row = f"row {index + 1}"
     if path.suffix != ".csv":
         return row
+    line, _ = next(islice(_csv_rows(path), index + 1, None), (0, 0))
+    return f"line {line}" if line else row
+
+
+def _csv_rows(path: Path) -> Iterator[tuple[int, int]]:
+    """The line where each row of a CSV file ends, from 1, and its number of cells, as far as it can be read."""
+    csv.field_size_limit(BLOCK)  # for the whole process: the module's own limit is below what Arrow takes
     try:
         with path.open(encoding="utf-8", errors="replace", newline="") as file:
             reader = csv.reader(file)
-            records = (reader.line_num for cells in reader if cells)  # Arrow skips empty lines too
-            line = next(islice(records, index + 1, None), None)
+            for cells in reader:
+                if cells:  # Arrow skips empty lines too
+                    yield reader.line_num, len(cells)
     except (csv.Error, OSError):
-        return row
-    return row if line is None else f"line {line}"
+        return
 
 
 def _plain(path: Path, place: str, column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 
 from treetap.errors import ConfigError
 from treetap.wire.tls import TlsFiles
 
 
 class Strict(BaseModel):
-    """Base of all configuration: an unknown key is an error, not a silent default."""
+    """Base of all configuration: an unknown key and a value of another type are errors, not silent defaults.
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    A whole number may stand for a real one. Text may not stand for a number, nor true for 1.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _as_path(cls, value: Any, info: ValidationInfo) -> Any:
+        """TOML has no paths: where one is wanted, text is one."""
+        kind = cls.model_fields[info.field_name or ""].annotation
+        return Path(value) if isinstance(value, str) and Path in (kind, *get_args(kind)) else value
 
 
 class TlsConfig(Strict):

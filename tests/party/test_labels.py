@@ -91,8 +91,10 @@ def test_kinds_that_are_no_labels(cells: list[Any], kind: pa.DataType, told: str
     assert "77" not in fault
 
 
-def test_a_kind_that_cannot_be_put_in_order(tmp_path: Path) -> None:
-    """A label column that cannot even be put in the order of the ids is refused by its kind."""
+def test_views(tmp_path: Path) -> None:
+    """A view of text is text; a view of bytes, which cannot even be put in the order of the ids, is refused."""
+    views = _from_file(tmp_path, pa.array(["no", "yes"], pa.string_view()), "y")
+    assert read_labels(views, "y", BINARY).classes == ["no", "yes"]
     with pytest.raises(DataError, match="label column 'y' holds binary_view, which is no label"):
         _from_file(tmp_path, pa.array([b"77", b"78"], pa.binary_view()), "y")
 

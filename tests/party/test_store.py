@@ -25,7 +25,9 @@ def _tree(number: int) -> dict[str, Any]:
 
 
 def _with_trees(root: Path, count: int) -> JobStore:
+    """So many trees of submission "one"."""
     job = Store(root).job("job")
+    job.claim("one")
     for number in range(count):
         job.add_tree(_tree(number), number)
     return job
@@ -130,12 +132,13 @@ def test_a_model_appears_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             job.publish({"role": "label_holder"})
     assert not job.published
     with pytest.raises(DataError, match="there is no model 'job'"):
-        store.model("job")
+        store.model("job", "one")
     assert job.trees() == [_tree(0), _tree(1)]
     job.publish({"role": "label_holder"})
     assert job.published
-    assert store.model("job") == ({"version": SHARD_VERSION, "role": "label_holder"}, [_tree(0), _tree(1)])
-    assert sorted(path.name for path in job.model.iterdir()) == ["manifest.json", "shard.jsonl"]
+    manifest, trees = store.model("job", "one")
+    assert (manifest["version"], manifest["role"], trees) == (SHARD_VERSION, "label_holder", [_tree(0), _tree(1)])
+    assert sorted(path.name for path in job.model.iterdir()) == ["job.json", "manifest.json", "shard.jsonl"]
     assert not job.folder.exists()
 
 
@@ -149,8 +152,8 @@ def _refuse_folders(path: Path, target: Path) -> Path:
 def test_a_model_without_trees(tmp_path: Path) -> None:
     """A job that ended before its first tree still makes a model that can be read."""
     store = Store(tmp_path)
-    store.job("job").publish({"role": "feature_party"})
-    assert store.model("job")[1] == []
+    _with_trees(tmp_path, 0).publish({"role": "feature_party"})
+    assert store.model("job", "one")[1] == []
 
 
 def test_a_model_of_a_newer_version(tmp_path: Path) -> None:
@@ -160,7 +163,37 @@ def test_a_model_of_a_newer_version(tmp_path: Path) -> None:
     path = tmp_path / "models" / "job" / "manifest.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"version": SHARD_VERSION + 1}))
     with pytest.raises(DataError, match="newer version"):
-        store.model("job")
+        store.model("job", "one")
+
+
+def test_a_model_is_what_was_published(tmp_path: Path) -> None:
+    """A shard that lost a line, a damaged file and a model of another submission are told, not used."""
+    store = Store(tmp_path)
+    job = _with_trees(tmp_path, 2)
+    job.publish({"role": "label_holder"})
+    with pytest.raises(DataError, match="trained by another job of that name"):
+        store.model("job", "two")
+    shard = job.model / "shard.jsonl"
+    whole = shard.read_bytes()
+    for content in (whole.splitlines(keepends=True)[0], whole + b"{}\n", b""):
+        shard.write_bytes(content)
+        with pytest.raises(DataError, match=r"shard\.jsonl: is not the file that was published"):
+            store.model("job", "one")
+    shard.write_bytes(whole)
+    (job.model / "manifest.json").write_text("{")
+    with pytest.raises(DataError, match=r"manifest\.json: is damaged"):
+        store.model("job", "one")
+
+
+def test_damaged_progress_is_told(tmp_path: Path) -> None:
+    """Scores or a shard that are no such files any more are named, with what to do."""
+    job = _with_trees(tmp_path, 1)
+    (job.folder / "scores.npz").write_bytes(b"PK nothing")
+    with pytest.raises(DataError, match=r"scores\.npz: is damaged"):
+        job.load_arrays("scores")
+    _shard(job).write_bytes(b"not a tree\n")
+    with pytest.raises(DataError, match=r"shard\.jsonl: line 1 is damaged"):
+        job.trees()
 
 
 def test_discarding_takes_the_files_of_one_submission(tmp_path: Path) -> None:

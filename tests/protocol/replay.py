@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Literal
@@ -123,6 +124,9 @@ class Replay:
         request = control_pb2.StepRequest.FromString(recorded.SerializeToString())
         if request.HasField("prepare"):
             request.prepare.submission = SUBMISSION
+        if request.HasField("open_model"):  # of whichever job the model here was trained by
+            job = self.federation.state(to) / "models" / request.open_model.model / "job.json"
+            request.open_model.submission = json.loads(job.read_text())["submission"]
         if request.HasField("apply_splits"):
             del request.apply_splits.decisions[:]
             request.apply_splits.decisions.extend(d for d in self._decisions if d.owner == to)

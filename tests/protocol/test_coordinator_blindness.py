@@ -38,13 +38,14 @@ class Seen(NamedTuple):
 
 
 def _named_world() -> World:
-    """A regression (labels are as good as unique numbers) with ids that do not occur by chance."""
+    """A regression (labels are as good as unique numbers) with ids and columns that do not occur by chance."""
     here = world(40, (2, 2, 1), objective="reg:squarederror", missing=0.1, seed=8)
     for columns, tables in here.tables.values():
         for name, table in tables.items():
             ids = pa.array([f"patient-{cell}" for cell in table.column("id").to_pylist()])
-            tables[name] = table.set_column(0, "id", ids)
-        assert columns
+            named = ["id", *(f"measurement-{c}" if c in columns else c for c in table.column_names[1:])]
+            tables[name] = table.set_column(0, "id", ids).rename_columns(named)
+        columns[:] = [f"measurement-{column}" for column in columns]
     return here
 
 

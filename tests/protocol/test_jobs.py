@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import shutil
 from pathlib import Path
 
@@ -10,10 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from coordinator.journal import Journal
 from tests.protocol.replay import HERE, JOB, ORACLE, ask, with_word
 from tests.protocol.worlds import PARTIES, assert_oracles_model
 from tests.simulator import COORDINATOR, Faults, Federation, Message, run
-from treetap.errors import ConfigError, Conflict, UnknownJob
+from treetap.errors import ConfigError, Conflict, Interrupted, UnknownJob
 from treetap.wire.v1 import jobs_pb2
 
 
@@ -157,6 +160,56 @@ def test_a_party_that_left_the_configuration_does_not_keep_its_jobs_alive(tmp_pa
         del federation.jobs._parties[PARTIES[2]]
         assert (await federation.jobs.cancel("job")).state == "cancelled"
         assert list((federation.state(PARTIES[0]) / "jobs").iterdir()) == []
+        await federation.close()
+
+    run(main())
+
+
+def test_a_journal_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk refuses a job with a message and no trace; a job that ends then can be resumed to its end."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+
+        def full(*_: object) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        with monkeypatch.context() as patch:
+            patch.setattr("coordinator.journal.os.fsync", full)
+            with pytest.raises(Interrupted, match=r"cannot write .*journal/job\.jsonl: No space left on device"):
+                await federation.train(JOB)
+        assert list(federation.jobs.status("")) == []
+        federation.jobs.submit(jobs_pb2.SubmitRequest(job="job", spec=JOB))
+        await _at(federation, "leave")
+        with monkeypatch.context() as patch:
+            patch.setattr(Journal, "_append", full)
+            await federation.jobs.wait("job")
+        federation.kill(COORDINATOR)
+        federation.start(COORDINATOR)
+        assert [status.state for status in federation.jobs.status("job")] == ["interrupted"]
+        assert (await federation.resume()).state == "finished"
+        assert_oracles_model(federation.states, ORACLE)
+        await federation.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize("name", ["../evil", "", "a b", "Ä"])
+def test_names_that_are_none_reach_no_file(name: str, tmp_path: Path) -> None:
+    """A file outside the journal can be neither read nor written by asking for a job."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+        (tmp_path / COORDINATOR / "evil.jsonl").write_text('{"event":"submitted","kind":"train","spec":"","word":""}\n')
+        before = (tmp_path / COORDINATOR / "evil.jsonl").read_bytes()
+        with pytest.raises(UnknownJob):
+            federation.jobs.resume(name)
+        with pytest.raises(UnknownJob):
+            await federation.jobs.cancel(name)
+        if name:  # no name: all jobs
+            with pytest.raises(UnknownJob):
+                federation.jobs.status(name)
+        assert (tmp_path / COORDINATOR / "evil.jsonl").read_bytes() == before
         await federation.close()
 
     run(main())

@@ -76,8 +76,8 @@ TABLES: dict[str, tuple[str, Spoil, str]] = {
         r"feature-b: .*train\.parquet: row 2, column 'id': the id is there already, at row 1",
     ),
     "an id missing": (LABEL_HOLDER, with_column("id", ["a", None]), r"row 2, column 'id': the id is missing"),
-    "no id column": (OTHER, lambda t: t.drop_columns("id"), r"feature-c: .*: has no column 'id'; it has 'c0'"),
-    "no such feature": (FEATURE, lambda t: t.drop_columns("b0"), r"feature-b: .*: has no column 'b0'; it has 'id'"),
+    "no id column": (OTHER, lambda t: t.drop_columns("id"), r"feature-c: .*: has no column 'id'"),
+    "no such feature": (FEATURE, lambda t: t.drop_columns("b0"), r"feature-b: .*: has no column 'b0'"),
     "no rows": (FEATURE, lambda table: table.slice(0, 0), r"feature-b: .*train\.parquet: has no rows"),
     "an infinite cell": (
         OTHER,

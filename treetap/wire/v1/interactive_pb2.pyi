@@ -35,6 +35,7 @@ class OpenModel(google.protobuf.message.Message):
     PEERS_FIELD_NUMBER: builtins.int
     RECORDS_FILE_FIELD_NUMBER: builtins.int
     BLOCK_FIELD_NUMBER: builtins.int
+    SUBMISSION_FIELD_NUMBER: builtins.int
     model: builtins.str
     table: builtins.str
     """The name under which each party keeps the table it predicts on."""
@@ -43,6 +44,8 @@ class OpenModel(google.protobuf.message.Message):
     """A file of ids at the label holder, below its data folder; empty: every record of the table."""
     block: builtins.int
     """Records per block."""
+    submission: builtins.str
+    """The submission of the job that trained the model: shards of another one do not belong to it."""
     @property
     def feature_parties(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
     @property
@@ -57,8 +60,9 @@ class OpenModel(google.protobuf.message.Message):
         peers: collections.abc.Iterable[treetap.wire.v1.types_pb2.Peer] | None = ...,
         records_file: builtins.str = ...,
         block: builtins.int = ...,
+        submission: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["block", b"block", "feature_parties", b"feature_parties", "label_holder", b"label_holder", "model", b"model", "peers", b"peers", "records_file", b"records_file", "table", b"table"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["block", b"block", "feature_parties", b"feature_parties", "label_holder", b"label_holder", "model", b"model", "peers", b"peers", "records_file", b"records_file", "submission", b"submission", "table", b"table"]) -> None: ...
 
 Global___OpenModel: typing_extensions.TypeAlias = OpenModel
 
