@@ -70,7 +70,7 @@ class Router(_Opened):
         super().__init__(config, store, tools, opening, "feature_party")
         if self.manifest["label_holder"] != opening.label_holder:
             raise DataError(f"model {opening.model} belongs to label holder {self.manifest['label_holder']}")
-        splits = [OwnSplit(**split) for tree in self._trees for split in tree["splits"]]
+        splits = [OwnSplit.from_dict(split) for tree in self._trees for split in tree["splits"]]
         self._splits = {split.handle: split for split in splits}
         self._order = Order(("open_model", 0, 0))
         self._answered: tuple[int, int] | None = None  # the last block and level; none before the alignment
@@ -143,7 +143,7 @@ class Asker(_Opened):
             best_round=manifest["best_round"],
         )
         self._nodes = [{split.node: split for split in tree.splits} for tree in self._ensemble.used_trees]
-        own = [OwnSplit(**split) for tree in self._trees for split in tree["own"]]
+        own = [OwnSplit.from_dict(split) for tree in self._trees for split in tree["own"]]
         self._own = {split.handle: split for split in own}
         self._parties = parties
         self._wanted: Rows = np.zeros(0, dtype=np.int64)

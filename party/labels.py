@@ -58,10 +58,10 @@ def read_labels(table: Table, column: str, objective: str) -> Labels:
         raise DataError(f"{where}: holds {len(names)} classes; binary:logistic needs two (multi:softprob takes more)")
     if len(names) > max(100, len(numbers) // 2):
         raise DataError(f"{where}: holds {len(names)} different values; a class label has few, or use reg:squarederror")
-    return Labels(numbers.astype(np.int64), [_class_name(name) for name in names])
+    return Labels(numbers.astype(np.int64), [class_name(name) for name in names])
 
 
-def _class_name(value: object) -> str:
+def class_name(value: object) -> str:
     """A number's name is the same whatever type the column has: 2, 2.0 and the decimal 2.00 are class 2."""
     if isinstance(value, decimal.Decimal):
         digits = format(value, "f")

@@ -182,7 +182,7 @@ class JobStore:
         if not self._shard.is_file():
             write_whole(self._shard, b"")
         whole = {"version": SHARD_VERSION, "shard": _sha256(self._shard), **manifest}
-        content = json.dumps(whole, indent=1, sort_keys=True).encode()
+        content = json.dumps(whole, indent=1, sort_keys=True, allow_nan=False).encode()
         write_whole(self.folder / "manifest.json", content)
         self.folder.replace(self.model)
         _sync_folder(self.model.parent)
@@ -221,7 +221,7 @@ def _drop(model: Path) -> None:
 
 
 def _line(tree: dict[str, Any]) -> bytes:
-    return json.dumps(tree, separators=(",", ":")).encode() + b"\n"
+    return json.dumps(tree, separators=(",", ":"), allow_nan=False).encode() + b"\n"
 
 
 def _line_count(path: Path) -> int:

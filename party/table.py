@@ -71,14 +71,14 @@ def read_table(config: TableConfig, *, with_label: bool, missing: float | None) 
             raise DataError(f"{config.path}: the configuration names no label column for this table")
         wanted.append(config.label)
     table = _load(config.path, wanted)
-    columns = {name: _plain(config.path, f"column {name!r}", table.column(name)) for name in wanted}
-    ids = _ids(config.path, f"column {config.id!r}", columns[config.id])
+    columns = {name: plain_column(config.path, f"column {name!r}", table.column(name)) for name in wanted}
+    ids = ids_of(config.path, f"column {config.id!r}", columns[config.id])
     order = np.array(sorted(range(len(ids)), key=ids.__getitem__), dtype=np.int64)
     features = np.empty((len(ids), len(config.columns)), dtype=np.float64)
     for j, name in enumerate(config.columns):
-        values = _numbers(config.path, name, columns[name])
+        values = numbers_of(config.path, name, columns[name])
         if missing is not None and not np.isnan(missing):
-            values = np.where(values == missing, np.nan, values)
+            values = np.where(values == _as_stored(missing, columns[name].type), np.nan, values)
         features[:, j] = values[order]
     label = _ordered(config.path, config.label, columns[config.label], order) if with_label and config.label else None
     return Table(config.path, [ids[i] for i in order], list(config.columns), features, label, order)
@@ -94,13 +94,13 @@ def read_ids(path: Path) -> list[str]:
         except UnicodeDecodeError:
             raise DataError(f"{path}: is not UTF-8 text; give one id a line, or a .csv or .parquet file") from None
         return _distinct(path, "column 'id'", [line.strip() for line in lines if line.strip()])
-    names = _columns_of(path)
+    names = columns_of(path)
     if not names:
         raise DataError(f"{path}: has no column")
     if names.count(names[0]) > 1:
         raise DataError(f"{path}: another column has the name of the first one")
     # without a header the name is somebody's id, hence is not told
-    return _ids(path, "first column", _plain(path, "first column", _read(path, names[:1]).column(0)))
+    return ids_of(path, "first column", plain_column(path, "first column", _read(path, names[:1]).column(0)))
 
 
 def kind_name(kind: pa.DataType) -> str:
@@ -108,7 +108,8 @@ def kind_name(kind: pa.DataType) -> str:
     return str(kind).partition("<")[0] if pa.types.is_nested(kind) else str(kind)
 
 
-def _columns_of(path: Path) -> list[str]:
+def columns_of(path: Path) -> list[str]:
+    """The names of a file's columns, in its order."""
     try:
         if path.suffix == ".parquet":
             return list(pq.read_schema(path).names)
@@ -117,11 +118,11 @@ def _columns_of(path: Path) -> list[str]:
     except UnicodeDecodeError:
         raise DataError(f"{path}: the names of its columns are not UTF-8 text") from None
     except (pa.ArrowException, OSError) as failure:
-        raise _unreadable(path, failure) from None
+        raise unreadable(path, failure) from None
 
 
 def _load(path: Path, wanted: list[str]) -> pa.Table:
-    have = _columns_of(path)
+    have = columns_of(path)
     absent = [name for name in wanted if name not in have]
     if absent:
         log.info("%s: the table's columns are %s", path, ", ".join(map(repr, have)))
@@ -138,7 +139,7 @@ def _read(path: Path, wanted: list[str]) -> pa.Table:
     try:
         table = pq.read_table(path, columns=wanted) if path.suffix == ".parquet" else _read_csv(path, wanted)
     except (pa.ArrowException, OSError) as failure:
-        raise (_undecodable(path, wanted) or _unreadable(path, failure)) from None
+        raise (_undecodable(path, wanted) or unreadable(path, failure)) from None
     if table.num_rows == 0:
         raise DataError(f"{path}: has no rows")
     return table
@@ -158,7 +159,8 @@ def _read_csv(path: Path, wanted: list[str]) -> pa.Table:
     return pacsv.read_csv(path, pacsv.ReadOptions(block_size=BLOCK), PARSING, conversion)
 
 
-def _unreadable(path: Path, failure: Exception) -> DataError:
+def unreadable(path: Path, failure: Exception) -> DataError:
+    """What to say of a file that Arrow cannot read, without a word of its content."""
     log.debug("%s: reading it raised %s", path, type(failure).__name__)
     if isinstance(failure, FileNotFoundError):
         return DataError(f"{path}: there is no such file")
@@ -223,7 +225,7 @@ def _csv_rows(path: Path) -> Iterator[tuple[int, int]]:
         return
 
 
-def _plain(path: Path, place: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+def plain_column(path: Path, place: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Categories as the values that they stand for, and text as text that is UTF-8."""
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
@@ -257,7 +259,8 @@ def _ordered(
         raise DataError(f"{path}: label column {name!r} holds {kind_name(column.type)}, which is no label") from None
 
 
-def _ids(path: Path, place: str, column: pa.ChunkedArray) -> list[str]:
+def ids_of(path: Path, place: str, column: pa.ChunkedArray) -> list[str]:
+    """Ids as text without surrounding blanks; `DataError` for one that is missing or there twice."""
     if column.null_count:
         index = int(np.flatnonzero(column.is_null().to_numpy())[0])
         raise DataError(f"{path}: {_row(path, index)}, {place}: the id is missing")
@@ -280,7 +283,8 @@ def _distinct(path: Path, place: str, ids: list[str]) -> list[str]:
     return ids
 
 
-def _numbers(path: Path, name: str, column: pa.ChunkedArray) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def numbers_of(path: Path, name: str, column: pa.ChunkedArray) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """A column of numbers (n,), NaN where missing; `DataError` names the first cell that is none."""
     kind = column.type
     if pa.types.is_boolean(kind):
         column = column.cast(pa.int8())
@@ -297,11 +301,25 @@ def _numbers(path: Path, name: str, column: pa.ChunkedArray) -> np.ndarray[tuple
     return values
 
 
+def _as_stored(missing: float, kind: pa.DataType) -> float:
+    """What a column of this type holds where somebody wrote the number: -999.9 is another one in 32 bits."""
+    if pa.types.is_float16(kind) or pa.types.is_float32(kind):
+        return float(kind.to_pandas_dtype()(missing))
+    return missing
+
+
+def _number(cell: str) -> float:
+    """A number as CSV files write it: Python would take 1_000 and digits of other scripts too."""
+    if "_" in cell or not cell.isascii():
+        raise ValueError
+    return float(cell)
+
+
 def _parse(path: Path, name: str, cells: list[str | None]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     values = np.empty(len(cells), dtype=np.float64)
     for index, cell in enumerate(cells):
         try:
-            values[index] = np.nan if cell is None or not cell.strip() else float(cell)
+            values[index] = np.nan if cell is None or not cell.strip() else _number(cell)
         except ValueError:
             raise DataError(
                 f"{path}: {_row(path, index)}, column {name!r}: the cell is not a number; "

@@ -39,8 +39,14 @@ class OwnSplit:
         return np.where(np.isnan(values), self.missing_left, values < self.threshold)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types."""
-        return dict(vars(self))
+        """Plain JSON types; a threshold above every value, which parts missing cells from the others, is null."""
+        return {**vars(self), "threshold": None if math.isinf(self.threshold) else self.threshold}
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any]) -> OwnSplit:
+        """Back from JSON types."""
+        threshold = math.inf if content["threshold"] is None else content["threshold"]
+        return cls(**{**content, "threshold": threshold})
 
 
 class Vault:

@@ -8,12 +8,15 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from treetap.errors import BadInput, TreetapError
+from treetap.errors import BadInput, Conflict, Malformed, TreetapError, UnknownJob
+from treetap.output import guarded
 
 if TYPE_CHECKING:
     from treetap.client import Operator
@@ -38,10 +41,28 @@ OperatorFile = Annotated[
 DataFolder = Annotated[
     Path | None, typer.Option("--out", envvar="TREETAP_DATA", help="Folder with one file per data set.")
 ]
+JobName = Annotated[str, typer.Argument(help="Name of the job.")]
 LogLevel = Annotated[str, typer.Option(help="debug, info, warning or error.")]
 UntilStdinCloses = Annotated[
     bool, typer.Option(help="Stop when standard input closes: the process then ends with whoever started it.")
 ]
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        typer.echo(f"treetap {version('treetap')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """What stands before a sub-command."""
 
 
 @app.command()
@@ -110,9 +131,9 @@ def train(
     from treetap.wire.v1 import jobs_pb2
 
     job = load(file, JobFile)
-    client = _operator(operator)
-    name = client.submit(jobs_pb2.SubmitRequest(job=job.name or "", spec=job.to_spec()))
-    _follow(client, name, detach=detach, as_json=as_json)
+    with _operator(operator) as client:
+        name = client.submit(jobs_pb2.SubmitRequest(job=job.name or "", spec=job.to_spec()))
+        _follow(client, name, detach=detach, as_json=as_json)
 
 
 @app.command()
@@ -122,6 +143,7 @@ def predict(
     records: Annotated[
         str, typer.Option(help="File of ids at the label holder, below its data folder; without it all records.")
     ] = "",
+    name: Annotated[str, typer.Option(help="Name of this prediction; without it, one is made up.")] = "",
     operator: OperatorFile = Path("operator.toml"),
     detach: Annotated[bool, typer.Option(help="Hand the job in and do not wait.")] = False,
     as_json: Json = False,
@@ -129,9 +151,9 @@ def predict(
     """Predict with a trained model. The label holder writes a Parquet file in its own state folder."""
     from treetap.wire.v1 import jobs_pb2
 
-    client = _operator(operator)
-    name = client.predict(jobs_pb2.PredictRequest(model=model, table=table, records_file=records))
-    _follow(client, name, detach=detach, as_json=as_json)
+    with _operator(operator) as client:
+        job = client.predict(jobs_pb2.PredictRequest(job=name, model=model, table=table, records_file=records))
+        _follow(client, job, detach=detach, as_json=as_json)
 
 
 @app.command()
@@ -143,35 +165,37 @@ def status(
     """Where jobs stand."""
     from treetap import show
 
-    statuses = _operator(operator).status(job)
+    with _operator(operator) as client:
+        statuses = client.status(job)
     if as_json:
         _print_json({"jobs": [show.status_dict(each) for each in statuses]})
     else:
-        show.out.print(show.status_table(statuses))
+        show.print_statuses(statuses)
 
 
 @app.command()
-def cancel(job: str, operator: OperatorFile = Path("operator.toml"), as_json: Json = False) -> None:
+def cancel(job: JobName, operator: OperatorFile = Path("operator.toml"), as_json: Json = False) -> None:
     """Stop a job and have every party forget its progress."""
     from treetap import show
 
-    ended = _operator(operator).cancel(job)
+    with _operator(operator) as client:
+        ended = client.cancel(job)
     if as_json:
         _print_json(show.status_dict(ended))
     else:
-        show.out.print(show.status_table([ended]))
+        show.print_statuses([ended])
 
 
 @app.command()
 def resume(
-    job: str,
+    job: JobName,
     operator: OperatorFile = Path("operator.toml"),
     detach: Annotated[bool, typer.Option(help="Do not wait.")] = False,
     as_json: Json = False,
 ) -> None:
     """Go on with an interrupted job: the trees that are stored stay, the same model comes out."""
-    client = _operator(operator)
-    _follow(client, client.resume(job), detach=detach, as_json=as_json)
+    with _operator(operator) as client:
+        _follow(client, client.resume(job), detach=detach, as_json=as_json)
 
 
 @app.command()
@@ -181,15 +205,16 @@ def transcript(
     """What a party saw: messages and bytes by peer, step and disclosure class."""
     from treetap.wire.transcript import summarise
 
-    found = summarise(file)
+    try:
+        found = summarise(file)
+    except Malformed as damage:  # of a file that the person named, not of a message
+        raise BadInput(str(damage)) from None
     if as_json:
         _print_json(found)
         return
-    from rich.table import Table
-
     from treetap import show
 
-    table = Table("kind", "peer", "step", "class", "messages", "bytes")
+    table = show.table("kind", "peer", "step", "class", "messages", "bytes")
     for row in found["rows"]:
         cells = [row["kind"], row["peer"], row["step"], row["class"], str(row["messages"]), show.size(row["bytes"])]
         table.add_row(*cells)
@@ -244,10 +269,15 @@ def data_fetch(
     typer.echo(f"{out / source.file}: {'fetched' if new else 'already there'}, content digest {source.digest}")
 
 
-def _operator(path: Path) -> Operator:
+@contextmanager
+def _operator(path: Path) -> Iterator[Operator]:
+    """Calls to the coordinator; asking for what is not there, or not in that state, is wrong usage."""
     from treetap.client import Operator, read
 
-    return Operator(read(path))
+    try:
+        yield Operator(read(path))
+    except (UnknownJob, Conflict) as error:
+        raise BadInput(str(error)) from None
 
 
 def _follow(client: Operator, job: str, *, detach: bool, as_json: bool) -> None:
@@ -264,13 +294,13 @@ def _follow(client: Operator, job: str, *, detach: bool, as_json: bool) -> None:
     if as_json:
         _print_json(show.status_dict(ended))
     else:
-        show.out.print(show.status_table([ended]))
+        show.print_statuses([ended], errors=False)  # an error is this command's message
     if ended.state != "finished":
         _fail(ended.error or ended.state, bad_input=ended.bad_input)
 
 
 def _print_json(content: object) -> None:
-    print(json.dumps(content, indent=1))
+    print(json.dumps(content, indent=1), flush=True)  # so that what cannot be written shows here
 
 
 def _log(level: str) -> None:
@@ -290,6 +320,7 @@ def _fail(message: str, *, bad_input: bool) -> NoReturn:
 def main() -> None:
     """The entry point: errors raised on purpose become one message and an exit status, never a traceback."""
     try:
-        app()
+        with guarded():
+            app()
     except TreetapError as error:
         _fail(str(error), bad_input=isinstance(error, BadInput))

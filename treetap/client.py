@@ -10,9 +10,9 @@ from typing import TypeVar
 import grpc.aio
 
 from treetap.config import Strict, TlsConfig, load
-from treetap.errors import Interrupted, Unreachable
+from treetap.errors import BadInput, Interrupted, Unreachable
 from treetap.names import Address as AddressText
-from treetap.names import Name
+from treetap.names import Name, check_name
 from treetap.wire import rpc
 from treetap.wire.ports import Address
 from treetap.wire.v1 import jobs_pb2
@@ -39,7 +39,10 @@ def read(path: Path) -> OperatorConfig:
 
 
 class Operator:
-    """Synchronous calls to a coordinator; errors are those of `treetap.errors`."""
+    """Synchronous calls to a coordinator; errors are those of `treetap.errors`.
+
+    What cannot be a job's name is BadInput before anybody is asked.
+    """
 
     def __init__(self, config: OperatorConfig) -> None:
         self._tls = config.tls.files()
@@ -47,28 +50,38 @@ class Operator:
         self._to = Address(config.coordinator_name, config.coordinator)
 
     def submit(self, request: jobs_pb2.SubmitRequest) -> str:
-        """Hand in a training job; returns its name."""
+        """Hand in a training job; returns its name, made up where the request has none."""
+        if request.job:
+            _check(request.job)
         return self._call(lambda stub: stub.Submit(request, timeout=rpc.ASK_DEADLINE)).job
 
     def predict(self, request: jobs_pb2.PredictRequest) -> str:
-        """Hand in a prediction; returns its name."""
+        """Hand in a prediction; returns its name, made up where the request has none."""
+        _check(request.model)
+        if request.job:
+            _check(request.job)
         return self._call(lambda stub: stub.Predict(request, timeout=rpc.ASK_DEADLINE)).job
 
     def resume(self, job: str) -> str:
         """Go on with an interrupted job."""
+        _check(job)
         return self._call(lambda stub: stub.Resume(jobs_pb2.JobName(job=job), timeout=rpc.ASK_DEADLINE)).job
 
     def cancel(self, job: str) -> jobs_pb2.JobStatus:
         """Stop a job and have every party forget it."""
+        _check(job)
         return self._call(lambda stub: stub.Cancel(jobs_pb2.JobName(job=job), timeout=rpc.ASK_DEADLINE))
 
     def status(self, job: str = "") -> list[jobs_pb2.JobStatus]:
         """One job or all."""
+        if job:
+            _check(job)
         request = jobs_pb2.StatusRequest(job=job)
         return list(self._call(lambda stub: stub.Status(request, timeout=rpc.ASK_DEADLINE)).jobs)
 
     def watch(self, job: str, on_status: OnStatus) -> jobs_pb2.JobStatus:
         """Follow a job until it does not run any more; returns its last status."""
+        _check(job)
         return asyncio.run(self._watch(job, on_status))
 
     def _call(self, call: Callable[[rpc.JobsStub], Awaitable[T]]) -> T:
@@ -101,3 +114,10 @@ class Operator:
             raise Interrupted(f"the coordinator says nothing about {job} any more; see: treetap status {job}") from None
         finally:
             await dialer.close()
+
+
+def _check(job: str) -> None:
+    try:
+        check_name(job)
+    except ValueError as failure:
+        raise BadInput(f"{job!r} cannot be a job: {failure}") from None

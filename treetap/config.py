@@ -76,5 +76,7 @@ def _what(error: object) -> str:
         return "unknown key"
     if error["type"] == "missing":
         return "is missing"
+    if error["type"] == "is_instance_of":  # of the fields of our files, only paths are no type of TOML
+        return f"a path is text (it is {error['input']!r})"
     message = str(error["msg"]).removeprefix("Value error, ")
     return f"{message} (it is {error['input']!r})" if not isinstance(error["input"], dict) else message

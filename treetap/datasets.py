@@ -18,6 +18,7 @@ A missing value has no digest; the catalogued sets have none.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import gzip
 import hashlib
@@ -85,7 +86,7 @@ def listing(folder: Path | None) -> list[dict[str, Any]]:
             row |= {"fetch": True, "url": entry.url, "digest": entry.digest}
         else:
             row |= {"fetch": False, "why": entry.why, "by_hand": entry.how}
-        rows.append(row | {"file": entry.file, "here": str(path) if path and path.is_file() else None})
+        rows.append(row | {"file": entry.file, "here": str(path) if path and os.path.isfile(path) else None})
     return rows
 
 
@@ -107,11 +108,17 @@ def fetch(source: Source, folder: Path) -> bool:
     """Put `source.file` into `folder`; False if it was there already, with the right content.
 
     Raises:
-        BadInput: another file is in the way, or xlrd is needed and absent.
+        BadInput: the folder is none, another file is in the way, or xlrd is needed and absent.
         TreetapError: the source does not answer, or does not hold what the catalogue says. Nothing is kept.
     """
     path = folder / source.file
-    if path.exists():
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        there = path.exists()
+    except OSError as error:
+        reason = "is a file" if os.path.isfile(folder) else f"cannot be made or read: {error.strerror or error}"
+        raise BadInput(f"--out {folder}: {reason}; name a folder") from None
+    if there:
         wrong = _wrong_file(source, path)
         if wrong is None:
             return False
@@ -121,7 +128,6 @@ def fetch(source: Source, folder: Path) -> bool:
     archive = folder / f".{source.file}.{os.getpid()}.download.part"
     part = folder / f".{source.file}.{os.getpid()}.part"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         download(source, archive)
         table = convert(source, unpack(source, archive))
         wrong = difference(source, table)
@@ -136,7 +142,8 @@ def fetch(source: Source, folder: Path) -> bool:
         raise TreetapError(f"{path}: cannot be written: {error.strerror or error}") from error
     finally:
         for left in (archive, part):
-            left.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # nothing to remove, or a folder that has gone in the meantime
+                left.unlink()
     return True
 
 

@@ -7,9 +7,6 @@ federating and the cost of it stand side by side.
 
 from __future__ import annotations
 
-import json
-import tempfile
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +17,12 @@ from rich.table import Table
 
 from treetap import show
 from treetap.errors import BadInput
-from treetap.experiment import DataTable, ExperimentFile, PartyTable, read_table, run_seed, split
+from treetap.experiment import run_seed
+from treetap.experimentfile import DataTable, ExperimentFile, PartyTable
+from treetap.federation import clean_end, working_folder
 from treetap.jobfile import JobTable
-from treetap.report import metrics_table, received_table, seconds_table
+from treetap.joined import ID, read_table, split
+from treetap.report import document, metrics_table, received_table, seconds_table
 from treetap.trees import metrics
 from treetap.trees.binning import bin_table
 from treetap.trees.centralised import train
@@ -33,23 +33,19 @@ LABEL = "benign"
 
 def run(*, as_json: bool, workdir: Path | None, key_bits: int) -> None:
     """Run the demo and print its report."""
-    with ExitStack() as stack:
-        if workdir is None:
-            workdir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="treetap-demo-")))
-        workdir = workdir.resolve()
-        workdir.mkdir(parents=True, exist_ok=True)
-        if any(workdir.iterdir()):
-            raise BadInput(f"--workdir {workdir}: is not empty; name another folder")
-        columns = write_breast_cancer(workdir / "breast_cancer.parquet")
-        experiment = federation_of(workdir, columns, key_bits)
-        table = read_table(experiment, workdir)
+    if key_bits not in (1024, 2048, 3072):
+        raise BadInput(f"--key-bits {key_bits}: must be 1024, 2048 or 3072")
+    with clean_end(), working_folder(workdir, "treetap-demo-") as folder:
+        columns = write_breast_cancer(folder / "breast_cancer.parquet")
+        experiment = federation_of(folder, columns, key_bits)
+        table = read_table(experiment, folder)
         if not as_json:
             introduce(experiment, table)
-        found = run_seed(experiment, table, 0, workdir / "federation")
+        found = run_seed(experiment, table, 0, folder / "federation")
         found["metrics"] |= compare(experiment, table)
-        transcript = summarise(workdir / "federation" / "feature-b" / "state" / "transcripts" / "experiment")
+        transcript = summarise(folder / "federation" / "feature-b" / "state" / "transcripts" / "experiment")
         if as_json:
-            print(json.dumps({"runs": [found | {"transcript": transcript}]}, indent=1))
+            print(document([found | {"transcript": transcript}]))
         else:
             report(found, transcript)
 
@@ -70,8 +66,6 @@ def write_breast_cancer(path: Path) -> dict[str, list[str]]:
 
 def federation_of(workdir: Path, columns: dict[str, list[str]], key_bits: int) -> ExperimentFile:
     """Label holder with the standard error of each measure, feature parties with its mean and its worst value."""
-    if key_bits not in (1024, 2048, 3072):
-        raise BadInput(f"--key-bits {key_bits}: must be 1024, 2048 or 3072")
     return ExperimentFile(
         data=DataTable(path=str(workdir / "breast_cancer.parquet"), label=LABEL),
         party=[
@@ -85,7 +79,7 @@ def federation_of(workdir: Path, columns: dict[str, list[str]], key_bits: int) -
 def compare(experiment: ExperimentFile, table: pa.Table) -> dict[str, dict[str, float]]:
     """Test metrics of the centralised trainer: all columns joined, and the label holder's alone."""
     drawn = split(experiment, table, 0)
-    ids = [table.column("treetap_id").to_pylist()[i] for i in drawn.train]
+    ids = [table.column(ID).to_pylist()[i] for i in drawn.train]
     rows = drawn.train[np.argsort(ids)]  # the order in which the parties align their records
     label = table.column(LABEL).to_numpy()
     found = {}

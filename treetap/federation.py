@@ -12,10 +12,13 @@ import selectors
 import signal
 import subprocess
 import sys
+import tempfile
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any, Self
 
 from treetap.client import Operator, OperatorConfig
@@ -27,6 +30,59 @@ from treetap.wire.tls import create_authority, issue
 START_S = 60.0
 #: Seconds that a process may take to end after SIGTERM.
 STOP_S = 10.0
+
+
+@contextmanager
+def working_folder(workdir: Path | None, prefix: str) -> Iterator[Path]:
+    """`--workdir`, made if it is not there and empty if it is; without it a temporary folder, removed at the end.
+
+    Raises:
+        BadInput: it is a file, holds something already, or cannot be made.
+    """
+    try:
+        if workdir is None:
+            held = tempfile.TemporaryDirectory(prefix=prefix)
+            workdir = Path(held.name)
+        else:
+            held = None
+            workdir.mkdir(parents=True, exist_ok=True)
+        # absolute, since the processes read their configuration from folders of their own
+        folder = workdir.resolve()
+        used = any(folder.iterdir())
+    except OSError as failure:
+        what = f"--workdir {workdir}" if workdir else "a temporary folder"
+        reason = (
+            "is a file" if workdir and os.path.isfile(workdir) else f"cannot be made: {failure.strerror or failure}"
+        )
+        raise BadInput(f"{what}: {reason}; name another folder") from None
+    if used:
+        raise BadInput(f"--workdir {workdir}: is not empty; name another folder")
+    if held is None:
+        yield folder
+        return
+    with held:
+        yield folder
+
+
+@contextmanager
+def clean_end() -> Iterator[None]:
+    """SIGTERM and SIGHUP end the block as Ctrl-C does: processes stop, and temporary folders go, with their keys."""
+
+    def end(number: int, _: FrameType | None) -> None:
+        for each in before:
+            signal.signal(each, signal.SIG_IGN)  # a second one would break off the cleaning
+        raise SystemExit(128 + number)
+
+    here = threading.current_thread() is threading.main_thread()
+    wanted = (signal.SIGTERM, signal.SIGHUP) if here else ()
+    before = {number: signal.getsignal(number) for number in wanted if signal.getsignal(number) != signal.SIG_IGN}
+    try:
+        for number in before:
+            signal.signal(number, end)
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class LocalFederation:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
@@ -115,18 +116,35 @@ def metrics_table(rows: dict[str, dict[str, float]], title: str) -> Table:
     names = list(dict.fromkeys(name for row in rows.values() for name in row))
     table = Table("", *names, title=title)
     for label, row in rows.items():
-        table.add_row(label, *(f"{row[name]:.4f}" if name in row else "" for name in names))
+        table.add_row(label, *(_shown(row[name]) if name in row else "" for name in names))
     return table
 
 
-def print_runs(runs: list[dict[str, Any]]) -> None:
-    """The report of an experiment for a person."""
-    for run in runs:
-        show.out.rule(f"seed {run['seed']}")
-        show.out.print(metrics_table(run["metrics"], "Metrics"))
-        show.out.print(seconds_table(run["seconds"]))
-        show.out.print(received_table(run["traffic"]))
-        best = ", ".join(f"{row['feature']} ({row['party']})" for row in run["importance"][:5])
-        show.out.print(f"most important: {best}")
-        peak = max(run["peak_rss_mb"].items(), key=lambda item: item[1], default=("", 0.0))
-        show.out.print(f"largest process: {peak[0]}, {peak[1]:.0f} MiB")
+def _shown(value: float) -> str:
+    return f"{value:.4f}" if math.isfinite(value) else "undefined"
+
+
+def document(runs: list[dict[str, Any]]) -> str:
+    """Runs as one JSON document; what JSON has no number for (no AUC of one class, an overflow) is null."""
+    return json.dumps({"runs": _finite(runs)}, indent=1, allow_nan=False)
+
+
+def _finite(content: Any) -> Any:
+    if isinstance(content, dict):
+        return {key: _finite(value) for key, value in content.items()}
+    if isinstance(content, list):
+        return [_finite(value) for value in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content
+
+
+def print_run(run: dict[str, Any]) -> None:
+    """The report of an experiment's run for a person."""
+    show.out.rule(f"seed {run['seed']}")
+    show.out.print(metrics_table(run["metrics"], "Metrics"))
+    show.out.print(seconds_table(run["seconds"]))
+    show.out.print(received_table(run["traffic"]))
+    best = ", ".join(f"{row['feature']} ({row['party']})" for row in run["importance"][:5])
+    show.out.print(f"most important: {best}", markup=False)
+    peak = max(run["peak_rss_mb"].items(), key=lambda item: item[1], default=("", 0.0))
+    show.out.print(f"largest process: {peak[0]}, {peak[1]:.0f} MiB")
+    show.out.file.flush()

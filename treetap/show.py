@@ -8,9 +8,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from google.protobuf.message import Message
+from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
 from treetap.wire.v1 import jobs_pb2
 
@@ -91,20 +93,29 @@ def status_dict(status: jobs_pb2.JobStatus) -> dict[str, Any]:
     return found
 
 
-def status_table(statuses: list[jobs_pb2.JobStatus]) -> Table:
-    """Jobs, a row each."""
-    table = Table("job", "kind", "state", "phase", "tree", "depth", "seconds", "sent", "what")
+def table(*headers: str) -> Table:
+    """An empty table, narrow by itself, whose cells go on in the next line where that is not enough: nothing is cut."""
+    made = Table(box=box.SIMPLE_HEAD, padding=0)
+    for header in headers:
+        made.add_column(header, overflow="fold")
+    return made
+
+
+def print_statuses(statuses: list[jobs_pb2.JobStatus], *, errors: bool = True) -> None:
+    """Jobs, a row each, and below them a line for what may be long: measures, the predictions' path, the error.
+
+    Nobody but the terminal breaks those lines, so that a path can be copied whole.
+    """
+    rows = table("job", "kind", "state", "phase", "progress", "seconds", "sent")
     for status in statuses:
-        metrics = ", ".join(f"{m.name} {m.value:.4f}" for m in status.metrics[:2])
-        table.add_row(
-            status.job,
-            status.kind,
-            status.state,
-            status.phase,
-            f"{status.tree}/{status.trees}" if status.trees else "",
-            str(status.depth) if status.state == "running" else "",
-            f"{status.seconds:.1f}",
-            size(status.bytes),
-            status.error or status.predictions or metrics,
-        )
-    return table
+        progress = f"{status.tree}/{status.trees}" if status.trees else ""
+        if status.state == "running" and status.depth:
+            progress += f" depth {status.depth}"
+        cells = [status.kind, status.state, status.phase, progress, f"{status.seconds:.1f}", size(status.bytes)]
+        rows.add_row(*map(Text, [status.job, *cells]))
+    out.print(rows)
+    for status in statuses:
+        metrics = ", ".join(f"{each.name} {each.value:.4f}" for each in status.metrics)
+        for line in (metrics, status.predictions, status.error if errors else ""):
+            if line:
+                out.print(f"{status.job}: {line}", markup=False, highlight=False, soft_wrap=True)

@@ -41,6 +41,7 @@ class Scorebook:
         self._base = loss.base_margin(params.base_score, self._labels[self._training])
         self.trees = 0
         self._best = (np.inf, -1)
+        self._best_metrics: dict[str, float] = {}  # of the model that is published, which ends at the best round
         self.stopped = False
         self._scores = np.tile(self._base, (n, 1))
         self._round_scores = self._scores.copy()
@@ -58,8 +59,6 @@ class Scorebook:
         sampled = sampling.rows(
             self._params.seed, tree, len(self._labels), self._params.subsample, eligible=self._training
         )
-        if not sampled.any():
-            raise DataError(f"tree {tree} sampled no record at all: raise subsample or bring more records")
         one = np.ones((len(sampled), 1), dtype=np.int64)
         values = np.concatenate([quantised.g[:, columns], quantised.h[:, columns], one], axis=1)
         values[~sampled] = 0
@@ -86,6 +85,8 @@ class Scorebook:
                 "scores": self._scores,
                 "round_scores": self._round_scores,
                 "best": np.array([best, best_round]),
+                "best_metric_names": np.array(list(self._best_metrics), dtype=np.str_),
+                "best_metric_values": np.array(list(self._best_metrics.values()), dtype=np.float64),
                 "stopped": np.array(self.stopped),
             },
         )
@@ -105,7 +106,10 @@ class Scorebook:
             "trees_per_round": self.trees_per_round,
             "best_round": self._best_round(),
             "params": params,
-            "training_metrics": self._measure(),
+            "training_metrics": {
+                name: value if np.isfinite(value) else None
+                for name, value in (self._best_metrics or self._measure()).items()
+            },
         }
 
     def _best_round(self) -> int | None:
@@ -119,6 +123,7 @@ class Scorebook:
         watched = self._loss.watched(self._scores[held], self._labels[held])
         if self._best[1] < 0 or watched < self._best[0]:
             self._best = (watched, round_number)
+            self._best_metrics = self.metrics
         elif round_number - self._best[1] >= self._params.early_stopping_rounds:
             self.stopped = True
 
@@ -139,4 +144,6 @@ class Scorebook:
         self.trees = int(arrays["trees"])
         self._scores, self._round_scores = arrays["scores"], arrays["round_scores"]
         self._best = (float(arrays["best"][0]), int(arrays["best"][1]))
+        values = arrays["best_metric_values"].tolist()
+        self._best_metrics = dict(zip(arrays["best_metric_names"].tolist(), values, strict=True))
         self.stopped = bool(arrays["stopped"])

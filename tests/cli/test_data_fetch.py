@@ -98,6 +98,41 @@ def test_another_file_of_that_name_is_left_alone(served: Callable[..., Source], 
         assert path.read_bytes() == before
 
 
+def test_an_output_that_is_no_folder_is_named_before_any_download(
+    served: Callable[..., Source], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file, a path below a file and a name too long are refused; listing them shows that nothing is there."""
+    seen: list[str] = []
+    source = served(seen=seen)
+    notes = tmp_path / "notes.txt"
+    notes.write_text("mine")
+    for folder, says in (
+        (notes, "is a file"),
+        (notes / "below", "Not a directory"),
+        (tmp_path / ("x" * 300), "File name too long"),
+    ):
+        with pytest.raises(BadInput, match=f"--out .*{says}.*; name a folder"):
+            datasets.fetch(source, folder)
+        assert all(row["here"] is None for row in datasets.listing(folder))
+    assert seen == []
+    assert notes.read_text() == "mine"
+
+
+def test_a_folder_that_goes_during_the_download_is_named(
+    served: Callable[..., Source], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Removing what was written so far does not hide why it could not be written."""
+
+    def gone(_: Source, path: Path) -> None:
+        path.parent.rmdir()
+        path.parent.write_text("a file now")
+        raise NotADirectoryError(20, "Not a directory")
+
+    monkeypatch.setattr(datasets, "download", gone)
+    with pytest.raises(TreetapError, match=r"obesity\.parquet: cannot be written: Not a directory"):
+        datasets.fetch(served(), tmp_path / "sets")
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [

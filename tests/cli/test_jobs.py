@@ -101,16 +101,22 @@ def test_predicting(federation: LocalFederation, trained: Outcome) -> None:
     assert (outcome.status, outcome.err) == (0, "")
     path = Path(json.loads(outcome.out)["predictions"])
     assert path.parent == federation.state(LABEL_HOLDER) / "predictions"
+    assert path.name.startswith("predict-good-")
     assert pq.read_table(path).column("id").to_pylist() == [f"r{40 + i:05d}" for i in range(12)]
     (federation.folder / "some.txt").write_text("r00051\nr00041\n")
-    outcome = _run(federation, "predict", "good", "--table", "train-new", "--records", "some.txt", "--json")
+    outcome = _run(
+        federation, "predict", "good", "--table", "train-new", "--records", "some.txt", "--json", "--name", "two"
+    )
+    assert json.loads(outcome.out)["job"] == "two"
+    assert Path(json.loads(outcome.out)["predictions"]).name == "two.parquet"
     assert pq.read_table(json.loads(outcome.out)["predictions"]).column("id").to_pylist() == ["r00041", "r00051"]
 
 
 @pytest.mark.parametrize(
     ("words", "status", "expected"),
     [
-        (["nobodys"], 1, "there is no job 'nobodys'"),
+        (["nobodys"], 2, "there is no job 'nobodys'"),
+        (["good", "--name", "good"], 2, "there is a job 'good' already"),
         (["good", "--table", "nowhere"], 2, "has no table 'nowhere' in its configuration"),
         (["good", "--table", "train-new", "--records", "../../etc/passwd"], 2, "is not below the data folder"),
         (["good", "--table", "train-new", "--records", "absent.txt"], 2, "absent.txt: cannot be read"),
@@ -169,7 +175,7 @@ def test_faults_of_a_partys_table(table: str, expected: str, federation: LocalFe
 def test_jobs_of_the_wrong_parties(changes: dict[str, Any], expected: str, federation: LocalFederation) -> None:
     """Unknown and doubled parties are refused before a job exists."""
     assert expected in refused(_run(federation, "train", _job(federation, "wrong", **changes)))
-    assert "there is no job 'wrong'" in refused(_run(federation, "status", "wrong"), 1)
+    assert "there is no job 'wrong'" in refused(_run(federation, "status", "wrong"))
 
 
 def test_a_name_that_is_taken(federation: LocalFederation, trained: Outcome) -> None:
@@ -178,11 +184,11 @@ def test_a_name_that_is_taken(federation: LocalFederation, trained: Outcome) -> 
 
 
 def test_finished_is_finished(federation: LocalFederation, trained: Outcome) -> None:
-    """A finished job can be neither resumed nor cancelled: its model stays."""
-    assert "job good is finished: there is nothing to resume" in refused(_run(federation, "resume", "good"), 1)
-    assert "job good is finished: its model stays" in refused(_run(federation, "cancel", "good"), 1)
+    """A finished job can be neither resumed nor cancelled: its model stays, and asking is wrong usage."""
+    assert "job good is finished: there is nothing to resume" in refused(_run(federation, "resume", "good"))
+    assert "job good is finished: its model stays" in refused(_run(federation, "cancel", "good"))
     for command in ("resume", "cancel"):
-        assert "there is no job 'nobodys'" in refused(_run(federation, command, "nobodys"), 1)
+        assert "there is no job 'nobodys'" in refused(_run(federation, command, "nobodys"))
 
 
 def test_a_job_in_the_background(federation: LocalFederation) -> None:
@@ -231,10 +237,7 @@ def test_reading_a_transcript(federation: LocalFederation, trained: Outcome) -> 
     content[len(content) // 2] ^= 1
     damaged = federation.folder / "000001.tap"
     damaged.write_bytes(content)
-    outcome = treetap("transcript", damaged)
-    assert outcome.status != 0
-    assert f"{damaged}: byte " in outcome.err
-    assert "Traceback" not in outcome.err
+    assert f"{damaged}: byte " in refused(treetap("transcript", damaged))
 
 
 def test_a_party_that_is_not_there(federation: LocalFederation, trained: Outcome) -> None:

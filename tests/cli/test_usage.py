@@ -7,6 +7,7 @@ import re
 import signal
 import socket
 import stat
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -237,11 +238,40 @@ def test_a_demo_that_cannot_be(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (["status", "../evil"], "../evil"),
+        (["cancel", "../evil"], "../evil"),
+        (["cancel", ""], ""),
+        (["resume", "Evil"], "Evil"),
+        (["predict", "a/b"], "a/b"),
+        (["predict", "model", "--name", "a b"], "a b"),
+    ],
+)
+def test_what_cannot_be_a_job(words: list[str], name: str, tmp_path: Path, certs: Path) -> None:
+    """A name that no job can have is told before anybody is asked: no coordinator listens here."""
+    write(tmp_path / "operator.toml", {"coordinator": "127.0.0.1:1", "tls": _tls(certs, "operator")})
+    message = refused(treetap(*words, folder=tmp_path))
+    assert message == f"{name!r} cannot be a job: a name has lower-case letters, digits and inner hyphens, at most 63\n"
+
+
 def test_something_that_is_no_transcript(tmp_path: Path) -> None:
     """A file of another kind is refused with the byte where it stops being one."""
     path = tmp_path / "000001.tap"
     path.write_text("something else")
-    outcome = treetap("transcript", path)
-    assert outcome.status != 0
-    assert "Traceback" not in outcome.err
-    assert f"{path}: byte 0: not a treetap transcript" in outcome.err
+    assert f"{path}: byte 0: not a treetap transcript" in refused(treetap("transcript", path))
+
+
+def test_the_guides_files_are_the_examples() -> None:
+    """The guide shows each file of examples/ as it is."""
+    root = Path(__file__).resolve().parents[2]
+    shown = (root / "docs" / "configuration.md").read_text(encoding="utf-8").split("```")[1::2]
+    blocks = {name: body for name, body in map(_named_block, shown) if name}
+    for path in (root / "examples").iterdir():
+        assert blocks.get(path.name) == path.read_text(encoding="utf-8"), path.name
+
+
+def _named_block(block: str) -> tuple[str, str]:
+    body = textwrap.dedent(block.partition("\n")[2]).rstrip(" ")
+    return body.partition("\n")[0].removeprefix("# "), body

@@ -346,3 +346,29 @@ def test_faults_of_files_of_ids(tmp_path: Path) -> None:
         read_ids(tmp_path / "ids.parquet")
     with pytest.raises(DataError, match="absent"):
         read_ids(tmp_path / "absent.txt")
+
+
+def test_a_missing_value_is_found_in_columns_of_32_bits(tmp_path: Path) -> None:
+    """-999.9 in 32 bits is another number than in 64; both are the value that was written."""
+    table = pa.table(
+        {
+            "id": ["a", "b"],
+            "narrow": pa.array([-999.9, 1.0], pa.float32()),
+            "half": pa.array(np.array([-999.9, 1.0], dtype=np.float16)),
+            "wide": [-999.9, 1.0],
+        }
+    )
+    pq.write_table(table, tmp_path / "t.parquet")
+    config = TableConfig(path=tmp_path / "t.parquet", id="id", columns=["narrow", "half", "wide"])
+    found = read_table(config, with_label=False, missing=-999.9)
+    assert np.isnan(found.features[0]).all()
+    assert (found.features[1] == 1.0).all()
+
+
+@pytest.mark.parametrize("cell", ["1_000", "\uff11\uff12"])
+def test_numbers_are_written_as_csv_files_write_them(cell: str, tmp_path: Path) -> None:
+    """What only Python takes for a number is none."""
+    (tmp_path / "t.csv").write_text(f"id,a\nx,{cell}\ny,z\n", encoding="utf-8")
+    config = TableConfig(path=tmp_path / "t.csv", id="id", columns=["a"])
+    with pytest.raises(DataError, match="line 2, column 'a': the cell is not a number"):
+        read_table(config, with_label=False, missing=None)

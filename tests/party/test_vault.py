@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import math
 import pickle
 
@@ -135,3 +136,11 @@ def test_handles_go_on_where_they_are_told() -> None:
     assert [vault.keep(1, candidate).handle for _ in range(3)] == [0, 1, 2]
     vault.next_handle_is(1)
     assert vault.keep(1, candidate).handle == 1
+
+
+@pytest.mark.parametrize("threshold", [0.5, -1e300, math.inf])
+def test_splits_come_back_from_plain_json(threshold: float) -> None:
+    """What a shard holds is JSON that every reader takes, and means what it meant."""
+    split = _split(threshold, missing_left=False)
+    text = json.dumps(split.to_dict(), allow_nan=False)
+    assert OwnSplit.from_dict(json.loads(text)) == split

@@ -15,7 +15,7 @@ from party.config import TableConfig
 from tests.protocol.replay import HERE, JOB, ORACLE, PARAMS, ask, with_word
 from tests.protocol.worlds import PARTIES, assert_oracles_model, spec, world
 from tests.simulator import Federation, run
-from treetap.errors import ConfigError, UnknownJob
+from treetap.errors import ConfigError, DataError, UnknownJob
 from treetap.trees.params import BoostingParams
 from treetap.wire.v1 import jobs_pb2
 
@@ -269,14 +269,32 @@ def test_every_parameter_out_of_range_is_named(tmp_path: Path) -> None:
     run(main())
 
 
-def test_a_fault_that_shows_late_leaves_nothing_either(tmp_path: Path) -> None:
-    """A sample without records is found when the key is on disk already: key and progress are gone afterwards."""
+def test_a_sample_without_records_is_a_tree_without_splits(tmp_path: Path) -> None:
+    """As in XGBoost the other trees do not suffer from it."""
 
     async def main() -> None:
         federation = Federation(tmp_path, HERE.tables)
-        status = await federation.train(spec(replace(PARAMS, subsample=1e-9), obfuscation="standard"))
+        params = replace(PARAMS, subsample=1e-9)
+        assert (await federation.train(spec(params, obfuscation="standard"))).state == "finished"
+        assert_oracles_model(federation.states, HERE.oracle(params))
+        await federation.close()
+
+    run(main())
+
+
+def test_a_fault_that_shows_late_leaves_nothing_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fault that is found when the key is on disk already: key and progress are gone afterwards."""
+
+    def late(*_: object) -> None:
+        raise DataError("the label holder's table has gone bad")
+
+    monkeypatch.setattr("party.boosting.scorebook.Scorebook.derivatives", late)
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+        status = await federation.train(spec(PARAMS, obfuscation="standard"))
         assert (status.state, status.bad_input) == ("failed", True)
-        assert "tree 0 sampled no record at all: raise subsample or bring more records" in status.error
+        assert "the label holder's table has gone bad" in status.error
         assert "make_keys" in {message.word for message in federation.log}
         _assert_nothing_left(federation)
         await _assert_left(federation, "job")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -150,7 +151,8 @@ def joined_model(states: dict[str, Path], job: str = "job") -> list[dict[int, tu
         for split in line["tree"]["splits"]:
             own = splits.pop((split["owner"], split["handle"]))
             assert own["node"] == split["node"]
-            meaning = (own["feature"], own["threshold"], own["missing_left"])
+            threshold = math.inf if own["threshold"] is None else own["threshold"]
+            meaning = (own["feature"], threshold, own["missing_left"])
             nodes[split["node"]] = ("split", split["owner"], *meaning, split["gain"])
         for leaf in line["tree"]["leaves"]:
             nodes[leaf["node"]] = ("leaf", tuple(leaf["weights"]))

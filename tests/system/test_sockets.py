@@ -153,7 +153,7 @@ def test_own_splits_are_those_of_the_model(party: str, job: str, done: Run) -> N
     expected = [split for line in shard.read_text().splitlines() for split in json.loads(line)["splits"]]
     found = [open_message(record) for record in _records(done.transcript(party, job)) if record.step == "own_split"]
     assert [(own.handle, own.node, own.feature, own.threshold) for own in found] == [
-        (split["handle"], split["node"], split["feature"], split["threshold"]) for split in expected
+        (split["handle"], split["node"], split["feature"], float(split["threshold"] or "inf")) for split in expected
     ]
 
 

@@ -34,7 +34,8 @@ def test_rows_outside_the_eligible_are_never_drawn() -> None:
 
 
 @pytest.mark.parametrize(
-    ("d", "rate", "count"), [(10, 0.67, 6), (10, 0.05, 1), (10, 1.0, 10), (1, 0.3, 1), (0, 0.5, 0)]
+    ("d", "rate", "count"),
+    [(10, 0.67, 6), (10, 0.05, 1), (10, 1.0, 10), (1, 0.3, 1), (0, 0.5, 0), (100, 0.29, 29), (50, 0.58, 29)],
 )
 def test_columns_round_down_but_keep_one(d: int, rate: float, count: int) -> None:
     """max(1, ⌊rate·d⌋) different columns, ascending; none where there are none."""

@@ -215,7 +215,7 @@ def test_a_summary_counts_by_kind_peer_step_and_class(tmp_path: Path) -> None:
             dict(zip(row, ("sent", "bank", "sums", "CANDIDATE_SUM", 1, 5), strict=True)),
         ],
     }
-    (tmp_path / "empty").mkdir()
+    TranscriptWriter(tmp_path / "empty").close()
     assert summarise(tmp_path / "empty")["first_unix_nanos"] is None
 
 

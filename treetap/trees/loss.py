@@ -24,6 +24,8 @@ from treetap.trees import metrics
 
 FRACTION_BITS = 32
 UNIT = 1 << FRACTION_BITS
+#: Of a regression; beyond it the square of a residual overflows.
+LARGEST_TARGET = 1e150
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -177,9 +179,12 @@ class SquaredError(Loss):
         return math.ldexp(1.0, exponent - 1 if mantissa == 0.5 else exponent)
 
     def check(self, labels: npt.NDArray[Any]) -> None:
-        """Labels are finite numbers."""
-        if not np.isfinite(np.asarray(labels, dtype=np.float64)).all():
+        """Labels are finite numbers whose squares are finite too."""
+        values = np.asarray(labels, dtype=np.float64)
+        if not np.isfinite(values).all():
             raise DataError(f"labels of {self.objective} must be finite numbers")
+        if np.abs(values).max(initial=0.0) > LARGEST_TARGET:
+            raise DataError(f"labels of {self.objective} must lie between -{LARGEST_TARGET:g} and {LARGEST_TARGET:g}")
 
 
 def loss_for(objective: str, classes: int) -> Loss:

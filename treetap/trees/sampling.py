@@ -39,12 +39,12 @@ def rows(seed: int, tree: int, n: int, subsample: float, eligible: Bools) -> Boo
 def columns(seed: int, tree: int, party: str, d: int, colsample: float) -> npt.NDArray[np.int64]:
     """Which of a party's d columns a tree sees: max(1, ⌊colsample·d⌋) of them, ascending; none if d = 0.
 
-    XGBoost draws from all columns together; here each party draws from its own, so that none learns how many the others
-    have.
+    The product is one of 32-bit floats, as in XGBoost: 0.29 of 100 columns are 29, not 28. XGBoost draws from all
+    columns together; here each party draws from its own, so that none learns how many the others have.
     """
     if d == 0:
         return np.zeros(0, dtype=np.int64)
-    count = max(1, int(colsample * d))
+    count = max(1, int(np.float32(colsample) * np.float32(d)))
     if count == d:
         return np.arange(d)
     return np.sort(generator(seed, "columns", tree, party).choice(d, size=count, replace=False)).astype(np.int64)

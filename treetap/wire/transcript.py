@@ -42,6 +42,7 @@ ROTATE_BYTES = 64 * 2**20
 Kind: TypeAlias = TranscriptRecord.Kind.ValueType
 
 _ORIGIN = bytes(32)  # what record 0 carries as the digest of its predecessor
+_BELOW, _NAMED = 3, 10  # a state folder's parent has transcripts three levels below; how many of them are named
 _FILE = re.compile(r"(\d{6,})\.tap")
 
 
@@ -142,7 +143,8 @@ class TranscriptReader:
     """Iterates the records of one file, or of a folder in order, and verifies them on the way.
 
     Iteration raises Malformed, naming file and byte offset, for a changed or cut record and for a missing file.
-    A folder must begin with record 0; a single file may begin anywhere. Raises BadInput for a path that is neither.
+    A folder must begin with record 0; a single file may begin anywhere. Raises BadInput for a path that is neither,
+    and for a folder without a file of a transcript, naming folders below it that have some.
     While its writer is at work the last record may look torn.
     """
 
@@ -151,6 +153,8 @@ class TranscriptReader:
         self._files = _files(path) if self._whole else {0: path}
         if not (self._whole or path.is_file()):
             raise BadInput(f"{path}: no such transcript")
+        if not self._files:
+            raise BadInput(f"{path}: holds no transcript{_elsewhere(path)}")
 
     @property
     def torn(self) -> bool:
@@ -280,7 +284,20 @@ def _require_torn(path: Path, offset: int, rest: bytes) -> None:
 
 
 def _files(folder: Path) -> dict[int, Path]:
-    return {int(match[1]): path for path in folder.iterdir() if (match := _FILE.fullmatch(path.name))}
+    try:
+        return {int(match[1]): path for path in folder.iterdir() if (match := _FILE.fullmatch(path.name))}
+    except OSError as error:
+        raise BadInput(f"{folder}: cannot be read: {error.strerror}") from None
+
+
+def _elsewhere(folder: Path) -> str:
+    """Which folders below have transcripts; not far below, for the folder may be anything."""
+    files = (path for depth in range(1, _BELOW + 1) for path in folder.glob("*/" * depth + "*.tap"))
+    found = sorted({str(path.parent) for path in files if _FILE.fullmatch(path.name)})
+    if not found:
+        return f", and no folder within {_BELOW} levels below it does"
+    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+    return f"; these do: {', '.join(found[:_NAMED])}{more}"
 
 
 def _claim(folder: Path) -> int:

@@ -1,0 +1,179 @@
+"""Faults of an experiment's file and table: told before any process starts, by file, line and column."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from treetap import demo, experiment
+from treetap.errors import BadInput
+from treetap.experiment import run_file
+
+PARTIES = '[[party]]\nname = "clinic"\nlabels = true\ncolumns = ["a"]\n[[party]]\nname = "lab"\ncolumns = ["b"]\n'
+#: Label, id and two columns of 20 rows: ids and columns have no fault.
+ROWS = [(f"r{i}", str(i), str(i % 3), str(i % 2)) for i in range(20)]
+Refused = Callable[..., str]
+
+
+@pytest.fixture
+def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Refused:
+    """The message with which a file is refused; a federation that starts, or a folder that is made, fails the test."""
+    monkeypatch.setattr(experiment, "LocalFederation", lambda *_: pytest.fail("processes were started"))
+
+    def run(
+        data: str = "", parties: str = PARTIES, job: str = "", workdir: Path | None = None, table: str = "t.csv"
+    ) -> str:
+        file = tmp_path / "exp.toml"
+        file.write_text(f'[data]\npath = "{table}"\nlabel = "y"\n{data}\n{parties}[job]\n{job}', encoding="utf-8")
+        with pytest.raises(BadInput) as raised:
+            run_file(file, as_json=True, workdir=workdir or tmp_path / "work")
+        assert not (tmp_path / "work").exists()
+        return str(raised.value)
+
+    return run
+
+
+def table(folder: Path, rows: list[tuple[str, ...]] = ROWS, header: str = "who,a,b,y") -> None:
+    """A CSV file."""
+    (folder / "t.csv").write_bytes("\n".join([header, *map(",".join, rows)]).encode("latin-1") + b"\n")
+
+
+def changed(row: int, column: int, cell: str) -> list[tuple[str, ...]]:
+    """The rows with one cell another."""
+    rows = [list(each) for each in ROWS]
+    rows[row][column] = cell
+    return [tuple(each) for each in rows]
+
+
+def test_a_class_that_only_test_rows_would_have(refused: Refused, tmp_path: Path) -> None:
+    """A class of one row, which goes to the held-out rows, is named with its number of rows."""
+    table(tmp_path, changed(5, 3, "rare"))
+    message = refused("test_share = 0.6", job='objective = "multi:softprob"')
+    assert "t.csv: label column 'y': class 'rare' has too few rows, 1: with test_share = 0.6 none is left" in message
+
+
+def test_a_regression_whose_training_rows_are_all_alike(refused: Refused, tmp_path: Path) -> None:
+    """The last seed's draw, too, is looked at before the first seed's run."""
+    table(tmp_path, [(*row[:3], "7" if i else "8") for i, row in enumerate(ROWS)])
+    message = refused(f"test_share = 0.5\nseed = {list(range(20))}", job='objective = "reg:squarederror"')
+    assert "draws training rows of one target only" in message
+
+
+@pytest.mark.parametrize(
+    ("seed", "says"),
+    [
+        ("-1", "data.seed: a seed is a whole number from 0 (it is -1)"),
+        ("[0, -1]", "data.seed: a seed is a whole number from 0"),
+        ("[]", "data.seed: names no seed"),
+        ("[1, 2, 1]", "data.seed: names a seed twice"),
+        (str(2**63 - 1), "data.seed and job.seed add up to more than 2^63 - 1"),
+    ],
+)
+def test_seeds_that_are_none(seed: str, says: str, refused: Refused, tmp_path: Path) -> None:
+    """A negative, a missing, a repeated and a too large seed are told by key."""
+    table(tmp_path)
+    message = refused(f"seed = {seed}", job="seed = 1")
+    assert message.startswith(f"{tmp_path / 'exp.toml'}: ")
+    assert says in message
+
+
+@pytest.mark.parametrize("name", ["coordinator", "operator", "certs", "ca"])
+def test_names_that_the_federation_has_itself(name: str, refused: Refused, tmp_path: Path) -> None:
+    """A party cannot be called as the processes and folders that an experiment adds."""
+    table(tmp_path)
+    message = refused(parties=PARTIES.replace("lab", name))
+    assert "party.[2].name: another part of the experiment has this name" in message
+
+
+def test_a_column_given_to_one_party_twice(refused: Refused, tmp_path: Path) -> None:
+    """A list of columns with a repetition is refused by the experiment's file, not by a party's configuration."""
+    table(tmp_path)
+    assert "party.[2]: names a column twice" in refused(parties=PARTIES.replace('["b"]', '["b", "b"]'))
+
+
+def test_a_table_without_rows(refused: Refused, tmp_path: Path) -> None:
+    """A header alone is no table, in CSV and in Parquet."""
+    table(tmp_path, [])
+    assert refused().endswith("t.csv: has no rows")
+    pq.write_table(pa.table({"a": pa.array([], pa.int64()), "b": [], "y": []}), tmp_path / "t.parquet")
+    assert refused(table="t.parquet").endswith("t.parquet: has no rows")
+
+
+def test_labels_that_are_bytes(refused: Refused, tmp_path: Path) -> None:
+    """A Latin-1 label of a CSV file is found by line, a column of bytes by its type."""
+    table(tmp_path, changed(2, 3, "größe"))
+    assert refused().endswith("t.csv: line 4, column 'y': the cell is not UTF-8 text")
+    pq.write_table(pa.table({"a": [1, 2], "b": [1, 2], "y": [b"\xff", b"b"]}), tmp_path / "t.parquet")
+    assert "label column 'y': holds binary; classes are" in refused(table="t.parquet")
+
+
+def test_the_name_of_the_experiments_own_ids(refused: Refused, tmp_path: Path) -> None:
+    """A column `treetap_id` would stand where ids go: it is refused, unless it is the ids or nobody's."""
+    table(tmp_path, header="treetap_id,a,b,y")
+    assert "t.csv: column 'treetap_id' has the name of an experiment's own ids; rename it or drop it" in refused()
+    for data in ('id = "treetap_id"\n', 'drop = ["treetap_id"]\n'):
+        assert "too few for a test share" in refused(data + "test_share = 0.001")
+
+
+@pytest.mark.parametrize("row", range(0, 20, 3))
+def test_every_cell_of_every_row_is_looked_at(row: int, refused: Refused, tmp_path: Path) -> None:
+    """A fault has the file's own line wherever the row goes, to training or to the held-out rows."""
+    for column, cell, says in (
+        (1, "x", "column 'a': the cell is not a number"),
+        (2, "inf", "column 'b': the cell is infinite"),
+        (0, " ", "column 'who': the id is missing"),
+        (0, "  r1" if row > 1 else "r19  ", "column 'who': the id is there already"),
+    ):
+        table(tmp_path, changed(row, column, cell))
+        message = refused('id = "who"\ntest_share = 0.5')
+        assert says in message
+        assert message.startswith(f"{tmp_path / 't.csv'}: line ")
+        if row > 1:
+            assert f"line {row + 2}, " in message
+    table(tmp_path, changed(row, 3, ""))
+    assert f"t.csv: label column 'y': the label at line {row + 2} is missing" in refused()
+
+
+def test_a_column_that_only_the_last_seed_draws(refused: Refused, tmp_path: Path) -> None:
+    """Of columns drawn at random, those of every seed are looked at, and one that nobody gets may hold text."""
+    table(tmp_path, [(*row, "text", row[1]) for row in ROWS], header="who,a,b,y,c,d")
+    other = PARTIES.replace('columns = ["b"]', "share = 0.5")
+    assert "t.csv: line 2, column 'c': the cell is not a number" in refused(
+        f'id = "who"\nseed = {list(range(12))}', parties=other
+    )
+    assert "too few for a test share" in refused('id = "who"\ntest_share = 0.001')
+
+
+def test_folders_that_cannot_be_the_working_folder(
+    refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file, a path below a file, a name too long and a folder in use are refused and left as they are."""
+    table(tmp_path)
+    used = tmp_path / "used"
+    (used / "seed-0").mkdir(parents=True)
+    before = (tmp_path / "t.csv").read_bytes()
+    monkeypatch.setattr(demo, "run_seed", lambda *_: pytest.fail("processes were started"))
+    for folder, says in (
+        (tmp_path / "t.csv", "is a file"),
+        (tmp_path / "t.csv" / "below", "cannot be made: Not a directory"),
+        (tmp_path / ("x" * 300), "cannot be made: File name too long"),
+        (used, "is not empty"),
+    ):
+        expected = f"--workdir {folder}: {says}; name another folder"
+        assert refused(workdir=folder) == expected
+        with pytest.raises(BadInput) as raised:
+            demo.run(as_json=True, workdir=folder, key_bits=1024)
+        assert str(raised.value) == expected
+    assert (tmp_path / "t.csv").read_bytes() == before
+    assert list(used.rglob("*")) == [used / "seed-0"]
+
+
+def test_a_wrong_key_size_leaves_no_folder(tmp_path: Path) -> None:
+    """The demo looks at its options before it writes."""
+    with pytest.raises(BadInput, match="--key-bits 99: must be 1024"):
+        demo.run(as_json=True, workdir=tmp_path / "work", key_bits=99)
+    assert not (tmp_path / "work").exists()

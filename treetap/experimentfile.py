@@ -1,0 +1,97 @@
+"""The file that `treetap experiment` reads: one table, its parties and a job."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from treetap.config import Strict
+from treetap.jobfile import JobTable
+from treetap.names import Name
+
+#: Names of the federation's other processes, and of the certificates' folder and authority.
+RESERVED = ("coordinator", "operator", "certs", "ca")
+
+
+class DataTable(Strict):
+    """The joined table. `$NAME` in `path` is an environment variable; a relative path is from the file's folder."""
+
+    path: str
+    label: str
+    id: str | None = None
+    drop: list[str] = []
+    test_share: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    seed: int | list[int] = 0
+
+    @field_validator("seed")
+    @classmethod
+    def _seeds(cls, seed: int | list[int]) -> int | list[int]:
+        each = seed if isinstance(seed, list) else [seed]
+        if not each:
+            raise ValueError("names no seed; give a number, or a list with one number per run")
+        if min(each) < 0:
+            raise ValueError("a seed is a whole number from 0")
+        if len(set(each)) < len(each):
+            raise ValueError("names a seed twice; each seed is one run")
+        return seed
+
+    @property
+    def seeds(self) -> list[int]:
+        """One for each run."""
+        return self.seed if isinstance(self.seed, list) else [self.seed]
+
+
+class PartyTable(Strict):
+    """One party: the columns it gets, by name or as a random share of those that nobody claims."""
+
+    name: Name
+    columns: list[str] | None = None
+    share: Annotated[float, Field(ge=0, le=1)] | None = None
+    labels: bool = False
+    record: Literal["received", "both", "off"] = "off"
+    workers: Annotated[int, Field(ge=1, le=256)] | None = None
+
+    @model_validator(mode="after")
+    def _one_of(self) -> PartyTable:
+        if (self.columns is None) == (self.share is None):
+            raise ValueError("give either columns = [...] or share = 0.x")
+        if len(set(self.columns or [])) < len(self.columns or []):
+            raise ValueError("names a column twice")
+        return self
+
+    @field_validator("name")
+    @classmethod
+    def _not_reserved(cls, name: str) -> str:
+        if name in RESERVED:
+            raise ValueError(
+                f"another part of the experiment has this name, as have {', '.join(RESERVED)}; choose another"
+            )
+        return name
+
+
+class ExperimentFile(Strict):
+    """The file that `treetap experiment` reads."""
+
+    data: DataTable
+    party: Annotated[list[PartyTable], Field(min_length=2)]
+    job: JobTable
+
+    @model_validator(mode="after")
+    def _parties(self) -> ExperimentFile:
+        names = [party.name for party in self.party]
+        if len(set(names)) != len(names):
+            raise ValueError("two parties have one name")
+        if sum(party.labels for party in self.party) != 1:
+            raise ValueError("exactly one [[party]] has labels = true")
+        owner: dict[str, str] = {}
+        for party in self.party:
+            for column in party.columns or []:
+                if column in owner:
+                    raise ValueError(f"column {column!r} is claimed by {owner[column]} and by {party.name}")
+                owner[column] = party.name
+        if sum(party.share or 0 for party in self.party) > 1 + 1e-9:
+            raise ValueError("the shares add up to more than 1")
+        if self.job.seed + max(self.data.seeds) >= 1 << 63:
+            raise ValueError("data.seed and job.seed add up to more than 2^63 - 1")
+        return self

@@ -1,0 +1,70 @@
+"""Standard output that fails with one message, as on a full disk."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from treetap.errors import TreetapError
+
+
+class Output(io.TextIOWrapper):
+    """Text on a file descriptor; `TreetapError` where that takes no more.
+
+    A reader who went away, as `head` does, stays a BrokenPipeError: nobody needs a message about that.
+    """
+
+    failure: TreetapError | None = None
+
+    def write(self, text: str, /) -> int:
+        """See `io.TextIOWrapper`."""
+        try:
+            return super().write(text)
+        except BrokenPipeError:
+            raise
+        except OSError as failure:
+            raise self._give_up(failure) from None
+
+    def flush(self) -> None:
+        """See `io.TextIOWrapper`."""
+        try:
+            super().flush()
+        except BrokenPipeError:
+            raise
+        except OSError as failure:
+            raise self._give_up(failure) from None
+
+    def drop(self) -> None:
+        """What is still held would be tried again, in vain and with a traceback, when Python ends: it goes nowhere."""
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, self.fileno())
+        os.close(nowhere)
+
+    def _give_up(self, failure: OSError) -> TreetapError:
+        self.drop()
+        self.failure = TreetapError(f"standard output cannot be written: {failure.strerror}")
+        return self.failure
+
+
+@contextmanager
+def guarded() -> Iterator[None]:
+    """Standard output is such an `Output` in here, and has taken everything at the end; a closed one stays closed."""
+    plain = sys.stdout
+    if type(plain) is not io.TextIOWrapper:  # a test or a notebook has put something of its own there
+        yield
+        return
+    look = (plain.encoding, plain.errors, None, plain.line_buffering, plain.write_through)
+    sys.stdout = output = Output(plain.detach(), *look)
+    try:
+        yield
+    finally:
+        try:
+            output.flush()
+        except BrokenPipeError:
+            output.drop()
+            raise SystemExit(1) from None
+        if output.failure is not None:  # also where a library tried standard output and ignored what it found
+            raise output.failure
