@@ -24,6 +24,8 @@ from treetap.trees.loss import FRACTION_BITS
 from treetap.trees.params import BoostingParams
 
 ONE = 2**FRACTION_BITS
+#: No probability is nearer to 0 or 1 than this when its logarithm is taken.
+SURE = 2.0**-52
 Parties = Sequence[tuple[str, npt.NDArray[Any]]]
 
 
@@ -201,7 +203,7 @@ def _watched(objective: str, scores: list[list[float]], labels: list[float]) -> 
         return math.sqrt(sum((s[0] - y) ** 2 for s, y in zip(scores, labels, strict=True)) / len(labels))
     total = 0.0
     for score, label in zip(scores, labels, strict=True):
-        p = _probabilities(objective, score)
+        p = [min(max(v, SURE), 1.0 - SURE) for v in _probabilities(objective, score)]
         total -= math.log(p[int(label)] if len(p) > 1 else (p[0] if label == 1 else 1.0 - p[0]))
     return total / len(labels)
 

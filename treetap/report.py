@@ -120,8 +120,8 @@ def metrics_table(rows: dict[str, dict[str, float]], title: str) -> Table:
     return table
 
 
-def _shown(value: float) -> str:
-    return f"{value:.4f}" if math.isfinite(value) else "undefined"
+def _shown(value: float | None) -> str:
+    return f"{value:.4f}" if value is not None and math.isfinite(value) else "undefined"
 
 
 def document(runs: list[dict[str, Any]]) -> str:

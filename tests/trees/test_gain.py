@@ -110,6 +110,18 @@ def test_may_split_is_never_wrong_when_it_says_no() -> None:
     assert denied > 100
 
 
+@pytest.mark.parametrize("least", [0.0, 1.0])
+def test_a_node_of_one_record_may_not_be_split(least: float) -> None:
+    """However heavy it is, in both tree forms; two records may be, if they are heavy enough."""
+    params = BoostingParams(min_child_weight=least)
+    assert gain.may_split(np.stack([sums(3, 9, 1), sums(3, 9, 2), sums(0, 0, 0)]), params).tolist() == [
+        False,
+        True,
+        False,
+    ]
+    assert gain.may_split(np.stack([sums(3, 1, 9, 9, 1), sums(3, 1, 9, 9, 2)]), params).tolist() == [False, True]
+
+
 def test_cover_sums_the_outputs() -> None:
     """Cover is Σ H over all outputs."""
     assert gain.cover(np.stack([sums(1, 1, 2, 3, 4), sums(0, 0, 0.25, 0, 1)])).tolist() == [5.0, 0.25]

@@ -8,10 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.oracle import OracleLeaf, OracleModel, oracle_predict, oracle_train
-from tests.trees.tables import Case, cases, encoded
+from tests.oracle import OracleLeaf, OracleModel, _watched, oracle_predict, oracle_train
+from tests.trees.tables import Case, cases, encoded, labels_for, signal, table
 from treetap.trees.binning import BinnedTable
 from treetap.trees.centralised import CentralModel, train
+from treetap.trees.loss import loss_for
 from treetap.trees.params import BoostingParams
 
 
@@ -117,3 +118,41 @@ def test_an_equal_validation_loss_is_no_improvement() -> None:
     model = train(encoded([("label", X)], 8), np.arange(40) % 2, params)
     assert model.ensemble.best_round == 0
     assert len(model.history) == 3
+
+
+def test_validation_scores_beyond_any_doubt_are_compared() -> None:
+    """A probability of exactly 0 for the true class is a finite loss, and the best round is the oracle's."""
+    parties = table(7, 80, [2, 1])
+    labels = labels_for("binary:logistic", signal(parties, 3), 2)
+    params = BoostingParams(
+        n_estimators=6,
+        max_depth=2,
+        max_bin=6,
+        learning_rate=1.0,
+        reg_lambda=0.0,
+        min_child_weight=0.0,
+        validation_share=0.4,
+        base_score=1e-12,
+        early_stopping_rounds=2,
+    )
+    tables = encoded(parties, params.max_bin)
+    model = train(tables, labels, params)
+    oracle = oracle_train(parties, labels, params)
+    assert_same(model, oracle, tables)
+    assert model.ensemble.best_round == oracle.best_round
+    assert [each["validation"] for each in model.history] == pytest.approx(oracle.validation, rel=1e-9)
+    assert max(score for (score,) in oracle_predict(oracle, parties)) > 1000
+
+
+@pytest.mark.parametrize("objective", ["binary:logistic", "multi:softprob"])
+def test_the_oracle_watches_the_same_loss_of_certain_scores(objective: str) -> None:
+    """Right and wrong, as far as doubles go and just before, the losses agree with the library's record by record."""
+    outputs = 1 if objective == "binary:logistic" else 3
+    loss = loss_for(objective, max(outputs, 2))
+    for size in (1.0, 30.0, 36.0, 40.0, 1000.0, 1e9):
+        for label in range(max(outputs, 2)):
+            for score in ([size], [-size]) if outputs == 1 else ([size, 0.0, -size], [0.0, -size, 0.0]):
+                expected = _watched(objective, [score], [float(label)])
+                found = loss.watched(np.array([score]), np.array([label]))
+                assert found == pytest.approx(expected, rel=1e-9, abs=1e-15)
+                assert math.isfinite(found)
