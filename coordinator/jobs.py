@@ -10,6 +10,7 @@ import secrets
 from collections.abc import AsyncIterator, Mapping
 
 from coordinator import boosting, interactive, setup
+from coordinator.alignment import align
 from coordinator.journal import Journal
 from coordinator.progress import Progress
 from coordinator.roster import Roster
@@ -62,6 +63,7 @@ class Jobs:
             label_holder=spec.label_holder,
             feature_parties=spec.feature_parties,
             records_file=request.records_file,
+            alignment=spec.alignment,
             block=request.block or BLOCK,
             submission=model["word"],
         )
@@ -177,16 +179,18 @@ class Jobs:
         traffic = Traffic(self._name)
         roster = self._roster(job, attempt, [spec.label_holder, *spec.feature_parties], traffic, progress)
         progress.phase("prepare")
-        plan = await setup.prepare(roster, spec, self._submitted(job)["word"])
-        if not plan.published:
-            progress.phase("align")
-            await setup.align(roster, spec)
-            progress.phase("keys")
-            await setup.exchange_keys(roster, spec)
+        found = await setup.prepare(roster, spec, self._submitted(job)["word"])
+        if spec.label_holder not in found.published:
+            if not found.aligned:
+                progress.phase("align")
+                await align(roster, roster.names, spec.alignment)
             progress.phase("bin")
-            await setup.bin_columns(roster)
-            progress.phase("train")
-            await boosting.train(roster, spec, plan, progress)
+            plan = await setup.bin_columns(roster, spec, found)
+            if not found.published:
+                progress.phase("keys")
+                await setup.exchange_keys(roster, spec)
+                progress.phase("train")
+                await boosting.train(roster, spec, plan, progress)
             progress.phase("publish")
             await setup.publish(roster, spec)
         await self._finish(roster, job, attempt, progress, traffic)

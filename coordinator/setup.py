@@ -10,34 +10,46 @@ from treetap.wire.v1 import setup_pb2
 
 
 @dataclass(frozen=True)
+class Found:
+    """What the parties found on their disks: trees of the job, an alignment that all share, finished models.
+
+    Models appear when all trees are there, the label holder's last.
+    """
+
+    trees: int
+    aligned: bool
+    published: frozenset[str]
+
+
+@dataclass(frozen=True)
 class Plan:
-    """How much there is to do: trees from `first` to `trees` - 1, unless `stopped` early; or nothing any more."""
+    """How much there is to do: trees from `first` to `trees` - 1, unless `stopped` early."""
 
     first: int
     trees: int
     stopped: bool
-    published: bool
 
 
-async def prepare(roster: Roster, spec: setup_pb2.JobSpec, submission: str) -> Plan:
-    """Everybody loads its table; the shards on disk say where to go on."""
+async def prepare(roster: Roster, spec: setup_pb2.JobSpec, submission: str) -> Found:
+    """Everybody loads its table; what is on the disks says where to go on."""
     body = setup_pb2.Prepare(spec=spec, peers=roster.peers(), submission=submission)
-    answers = await roster.ask_all(roster.names, "prepare", body)
-    own = answers[spec.label_holder].prepared
-    for party in spec.feature_parties:
-        theirs = answers[party].prepared
-        if theirs.stored_trees < own.stored_trees and not theirs.published and not own.published:
+    results = await roster.ask_all(roster.names, "prepare", body)
+    answers = {party: result.prepared for party, result in results.items()}
+    own = answers[spec.label_holder]
+    aligned = {each.aligned_attempt for each in answers.values() if not each.published}
+    agreed = len(aligned) == 1 and 0 not in aligned
+    if not own.published:
+        lost = [
+            party
+            for party, theirs in answers.items()
+            if not theirs.published and (theirs.stored_trees < own.stored_trees or (own.stored_trees and not agreed))
+        ]
+        if lost:
             raise ProtocolError(
-                f"{party} holds {theirs.stored_trees} trees of the job, {spec.label_holder} {own.stored_trees}: "
-                f"{party} has lost part of its state; cancel the job and train again"
+                f"{' or '.join(lost)} has lost part of its state of the job: the label holder has {own.stored_trees} "
+                "trees, and not everybody has as many and the same alignment; cancel the job and train again"
             )
-    return Plan(own.stored_trees, own.trees, own.stopped, own.published)
-
-
-async def align(roster: Roster, spec: setup_pb2.JobSpec) -> None:
-    """Parties compare the digests of their sorted ids, party to party."""
-    sending = roster.ask_all(spec.feature_parties, "send_digest", setup_pb2.SendDigest())
-    await together(sending, roster.ask(spec.label_holder, "compare_digests", setup_pb2.CompareDigests()))
+    return Found(own.stored_trees, agreed, frozenset(party for party, each in answers.items() if each.published))
 
 
 async def exchange_keys(roster: Roster, spec: setup_pb2.JobSpec) -> None:
@@ -46,9 +58,12 @@ async def exchange_keys(roster: Roster, spec: setup_pb2.JobSpec) -> None:
     await together(making, roster.ask_all(spec.feature_parties, "take_key", setup_pb2.TakeKey()))
 
 
-async def bin_columns(roster: Roster) -> None:
-    """Everybody bins its own columns."""
-    await roster.ask_all(roster.names, "bin", setup_pb2.Bin())
+async def bin_columns(roster: Roster, spec: setup_pb2.JobSpec, found: Found) -> Plan:
+    """Everybody bins its columns of the aligned records; the label holder knows how many trees there will be."""
+    names = [party for party in roster.names if party not in found.published]
+    answers = await roster.ask_all(names, "bin", setup_pb2.Bin())
+    binned = answers[spec.label_holder].binned
+    return Plan(found.trees, binned.trees, binned.stopped)
 
 
 async def publish(roster: Roster, spec: setup_pb2.JobSpec) -> None:

@@ -2,7 +2,7 @@
 
 label holder (Asker)                              feature party (Router)
 open_model                                        open_model
-compare_digests                                   send_digest
+the steps of the alignment                        the same
 ask_directions(b, l)                              answer_directions(b, l)
 take_directions(b, l), then l+1 or block b+1
 write_predictions
@@ -18,10 +18,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from party.alignment import Alignment
 from party.config import PartyConfig, TableConfig
 from party.parcels import Rows, batches, chunks_of, rows_of
 from party.session import Step, Tools, done, have
-from party.setup import compare_digests, load_table, send_digest, table_config
+from party.setup import load_table, table_config
 from party.steps import Order
 from party.store import Store, write_whole
 from party.table import Floats, Table, read_ids
@@ -48,7 +49,10 @@ class _Opened:
         self.manifest, self._trees = store.model(opening.model, opening.submission)
         if self.manifest["role"] != role:
             raise DataError(f"{config.name} was {self.manifest['role']} of model {opening.model}, not {role}")
-        self._table: Table | None = None
+        self._order = Order(("open_model", 0, 0))
+        members = [opening.label_holder, *opening.feature_parties]
+        then = ("ask_directions", 0, 0) if role == "label_holder" else None
+        self._alignment = Alignment(tools, members, opening.alignment, self._order, then)
 
     async def _load(self) -> Table:
         """The columns of the model from the table of this name; labels are not read."""
@@ -72,37 +76,26 @@ class Router(_Opened):
             raise DataError(f"model {opening.model} belongs to label holder {self.manifest['label_holder']}")
         splits = [OwnSplit.from_dict(split) for tree in self._trees for split in tree["splits"]]
         self._splits = {split.handle: split for split in splits}
-        self._order = Order(("open_model", 0, 0))
-        self._answered: tuple[int, int] | None = None  # the last block and level; none before the alignment
+        self._answered = (-1, 0)  # the last block and level
         self.steps: Mapping[str, Step] = {
             "open_model": self.open_model,
-            "send_digest": self.send_digest,
+            **self._alignment.steps,
             "answer_directions": self.answer_directions,
         }
 
     async def open_model(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Load shard and table."""
         self._order.check(("open_model", request.tree, request.level))
-        self._table = await self._load()
-        self._order.then(("send_digest", 0, 0))
+        self._alignment.begin(await self._load(), keep=False)
         return control_pb2.StepResult(opened_model=interactive_pb2.OpenedModel())
-
-    async def send_digest(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """The digest of the sorted ids goes to the label holder."""
-        self._order.check(("send_digest", request.tree, request.level))
-        await send_digest(self._tools, have(self._table), self._opening.label_holder)
-        self._answered = (-1, 0)
-        self._order.then()
-        return done()
 
     async def answer_directions(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """One bit for each record of each query, in the order of the queries."""
         block, level = request.tree, request.level
-        if self._answered is None:
-            raise OutOfOrder("answer_directions cannot come before send_digest")
+        self._alignment.check(("answer_directions", block, level))
+        table = self._alignment.aligned
         if (block, level) <= self._answered:
             raise OutOfOrder(f"answer_directions of block {block}, level {level} came after that of {self._answered}")
-        table = have(self._table)
         asker = self._opening.label_holder
         queries = await _take_queries(self._tools.mailbox.series(asker, "route_queries", block, level), len(table.ids))
         answers = [self._directions(table.features, handle, rows) for handle, rows in queries]
@@ -146,13 +139,13 @@ class Asker(_Opened):
         own = [OwnSplit.from_dict(split) for tree in self._trees for split in tree["own"]]
         self._own = {split.handle: split for split in own}
         self._parties = parties
-        self._wanted: Rows = np.zeros(0, dtype=np.int64)
+        self._asked_for: list[str] = []
+        self._wanted: Rows | None = None  # places in the aligned order of the records to predict
         self._scores: list[Floats] = []
         self._standing: _Standing | None = None
-        self._order = Order(("open_model", 0, 0))
         self.steps: Mapping[str, Step] = {
             "open_model": self.open_model,
-            "compare_digests": self.compare_digests,
+            **self._alignment.steps,
             "ask_directions": self.ask_directions,
             "take_directions": self.take_directions,
             "write_predictions": self.write_predictions,
@@ -162,27 +155,22 @@ class Asker(_Opened):
         """Load shard, table and the file of ids; say how many blocks there will be."""
         self._order.check(("open_model", request.tree, request.level))
         table = await self._load()
-        self._table = table
-        self._wanted = self._positions(table)
-        self._tools.meter.total = len(self._wanted)
-        self._order.then(("compare_digests", 0, 0))
-        return control_pb2.StepResult(opened_model=interactive_pb2.OpenedModel(blocks=self._blocks))
-
-    async def compare_digests(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """The prediction tables must hold the same ids."""
-        self._order.check(("compare_digests", request.tree, request.level))
-        await compare_digests(self._tools, have(self._table), self._parties)
-        self._order.then(("ask_directions", 0, 0))
-        return done()
+        self._asked_for = self._ids_asked_for(table)
+        self._alignment.begin(table, keep=False)
+        return control_pb2.StepResult(opened_model=interactive_pb2.OpenedModel())
 
     async def ask_directions(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Follow the own splits, then ask each owner about the records that stand at its splits."""
         block, level = request.tree, request.level
         self._order.check(("ask_directions", block, level))
-        table = have(self._table)
+        table = self._alignment.aligned
+        if self._wanted is None:
+            self._wanted = self._places(table)
+            self._tools.meter.total = len(self._wanted)
+        wanted, size = self._wanted, max(1, self._opening.block)
+        blocks = max(1, -(-len(wanted) // size))
         if level == 0:
-            size = self._opening.block
-            self._standing = _Standing(self._wanted[block * size : (block + 1) * size], len(self._nodes))
+            self._standing = _Standing(wanted[block * size : (block + 1) * size], len(self._nodes))
         standing = have(self._standing)
         standing.queries = self._follow_own(standing, table.features)
         asked = [party for party in self._parties if party in standing.queries]
@@ -199,9 +187,9 @@ class Asker(_Opened):
         else:
             self._scores.append(self._score(standing))
             self._tools.meter.done += len(standing.rows)
-            last = block + 1 == self._blocks
+            last = block + 1 == blocks
             self._order.then(("write_predictions", 0, 0) if last else ("ask_directions", block + 1, 0))
-        return control_pb2.StepResult(asked_directions=interactive_pb2.AskedDirections(asked=asked))
+        return control_pb2.StepResult(asked_directions=interactive_pb2.AskedDirections(asked=asked, blocks=blocks))
 
     async def take_directions(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Move the records down as the owners said."""
@@ -227,10 +215,10 @@ class Asker(_Opened):
         """One Parquet file: id, raw score(s), and probability, class or value."""
         self._order.check(("write_predictions", request.tree, request.level))
         path = self._store.predictions / f"{self._tools.job}.parquet"
-        scores = np.concatenate(self._scores)
-        table = have(self._table)
-        ids = [table.ids[row] for row in self._wanted]
-        await self._tools.offload(lambda: _write(path, ids, scores, self._ensemble, self.manifest["classes"]))
+        table, wanted = self._alignment.aligned, have(self._wanted)
+        scored = {table.ids[row]: scores for row, scores in zip(wanted, np.concatenate(self._scores), strict=True)}
+        ids, ensemble, classes = self._asked_for, self._ensemble, self.manifest["classes"]
+        await self._tools.offload(lambda: _write(path, ids, scored, ensemble, classes))
         self._order.then()
         written = interactive_pb2.WrittenPredictions(path=str(path), records=len(ids))
         return control_pb2.StepResult(written_predictions=written)
@@ -238,28 +226,32 @@ class Asker(_Opened):
     async def close(self) -> None:
         """Nothing is held elsewhere."""
 
-    @property
-    def _blocks(self) -> int:
-        return max(1, -(-len(self._wanted) // max(1, self._opening.block)))
-
-    def _positions(self, table: Table) -> Rows:
-        """Where the wanted records stand in the aligned order: all, or those of the file of ids."""
+    def _ids_asked_for(self, table: Table) -> list[str]:
+        """The ids to predict, sorted: all of the own table, or those of the file of ids."""
         if not self._opening.records_file:
-            return np.arange(len(table.ids), dtype=np.int64)
+            return table.ids
         base = self._config.data
         if base is None:
             raise DataError(f"{self._config.name}: a file of records needs `data = FOLDER` in the configuration")
         path = (base / self._opening.records_file).resolve()
         if not path.is_relative_to(base.resolve()):
             raise DataError(f"{self._config.name}: {self._opening.records_file} is not below the data folder {base}")
-        place = {value: row for row, value in enumerate(table.ids)}
+        own = set(table.ids)
         ids = read_ids(path)
-        unknown = [number for number, value in enumerate(ids, start=1) if value not in place]
+        unknown = [number for number, value in enumerate(ids, start=1) if value not in own]
         if unknown:
             raise DataError(f"{path}: id number {unknown[0]} is not in table {self._opening.table!r} ({table.path})")
         if not ids:
             raise DataError(f"{path}: names no record")
-        return np.array(sorted(place[value] for value in ids), dtype=np.int64)
+        return sorted(ids)
+
+    def _places(self, table: Table) -> Rows:
+        """Where the records to predict stand in the aligned order; those that some party lacks stand nowhere."""
+        place = {value: row for row, value in enumerate(table.ids)}
+        found = [place[value] for value in self._asked_for if value in place]
+        if not found:
+            raise DataError(f"{self._config.name}: none of the records to predict is common to all parties")
+        return np.array(sorted(found), dtype=np.int64)
 
     def _follow_own(self, standing: _Standing, features: Floats) -> dict[str, list[tuple[int, int, Rows]]]:
         """Move records through own splits; returns per owner (tree, node, places) of those at others' splits."""
@@ -317,10 +309,12 @@ async def _take_queries(parcels: Any, total: int) -> list[tuple[int, Rows]]:
     return [(handle, rows_of(chunks, total)) for handle, chunks in found]
 
 
-def _write(path: Path, ids: list[str], scores: Floats, ensemble: Ensemble, classes: list[str]) -> None:
-    """Write the predictions; a half-written file never bears the final name."""
+def _write(path: Path, ids: list[str], scored: Mapping[str, Floats], ensemble: Ensemble, classes: list[str]) -> None:
+    """Write the predictions, a row per id; empty cells where a record is not common to all parties."""
+    known = [value for value in ids if value in scored]
+    scores = np.array([scored[value] for value in known])
     outcome = loss_for(ensemble.objective, ensemble.classes).transform(scores)
-    columns: dict[str, Any] = {"id": ids}
+    columns: dict[str, Any] = {"id": known}
     if ensemble.objective == "reg:squarederror":
         columns |= {"prediction": outcome, "score": scores[:, 0]}
     elif ensemble.objective == "binary:logistic":
@@ -333,6 +327,9 @@ def _write(path: Path, ids: list[str], scores: Floats, ensemble: Ensemble, class
         columns["prediction"] = [classes[k] for k in outcome.argmax(axis=1)]
         columns |= {f"probability_{name}": outcome[:, k] for k, name in enumerate(classes)}
         columns |= {f"score_{name}": scores[:, k] for k, name in enumerate(classes)}
+    table = pa.table(columns)
+    if len(known) < len(ids):
+        table = pa.table({"id": ids}).join(table, "id").sort_by("id")
     content = pa.BufferOutputStream()
-    pq.write_table(pa.table(columns), content, compression="zstd")
+    pq.write_table(table, content, compression="zstd")
     write_whole(path, content.getvalue())

@@ -7,7 +7,7 @@ party's secret key, and nothing is written unless the party's own configuration 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -17,6 +17,8 @@ from treetap.wire.ports import PartyPort
 from treetap.wire.transcript import Kind, TranscriptWriter
 from treetap.wire.v1 import control_pb2, exchange_pb2, own_pb2, transcript_pb2
 
+#: Rows of the own file in one record.
+ROWS_PER_RECORD = 65_536
 Mode = Literal["received", "both", "off"]
 
 
@@ -47,6 +49,14 @@ class Recorder:
     def own(self, tree: int, level: int, attempt: int, split: own_pb2.OwnSplit) -> None:
         """A split that this party made: what it knows by itself."""
         self._append(transcript_pb2.TranscriptRecord.OWN, "", "own_split", attempt, tree, level, split)
+
+    def own_alignment(self, attempt: int, rows: Sequence[int]) -> None:
+        """Which rows of this party's file the aligned records are: what positions in messages mean."""
+        if not self.on:
+            return
+        for first in range(0, len(rows), ROWS_PER_RECORD):
+            part = own_pb2.OwnAlignment(first=first, rows=rows[first : first + ROWS_PER_RECORD])
+            self._append(transcript_pb2.TranscriptRecord.OWN, "", "own_alignment", attempt, 0, 0, part)
 
     def close(self) -> None:
         """Close the file."""

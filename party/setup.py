@@ -1,8 +1,6 @@
-"""The steps that every job begins with, whatever grows afterwards: table, alignment, key.
+"""What every job needs, whatever grows afterwards: table, labels, bins, key.
 
-Feature parties send the digest of their sorted ids to the label holder, which compares
-(`sorted-ids`, for data that was aligned beforehand), makes the key pair
-and sends its public half with the slot layout of one record's plaintext.
+The label holder makes the key pair and sends its public half with the slot layout of one record's plaintext.
 """
 
 from __future__ import annotations
@@ -80,24 +78,6 @@ async def bin_features(tools: Tools, table: Table, max_bin: int) -> BinnedTable:
         return await tools.offload(lambda: bin_table(table.features, table.columns, max_bin))
     except DataError as failure:
         raise DataError(f"{tools.party}: {table.path}: {failure}") from None
-
-
-async def send_digest(tools: Tools, table: Table, label_holder: str) -> None:
-    """Feature party: the digest of its sorted ids goes to the label holder."""
-    digest = setup_pb2.RecordDigest(digest=table.digest(), records=len(table.ids))
-    await tools.outbox.send(label_holder, "record_digest", [digest])
-
-
-async def compare_digests(tools: Tools, table: Table, feature_parties: list[str]) -> None:
-    """Label holder: everybody must hold the same ids, or no job."""
-    own = table.digest()
-    for party in feature_parties:
-        async for parcel in tools.mailbox.series(party, "record_digest", 0, 0):
-            if parcel.record_digest.digest != own:
-                raise DataError(
-                    f"the ids of {party} ({parcel.record_digest.records} records) are not those of {tools.party} "
-                    f"({len(table.ids)} records, {table.path}); sorted-ids needs the same ids at every party"
-                )
 
 
 async def make_key(tools: Tools, bits: int) -> SecretKey:

@@ -26,7 +26,7 @@ from treetap.names import NAME
 
 SHARD_VERSION = 1
 #: What only the training needs: deleted when the model is there.
-TRANSIENT = ("secret.json", "scores.npz")
+TRANSIENT = ("secret.json", "scores.npz", "alignment.npz")
 Arrays = Mapping[str, np.ndarray[Any, np.dtype[Any]]]
 
 

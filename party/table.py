@@ -51,6 +51,17 @@ class Table:
         """How a person finds a record in the file."""
         return _row(self.path, int(self.rows[record]))
 
+    def take(self, records: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Table:
+        """The records at these places, in this order."""
+        return Table(
+            self.path,
+            [self.ids[place] for place in records.tolist()],
+            self.columns,
+            self.features[records],
+            None if self.label is None else self.label.take(pa.array(records)),
+            self.rows[records],
+        )
+
     def digest(self) -> bytes:
         """SHA-256 over the sorted ids, each with its length: what `sorted-ids` alignment compares."""
         state = hashlib.sha256()

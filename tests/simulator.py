@@ -126,6 +126,7 @@ class Federation:
         record: Literal["received", "both", "off"] = "off",
         silence_s: float = 20.0,
     ) -> None:
+        self.tables = tables
         self.folder, self.faults, self.record, self.silence_s = folder, faults or Faults(), record, silence_s
         self.hook: Hook | None = None
         self.tamper: Tamper | None = None

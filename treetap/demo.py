@@ -72,7 +72,7 @@ def federation_of(workdir: Path, columns: dict[str, list[str]], key_bits: int) -
             PartyTable(name=name, columns=names, labels=name == "label-holder", record="received" if k else "off")
             for k, (name, names) in enumerate(columns.items())
         ],
-        job=JobTable.model_validate({"n_estimators": 10, "max_depth": 3, "key_bits": key_bits}),
+        job=JobTable.model_validate({"n_estimators": 10, "max_depth": 3, "key_bits": key_bits, "alignment": "psi"}),
     )
 
 

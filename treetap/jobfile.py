@@ -21,7 +21,7 @@ class JobTable(Strict):
     protocol: Literal["boosting"] = "boosting"
     key_bits: Literal[512, 1024, 2048, 3072] = 2048
     obfuscation: Literal["short-exponent", "half-length", "standard"] = "short-exponent"
-    alignment: Literal["sorted-ids"] = "sorted-ids"
+    alignment: Literal["psi", "sorted-ids"] = "psi"
     objective: str = "binary:logistic"
     n_estimators: int = 100
     max_depth: int = 6

@@ -1,10 +1,10 @@
 """Boosting at a feature party: columns in, encrypted candidate sums out, no label ever.
 
 after            may come
-prepare          send_digest
-send_digest      take_key
-take_key         bin
-bin              build_histograms(t, 0) for the next tree t, publish
+prepare          the steps of the alignment, bin if aligned already, publish if published already
+alignment        bin
+bin              take_key, publish
+take_key         build_histograms(t, 0) for the next tree t, publish
 build(t, l)      apply_splits(t, l), build_histograms(t, l+1), store_tree(t)
 apply(t, l)      build_histograms(t, l+1), store_tree(t)
 store_tree(t)    build_histograms(t+1, 0), publish
@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
+from party.alignment import Alignment
 from party.config import PartyConfig
 from party.parcels import Rows, child_parcels, chunks_of, take_sampled, take_spaces
 from party.session import Step, Tools, done, have
-from party.setup import bin_features, bind_table, load_table, send_digest, table_config, take_key
+from party.setup import bin_features, bind_table, load_table, table_config, take_key
 from party.steps import Order
-from party.table import Table
 from party.vault import OwnSplit, TreeColumns, Vault
 from treetap.errors import Malformed, OutOfOrder
 from treetap.he.packing import Slots
@@ -43,16 +43,17 @@ class FeatureParty:
         self._config, self._tools, self._spec = config, tools, spec
         self._params = params_from_wire(spec.boosting)
         self._label_holder = spec.label_holder
-        self._table: Table | None = None
         self._vault: Vault | None = None
         self._key: tuple[PublicKey, Slots] | None = None
         self._tree: _Tree | None = None
         self._order = Order(("prepare", 0, 0))
+        members = [spec.label_holder, *spec.feature_parties]
+        self._alignment = Alignment(tools, members, spec.alignment, self._order, then=("bin", 0, 0))
         self.steps: Mapping[str, Step] = {
             "prepare": self.prepare,
-            "send_digest": self.send_digest,
-            "take_key": self.take_key,
+            **self._alignment.steps,
             "bin": self.bin,
+            "take_key": self.take_key,
             "build_histograms": self.build_histograms,
             "apply_splits": self.apply_splits,
             "store_tree": self.store_tree,
@@ -63,35 +64,32 @@ class FeatureParty:
         """Read the table; say how many trees of the job are on disk."""
         self._order.check(("prepare", request.tree, request.level))
         config = table_config(self._config, self._spec.table)
-        self._table = await load_table(self._tools, config, with_label=False, missing=self._params.missing)
-        await bind_table(self._tools, self._table)
-        self._order.then(("send_digest", 0, 0))
+        table = await load_table(self._tools, config, with_label=False, missing=self._params.missing)
+        await bind_table(self._tools, table)
+        aligned = self._alignment.begin(table, keep=True)
+        if self._tools.store.published:
+            self._order.then(("publish", 0, 0))
         return control_pb2.StepResult(
             prepared=setup_pb2.Prepared(
-                stored_trees=len(self._tools.store.trees()), published=self._tools.store.published
+                stored_trees=len(self._tools.store.trees()),
+                published=self._tools.store.published,
+                aligned_attempt=aligned,
             )
         )
 
-    async def send_digest(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """The digest of the sorted ids goes to the label holder."""
-        self._order.check(("send_digest", request.tree, request.level))
-        await send_digest(self._tools, have(self._table), self._label_holder)
-        self._order.then(("take_key", 0, 0))
+    async def bin(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """Bin the columns of the aligned records, once for the job."""
+        self._order.check(("bin", request.tree, request.level))
+        table = self._alignment.aligned
+        binned = await bin_features(self._tools, table, self._params.max_bin)
+        self._vault = Vault(self._tools.party, table.columns, binned)
+        self._order.then(("take_key", 0, 0), ("publish", 0, 0))
         return done()
 
     async def take_key(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Wait for the public key of the label holder."""
         self._order.check(("take_key", request.tree, request.level))
         self._key = await take_key(self._tools, self._label_holder, self._spec.key_bits)
-        self._order.then(("bin", 0, 0))
-        return done()
-
-    async def bin(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Bin the columns, once for the job."""
-        self._order.check(("bin", request.tree, request.level))
-        table = have(self._table)
-        binned = await bin_features(self._tools, table, self._params.max_bin)
-        self._vault = Vault(self._tools.party, table.columns, binned)
         stored = len(self._tools.store.trees())
         self._order.then(("publish", 0, 0), *(("build_histograms", tree, 0) for tree in range(stored + 1)))
         return done()
@@ -158,7 +156,7 @@ class FeatureParty:
         """Progress becomes a model."""
         self._order.check(("publish", request.tree, request.level))
         if not self._tools.store.published:
-            table = have(self._table)
+            table = self._alignment.aligned
             manifest = {
                 "role": "feature_party",
                 "job": self._tools.job,

@@ -1,10 +1,10 @@
 """Boosting at the label holder: gradients out, candidate sums in, splits picked, leaves weighed.
 
 after                may come
-prepare              compare_digests
-compare_digests      make_keys
-make_keys            bin
-bin                  begin_tree(t) for the next tree t, publish
+prepare              the steps of the alignment, bin if aligned already
+alignment            bin
+bin                  make_keys, publish
+make_keys            begin_tree(t) for the next tree t, publish
 begin_tree(t)        choose_splits(t, 0)
 choose_splits(t, l)  apply_splits(t, l) if it won any, relay_children(t, l), finish_tree(t) if nothing split
 apply_splits(t, l)   relay_children(t, l)
@@ -20,8 +20,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from party.alignment import Alignment
 from party.boosting.growing import GrowingTree, Ints
-from party.boosting.scorebook import Scorebook
+from party.boosting.scorebook import Scorebook, stored_trees
 from party.config import PartyConfig
 from party.labels import Labels
 from party.parcels import Rows, sampled_parcels, space_parcels, take_children
@@ -29,7 +30,6 @@ from party.session import Step, Tools, done, have
 from party.setup import (
     bin_features,
     bind_table,
-    compare_digests,
     load_labels,
     load_table,
     make_key,
@@ -61,7 +61,6 @@ class LabelHolder:
         self._params = params_from_wire(spec.boosting)
         self._feature_parties = list(spec.feature_parties)
         self._parties = [spec.label_holder, *self._feature_parties]
-        self._table: Table | None = None
         self._labels: Labels | None = None
         self._book: Scorebook | None = None
         self._vault: Vault | None = None
@@ -70,11 +69,12 @@ class LabelHolder:
         self._tree: _Tree | None = None
         self._finished: Tree | None = None
         self._order = Order(("prepare", 0, 0))
+        self._alignment = Alignment(tools, self._parties, spec.alignment, self._order, then=("bin", 0, 0))
         self.steps: Mapping[str, Step] = {
             "prepare": self.prepare,
-            "compare_digests": self.compare_digests,
-            "make_keys": self.make_keys,
+            **self._alignment.steps,
             "bin": self.bin,
+            "make_keys": self.make_keys,
             "begin_tree": self.begin_tree,
             "choose_splits": self.choose_splits,
             "apply_splits": self.apply_splits,
@@ -89,50 +89,38 @@ class LabelHolder:
         self._order.check(("prepare", request.tree, request.level))
         config = table_config(self._config, self._spec.table)
         table = await load_table(self._tools, config, with_label=True, missing=self._params.missing)
-        self._table = table
         await bind_table(self._tools, table)
-        labels = load_labels(self._tools, table, have(config.label), self._params.objective)
-        self._labels = labels
-        loss = loss_for(self._params.objective, len(labels.classes))
-        loss.check(labels.values)
-        self._slots()  # too many classes for the key is said now, not after the alignment
-        self._book = Scorebook(self._params, loss, labels, self._tools.store)
-        self._order.then(("compare_digests", 0, 0))
+        self._slots(self._labels_of(table))  # faults of the labels are said now, not after the alignment
+        aligned = self._alignment.begin(table, keep=True)
+        store = self._tools.store
         return control_pb2.StepResult(
             prepared=setup_pb2.Prepared(
-                stored_trees=self._book.trees,
-                published=self._tools.store.published,
-                trees=self._params.n_estimators * self._book.trees_per_round,
-                stopped=self._book.stopped,
+                stored_trees=stored_trees(store), published=store.published, aligned_attempt=aligned
             )
         )
 
-    async def compare_digests(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Everybody must hold the same ids."""
-        self._order.check(("compare_digests", request.tree, request.level))
-        await compare_digests(self._tools, have(self._table), self._feature_parties)
-        self._order.then(("make_keys", 0, 0))
-        return done()
+    async def bin(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """Bin the own columns of the aligned records, once for the job, and take their labels."""
+        self._order.check(("bin", request.tree, request.level))
+        table = self._alignment.aligned
+        labels = self._labels = self._labels_of(table)
+        loss = loss_for(self._params.objective, len(labels.classes))
+        book = self._book = Scorebook(self._params, loss, labels, self._tools.store)
+        binned = await bin_features(self._tools, table, self._params.max_bin)
+        self._vault = Vault(self._tools.party, table.columns, binned)
+        self._order.then(("make_keys", 0, 0), ("publish", 0, 0))
+        trees = self._params.n_estimators * book.trees_per_round
+        return control_pb2.StepResult(binned=setup_pb2.Binned(trees=trees, stopped=book.stopped))
 
     async def make_keys(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Make or reload the key pair; the public key goes to the feature parties, the secret one to the workers."""
         self._order.check(("make_keys", request.tree, request.level))
-        if not self._tools.store.published:
-            slots = self._slots()
-            self._secret = await make_key(self._tools, self._spec.key_bits)
-            token = f"{self._tools.job}/{self._tools.attempt}"
-            self._owner = Owner(self._tools.engine, self._secret, slots, self._spec.obfuscation, token)
-            await self._owner.start()
-            await send_key(self._tools, self._secret, slots, self._feature_parties)
-        self._order.then(("bin", 0, 0))
-        return done()
-
-    async def bin(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Bin the own columns, once for the job."""
-        self._order.check(("bin", request.tree, request.level))
-        table = have(self._table)
-        binned = await bin_features(self._tools, table, self._params.max_bin)
-        self._vault = Vault(self._tools.party, table.columns, binned)
+        slots = self._slots(have(self._labels))
+        self._secret = await make_key(self._tools, self._spec.key_bits)
+        token = f"{self._tools.job}/{self._tools.attempt}"
+        self._owner = Owner(self._tools.engine, self._secret, slots, self._spec.obfuscation, token)
+        await self._owner.start()
+        await send_key(self._tools, self._secret, slots, self._feature_parties)
         self._order.then(("begin_tree", have(self._book).trees, 0), ("publish", 0, 0))
         return done()
 
@@ -278,7 +266,7 @@ class LabelHolder:
         """Progress becomes a model; the secret key of the job is deleted with what only the training needed."""
         self._order.check(("publish", request.tree, request.level))
         if not self._tools.store.published:
-            book, table = have(self._book), have(self._table)
+            book, table = have(self._book), self._alignment.aligned
             trees = [Tree.from_dict(tree["tree"]) for tree in self._tools.store.trees()]
             owners = importance_by_owner(book.used(trees))
             manifest = {
@@ -308,10 +296,15 @@ class LabelHolder:
             owner, self._owner = self._owner, None
             await owner.close()
 
-    def _slots(self) -> Slots:
+    def _labels_of(self, table: Table) -> Labels:
+        column = have(table_config(self._config, self._spec.table).label)
+        labels = load_labels(self._tools, table, column, self._params.objective)
+        loss_for(self._params.objective, len(labels.classes)).check(labels.values)
+        return labels
+
+    def _slots(self, labels: Labels) -> Slots:
         """One record's plaintext: g_0.., h_0.., 1, each wide enough for the sum over all records."""
-        params, records = self._params, len(have(self._table).ids)
-        classes = len(have(self._labels).classes)
+        params, records, classes = self._params, len(labels.values), len(labels.classes)
         outputs = params.outputs_per_tree(classes)
         g_max, h_max = loss_for(params.objective, classes).bounds()
         widths = [width_for(records, g_max)] * outputs + [width_for(records, h_max)] * outputs + [width_for(records, 1)]

@@ -21,6 +21,12 @@ Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
 Bools = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 
+def stored_trees(store: JobStore) -> int:
+    """How many trees the scores on disk have in them."""
+    arrays = store.load_arrays("scores")
+    return 0 if arrays is None else int(arrays["trees"])
+
+
 class Scorebook:
     """Scores (N, outputs) after the last stored tree, and those of the round's start, from which gradients come.
 

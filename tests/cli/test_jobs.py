@@ -149,7 +149,7 @@ def test_predictions_that_cannot_be(
 )
 def test_faults_of_a_partys_table(table: str, expected: str, federation: LocalFederation) -> None:
     """Party, file, row and column of a fault come to the operator's terminal with status 2; values and ids do not."""
-    outcome = _run(federation, "train", _job(federation, f"fault-{table}", table=table))
+    outcome = _run(federation, "train", _job(federation, f"fault-{table}", table=table, alignment="sorted-ids"))
     assert outcome.status == 2
     assert "Traceback" not in outcome.err
     place = {"folder": federation.folder / "tables", "root": federation.folder}

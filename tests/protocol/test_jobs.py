@@ -310,7 +310,7 @@ def test_a_watcher_sees_the_job_from_phase_to_phase_until_its_end(tmp_path: Path
         assert seen[-1].state == "finished"
         assert {status.state for status in seen[:-1]} == {"running"}
         phases = list(dict.fromkeys(status.phase for status in seen[:-1] if status.phase))
-        assert phases == ["prepare", "align", "keys", "bin", "train", "publish"]
+        assert phases == ["prepare", "align", "bin", "keys", "train", "publish"]
         trees = [status.tree for status in seen]
         assert trees == sorted(trees)
         assert trees[-1] == 2

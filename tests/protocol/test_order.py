@@ -30,9 +30,9 @@ def feature_party_expects(last: Answered) -> list[Asked]:
     deeper_or_done = [("build_histograms", t, level + 1), ("store_tree", t, 0)]
     return {
         "prepare": [("send_digest", 0, 0)],
-        "send_digest": [("take_key", 0, 0)],
-        "take_key": [("bin", 0, 0)],
-        "bin": [("build_histograms", 0, 0), ("publish", 0, 0)],
+        "send_digest": [("bin", 0, 0)],
+        "bin": [("take_key", 0, 0), ("publish", 0, 0)],
+        "take_key": [("build_histograms", 0, 0), ("publish", 0, 0)],
         "build_histograms": [("apply_splits", t, level), *deeper_or_done],
         "apply_splits": deeper_or_done,
         "store_tree": [("build_histograms", t + 1, 0), ("publish", 0, 0)],
@@ -48,9 +48,9 @@ def label_holder_expects(last: Answered) -> list[Asked]:
     own_first = ("apply_splits" if LABEL_HOLDER in winners else "relay_children", t, level)
     return {
         "prepare": [("compare_digests", 0, 0)],
-        "compare_digests": [("make_keys", 0, 0)],
-        "make_keys": [("bin", 0, 0)],
-        "bin": [("begin_tree", 0, 0), ("publish", 0, 0)],
+        "compare_digests": [("bin", 0, 0)],
+        "bin": [("make_keys", 0, 0), ("publish", 0, 0)],
+        "make_keys": [("begin_tree", 0, 0), ("publish", 0, 0)],
         "begin_tree": [("choose_splits", t, 0)],
         "choose_splits": [own_first if winners else ("finish_tree", t, 0)],
         "apply_splits": [("relay_children", t, level)],
@@ -272,7 +272,7 @@ def test_a_new_attempt_ends_the_old_one(jobs: tuple[Conducted, Conducted], tmp_p
         waiting = asyncio.ensure_future(ask(federation, FEATURE, take))
         await asyncio.sleep(0.1)
         prepared = await ask(federation, FEATURE, with_word("prepare", attempt=2))
-        assert prepared.prepared == setup_pb2.Prepared()
+        assert prepared.prepared == setup_pb2.Prepared(aligned_attempt=1)
         (ended,) = await asyncio.gather(waiting, return_exceptions=True)
         assert "the job was left while" in str(ended)
         with pytest.raises(OutOfOrder, match="attempt 1 of job job is over: attempt 2 has begun"):

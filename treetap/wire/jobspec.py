@@ -11,7 +11,7 @@ KEY_BITS = (1024, 2048, 3072)
 #: Exists to reproduce a paper's figure; breakable, said loudly wherever it is used.
 PAPER_KEY_BITS = 512
 OBFUSCATIONS = ("short-exponent", "half-length", "standard")
-ALIGNMENTS = ("sorted-ids",)
+ALIGNMENTS = ("psi", "sorted-ids")
 
 
 def params_to_wire(params: BoostingParams) -> boosting_pb2.BoostingParams:

@@ -22,13 +22,14 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from treetap.wire.v1 import alignment_pb2 as treetap_dot_wire_dot_v1_dot_alignment__pb2
 from treetap.wire.v1 import boosting_pb2 as treetap_dot_wire_dot_v1_dot_boosting__pb2
 from treetap.wire.v1 import interactive_pb2 as treetap_dot_wire_dot_v1_dot_interactive__pb2
 from treetap.wire.v1 import reveals_pb2 as treetap_dot_wire_dot_v1_dot_reveals__pb2
 from treetap.wire.v1 import setup_pb2 as treetap_dot_wire_dot_v1_dot_setup__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dtreetap/wire/v1/control.proto\x12\x0ftreetap.wire.v1\x1a\x1etreetap/wire/v1/boosting.proto\x1a!treetap/wire/v1/interactive.proto\x1a\x1dtreetap/wire/v1/reveals.proto\x1a\x1btreetap/wire/v1/setup.proto\"\xaf\n\n\x0bStepRequest\x12\x11\n\x03job\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x15\n\x07\x61ttempt\x18\x02 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x12\n\x04tree\x18\x03 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x13\n\x05level\x18\x04 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x31\n\x07prepare\x18\n \x01(\x0b\x32\x18.treetap.wire.v1.PrepareB\x04\xa8\xd4\x18\x01H\x00\x12\x34\n\tmake_keys\x18\x0b \x01(\x0b\x32\x19.treetap.wire.v1.MakeKeysB\x04\xa8\xd4\x18\x01H\x00\x12\x32\n\x08take_key\x18\x0c \x01(\x0b\x32\x18.treetap.wire.v1.TakeKeyB\x04\xa8\xd4\x18\x01H\x00\x12\x38\n\x0bsend_digest\x18\r \x01(\x0b\x32\x1b.treetap.wire.v1.SendDigestB\x04\xa8\xd4\x18\x01H\x00\x12@\n\x0f\x63ompare_digests\x18\x0e \x01(\x0b\x32\x1f.treetap.wire.v1.CompareDigestsB\x04\xa8\xd4\x18\x01H\x00\x12)\n\x03\x62in\x18\x0f \x01(\x0b\x32\x14.treetap.wire.v1.BinB\x04\xa8\xd4\x18\x01H\x00\x12\x31\n\x07publish\x18\x10 \x01(\x0b\x32\x18.treetap.wire.v1.PublishB\x04\xa8\xd4\x18\x01H\x00\x12\x31\n\x07\x61\x63\x63ount\x18\x11 \x01(\x0b\x32\x18.treetap.wire.v1.AccountB\x04\xa8\xd4\x18\x01H\x00\x12-\n\x05leave\x18\x12 \x01(\x0b\x32\x16.treetap.wire.v1.LeaveB\x04\xa8\xd4\x18\x01H\x00\x12\x36\n\nbegin_tree\x18\x1e \x01(\x0b\x32\x1a.treetap.wire.v1.BeginTreeB\x04\xa8\xd4\x18\x01H\x00\x12\x42\n\x10\x62uild_histograms\x18\x1f \x01(\x0b\x32 .treetap.wire.v1.BuildHistogramsB\x04\xa8\xd4\x18\x01H\x00\x12<\n\rchoose_splits\x18  \x01(\x0b\x32\x1d.treetap.wire.v1.ChooseSplitsB\x04\xa8\xd4\x18\x01H\x00\x12:\n\x0c\x61pply_splits\x18! \x01(\x0b\x32\x1c.treetap.wire.v1.ApplySplitsB\x04\xa8\xd4\x18\x01H\x00\x12>\n\x0erelay_children\x18\" \x01(\x0b\x32\x1e.treetap.wire.v1.RelayChildrenB\x04\xa8\xd4\x18\x01H\x00\x12\x38\n\x0b\x66inish_tree\x18# \x01(\x0b\x32\x1b.treetap.wire.v1.FinishTreeB\x04\xa8\xd4\x18\x01H\x00\x12\x36\n\nstore_tree\x18$ \x01(\x0b\x32\x1a.treetap.wire.v1.StoreTreeB\x04\xa8\xd4\x18\x01H\x00\x12\x36\n\nopen_model\x18\x32 \x01(\x0b\x32\x1a.treetap.wire.v1.OpenModelB\x04\xa8\xd4\x18\x01H\x00\x12>\n\x0e\x61sk_directions\x18\x33 \x01(\x0b\x32\x1e.treetap.wire.v1.AskDirectionsB\x04\xa8\xd4\x18\x01H\x00\x12\x44\n\x11\x61nswer_directions\x18\x34 \x01(\x0b\x32!.treetap.wire.v1.AnswerDirectionsB\x04\xa8\xd4\x18\x01H\x00\x12@\n\x0ftake_directions\x18\x35 \x01(\x0b\x32\x1f.treetap.wire.v1.TakeDirectionsB\x04\xa8\xd4\x18\x01H\x00\x12\x44\n\x11write_predictions\x18\x36 \x01(\x0b\x32!.treetap.wire.v1.WritePredictionsB\x04\xa8\xd4\x18\x01H\x00\x42\x06\n\x04step\"~\n\tStepEvent\x12\x33\n\x08progress\x18\x01 \x01(\x0b\x32\x19.treetap.wire.v1.ProgressB\x04\xa8\xd4\x18\x01H\x00\x12\x33\n\x06result\x18\x02 \x01(\x0b\x32\x1b.treetap.wire.v1.StepResultB\x04\xa8\xd4\x18\x01H\x00\x42\x07\n\x05\x65vent\"H\n\x08Progress\x12\x12\n\x04\x64one\x18\x01 \x01(\x04\x42\x04\xa8\xd4\x18\x01\x12\x13\n\x05total\x18\x02 \x01(\x04\x42\x04\xa8\xd4\x18\x01\x12\x13\n\x05\x62ytes\x18\x03 \x01(\x04\x42\x04\xa8\xd4\x18\x01\"\xce\x04\n\nStepResult\x12\x13\n\x05\x62ytes\x18\x01 \x01(\x04\x42\x04\xa8\xd4\x18\x01\x12+\n\x04\x64one\x18\n \x01(\x0b\x32\x15.treetap.wire.v1.DoneB\x04\xa8\xd4\x18\x01H\x00\x12\x33\n\x08prepared\x18\x0b \x01(\x0b\x32\x19.treetap.wire.v1.PreparedB\x04\xa8\xd4\x18\x01H\x00\x12\x35\n\taccounted\x18\x0c \x01(\x0b\x32\x1a.treetap.wire.v1.AccountedB\x04\xa8\xd4\x18\x01H\x00\x12<\n\rchosen_splits\x18\x1e \x01(\x0b\x32\x1d.treetap.wire.v1.ChosenSplitsB\x04\xa8\xd4\x18\x01H\x00\x12\x42\n\x10relayed_children\x18\x1f \x01(\x0b\x32 .treetap.wire.v1.RelayedChildrenB\x04\xa8\xd4\x18\x01H\x00\x12<\n\rfinished_tree\x18  \x01(\x0b\x32\x1d.treetap.wire.v1.FinishedTreeB\x04\xa8\xd4\x18\x01H\x00\x12:\n\x0copened_model\x18\x32 \x01(\x0b\x32\x1c.treetap.wire.v1.OpenedModelB\x04\xa8\xd4\x18\x01H\x00\x12\x42\n\x10\x61sked_directions\x18\x33 \x01(\x0b\x32 .treetap.wire.v1.AskedDirectionsB\x04\xa8\xd4\x18\x01H\x00\x12H\n\x13written_predictions\x18\x34 \x01(\x0b\x32#.treetap.wire.v1.WrittenPredictionsB\x04\xa8\xd4\x18\x01H\x00\x42\x08\n\x06result2M\n\x07\x43ontrol\x12\x42\n\x04Step\x12\x1c.treetap.wire.v1.StepRequest\x1a\x1a.treetap.wire.v1.StepEvent0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dtreetap/wire/v1/control.proto\x12\x0ftreetap.wire.v1\x1a\x1ftreetap/wire/v1/alignment.proto\x1a\x1etreetap/wire/v1/boosting.proto\x1a!treetap/wire/v1/interactive.proto\x1a\x1dtreetap/wire/v1/reveals.proto\x1a\x1btreetap/wire/v1/setup.proto\"\xe5\r\n\x0bStepRequest\x12\x11\n\x03job\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x15\n\x07\x61ttempt\x18\x02 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x12\n\x04tree\x18\x03 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x13\n\x05level\x18\x04 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x31\n\x07prepare\x18\n \x01(\x0b\x32\x18.treetap.wire.v1.PrepareB\x04\xa8\xd4\x18\x01H\x00\x12\x34\n\tmake_keys\x18\x0b \x01(\x0b\x32\x19.treetap.wire.v1.MakeKeysB\x04\xa8\xd4\x18\x01H\x00\x12\x32\n\x08take_key\x18\x0c \x01(\x0b\x32\x18.treetap.wire.v1.TakeKeyB\x04\xa8\xd4\x18\x01H\x00\x12)\n\x03\x62in\x18\x0f \x01(\x0b\x32\x14.treetap.wire.v1.BinB\x04\xa8\xd4\x18\x01H\x00\x12\x31\n\x07publish\x18\x10 \x01(\x0b\x32\x18.treetap.wire.v1.PublishB\x04\xa8\xd4\x18\x01H\x00\x12\x31\n\x07\x61\x63\x63ount\x18\x11 \x01(\x0b\x32\x18.treetap.wire.v1.AccountB\x04\xa8\xd4\x18\x01H\x00\x12-\n\x05leave\x18\x12 \x01(\x0b\x32\x16.treetap.wire.v1.LeaveB\x04\xa8\xd4\x18\x01H\x00\x12\x38\n\x0bsend_digest\x18\x14 \x01(\x0b\x32\x1b.treetap.wire.v1.SendDigestB\x04\xa8\xd4\x18\x01H\x00\x12@\n\x0f\x63ompare_digests\x18\x15 \x01(\x0b\x32\x1f.treetap.wire.v1.CompareDigestsB\x04\xa8\xd4\x18\x01H\x00\x12\x34\n\tblind_ids\x18\x16 \x01(\x0b\x32\x19.treetap.wire.v1.BlindIdsB\x04\xa8\xd4\x18\x01H\x00\x12\x32\n\x08pass_ids\x18\x17 \x01(\x0b\x32\x18.treetap.wire.v1.PassIdsB\x04\xa8\xd4\x18\x01H\x00\x12\x34\n\traise_ids\x18\x18 \x01(\x0b\x32\x19.treetap.wire.v1.RaiseIdsB\x04\xa8\xd4\x18\x01H\x00\x12\x34\n\trelay_ids\x18\x19 \x01(\x0b\x32\x19.treetap.wire.v1.RelayIdsB\x04\xa8\xd4\x18\x01H\x00\x12\x38\n\x0b\x63ombine_ids\x18\x1a \x01(\x0b\x32\x1b.treetap.wire.v1.CombineIdsB\x04\xa8\xd4\x18\x01H\x00\x12\x38\n\x0brefresh_ids\x18\x1b \x01(\x0b\x32\x1b.treetap.wire.v1.RefreshIdsB\x04\xa8\xd4\x18\x01H\x00\x12\x34\n\ttrace_ids\x18\x1c \x01(\x0b\x32\x19.treetap.wire.v1.TraceIdsB\x04\xa8\xd4\x18\x01H\x00\x12\x34\n\tmatch_ids\x18\x1d \x01(\x0b\x32\x19.treetap.wire.v1.MatchIdsB\x04\xa8\xd4\x18\x01H\x00\x12\x36\n\nbegin_tree\x18\x1e \x01(\x0b\x32\x1a.treetap.wire.v1.BeginTreeB\x04\xa8\xd4\x18\x01H\x00\x12\x42\n\x10\x62uild_histograms\x18\x1f \x01(\x0b\x32 .treetap.wire.v1.BuildHistogramsB\x04\xa8\xd4\x18\x01H\x00\x12<\n\rchoose_splits\x18  \x01(\x0b\x32\x1d.treetap.wire.v1.ChooseSplitsB\x04\xa8\xd4\x18\x01H\x00\x12:\n\x0c\x61pply_splits\x18! \x01(\x0b\x32\x1c.treetap.wire.v1.ApplySplitsB\x04\xa8\xd4\x18\x01H\x00\x12>\n\x0erelay_children\x18\" \x01(\x0b\x32\x1e.treetap.wire.v1.RelayChildrenB\x04\xa8\xd4\x18\x01H\x00\x12\x38\n\x0b\x66inish_tree\x18# \x01(\x0b\x32\x1b.treetap.wire.v1.FinishTreeB\x04\xa8\xd4\x18\x01H\x00\x12\x36\n\nstore_tree\x18$ \x01(\x0b\x32\x1a.treetap.wire.v1.StoreTreeB\x04\xa8\xd4\x18\x01H\x00\x12\x36\n\nopen_model\x18\x32 \x01(\x0b\x32\x1a.treetap.wire.v1.OpenModelB\x04\xa8\xd4\x18\x01H\x00\x12>\n\x0e\x61sk_directions\x18\x33 \x01(\x0b\x32\x1e.treetap.wire.v1.AskDirectionsB\x04\xa8\xd4\x18\x01H\x00\x12\x44\n\x11\x61nswer_directions\x18\x34 \x01(\x0b\x32!.treetap.wire.v1.AnswerDirectionsB\x04\xa8\xd4\x18\x01H\x00\x12@\n\x0ftake_directions\x18\x35 \x01(\x0b\x32\x1f.treetap.wire.v1.TakeDirectionsB\x04\xa8\xd4\x18\x01H\x00\x12\x44\n\x11write_predictions\x18\x36 \x01(\x0b\x32!.treetap.wire.v1.WritePredictionsB\x04\xa8\xd4\x18\x01H\x00\x42\x06\n\x04step\"~\n\tStepEvent\x12\x33\n\x08progress\x18\x01 \x01(\x0b\x32\x19.treetap.wire.v1.ProgressB\x04\xa8\xd4\x18\x01H\x00\x12\x33\n\x06result\x18\x02 \x01(\x0b\x32\x1b.treetap.wire.v1.StepResultB\x04\xa8\xd4\x18\x01H\x00\x42\x07\n\x05\x65vent\"H\n\x08Progress\x12\x12\n\x04\x64one\x18\x01 \x01(\x04\x42\x04\xa8\xd4\x18\x01\x12\x13\n\x05total\x18\x02 \x01(\x04\x42\x04\xa8\xd4\x18\x01\x12\x13\n\x05\x62ytes\x18\x03 \x01(\x04\x42\x04\xa8\xd4\x18\x01\"\xff\x04\n\nStepResult\x12\x13\n\x05\x62ytes\x18\x01 \x01(\x04\x42\x04\xa8\xd4\x18\x01\x12+\n\x04\x64one\x18\n \x01(\x0b\x32\x15.treetap.wire.v1.DoneB\x04\xa8\xd4\x18\x01H\x00\x12\x33\n\x08prepared\x18\x0b \x01(\x0b\x32\x19.treetap.wire.v1.PreparedB\x04\xa8\xd4\x18\x01H\x00\x12\x35\n\taccounted\x18\x0c \x01(\x0b\x32\x1a.treetap.wire.v1.AccountedB\x04\xa8\xd4\x18\x01H\x00\x12/\n\x06\x62inned\x18\r \x01(\x0b\x32\x17.treetap.wire.v1.BinnedB\x04\xa8\xd4\x18\x01H\x00\x12<\n\rchosen_splits\x18\x1e \x01(\x0b\x32\x1d.treetap.wire.v1.ChosenSplitsB\x04\xa8\xd4\x18\x01H\x00\x12\x42\n\x10relayed_children\x18\x1f \x01(\x0b\x32 .treetap.wire.v1.RelayedChildrenB\x04\xa8\xd4\x18\x01H\x00\x12<\n\rfinished_tree\x18  \x01(\x0b\x32\x1d.treetap.wire.v1.FinishedTreeB\x04\xa8\xd4\x18\x01H\x00\x12:\n\x0copened_model\x18\x32 \x01(\x0b\x32\x1c.treetap.wire.v1.OpenedModelB\x04\xa8\xd4\x18\x01H\x00\x12\x42\n\x10\x61sked_directions\x18\x33 \x01(\x0b\x32 .treetap.wire.v1.AskedDirectionsB\x04\xa8\xd4\x18\x01H\x00\x12H\n\x13written_predictions\x18\x34 \x01(\x0b\x32#.treetap.wire.v1.WrittenPredictionsB\x04\xa8\xd4\x18\x01H\x00\x42\x08\n\x06result2M\n\x07\x43ontrol\x12\x42\n\x04Step\x12\x1c.treetap.wire.v1.StepRequest\x1a\x1a.treetap.wire.v1.StepEvent0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -49,10 +50,6 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STEPREQUEST'].fields_by_name['make_keys']._serialized_options = b'\250\324\030\001'
   _globals['_STEPREQUEST'].fields_by_name['take_key']._loaded_options = None
   _globals['_STEPREQUEST'].fields_by_name['take_key']._serialized_options = b'\250\324\030\001'
-  _globals['_STEPREQUEST'].fields_by_name['send_digest']._loaded_options = None
-  _globals['_STEPREQUEST'].fields_by_name['send_digest']._serialized_options = b'\250\324\030\001'
-  _globals['_STEPREQUEST'].fields_by_name['compare_digests']._loaded_options = None
-  _globals['_STEPREQUEST'].fields_by_name['compare_digests']._serialized_options = b'\250\324\030\001'
   _globals['_STEPREQUEST'].fields_by_name['bin']._loaded_options = None
   _globals['_STEPREQUEST'].fields_by_name['bin']._serialized_options = b'\250\324\030\001'
   _globals['_STEPREQUEST'].fields_by_name['publish']._loaded_options = None
@@ -61,6 +58,26 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STEPREQUEST'].fields_by_name['account']._serialized_options = b'\250\324\030\001'
   _globals['_STEPREQUEST'].fields_by_name['leave']._loaded_options = None
   _globals['_STEPREQUEST'].fields_by_name['leave']._serialized_options = b'\250\324\030\001'
+  _globals['_STEPREQUEST'].fields_by_name['send_digest']._loaded_options = None
+  _globals['_STEPREQUEST'].fields_by_name['send_digest']._serialized_options = b'\250\324\030\001'
+  _globals['_STEPREQUEST'].fields_by_name['compare_digests']._loaded_options = None
+  _globals['_STEPREQUEST'].fields_by_name['compare_digests']._serialized_options = b'\250\324\030\001'
+  _globals['_STEPREQUEST'].fields_by_name['blind_ids']._loaded_options = None
+  _globals['_STEPREQUEST'].fields_by_name['blind_ids']._serialized_options = b'\250\324\030\001'
+  _globals['_STEPREQUEST'].fields_by_name['pass_ids']._loaded_options = None
+  _globals['_STEPREQUEST'].fields_by_name['pass_ids']._serialized_options = b'\250\324\030\001'
+  _globals['_STEPREQUEST'].fields_by_name['raise_ids']._loaded_options = None
+  _globals['_STEPREQUEST'].fields_by_name['raise_ids']._serialized_options = b'\250\324\030\001'
+  _globals['_STEPREQUEST'].fields_by_name['relay_ids']._loaded_options = None
+  _globals['_STEPREQUEST'].fields_by_name['relay_ids']._serialized_options = b'\250\324\030\001'
+  _globals['_STEPREQUEST'].fields_by_name['combine_ids']._loaded_options = None
+  _globals['_STEPREQUEST'].fields_by_name['combine_ids']._serialized_options = b'\250\324\030\001'
+  _globals['_STEPREQUEST'].fields_by_name['refresh_ids']._loaded_options = None
+  _globals['_STEPREQUEST'].fields_by_name['refresh_ids']._serialized_options = b'\250\324\030\001'
+  _globals['_STEPREQUEST'].fields_by_name['trace_ids']._loaded_options = None
+  _globals['_STEPREQUEST'].fields_by_name['trace_ids']._serialized_options = b'\250\324\030\001'
+  _globals['_STEPREQUEST'].fields_by_name['match_ids']._loaded_options = None
+  _globals['_STEPREQUEST'].fields_by_name['match_ids']._serialized_options = b'\250\324\030\001'
   _globals['_STEPREQUEST'].fields_by_name['begin_tree']._loaded_options = None
   _globals['_STEPREQUEST'].fields_by_name['begin_tree']._serialized_options = b'\250\324\030\001'
   _globals['_STEPREQUEST'].fields_by_name['build_histograms']._loaded_options = None
@@ -103,6 +120,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STEPRESULT'].fields_by_name['prepared']._serialized_options = b'\250\324\030\001'
   _globals['_STEPRESULT'].fields_by_name['accounted']._loaded_options = None
   _globals['_STEPRESULT'].fields_by_name['accounted']._serialized_options = b'\250\324\030\001'
+  _globals['_STEPRESULT'].fields_by_name['binned']._loaded_options = None
+  _globals['_STEPRESULT'].fields_by_name['binned']._serialized_options = b'\250\324\030\001'
   _globals['_STEPRESULT'].fields_by_name['chosen_splits']._loaded_options = None
   _globals['_STEPRESULT'].fields_by_name['chosen_splits']._serialized_options = b'\250\324\030\001'
   _globals['_STEPRESULT'].fields_by_name['relayed_children']._loaded_options = None
@@ -115,14 +134,14 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STEPRESULT'].fields_by_name['asked_directions']._serialized_options = b'\250\324\030\001'
   _globals['_STEPRESULT'].fields_by_name['written_predictions']._loaded_options = None
   _globals['_STEPRESULT'].fields_by_name['written_predictions']._serialized_options = b'\250\324\030\001'
-  _globals['_STEPREQUEST']._serialized_start=178
-  _globals['_STEPREQUEST']._serialized_end=1505
-  _globals['_STEPEVENT']._serialized_start=1507
-  _globals['_STEPEVENT']._serialized_end=1633
-  _globals['_PROGRESS']._serialized_start=1635
-  _globals['_PROGRESS']._serialized_end=1707
-  _globals['_STEPRESULT']._serialized_start=1710
-  _globals['_STEPRESULT']._serialized_end=2300
-  _globals['_CONTROL']._serialized_start=2302
-  _globals['_CONTROL']._serialized_end=2379
+  _globals['_STEPREQUEST']._serialized_start=211
+  _globals['_STEPREQUEST']._serialized_end=1976
+  _globals['_STEPEVENT']._serialized_start=1978
+  _globals['_STEPEVENT']._serialized_end=2104
+  _globals['_PROGRESS']._serialized_start=2106
+  _globals['_PROGRESS']._serialized_end=2178
+  _globals['_STEPRESULT']._serialized_start=2181
+  _globals['_STEPRESULT']._serialized_end=2820
+  _globals['_CONTROL']._serialized_start=2822
+  _globals['_CONTROL']._serialized_end=2899
 # @@protoc_insertion_point(module_scope)

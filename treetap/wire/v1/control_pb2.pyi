@@ -7,6 +7,7 @@ import builtins
 import google.protobuf.descriptor
 import google.protobuf.message
 import sys
+import treetap.wire.v1.alignment_pb2
 import treetap.wire.v1.boosting_pb2
 import treetap.wire.v1.interactive_pb2
 import treetap.wire.v1.setup_pb2
@@ -30,12 +31,20 @@ class StepRequest(google.protobuf.message.Message):
     PREPARE_FIELD_NUMBER: builtins.int
     MAKE_KEYS_FIELD_NUMBER: builtins.int
     TAKE_KEY_FIELD_NUMBER: builtins.int
-    SEND_DIGEST_FIELD_NUMBER: builtins.int
-    COMPARE_DIGESTS_FIELD_NUMBER: builtins.int
     BIN_FIELD_NUMBER: builtins.int
     PUBLISH_FIELD_NUMBER: builtins.int
     ACCOUNT_FIELD_NUMBER: builtins.int
     LEAVE_FIELD_NUMBER: builtins.int
+    SEND_DIGEST_FIELD_NUMBER: builtins.int
+    COMPARE_DIGESTS_FIELD_NUMBER: builtins.int
+    BLIND_IDS_FIELD_NUMBER: builtins.int
+    PASS_IDS_FIELD_NUMBER: builtins.int
+    RAISE_IDS_FIELD_NUMBER: builtins.int
+    RELAY_IDS_FIELD_NUMBER: builtins.int
+    COMBINE_IDS_FIELD_NUMBER: builtins.int
+    REFRESH_IDS_FIELD_NUMBER: builtins.int
+    TRACE_IDS_FIELD_NUMBER: builtins.int
+    MATCH_IDS_FIELD_NUMBER: builtins.int
     BEGIN_TREE_FIELD_NUMBER: builtins.int
     BUILD_HISTOGRAMS_FIELD_NUMBER: builtins.int
     CHOOSE_SPLITS_FIELD_NUMBER: builtins.int
@@ -61,10 +70,6 @@ class StepRequest(google.protobuf.message.Message):
     @property
     def take_key(self) -> treetap.wire.v1.setup_pb2.TakeKey: ...
     @property
-    def send_digest(self) -> treetap.wire.v1.setup_pb2.SendDigest: ...
-    @property
-    def compare_digests(self) -> treetap.wire.v1.setup_pb2.CompareDigests: ...
-    @property
     def bin(self) -> treetap.wire.v1.setup_pb2.Bin: ...
     @property
     def publish(self) -> treetap.wire.v1.setup_pb2.Publish: ...
@@ -72,6 +77,26 @@ class StepRequest(google.protobuf.message.Message):
     def account(self) -> treetap.wire.v1.setup_pb2.Account: ...
     @property
     def leave(self) -> treetap.wire.v1.setup_pb2.Leave: ...
+    @property
+    def send_digest(self) -> treetap.wire.v1.alignment_pb2.SendDigest: ...
+    @property
+    def compare_digests(self) -> treetap.wire.v1.alignment_pb2.CompareDigests: ...
+    @property
+    def blind_ids(self) -> treetap.wire.v1.alignment_pb2.BlindIds: ...
+    @property
+    def pass_ids(self) -> treetap.wire.v1.alignment_pb2.PassIds: ...
+    @property
+    def raise_ids(self) -> treetap.wire.v1.alignment_pb2.RaiseIds: ...
+    @property
+    def relay_ids(self) -> treetap.wire.v1.alignment_pb2.RelayIds: ...
+    @property
+    def combine_ids(self) -> treetap.wire.v1.alignment_pb2.CombineIds: ...
+    @property
+    def refresh_ids(self) -> treetap.wire.v1.alignment_pb2.RefreshIds: ...
+    @property
+    def trace_ids(self) -> treetap.wire.v1.alignment_pb2.TraceIds: ...
+    @property
+    def match_ids(self) -> treetap.wire.v1.alignment_pb2.MatchIds: ...
     @property
     def begin_tree(self) -> treetap.wire.v1.boosting_pb2.BeginTree: ...
     @property
@@ -106,12 +131,20 @@ class StepRequest(google.protobuf.message.Message):
         prepare: treetap.wire.v1.setup_pb2.Prepare | None = ...,
         make_keys: treetap.wire.v1.setup_pb2.MakeKeys | None = ...,
         take_key: treetap.wire.v1.setup_pb2.TakeKey | None = ...,
-        send_digest: treetap.wire.v1.setup_pb2.SendDigest | None = ...,
-        compare_digests: treetap.wire.v1.setup_pb2.CompareDigests | None = ...,
         bin: treetap.wire.v1.setup_pb2.Bin | None = ...,
         publish: treetap.wire.v1.setup_pb2.Publish | None = ...,
         account: treetap.wire.v1.setup_pb2.Account | None = ...,
         leave: treetap.wire.v1.setup_pb2.Leave | None = ...,
+        send_digest: treetap.wire.v1.alignment_pb2.SendDigest | None = ...,
+        compare_digests: treetap.wire.v1.alignment_pb2.CompareDigests | None = ...,
+        blind_ids: treetap.wire.v1.alignment_pb2.BlindIds | None = ...,
+        pass_ids: treetap.wire.v1.alignment_pb2.PassIds | None = ...,
+        raise_ids: treetap.wire.v1.alignment_pb2.RaiseIds | None = ...,
+        relay_ids: treetap.wire.v1.alignment_pb2.RelayIds | None = ...,
+        combine_ids: treetap.wire.v1.alignment_pb2.CombineIds | None = ...,
+        refresh_ids: treetap.wire.v1.alignment_pb2.RefreshIds | None = ...,
+        trace_ids: treetap.wire.v1.alignment_pb2.TraceIds | None = ...,
+        match_ids: treetap.wire.v1.alignment_pb2.MatchIds | None = ...,
         begin_tree: treetap.wire.v1.boosting_pb2.BeginTree | None = ...,
         build_histograms: treetap.wire.v1.boosting_pb2.BuildHistograms | None = ...,
         choose_splits: treetap.wire.v1.boosting_pb2.ChooseSplits | None = ...,
@@ -125,9 +158,9 @@ class StepRequest(google.protobuf.message.Message):
         take_directions: treetap.wire.v1.interactive_pb2.TakeDirections | None = ...,
         write_predictions: treetap.wire.v1.interactive_pb2.WritePredictions | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["account", b"account", "answer_directions", b"answer_directions", "apply_splits", b"apply_splits", "ask_directions", b"ask_directions", "begin_tree", b"begin_tree", "bin", b"bin", "build_histograms", b"build_histograms", "choose_splits", b"choose_splits", "compare_digests", b"compare_digests", "finish_tree", b"finish_tree", "leave", b"leave", "make_keys", b"make_keys", "open_model", b"open_model", "prepare", b"prepare", "publish", b"publish", "relay_children", b"relay_children", "send_digest", b"send_digest", "step", b"step", "store_tree", b"store_tree", "take_directions", b"take_directions", "take_key", b"take_key", "write_predictions", b"write_predictions"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["account", b"account", "answer_directions", b"answer_directions", "apply_splits", b"apply_splits", "ask_directions", b"ask_directions", "attempt", b"attempt", "begin_tree", b"begin_tree", "bin", b"bin", "build_histograms", b"build_histograms", "choose_splits", b"choose_splits", "compare_digests", b"compare_digests", "finish_tree", b"finish_tree", "job", b"job", "leave", b"leave", "level", b"level", "make_keys", b"make_keys", "open_model", b"open_model", "prepare", b"prepare", "publish", b"publish", "relay_children", b"relay_children", "send_digest", b"send_digest", "step", b"step", "store_tree", b"store_tree", "take_directions", b"take_directions", "take_key", b"take_key", "tree", b"tree", "write_predictions", b"write_predictions"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["step", b"step"]) -> typing.Literal["prepare", "make_keys", "take_key", "send_digest", "compare_digests", "bin", "publish", "account", "leave", "begin_tree", "build_histograms", "choose_splits", "apply_splits", "relay_children", "finish_tree", "store_tree", "open_model", "ask_directions", "answer_directions", "take_directions", "write_predictions"] | None: ...
+    def HasField(self, field_name: typing.Literal["account", b"account", "answer_directions", b"answer_directions", "apply_splits", b"apply_splits", "ask_directions", b"ask_directions", "begin_tree", b"begin_tree", "bin", b"bin", "blind_ids", b"blind_ids", "build_histograms", b"build_histograms", "choose_splits", b"choose_splits", "combine_ids", b"combine_ids", "compare_digests", b"compare_digests", "finish_tree", b"finish_tree", "leave", b"leave", "make_keys", b"make_keys", "match_ids", b"match_ids", "open_model", b"open_model", "pass_ids", b"pass_ids", "prepare", b"prepare", "publish", b"publish", "raise_ids", b"raise_ids", "refresh_ids", b"refresh_ids", "relay_children", b"relay_children", "relay_ids", b"relay_ids", "send_digest", b"send_digest", "step", b"step", "store_tree", b"store_tree", "take_directions", b"take_directions", "take_key", b"take_key", "trace_ids", b"trace_ids", "write_predictions", b"write_predictions"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["account", b"account", "answer_directions", b"answer_directions", "apply_splits", b"apply_splits", "ask_directions", b"ask_directions", "attempt", b"attempt", "begin_tree", b"begin_tree", "bin", b"bin", "blind_ids", b"blind_ids", "build_histograms", b"build_histograms", "choose_splits", b"choose_splits", "combine_ids", b"combine_ids", "compare_digests", b"compare_digests", "finish_tree", b"finish_tree", "job", b"job", "leave", b"leave", "level", b"level", "make_keys", b"make_keys", "match_ids", b"match_ids", "open_model", b"open_model", "pass_ids", b"pass_ids", "prepare", b"prepare", "publish", b"publish", "raise_ids", b"raise_ids", "refresh_ids", b"refresh_ids", "relay_children", b"relay_children", "relay_ids", b"relay_ids", "send_digest", b"send_digest", "step", b"step", "store_tree", b"store_tree", "take_directions", b"take_directions", "take_key", b"take_key", "trace_ids", b"trace_ids", "tree", b"tree", "write_predictions", b"write_predictions"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["step", b"step"]) -> typing.Literal["prepare", "make_keys", "take_key", "bin", "publish", "account", "leave", "send_digest", "compare_digests", "blind_ids", "pass_ids", "raise_ids", "relay_ids", "combine_ids", "refresh_ids", "trace_ids", "match_ids", "begin_tree", "build_histograms", "choose_splits", "apply_splits", "relay_children", "finish_tree", "store_tree", "open_model", "ask_directions", "answer_directions", "take_directions", "write_predictions"] | None: ...
 
 Global___StepRequest: typing_extensions.TypeAlias = StepRequest
 
@@ -185,6 +218,7 @@ class StepResult(google.protobuf.message.Message):
     DONE_FIELD_NUMBER: builtins.int
     PREPARED_FIELD_NUMBER: builtins.int
     ACCOUNTED_FIELD_NUMBER: builtins.int
+    BINNED_FIELD_NUMBER: builtins.int
     CHOSEN_SPLITS_FIELD_NUMBER: builtins.int
     RELAYED_CHILDREN_FIELD_NUMBER: builtins.int
     FINISHED_TREE_FIELD_NUMBER: builtins.int
@@ -198,6 +232,8 @@ class StepResult(google.protobuf.message.Message):
     def prepared(self) -> treetap.wire.v1.setup_pb2.Prepared: ...
     @property
     def accounted(self) -> treetap.wire.v1.setup_pb2.Accounted: ...
+    @property
+    def binned(self) -> treetap.wire.v1.setup_pb2.Binned: ...
     @property
     def chosen_splits(self) -> treetap.wire.v1.boosting_pb2.ChosenSplits: ...
     @property
@@ -217,6 +253,7 @@ class StepResult(google.protobuf.message.Message):
         done: treetap.wire.v1.setup_pb2.Done | None = ...,
         prepared: treetap.wire.v1.setup_pb2.Prepared | None = ...,
         accounted: treetap.wire.v1.setup_pb2.Accounted | None = ...,
+        binned: treetap.wire.v1.setup_pb2.Binned | None = ...,
         chosen_splits: treetap.wire.v1.boosting_pb2.ChosenSplits | None = ...,
         relayed_children: treetap.wire.v1.boosting_pb2.RelayedChildren | None = ...,
         finished_tree: treetap.wire.v1.boosting_pb2.FinishedTree | None = ...,
@@ -224,8 +261,8 @@ class StepResult(google.protobuf.message.Message):
         asked_directions: treetap.wire.v1.interactive_pb2.AskedDirections | None = ...,
         written_predictions: treetap.wire.v1.interactive_pb2.WrittenPredictions | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["accounted", b"accounted", "asked_directions", b"asked_directions", "chosen_splits", b"chosen_splits", "done", b"done", "finished_tree", b"finished_tree", "opened_model", b"opened_model", "prepared", b"prepared", "relayed_children", b"relayed_children", "result", b"result", "written_predictions", b"written_predictions"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["accounted", b"accounted", "asked_directions", b"asked_directions", "bytes", b"bytes", "chosen_splits", b"chosen_splits", "done", b"done", "finished_tree", b"finished_tree", "opened_model", b"opened_model", "prepared", b"prepared", "relayed_children", b"relayed_children", "result", b"result", "written_predictions", b"written_predictions"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["result", b"result"]) -> typing.Literal["done", "prepared", "accounted", "chosen_splits", "relayed_children", "finished_tree", "opened_model", "asked_directions", "written_predictions"] | None: ...
+    def HasField(self, field_name: typing.Literal["accounted", b"accounted", "asked_directions", b"asked_directions", "binned", b"binned", "chosen_splits", b"chosen_splits", "done", b"done", "finished_tree", b"finished_tree", "opened_model", b"opened_model", "prepared", b"prepared", "relayed_children", b"relayed_children", "result", b"result", "written_predictions", b"written_predictions"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["accounted", b"accounted", "asked_directions", b"asked_directions", "binned", b"binned", "bytes", b"bytes", "chosen_splits", b"chosen_splits", "done", b"done", "finished_tree", b"finished_tree", "opened_model", b"opened_model", "prepared", b"prepared", "relayed_children", b"relayed_children", "result", b"result", "written_predictions", b"written_predictions"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["result", b"result"]) -> typing.Literal["done", "prepared", "accounted", "binned", "chosen_splits", "relayed_children", "finished_tree", "opened_model", "asked_directions", "written_predictions"] | None: ...
 
 Global___StepResult: typing_extensions.TypeAlias = StepResult

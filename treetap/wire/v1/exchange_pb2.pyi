@@ -7,6 +7,7 @@ import builtins
 import google.protobuf.descriptor
 import google.protobuf.message
 import sys
+import treetap.wire.v1.alignment_pb2
 import treetap.wire.v1.boosting_pb2
 import treetap.wire.v1.interactive_pb2
 import treetap.wire.v1.setup_pb2
@@ -33,6 +34,7 @@ class Parcel(google.protobuf.message.Message):
     LAST_FIELD_NUMBER: builtins.int
     PUBLIC_KEY_FIELD_NUMBER: builtins.int
     RECORD_DIGEST_FIELD_NUMBER: builtins.int
+    BLINDED_IDS_FIELD_NUMBER: builtins.int
     SAMPLED_RECORDS_FIELD_NUMBER: builtins.int
     GRADIENTS_FIELD_NUMBER: builtins.int
     CANDIDATE_SUMS_FIELD_NUMBER: builtins.int
@@ -52,7 +54,9 @@ class Parcel(google.protobuf.message.Message):
     @property
     def public_key(self) -> treetap.wire.v1.setup_pb2.PublicKeyParcel: ...
     @property
-    def record_digest(self) -> treetap.wire.v1.setup_pb2.RecordDigest: ...
+    def record_digest(self) -> treetap.wire.v1.alignment_pb2.RecordDigest: ...
+    @property
+    def blinded_ids(self) -> treetap.wire.v1.alignment_pb2.BlindedIds: ...
     @property
     def sampled_records(self) -> treetap.wire.v1.boosting_pb2.SampledRecords: ...
     @property
@@ -79,7 +83,8 @@ class Parcel(google.protobuf.message.Message):
         part: builtins.int = ...,
         last: builtins.bool = ...,
         public_key: treetap.wire.v1.setup_pb2.PublicKeyParcel | None = ...,
-        record_digest: treetap.wire.v1.setup_pb2.RecordDigest | None = ...,
+        record_digest: treetap.wire.v1.alignment_pb2.RecordDigest | None = ...,
+        blinded_ids: treetap.wire.v1.alignment_pb2.BlindedIds | None = ...,
         sampled_records: treetap.wire.v1.boosting_pb2.SampledRecords | None = ...,
         gradients: treetap.wire.v1.boosting_pb2.Gradients | None = ...,
         candidate_sums: treetap.wire.v1.boosting_pb2.CandidateSums | None = ...,
@@ -89,9 +94,9 @@ class Parcel(google.protobuf.message.Message):
         route_queries: treetap.wire.v1.interactive_pb2.RouteQueries | None = ...,
         route_answers: treetap.wire.v1.interactive_pb2.RouteAnswers | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["body", b"body", "candidate_sums", b"candidate_sums", "children", b"children", "gradients", b"gradients", "instance_spaces", b"instance_spaces", "leaf_paths", b"leaf_paths", "public_key", b"public_key", "record_digest", b"record_digest", "route_answers", b"route_answers", "route_queries", b"route_queries", "sampled_records", b"sampled_records"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "body", b"body", "candidate_sums", b"candidate_sums", "children", b"children", "gradients", b"gradients", "instance_spaces", b"instance_spaces", "job", b"job", "last", b"last", "leaf_paths", b"leaf_paths", "level", b"level", "part", b"part", "public_key", b"public_key", "record_digest", b"record_digest", "route_answers", b"route_answers", "route_queries", b"route_queries", "sampled_records", b"sampled_records", "tree", b"tree"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["body", b"body"]) -> typing.Literal["public_key", "record_digest", "sampled_records", "gradients", "candidate_sums", "children", "instance_spaces", "leaf_paths", "route_queries", "route_answers"] | None: ...
+    def HasField(self, field_name: typing.Literal["blinded_ids", b"blinded_ids", "body", b"body", "candidate_sums", b"candidate_sums", "children", b"children", "gradients", b"gradients", "instance_spaces", b"instance_spaces", "leaf_paths", b"leaf_paths", "public_key", b"public_key", "record_digest", b"record_digest", "route_answers", b"route_answers", "route_queries", b"route_queries", "sampled_records", b"sampled_records"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "blinded_ids", b"blinded_ids", "body", b"body", "candidate_sums", b"candidate_sums", "children", b"children", "gradients", b"gradients", "instance_spaces", b"instance_spaces", "job", b"job", "last", b"last", "leaf_paths", b"leaf_paths", "level", b"level", "part", b"part", "public_key", b"public_key", "record_digest", b"record_digest", "route_answers", b"route_answers", "route_queries", b"route_queries", "sampled_records", b"sampled_records", "tree", b"tree"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["body", b"body"]) -> typing.Literal["public_key", "record_digest", "blinded_ids", "sampled_records", "gradients", "candidate_sums", "children", "instance_spaces", "leaf_paths", "route_queries", "route_answers"] | None: ...
 
 Global___Parcel: typing_extensions.TypeAlias = Parcel
 

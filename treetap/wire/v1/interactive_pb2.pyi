@@ -35,6 +35,7 @@ class OpenModel(google.protobuf.message.Message):
     PEERS_FIELD_NUMBER: builtins.int
     RECORDS_FILE_FIELD_NUMBER: builtins.int
     BLOCK_FIELD_NUMBER: builtins.int
+    ALIGNMENT_FIELD_NUMBER: builtins.int
     SUBMISSION_FIELD_NUMBER: builtins.int
     model: builtins.str
     table: builtins.str
@@ -44,6 +45,8 @@ class OpenModel(google.protobuf.message.Message):
     """A file of ids at the label holder, below its data folder; empty: every record of the table."""
     block: builtins.int
     """Records per block."""
+    alignment: builtins.str
+    """How the records of the prediction tables are aligned: psi or sorted-ids."""
     submission: builtins.str
     """The submission of the job that trained the model: shards of another one do not belong to it."""
     @property
@@ -60,9 +63,10 @@ class OpenModel(google.protobuf.message.Message):
         peers: collections.abc.Iterable[treetap.wire.v1.types_pb2.Peer] | None = ...,
         records_file: builtins.str = ...,
         block: builtins.int = ...,
+        alignment: builtins.str = ...,
         submission: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["block", b"block", "feature_parties", b"feature_parties", "label_holder", b"label_holder", "model", b"model", "peers", b"peers", "records_file", b"records_file", "submission", b"submission", "table", b"table"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["alignment", b"alignment", "block", b"block", "feature_parties", b"feature_parties", "label_holder", b"label_holder", "model", b"model", "peers", b"peers", "records_file", b"records_file", "submission", b"submission", "table", b"table"]) -> None: ...
 
 Global___OpenModel: typing_extensions.TypeAlias = OpenModel
 
@@ -70,15 +74,9 @@ Global___OpenModel: typing_extensions.TypeAlias = OpenModel
 class OpenedModel(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    BLOCKS_FIELD_NUMBER: builtins.int
-    blocks: builtins.int
-    """Blocks of records that the label holder will ask for; 0 elsewhere."""
     def __init__(
         self,
-        *,
-        blocks: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["blocks", b"blocks"]) -> None: ...
 
 Global___OpenedModel: typing_extensions.TypeAlias = OpenedModel
 
@@ -99,6 +97,9 @@ class AskedDirections(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     ASKED_FIELD_NUMBER: builtins.int
+    BLOCKS_FIELD_NUMBER: builtins.int
+    blocks: builtins.int
+    """Blocks that there are in all."""
     @property
     def asked(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Parties that were asked; none: the block is finished."""
@@ -107,8 +108,9 @@ class AskedDirections(google.protobuf.message.Message):
         self,
         *,
         asked: collections.abc.Iterable[builtins.str] | None = ...,
+        blocks: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["asked", b"asked"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["asked", b"asked", "blocks", b"blocks"]) -> None: ...
 
 Global___AskedDirections: typing_extensions.TypeAlias = AskedDirections
 

@@ -26,13 +26,17 @@ from treetap.wire.v1 import reveals_pb2 as treetap_dot_wire_dot_v1_dot_reveals__
 from treetap.wire.v1 import types_pb2 as treetap_dot_wire_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19treetap/wire/v1/own.proto\x12\x0ftreetap.wire.v1\x1a\x1dtreetap/wire/v1/reveals.proto\x1a\x1btreetap/wire/v1/types.proto\"\x94\x02\n\x08OwnSplit\x12\x14\n\x06handle\x18\x01 \x01(\x04\x42\x04\xa8\xd4\x18\x02\x12\x12\n\x04node\x18\x02 \x01(\x04\x42\x04\xa8\xd4\x18\x02\x12\x15\n\x07\x66\x65\x61ture\x18\x03 \x01(\rB\x04\xa8\xd4\x18\x0e\x12\x1a\n\x0c\x66\x65\x61ture_name\x18\x04 \x01(\tB\x04\xa8\xd4\x18\x0e\x12\x11\n\x03\x62in\x18\x05 \x01(\rB\x04\xa8\xd4\x18\n\x12\x17\n\tthreshold\x18\x06 \x01(\x01\x42\x04\xa8\xd4\x18\n\x12\x1a\n\x0cmissing_left\x18\x07 \x01(\x08\x42\x04\xa8\xd4\x18\n\x12\x30\n\x04left\x18\x08 \x03(\x0b\x32\x1c.treetap.wire.v1.RecordChunkB\x04\xa8\xd4\x18\x08\x12\x31\n\x05right\x18\t \x03(\x0b\x32\x1c.treetap.wire.v1.RecordChunkB\x04\xa8\xd4\x18\x08\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19treetap/wire/v1/own.proto\x12\x0ftreetap.wire.v1\x1a\x1dtreetap/wire/v1/reveals.proto\x1a\x1btreetap/wire/v1/types.proto\"7\n\x0cOwnAlignment\x12\x13\n\x05\x66irst\x18\x01 \x01(\x04\x42\x04\xa8\xd4\x18\x08\x12\x12\n\x04rows\x18\x02 \x03(\x04\x42\x04\xa8\xd4\x18\x08\"\x94\x02\n\x08OwnSplit\x12\x14\n\x06handle\x18\x01 \x01(\x04\x42\x04\xa8\xd4\x18\x02\x12\x12\n\x04node\x18\x02 \x01(\x04\x42\x04\xa8\xd4\x18\x02\x12\x15\n\x07\x66\x65\x61ture\x18\x03 \x01(\rB\x04\xa8\xd4\x18\x0e\x12\x1a\n\x0c\x66\x65\x61ture_name\x18\x04 \x01(\tB\x04\xa8\xd4\x18\x0e\x12\x11\n\x03\x62in\x18\x05 \x01(\rB\x04\xa8\xd4\x18\n\x12\x17\n\tthreshold\x18\x06 \x01(\x01\x42\x04\xa8\xd4\x18\n\x12\x1a\n\x0cmissing_left\x18\x07 \x01(\x08\x42\x04\xa8\xd4\x18\n\x12\x30\n\x04left\x18\x08 \x03(\x0b\x32\x1c.treetap.wire.v1.RecordChunkB\x04\xa8\xd4\x18\x08\x12\x31\n\x05right\x18\t \x03(\x0b\x32\x1c.treetap.wire.v1.RecordChunkB\x04\xa8\xd4\x18\x08\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'treetap.wire.v1.own_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_OWNALIGNMENT'].fields_by_name['first']._loaded_options = None
+  _globals['_OWNALIGNMENT'].fields_by_name['first']._serialized_options = b'\250\324\030\010'
+  _globals['_OWNALIGNMENT'].fields_by_name['rows']._loaded_options = None
+  _globals['_OWNALIGNMENT'].fields_by_name['rows']._serialized_options = b'\250\324\030\010'
   _globals['_OWNSPLIT'].fields_by_name['handle']._loaded_options = None
   _globals['_OWNSPLIT'].fields_by_name['handle']._serialized_options = b'\250\324\030\002'
   _globals['_OWNSPLIT'].fields_by_name['node']._loaded_options = None
@@ -51,6 +55,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_OWNSPLIT'].fields_by_name['left']._serialized_options = b'\250\324\030\010'
   _globals['_OWNSPLIT'].fields_by_name['right']._loaded_options = None
   _globals['_OWNSPLIT'].fields_by_name['right']._serialized_options = b'\250\324\030\010'
-  _globals['_OWNSPLIT']._serialized_start=107
-  _globals['_OWNSPLIT']._serialized_end=383
+  _globals['_OWNALIGNMENT']._serialized_start=106
+  _globals['_OWNALIGNMENT']._serialized_end=161
+  _globals['_OWNSPLIT']._serialized_start=164
+  _globals['_OWNSPLIT']._serialized_end=440
 # @@protoc_insertion_point(module_scope)

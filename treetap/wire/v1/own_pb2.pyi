@@ -20,11 +20,35 @@ else:
 DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
 @typing.final
-class OwnSplit(google.protobuf.message.Message):
+class OwnAlignment(google.protobuf.message.Message):
     """What a party writes into its own transcript about its own doing. No service carries these messages.
 
-    A split of this party's, as its look-up table has it, and the records that it sent left.
+    The aligned records as rows of this party's own file, in part: what places in other messages mean.
     """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    FIRST_FIELD_NUMBER: builtins.int
+    ROWS_FIELD_NUMBER: builtins.int
+    first: builtins.int
+    """Place of the first of these records in the common order."""
+    @property
+    def rows(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """Rows of the file, from 0."""
+
+    def __init__(
+        self,
+        *,
+        first: builtins.int = ...,
+        rows: collections.abc.Iterable[builtins.int] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["first", b"first", "rows", b"rows"]) -> None: ...
+
+Global___OwnAlignment: typing_extensions.TypeAlias = OwnAlignment
+
+@typing.final
+class OwnSplit(google.protobuf.message.Message):
+    """A split of this party's, as its look-up table has it, and the records that it sent left."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 

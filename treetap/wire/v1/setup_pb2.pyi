@@ -45,7 +45,7 @@ class JobSpec(google.protobuf.message.Message):
     obfuscation: builtins.str
     """standard, half-length or short-exponent: for what the key owner sends."""
     alignment: builtins.str
-    """How records are aligned: sorted-ids."""
+    """How records are aligned: psi or sorted-ids."""
     @property
     def feature_parties(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
     @property
@@ -100,25 +100,21 @@ class Prepared(google.protobuf.message.Message):
 
     STORED_TREES_FIELD_NUMBER: builtins.int
     PUBLISHED_FIELD_NUMBER: builtins.int
-    TREES_FIELD_NUMBER: builtins.int
-    STOPPED_FIELD_NUMBER: builtins.int
+    ALIGNED_ATTEMPT_FIELD_NUMBER: builtins.int
     stored_trees: builtins.int
     """Trees of this job that are on this party's disk."""
     published: builtins.bool
     """This party has published the model of this job already."""
-    trees: builtins.int
-    """Trees that the job will grow at most (rounds times trees per round); label holder only."""
-    stopped: builtins.bool
-    """Early stopping had already ended the training when this party last stored a tree."""
+    aligned_attempt: builtins.int
+    """The attempt that aligned the records as this party has them on disk; 0: none, align now."""
     def __init__(
         self,
         *,
         stored_trees: builtins.int = ...,
         published: builtins.bool = ...,
-        trees: builtins.int = ...,
-        stopped: builtins.bool = ...,
+        aligned_attempt: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["published", b"published", "stopped", b"stopped", "stored_trees", b"stored_trees", "trees", b"trees"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["aligned_attempt", b"aligned_attempt", "published", b"published", "stored_trees", b"stored_trees"]) -> None: ...
 
 Global___Prepared: typing_extensions.TypeAlias = Prepared
 
@@ -147,32 +143,8 @@ class TakeKey(google.protobuf.message.Message):
 Global___TakeKey: typing_extensions.TypeAlias = TakeKey
 
 @typing.final
-class SendDigest(google.protobuf.message.Message):
-    """Feature party: send the digest of the sorted ids to the label holder."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    def __init__(
-        self,
-    ) -> None: ...
-
-Global___SendDigest: typing_extensions.TypeAlias = SendDigest
-
-@typing.final
-class CompareDigests(google.protobuf.message.Message):
-    """Label holder: compare the digests with its own."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    def __init__(
-        self,
-    ) -> None: ...
-
-Global___CompareDigests: typing_extensions.TypeAlias = CompareDigests
-
-@typing.final
 class Bin(google.protobuf.message.Message):
-    """Bin the party's features."""
+    """Bin the features of the aligned records; at the label holder, take their labels too."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -181,6 +153,28 @@ class Bin(google.protobuf.message.Message):
     ) -> None: ...
 
 Global___Bin: typing_extensions.TypeAlias = Bin
+
+@typing.final
+class Binned(google.protobuf.message.Message):
+    """What the label holder says of the training that it has before it."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TREES_FIELD_NUMBER: builtins.int
+    STOPPED_FIELD_NUMBER: builtins.int
+    trees: builtins.int
+    """Trees that the job will grow at most: rounds times trees per round."""
+    stopped: builtins.bool
+    """Early stopping had already ended the training when the last tree was stored."""
+    def __init__(
+        self,
+        *,
+        trees: builtins.int = ...,
+        stopped: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["stopped", b"stopped", "trees", b"trees"]) -> None: ...
+
+Global___Binned: typing_extensions.TypeAlias = Binned
 
 @typing.final
 class Publish(google.protobuf.message.Message):
@@ -305,23 +299,3 @@ class PublicKeyParcel(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["modulus", b"modulus", "slot_widths", b"slot_widths"]) -> None: ...
 
 Global___PublicKeyParcel: typing_extensions.TypeAlias = PublicKeyParcel
-
-@typing.final
-class RecordDigest(google.protobuf.message.Message):
-    """Feature party to label holder: SHA-256 of the sorted ids. Whoever can guess the whole list can check the guess."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    DIGEST_FIELD_NUMBER: builtins.int
-    RECORDS_FIELD_NUMBER: builtins.int
-    digest: builtins.bytes
-    records: builtins.int
-    def __init__(
-        self,
-        *,
-        digest: builtins.bytes = ...,
-        records: builtins.int = ...,
-    ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["digest", b"digest", "records", b"records"]) -> None: ...
-
-Global___RecordDigest: typing_extensions.TypeAlias = RecordDigest

@@ -1,0 +1,56 @@
+"""The turns of private set intersection, checked as a plan: every list meets every exponent, and comes back."""
+
+from __future__ import annotations
+
+import pytest
+
+from treetap.wire.alignment import turns
+
+
+@pytest.mark.parametrize("parties", [2, 3, 4, 5, 8])
+def test_turns_are_numbered_and_name_parties(parties: int) -> None:
+    """Levels count from 0 without a gap; places and routes name parties of the job only."""
+    plan = turns(parties)
+    assert [turn.level for turn in plan] == list(range(len(plan)))
+    for turn in plan:
+        assert set(turn.places) <= set(range(parties))
+        assert {place for route in turn.routes for place in route} <= set(turn.places)
+        assert bool(turn.routes) == (turn.word == "pass_ids")
+
+
+@pytest.mark.parametrize("parties", [3, 4, 5, 8])
+def test_every_list_meets_every_exponent_once(parties: int) -> None:
+    """Played with sets of names for exponents: what is compared in the end carries those of all parties, each once."""
+    hand: dict[int, list[tuple[int, list[str]]]] = {place: [] for place in range(parties)}
+    common: dict[int, list[str]] = {}
+    for turn in turns(parties):
+        if turn.word == "pass_ids":
+            moved: dict[int, list[tuple[int, list[str]]]] = {place: [] for place in turn.places}
+            for here, there in turn.routes:
+                moved[there] += hand[here]
+            hand |= moved
+            continue
+        for place in turn.places:
+            if turn.word == "blind_ids":
+                hand[place] = [(place, [f"first {place}"])]
+            elif turn.word in ("relay_ids", "raise_ids"):
+                ((owner, on),) = hand[place]
+                hand[place] = [(owner, [*on, f"{'first' if turn.word == 'relay_ids' else 'fresh'} {place}"])]
+            elif turn.word == "combine_ids":
+                assert sorted(owner for owner, _ in hand[place]) == list(range(parties))
+                everything = sorted(f"first {each}" for each in range(parties))
+                assert all(sorted(on) == everything for _, on in hand[place])
+                hand[place] = [(-1, [*everything[1:], "fresh 0"])]
+            elif turn.word == "refresh_ids":
+                ((_, on),) = hand[place]
+                hand[place] = [(-1, [*(each for each in on if each != f"first {place}"), f"fresh {place}"])]
+            elif turn.word == "trace_ids":
+                ((_, common[place]),) = hand[place]
+                hand[place] = [(place, [])]
+            elif turn.word == "match_ids":
+                ((owner, on),) = hand[place]
+                assert owner == place
+                assert sorted([*on, f"fresh {place}"]) == sorted(common[place])
+    assert {tuple(sorted(each)) for each in common.values()} == {
+        tuple(sorted(f"fresh {place}" for place in range(parties)))
+    }

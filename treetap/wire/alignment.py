@@ -1,0 +1,71 @@
+"""The turns of private set intersection: who does what when, for coordinator and parties alike (docs/alignment.md).
+
+Computing and sending are turns of their own: a party that still computes is silent towards its peers, not towards the
+coordinator, and in a pass everybody reads while it sends, however long the lists are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import count
+
+Routes = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Turn:
+    """`word` at all `places` at once, under its own number `level`.
+
+    `routes`: in a pass, (from, to); (a, a) keeps what it has in hand, which otherwise goes away with the sending.
+    """
+
+    word: str
+    level: int
+    places: tuple[int, ...]
+    routes: Routes = ()
+
+
+def turns(parties: int) -> list[Turn]:
+    """All turns in order; places are those of the job's parties, the label holder's is 0."""
+    return _between_two() if parties == 2 else _around_a_ring(parties)
+
+
+def _between_two() -> list[Turn]:
+    """Each blinds its ids; each raises the other's and returns them; each names its common records."""
+    both, swap = (0, 1), ((0, 1), (1, 0))
+    return [
+        Turn("blind_ids", 0, both),
+        Turn("pass_ids", 1, both, swap),
+        Turn("raise_ids", 2, both),
+        Turn("pass_ids", 3, both, swap),
+        Turn("match_ids", 4, both),
+    ]
+
+
+def _around_a_ring(parties: int) -> list[Turn]:
+    """Three and more.
+
+    1. Every list goes around, raised and shuffled by each; all end at the first party, which keeps what all hold.
+    2. The common points go around once more, for fresh exponents, shuffled by each; the last party tells all.
+    3. Every owner's list goes around under the fresh exponents, its order kept, back to its owner alone.
+    """
+    everybody, last = tuple(range(parties)), parties - 1
+    ring = tuple((place, (place + 1) % parties) for place in everybody)
+    number = count()
+    found = [Turn("blind_ids", next(number), everybody)]
+    for _ in range(last):
+        found.append(Turn("pass_ids", next(number), everybody, ring))
+        found.append(Turn("relay_ids", next(number), everybody))
+    found.append(Turn("pass_ids", next(number), everybody, tuple((place, 0) for place in everybody)))
+    found.append(Turn("combine_ids", next(number), (0,)))
+    for place in everybody[1:]:
+        found.append(Turn("pass_ids", next(number), (place - 1, place), ((place - 1, place),)))
+        found.append(Turn("refresh_ids", next(number), (place,)))
+    found.append(Turn("pass_ids", next(number), everybody, tuple((last, place) for place in everybody)))
+    found.append(Turn("trace_ids", next(number), everybody))
+    for _ in range(last):
+        found.append(Turn("pass_ids", next(number), everybody, ring))
+        found.append(Turn("raise_ids", next(number), everybody))
+    found.append(Turn("pass_ids", next(number), everybody, ring))
+    found.append(Turn("match_ids", next(number), everybody))
+    return found
