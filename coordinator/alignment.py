@@ -19,6 +19,7 @@ BODIES: dict[str, type[Message]] = {
     "refresh_ids": alignment_pb2.RefreshIds,
     "trace_ids": alignment_pb2.TraceIds,
     "match_ids": alignment_pb2.MatchIds,
+    "agree_ids": alignment_pb2.AgreeIds,
 }
 
 

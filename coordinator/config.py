@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from treetap.config import Strict, TlsConfig, load
 from treetap.names import Address, Name
@@ -21,6 +21,14 @@ class CoordinatorConfig(Strict):
     operators: Annotated[list[Name], Field(min_length=1)] = ["operator"]
     parties: dict[Name, Address]
     silence_s: Annotated[float, Field(gt=0)] = 30.0
+    metrics: Address | None = None
+
+    @model_validator(mode="after")
+    def _distinct(self) -> CoordinatorConfig:
+        """The others would obey a party of the coordinator's name as they obey the coordinator."""
+        if self.name in self.parties:
+            raise ValueError(f"parties: {self.name!r} is the coordinator's own name; give the party another")
+        return self
 
 
 def read(path: Path) -> CoordinatorConfig:

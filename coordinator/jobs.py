@@ -12,10 +12,12 @@ from collections.abc import AsyncIterator, Mapping
 from coordinator import boosting, interactive, setup
 from coordinator.alignment import align
 from coordinator.journal import Journal
+from coordinator.metrics import CoordinatorMetrics
 from coordinator.progress import Progress
 from coordinator.roster import Roster
 from coordinator.traffic import Traffic
-from treetap.errors import BadInput, ConfigError, Conflict, Interrupted, TreetapError, UnknownJob
+from treetap import logs
+from treetap.errors import BadInput, ConfigError, Conflict, Incompatible, Interrupted, TreetapError, UnknownJob
 from treetap.names import NAME
 from treetap.wire.jobspec import check_spec
 from treetap.wire.ports import Address, Dialer
@@ -35,13 +37,26 @@ class Jobs:
     """All jobs of one coordinator. `dialer` reaches the parties; nothing here knows how."""
 
     def __init__(
-        self, name: str, parties: Mapping[str, str], dialer: Dialer, journal: Journal, silence_s: float
+        self,
+        name: str,
+        parties: Mapping[str, str],
+        dialer: Dialer,
+        journal: Journal,
+        silence_s: float,
+        metrics: CoordinatorMetrics | None = None,
     ) -> None:
+        self._metrics = metrics or CoordinatorMetrics(name)
         self._name = name
         self._parties = {party: Address(party, location) for party, location in parties.items()}
         self._dialer, self._journal, self._silence = dialer, journal, silence_s
         self._running: dict[str, asyncio.Task[None]] = {}
         self._progress: dict[str, Progress] = {}
+
+    def count(self) -> None:
+        """Have the metrics count the jobs of the journal; one whose journal is damaged says so when asked for."""
+        for job in self._journal.jobs():
+            with contextlib.suppress(TreetapError):
+                self._metrics.job(job, self._state(job).state)
 
     def submit(self, request: jobs_pb2.SubmitRequest) -> str:
         """Accept a training job; `ConfigError` where it cannot be done by anybody."""
@@ -105,6 +120,7 @@ class Jobs:
         found = self._state(job)
         if found.state == "cancelled":
             found.error = why
+        self._metrics.job(job, found.state)
         return found
 
     def status(self, job: str) -> list[jobs_pb2.JobStatus]:
@@ -142,7 +158,6 @@ class Jobs:
         attempt = self._attempts(job) + 1
         self._journal.write(job, "attempt", number=attempt)
         kind = self._submitted(job)["kind"]
-        log.info("job %s (%s), attempt %d: begins", job, kind, attempt)
         status = jobs_pb2.JobStatus(job=job, kind=kind, state="running", attempt=attempt)
         self._progress[job] = Progress(status)
         self._running[job] = asyncio.ensure_future(self._run(job, kind, attempt, self._progress[job]))
@@ -151,13 +166,17 @@ class Jobs:
     async def _run(self, job: str, kind: str, attempt: int, progress: Progress) -> None:
         """Run one attempt to its end; whatever ends it badly becomes a state and a message, never a hang."""
         body = self._train if kind == "train" else self._predict
+        logs.begin(job=job, attempt=attempt)
+        log.info("job %s (%s), attempt %d: begins", job, kind, attempt)
+        self._metrics.job(job, "running")
         try:
             await body(job, attempt, progress)
         except asyncio.CancelledError:
             progress.end("interrupted", "the coordinator stopped")
             raise
-        except Interrupted as error:
-            await self._give_up(job, attempt, progress, "interrupted", f"{error}; then: treetap resume {job}")
+        except Interrupted as error:  # what does not fit together is for a person to mend
+            mend, bad = f"{error}; then: treetap resume {job}", isinstance(error, Incompatible)
+            await self._give_up(job, attempt, progress, "interrupted", mend, bad_input=bad)
         except BadInput as error:
             if attempt == 1:
                 await self._give_up(job, attempt, progress, "failed", str(error), bad_input=True)
@@ -173,10 +192,11 @@ class Jobs:
             await self._give_up(job, attempt, progress, "failed", f"defect in the coordinator: {error!r}")
         finally:
             self._running.pop(job, None)
+            self._metrics.job(job, progress.status.state)
 
     async def _train(self, job: str, attempt: int, progress: Progress) -> None:
         spec = setup_pb2.JobSpec.FromString(_bytes(self._submitted(job)["spec"]))
-        traffic = Traffic(self._name)
+        traffic = Traffic(self._name, self._metrics)
         roster = self._roster(job, attempt, [spec.label_holder, *spec.feature_parties], traffic, progress)
         progress.phase("prepare")
         found = await setup.prepare(roster, spec, self._submitted(job)["word"])
@@ -197,7 +217,7 @@ class Jobs:
 
     async def _predict(self, job: str, attempt: int, progress: Progress) -> None:
         opening = interactive_pb2.OpenModel.FromString(_bytes(self._submitted(job)["opening"]))
-        traffic = Traffic(self._name)
+        traffic = Traffic(self._name, self._metrics)
         roster = self._roster(job, attempt, [opening.label_holder, *opening.feature_parties], traffic, progress)
         opening.peers.extend(roster.peers())
         written = await interactive.predict(roster, opening, progress)
@@ -242,7 +262,7 @@ class Jobs:
             opening = interactive_pb2.OpenModel.FromString(_bytes(submitted["opening"]))
             members = [opening.label_holder, *opening.feature_parties]
         members = [party for party in members if party in self._parties]  # one may have left the configuration
-        roster = self._roster(job, attempt, members, Traffic(self._name), None)
+        roster = self._roster(job, attempt, members, Traffic(self._name, self._metrics), None)
         body = setup_pb2.Leave(discard=discard, submission=self._submitted(job)["word"])
         leaving = {party: asyncio.ensure_future(roster.ask(party, "leave", body)) for party in members}
         if leaving:

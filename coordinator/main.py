@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2
 
 from coordinator.config import CoordinatorConfig, read
 from coordinator.jobs import Jobs
 from coordinator.journal import Journal
+from coordinator.metrics import CoordinatorMetrics
 from coordinator.service import register
 from treetap.serving import serve_until_stopped, sole_user
 from treetap.wire import rpc
+from treetap.wire.hello import serve_health
 
 #: Seconds that calls under way may take to end when the coordinator is told to stop.
 GRACE_S = 2.0
@@ -29,17 +31,21 @@ def run(config_path: Path, *, until_stdin_closes: bool) -> None:
 async def _serve(config: CoordinatorConfig, until_stdin_closes: bool) -> None:
     dialer = rpc.GrpcDialer(config.tls.files())
     journal = Journal(config.state / "journal")
-    jobs = Jobs(config.name, config.parties, dialer, journal, config.silence_s)
+    metrics = CoordinatorMetrics(config.name)
+    measured = metrics.serve(config.metrics)
+    jobs = Jobs(config.name, config.parties, dialer, journal, config.silence_s, metrics)
+    if measured:
+        jobs.count()
     server, credentials = rpc.server(config.tls.files())
     register(server, jobs, config.operators)
-    status = health.aio.HealthServicer()
-    health_pb2_grpc.add_HealthServicer_to_server(status, server)
+    status = serve_health(server)
     number = rpc.bind(server, credentials, config.listen)
     await server.start()
     await status.set("", health_pb2.HealthCheckResponse.SERVING)
     address = f"{config.listen.rpartition(':')[0]}:{number}"
     try:
-        await serve_until_stopped(config.name, "coordinator", address, until_stdin_closes=until_stdin_closes)
+        where = {"name": config.name, "address": address, **({"metrics": measured} if measured else {})}
+        await serve_until_stopped("coordinator", where, until_stdin_closes=until_stdin_closes)
     finally:
         await status.enter_graceful_shutdown()
         await jobs.close()

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
 from coordinator.traffic import Traffic
+from treetap import logs
 from treetap.errors import Silent, Unreachable
 from treetap.wire.patience import Patience
 from treetap.wire.ports import Address, Dialer
 from treetap.wire.v1 import control_pb2, types_pb2
 
+log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
@@ -51,12 +54,19 @@ class Roster:
         field.CopyFrom(body)
         field.SetInParent()
         patience = Patience()
-        while True:
-            try:
-                return await self._once(party, word, request, patience)
-            except Unreachable:
-                if not await patience.again():
-                    raise
+        began = asyncio.get_running_loop().time()
+        with logs.within(step=word, peer=party), self._traffic.metrics.asking(party, word):
+            log.debug("job %s: %s at %s: begins", self._job, word, party)
+            while True:
+                try:
+                    result = await self._once(party, word, request, patience)
+                    break
+                except Unreachable:
+                    if not await patience.again():
+                        raise
+            seconds = asyncio.get_running_loop().time() - began
+            log.info("job %s: %s at %s: %.3f s", self._job, word, party, seconds, extra={"seconds": seconds})
+            return result
 
     async def ask_all(
         self, parties: Iterable[str], word: str, body: Message, tree: int = 0, level: int = 0

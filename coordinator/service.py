@@ -61,7 +61,7 @@ class JobsService(jobs_pb2_grpc.JobsServicer):
             return await self._jobs.cancel(request.job)
 
     def _admit(self, context: Context) -> None:
-        caller = caller_name(context)
+        caller = caller_name(context, "the coordinator")
         if caller not in self._operators:
             raise Refused(f"{caller} is not an operator of this coordinator (operators = …)")
 

@@ -6,15 +6,16 @@ from collections import Counter
 
 from google.protobuf.message import Message
 
+from coordinator.metrics import CoordinatorMetrics
 from treetap.wire.disclosure import bytes_by_class
 from treetap.wire.v1 import types_pb2
 
 
 class Traffic:
-    """Messages and bytes by receiver, step and class."""
+    """Messages and bytes of one attempt at a job by receiver, step and class; the process's metrics count them too."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, name: str, metrics: CoordinatorMetrics) -> None:
+        self._name, self.metrics = name, metrics
         self._messages: Counter[tuple[str, str, str]] = Counter()
         self._bytes: Counter[tuple[str, str, str]] = Counter()
 
@@ -23,6 +24,7 @@ class Traffic:
         for disclosure, size in bytes_by_class(message).items():
             self._messages[to, step, disclosure] += 1
             self._bytes[to, step, disclosure] += size
+            self.metrics.sent(to, disclosure, size)
 
     def rows(self) -> list[types_pb2.TrafficRow]:
         """Everything counted."""

@@ -7,6 +7,7 @@ psi          the turns of `treetap.wire.alignment`; a party's points are in hand
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 from collections.abc import Callable, Iterator, Sequence
 
@@ -16,7 +17,7 @@ from party.session import Step, Tools, done, have
 from party.steps import Order, StepId, describe
 from party.table import Table
 from treetap import psi
-from treetap.errors import ConfigError, DataError, Malformed, OutOfOrder
+from treetap.errors import ConfigError, DataError, Malformed, OutOfOrder, Refused
 from treetap.wire.alignment import Turn, turns
 from treetap.wire.v1 import alignment_pb2, control_pb2
 
@@ -31,14 +32,10 @@ STORED = "alignment"
 class Alignment:
     """One party's part in finding the common records, for one attempt at a job."""
 
-    def __init__(
-        self, tools: Tools, members: Sequence[str], mode: str, order: Order, then: StepId | None, minimum: int = 1
-    ) -> None:
-        """`members`: the label holder, then the feature parties. `order`: the role's, which goes on with `then`.
-
-        Fewer common records than `minimum` are refused.
-        """
-        self._tools, self._members, self._minimum = tools, list(members), minimum
+    def __init__(self, tools: Tools, members: Sequence[str], mode: str, order: Order, then: StepId | None) -> None:
+        """`members`: the label holder, then the feature parties. `order`: the role's, which goes on with `then`."""
+        self._tools, self._members = tools, list(members)
+        self._minimum = tools.law.min_common_records
         self._order = order
         self._then = [] if then is None else [then]
         self._place = self._members.index(tools.party)
@@ -49,6 +46,7 @@ class Alignment:
         self._shuffle: psi.Order = np.zeros(0, dtype=np.int64)
         self._hand: list[bytes] = []  # lists of points in hand between two turns
         self._common = b""
+        self._found: tuple[psi.Order, bytes] = (self._shuffle, b"")  # the label holder's, until all agree
         self._exponent, self._fresh, self._once = (psi.Exponent.draw() for _ in range(3))
         self.steps: dict[str, Step] = {}
         if mode == "sorted-ids":
@@ -165,7 +163,9 @@ class Alignment:
     async def combine_ids(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """The combiner keeps what every list holds. It cannot link a point to an id, and learns overlap sizes only."""
         turn = self._begin(request)
-        found, _ = psi.common(*(psi.points(points) for points in self._hand))
+        # Its own list, the first, it has just raised; the others it only compares.
+        others = [await self._checked(points) for points in self._hand[1:]]
+        found, _ = psi.common(*map(psi.points, (self._hand[0], *others)))
         self._enough(len(found))
         await self._refresh(found.tobytes())
         return self._end(turn)
@@ -190,7 +190,7 @@ class Alignment:
 
     async def match_ids(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """The own list is back, under everybody's exponents: whichever of its points the others have is common."""
-        self._begin(request)
+        turn = self._begin(request)
         (own,) = self._hand
         if len(own) != len(self._shuffle) * psi.POINT_BYTES:
             raise Malformed(
@@ -200,10 +200,34 @@ class Alignment:
         ring = len(self._members) > 2
         if ring:
             own = await self._raised(own, self._fresh.over(self._once))
-        _, places = psi.common(psi.points(own), psi.points(self._common))
+            await self._checked(self._common)
+        else:
+            await self._checked(own)
+        found, places = psi.common(psi.points(own), psi.points(self._common))
         if ring and len(places) * psi.POINT_BYTES != len(self._common):
             raise Malformed(f"{self._tools.party} does not hold all of the common identifiers")
-        self._finish(self._shuffle[places])
+        self._enough(len(places))
+        digest = hashlib.sha256(found.tobytes()).digest()
+        self._found = self._shuffle[places], digest
+        if self._place:
+            body = alignment_pb2.RecordDigest(digest=digest, records=len(places))
+            await self._tools.outbox.send(self._members[0], "record_digest", [body])
+            self._finish(self._shuffle[places])
+            return done()
+        return self._end(turn)
+
+    async def agree_ids(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """Everybody must have found the same points; a party that changed a list on its way is noticed here at last."""
+        self._begin(request)
+        records, digest = self._found
+        for party in self._members[1:]:
+            async for parcel in self._tools.mailbox.series(party, "record_digest", 0, 0):
+                if parcel.record_digest.digest != digest:
+                    raise Malformed(
+                        f"{party} found {parcel.record_digest.records} common records, {self._tools.party} "
+                        f"{len(records)}, or others: somebody has changed a list of blinded identifiers"
+                    )
+        self._finish(records)
         return done()
 
     # ---- the parts of the steps
@@ -229,6 +253,11 @@ class Alignment:
     async def _raised(self, points: bytes, exponent: psi.Exponent) -> bytes:
         parts = list(_pieces(points, POINTS_PER_CALL))
         return await self._spread(psi.raise_points, exponent, parts, len(points) // psi.POINT_BYTES)
+
+    async def _checked(self, points: bytes) -> bytes:
+        """Points that are compared only: those that are raised are checked by that."""
+        parts = list(_pieces(points, POINTS_PER_CALL))
+        return await self._spread(psi.check_points, self._exponent, parts, 0)
 
     async def _spread(
         self, kernel: Callable[..., bytes], exponent: psi.Exponent, parts: Sequence[bytes | list[str]], total: int
@@ -267,7 +296,10 @@ class Alignment:
         if count == 0:
             raise DataError("no record is common to all parties: do all id columns hold the same ids, written alike?")
         if count < self._minimum:
-            raise DataError(f"{self._tools.party} asks for at least {self._minimum} common records; there are fewer")
+            raise Refused(
+                f"{self._tools.party} takes no part: its policy says min_common_records = {self._minimum}, and fewer "
+                "records are common to all parties"
+            )
 
     def _finish(self, records: psi.Order) -> None:
         """`records`: the places of the common records in the own table, in the common order."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import Field, PrivateAttr, model_validator
 
+from party.policy import Policy
 from treetap.config import Strict, TlsConfig, load
+from treetap.errors import ConfigError
 from treetap.names import Address, Name
 
 
@@ -39,19 +41,31 @@ class PartyConfig(Strict):
     listen: Address = "127.0.0.1:0"
     state: Path
     tls: TlsConfig
-    coordinators: Annotated[list[Name], Field(min_length=1)] = ["coordinator"]
-    record: Literal["received", "both", "off"] = "off"
+    policy: Path | None = None
     workers: Annotated[int, Field(ge=1, le=256)] | None = None
     data: Path | None = None
     silence_s: Annotated[float, Field(gt=0)] = 60.0
+    metrics: Address | None = None
     tables: dict[str, TableConfig] = {}
+    _law: Policy = PrivateAttr(default_factory=Policy)
+
+    @property
+    def law(self) -> Policy:
+        """What the policy file says, or the defaults."""
+        return self._law
+
+    def under(self, law: Policy) -> PartyConfig:
+        """The same party under a policy."""
+        config = self.model_copy()
+        config._law = law
+        return config
 
 
 def read(path: Path) -> PartyConfig:
     """Read the file; relative paths in it are relative to its folder."""
     config = load(path, PartyConfig)
     base = path.resolve().parent
-    return config.model_copy(
+    config = config.model_copy(
         update={
             "state": base / config.state,
             "data": None if config.data is None else base / config.data,
@@ -61,3 +75,12 @@ def read(path: Path) -> PartyConfig:
             },
         }
     )
+    return config if config.policy is None else config.under(load(base / config.policy, Policy))
+
+
+def check_folders(config: PartyConfig) -> None:
+    """`ConfigError` for a folder that is not there, hence a file system not mounted; a file may come later."""
+    wanted = {f"tables.{name}: path": table.path.parent for name, table in config.tables.items()}
+    for key, folder in (({} if config.data is None else {"data": config.data}) | wanted).items():
+        if not folder.is_dir():
+            raise ConfigError(f"{key}: {folder}: there is no such folder; mount it, or correct the path")

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from google.protobuf.message import Message
 
+from party.metrics import PartyMetrics
 from treetap.usage import Usage, measure
 from treetap.wire.disclosure import bytes_by_class
 from treetap.wire.v1 import setup_pb2, types_pb2
 
+log = logging.getLogger(__name__)
+
 
 class Ledger:
-    """Counters of one party for one job."""
+    """Counters of one party for one job; what they count, they count in the process's metrics too."""
 
-    def __init__(self, party: str, workers: list[Usage]) -> None:
+    def __init__(self, party: str, workers: list[Usage], metrics: PartyMetrics | None = None) -> None:
         self.party = party
         self.bytes_sent = 0
-        self.operations: Counter[str] = Counter()
-        self.ciphertexts: Counter[str] = Counter()
+        self._metrics = metrics or PartyMetrics(party)
+        self.operations: Counter[str] = self._metrics.operations()
+        self.ciphertexts: Counter[str] = self._metrics.ciphertexts()
         self._messages: Counter[tuple[str, str, str]] = Counter()
         self._bytes: Counter[tuple[str, str, str]] = Counter()
         self._seconds: defaultdict[str, float] = defaultdict(float)
@@ -33,16 +38,27 @@ class Ledger:
             self._messages[to, step, disclosure] += 1
             self._bytes[to, step, disclosure] += size
             self.bytes_sent += size
+            self._metrics.sent(to, disclosure, size)
 
     @contextmanager
-    def clock(self, step: str) -> Iterator[None]:
-        """Add the wall time of the block to a step."""
+    def clock(self, step: str, what: str) -> Iterator[None]:
+        """Add the wall time of the block to a step; `what` names the block in the log."""
         loop = asyncio.get_running_loop()
         start = loop.time()
+        outcome = "broken off"
+        self._metrics.step_begins(step)
+        log.debug("%s: begins", what)
         try:
             yield
+            outcome = "done"
+        except Exception:
+            outcome = "failed"
+            raise
         finally:
-            self._seconds[step] += loop.time() - start
+            seconds = loop.time() - start
+            self._seconds[step] += seconds
+            self._metrics.step_ended(step, outcome, seconds)
+            log.info("%s: %s after %.3f s", what, outcome, seconds, extra={"seconds": seconds})
 
     def account(self, workers: list[Usage]) -> setup_pb2.Accounted:
         """Everything counted, as it goes to the coordinator: sizes and times only."""

@@ -46,14 +46,20 @@ class _Sender:
     file: IO[bytes] | None = None
 
 
+def _uncounted(_place: str, _change: int) -> None:
+    """Nobody counts what waits."""
+
+
 class Mailbox:
     """Files parcels under (sender, kind, tree, level) and hands them out in order.
 
+    `waiting` is told of every change of what lies here: ("memory" or "file", bytes more or, negative, fewer).
     A parcel that comes twice is filed once; the same number with other content is a `Conflict`.
     """
 
-    def __init__(self, silence_s: float, folder: Path) -> None:
+    def __init__(self, silence_s: float, folder: Path, waiting: Callable[[str, int], None] | None = None) -> None:
         self._silence, self._folder = silence_s, folder
+        self._waiting = waiting or _uncounted
         self._series: dict[Key, _Series] = {}
         self._senders: defaultdict[str, _Sender] = defaultdict(_Sender)
         self._changed = asyncio.Condition()
@@ -107,6 +113,8 @@ class Mailbox:
             self._closed = True
             self._series.clear()
             for sender in self._senders.values():
+                self._waiting("memory", -sender.in_memory)
+                self._waiting("file", -sender.in_file)
                 if sender.file is not None:
                     sender.file.close()
             self._senders.clear()
@@ -116,6 +124,7 @@ class Mailbox:
         size = parcel.ByteSize()
         if sender.in_memory + size <= MEMORY_LIMIT:
             sender.in_memory += size
+            self._waiting("memory", size)
             return parcel
         try:
             if sender.file is None:
@@ -126,6 +135,7 @@ class Mailbox:
         except OSError as failure:
             raise Interrupted(f"{self._folder}: no room for parcels that wait: {failure.strerror}") from failure
         sender.in_file += size
+        self._waiting("file", size)
         return first, size
 
     def _get(self, sender: _Sender, parcel: exchange_pb2.Parcel | Place) -> exchange_pb2.Parcel:
@@ -142,10 +152,12 @@ class Mailbox:
     def _let_go(self, sender: _Sender, parcel: exchange_pb2.Parcel | Place) -> None:
         if isinstance(parcel, tuple):
             sender.in_file -= parcel[1]
+            self._waiting("file", -parcel[1])
             if sender.in_file == 0 and sender.file is not None:
                 sender.file.truncate(0)
         else:
             sender.in_memory -= parcel.ByteSize()
+            self._waiting("memory", -parcel.ByteSize())
 
     async def _wait(self, ready: Callable[[], bool], what: str) -> None:
         """Wait under the lock until ready; each parcel that is filed starts the silence anew."""

@@ -10,15 +10,17 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2
 
-from party.config import PartyConfig, read
+from party.config import PartyConfig, check_folders, read
+from party.metrics import PartyMetrics
 from party.node import PartyNode
 from party.recorder import Recorders, RecordingPort
 from party.service import register
 from treetap.he.engine import ProcessEngine
 from treetap.serving import serve_until_stopped, sole_user
 from treetap.wire import rpc
+from treetap.wire.hello import serve_health
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -35,6 +37,7 @@ def run(config_path: Path, *, until_stdin_closes: bool) -> None:
     """Serve one party; returns after SIGTERM, SIGINT or, if asked, when standard input closes."""
     config = read(config_path)
     config.tls.files().check(config.name)
+    check_folders(config)
     workers = config.workers or len(os.sched_getaffinity(0))
     engine = ProcessEngine(workers)
     with sole_user(config.state), warnings.catch_warnings():
@@ -48,19 +51,21 @@ async def _serve(config: PartyConfig, engine: ProcessEngine, until_stdin_closes:
         if not table.path.is_file():
             log.warning("table %s: %s: there is no such file yet", name, table.path)
     dialer = rpc.GrpcDialer(config.tls.files())
-    recorders = Recorders(config.state / "transcripts", config.record)
-    node = PartyNode(config, engine, dialer, recorders, offload)
+    recorders = Recorders(config.state / "transcripts", config.law.record)
+    metrics = PartyMetrics(config.name)
+    measured = metrics.serve(config.metrics)
+    node = PartyNode(config, engine, dialer, recorders, offload, metrics)
     port = RecordingPort(node, recorders)
     server, credentials = rpc.server(config.tls.files())
     register(server, config.name, port)
-    status = health.aio.HealthServicer()
-    health_pb2_grpc.add_HealthServicer_to_server(status, server)
+    status = serve_health(server)
     number = rpc.bind(server, credentials, config.listen)
     await server.start()
     await status.set("", health_pb2.HealthCheckResponse.SERVING)
     address = f"{config.listen.rpartition(':')[0]}:{number}"
     try:
-        await serve_until_stopped(config.name, "party", address, until_stdin_closes=until_stdin_closes)
+        where = {"name": config.name, "address": address, **({"metrics": measured} if measured else {})}
+        await serve_until_stopped("party", where, until_stdin_closes=until_stdin_closes)
     finally:
         await status.enter_graceful_shutdown()
         await node.close()

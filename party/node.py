@@ -12,15 +12,18 @@ from typing import Any, TypeVar
 from party.config import PartyConfig
 from party.ledger import Ledger
 from party.mailbox import Mailbox
+from party.metrics import PartyMetrics
 from party.outbox import Outbox
 from party.recorder import Recorders
 from party.roles import role_for_prediction, role_for_training
 from party.session import Offload, Role, Session, Tools, done
-from party.steps import Meter, follow
+from party.steps import Meter, describe, follow
 from party.store import Store
+from treetap import logs
 from treetap.errors import BadInput, Conflict, Malformed, OutOfOrder, Refused, UnknownJob
 from treetap.he.engine import Engine
 from treetap.names import NAME
+from treetap.wire.disclosure import bytes_by_class
 from treetap.wire.ports import Address, Dialer
 from treetap.wire.v1 import control_pb2, exchange_pb2, setup_pb2
 
@@ -35,8 +38,15 @@ class PartyNode:
     """What a party answers (`PartyPort`), whoever carries the messages."""
 
     def __init__(
-        self, config: PartyConfig, engine: Engine, dialer: Dialer, recorders: Recorders, offload: Offload
+        self,
+        config: PartyConfig,
+        engine: Engine,
+        dialer: Dialer,
+        recorders: Recorders,
+        offload: Offload,
+        metrics: PartyMetrics | None = None,
     ) -> None:
+        self._metrics = metrics or PartyMetrics(config.name)
         self._config = config
         self._engine = engine
         self._dialer = dialer
@@ -50,11 +60,12 @@ class PartyNode:
 
     async def step(self, caller: str, request: control_pb2.StepRequest) -> AsyncIterator[control_pb2.StepEvent]:
         """Do one step of the control plane: see `PartyPort.step`."""
-        if caller not in self._config.coordinators:
-            raise Refused(f"{caller} is not a coordinator that {self._config.name} obeys (coordinators = …)")
+        if caller not in self._config.law.coordinators:
+            raise Refused(f"{caller} is not a coordinator that {self._config.name} obeys (policy: coordinators = …)")
         if not NAME.match(request.job):
             raise Malformed(f"{request.job!r} is not a name for a job")
         kind = request.WhichOneof("step")
+        logs.note(job=request.job, attempt=request.attempt, step=kind or "", peer=caller)
         if kind is None:
             raise Malformed("a step without content; is the coordinator of another version?")
         name = self._config.name
@@ -76,14 +87,15 @@ class PartyNode:
         work = session.role.steps.get(kind)
         if work is None:
             raise OutOfOrder(f"{name} does not do {kind} in job {request.job}")
-        ledger = session.tools.ledger
-        with ledger.clock(kind):
-            task = session.book.start((kind, request.tree, request.level), request, lambda: work(request))
+        ledger, step = session.tools.ledger, (kind, request.tree, request.level)
+        with ledger.clock(kind, f"job {request.job}: {describe(step)}"):
+            task = session.book.start(step, request, lambda: work(request))
             async for event in follow(name, task, session.progress):
                 ledger.sent(caller, kind, event)
                 yield event
             result = control_pb2.StepEvent(result=task.result())
             result.result.bytes = ledger.bytes_sent
+            self._config.law.check_emits(name, caller, bytes_by_class(result))
             ledger.sent(caller, kind, result)
             yield result
         self._expect_more(session)
@@ -91,6 +103,7 @@ class PartyNode:
     async def deliver(self, caller: str, parcel: exchange_pb2.Parcel) -> exchange_pb2.Receipt:
         """File one parcel of the data plane: see `PartyPort.deliver`."""
         session = self._sessions.get(parcel.job)
+        logs.note(job=parcel.job, attempt=parcel.attempt, step=parcel.WhichOneof("body") or "", peer=caller)
         if session is None:
             raise UnknownJob(f"{self._config.name} holds no job {parcel.job!r}; was it restarted? resume the job")
         if caller not in session.members:
@@ -159,25 +172,27 @@ class PartyNode:
     def _role(self, tools: Tools, request: control_pb2.StepRequest, kind: str) -> Role:
         if kind == "open_model":
             return role_for_prediction(self._config, self._store, tools, request.open_model)
+        self._config.law.check_key(self._config.name, request.prepare.spec.key_bits)
         role = role_for_training(self._config, tools, request.prepare.spec)
         tools.store.claim(request.prepare.submission)  # last: a job that cannot be leaves no file
         return role
 
     def _tools(self, request: control_pb2.StepRequest, peers: list[Address]) -> Tools:
-        ledger = Ledger(self._config.name, self._engine.usage())
+        ledger = Ledger(self._config.name, self._engine.usage(), self._metrics)
         recorder = self._recorders.of(request.job)
         by_name = {peer.name: peer for peer in peers}
         return Tools(
             party=self._config.name,
             job=request.job,
             attempt=request.attempt,
-            mailbox=Mailbox(self._config.silence_s, self._config.state),
-            outbox=Outbox(request.job, request.attempt, by_name, self._dialer, ledger, recorder),
+            mailbox=Mailbox(self._config.silence_s, self._config.state, self._metrics.waiting),
+            outbox=Outbox(request.job, request.attempt, by_name, self._dialer, ledger, recorder, self._config.law),
             ledger=ledger,
             recorder=recorder,
             engine=self._engine,
             store=self._store.job(request.job),
             meter=Meter(),
+            law=self._config.law,
             offload=self._offload,
         )
 

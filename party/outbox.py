@@ -7,8 +7,10 @@ from collections.abc import Iterable, Mapping
 from google.protobuf.message import Message
 
 from party.ledger import Ledger
+from party.policy import Policy
 from party.recorder import Recorder
 from treetap.errors import Interrupted, Refused, Unreachable
+from treetap.wire.disclosure import bytes_by_class
 from treetap.wire.patience import Patience
 from treetap.wire.ports import Address, Dialer
 from treetap.wire.v1 import exchange_pb2
@@ -28,10 +30,11 @@ class Outbox:
         dialer: Dialer,
         ledger: Ledger,
         recorder: Recorder,
+        law: Policy,
     ) -> None:
         self._job, self._attempt = job, attempt
         self._peers, self._dialer = peers, dialer
-        self._ledger, self._recorder = ledger, recorder
+        self._ledger, self._recorder, self._law = ledger, recorder, law
 
     def open(self, to: str, kind: str, tree: int = 0, level: int = 0) -> Series:
         """Begin a numbered series of parcels of one kind (a body field of `Parcel`)."""
@@ -55,6 +58,7 @@ class Outbox:
             getattr(parcel, kind).SetInParent()
         else:
             getattr(parcel, kind).CopyFrom(body)
+        self._law.check_emits(self._ledger.party, to, bytes_by_class(parcel))
         patience = Patience()
         while True:
             try:

@@ -24,7 +24,7 @@ class ControlService(control_pb2_grpc.ControlServicer):
     async def Step(self, request: control_pb2.StepRequest, context: Context) -> AsyncIterator[control_pb2.StepEvent]:
         """See control.proto."""
         async with answering(context, self._name):
-            async for event in self._port.step(caller_name(context), request):
+            async for event in self._port.step(caller_name(context, self._name), request):
                 yield event
 
 
@@ -37,7 +37,7 @@ class ExchangeService(exchange_pb2_grpc.ExchangeServicer):
     async def Deliver(self, request: exchange_pb2.Parcel, context: Context) -> exchange_pb2.Receipt:
         """See exchange.proto."""
         async with answering(context, self._name):
-            return await self._port.deliver(caller_name(context), request)
+            return await self._port.deliver(caller_name(context, self._name), request)
 
 
 def register(server: grpc.aio.Server, name: str, port: PartyPort) -> None:

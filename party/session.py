@@ -10,6 +10,7 @@ from typing import Protocol, TypeVar
 from party.ledger import Ledger
 from party.mailbox import Mailbox
 from party.outbox import Outbox
+from party.policy import Policy
 from party.recorder import Recorder
 from party.steps import Meter, StepBook
 from party.store import JobStore
@@ -43,6 +44,7 @@ class Tools:
     store: JobStore
     meter: Meter
     offload: Offload
+    law: Policy
 
 
 class Role(Protocol):

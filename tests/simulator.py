@@ -20,6 +20,7 @@ from coordinator.jobs import Jobs
 from coordinator.journal import Journal
 from party.config import PartyConfig, TableConfig
 from party.node import PartyNode
+from party.policy import Policy
 from party.recorder import Recorders, RecordingPort
 from tests.virtual_time import Deadlock, run
 from treetap.config import TlsConfig
@@ -125,7 +126,9 @@ class Federation:
         faults: Faults | None = None,
         record: Literal["received", "both", "off"] = "off",
         silence_s: float = 20.0,
+        policies: dict[str, dict[str, Any]] | None = None,
     ) -> None:
+        self.policies = policies or {}
         self.tables = tables
         self.folder, self.faults, self.record, self.silence_s = folder, faults or Faults(), record, silence_s
         self.hook: Hook | None = None
@@ -150,7 +153,7 @@ class Federation:
             process.jobs = Jobs(COORDINATOR, parties, dialer, Journal(self._journal), self.silence_s)
         else:
             config = self.configs[name]
-            process.recorders = Recorders(config.state / "transcripts", config.record)
+            process.recorders = Recorders(config.state / "transcripts", config.law.record)
             process.node = PartyNode(config, InProcessEngine(), dialer, process.recorders, in_place)
             process.port = RecordingPort(process.node, process.recorders)
         self._processes[name] = process
@@ -284,9 +287,12 @@ class Federation:
             pq.write_table(table, path)
             label = "y" if "y" in table.column_names else None
             configs[table_name] = TableConfig(path=path, id="id", columns=columns, label=label)
-        return PartyConfig(
-            name=name, state=folder / "state", tls=NOWHERE, record=self.record, tables=configs, data=folder
-        )
+        config = PartyConfig(name=name, state=folder / "state", tls=NOWHERE, tables=configs, data=folder)
+        return config.under(self.law(name))
+
+    def law(self, name: str) -> Policy:
+        """A party's policy: with room for short keys, and what the test wants."""
+        return Policy(**{"record": self.record, "min_key_bits": 512, **self.policies.get(name, {})})
 
 
 class SimDialer:

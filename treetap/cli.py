@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from treetap.errors import BadInput, Conflict, Malformed, TreetapError, UnknownJob
+from treetap import logs
+from treetap.errors import BadInput, Conflict, Incompatible, Malformed, TreetapError, UnknownJob
 from treetap.output import guarded
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ DataFolder = Annotated[
 ]
 JobName = Annotated[str, typer.Argument(help="Name of the job.")]
 LogLevel = Annotated[str, typer.Option(help="debug, info, warning or error.")]
+LogFormat = Annotated[str, typer.Option(help="text, or json: one object a line.")]
 UntilStdinCloses = Annotated[
     bool, typer.Option(help="Stop when standard input closes: the process then ends with whoever started it.")
 ]
@@ -96,12 +98,13 @@ def experiment(
 def party(
     config: Annotated[Path, typer.Option(help="The party's own configuration file.")],
     log_level: LogLevel = "info",
+    log_format: LogFormat = "text",
     until_stdin_closes: UntilStdinCloses = False,
 ) -> None:
     """Serve one party until SIGTERM. Prints one JSON line with its address when it is ready."""
+    logs.configure(log_level, log_format)  # first: gRPC keeps the standard error that it finds
     from party.main import run
 
-    _log(log_level)
     run(config, until_stdin_closes=until_stdin_closes)
 
 
@@ -109,13 +112,26 @@ def party(
 def coordinator(
     config: Annotated[Path, typer.Option(help="The coordinator's configuration file.")],
     log_level: LogLevel = "info",
+    log_format: LogFormat = "text",
     until_stdin_closes: UntilStdinCloses = False,
 ) -> None:
     """Serve the coordinator until SIGTERM. It conducts jobs and holds nothing of the data."""
+    logs.configure(log_level, log_format)  # first: gRPC keeps the standard error that it finds
     from coordinator.main import run
 
-    _log(log_level)
     run(config, until_stdin_closes=until_stdin_closes)
+
+
+@app.command()
+def doctor(
+    config: Annotated[Path, typer.Option(help="A party's, a coordinator's or an operator's configuration file.")],
+    as_json: Json = False,
+) -> None:
+    """Check certificates, addresses, clocks, versions, tables and folders. Exit status 2 if there is a fault."""
+    logs.quiet_grpc()
+    from treetap.doctor import run
+
+    run(config, as_json=as_json)
 
 
 @app.command()
@@ -271,12 +287,13 @@ def data_fetch(
 
 @contextmanager
 def _operator(path: Path) -> Iterator[Operator]:
-    """Calls to the coordinator; asking for what is not there, or not in that state, is wrong usage."""
+    """Calls to the coordinator; asking for what is not there, or not in that state, or without what fits, is wrong."""
+    logs.quiet_grpc()
     from treetap.client import Operator, read
 
     try:
         yield Operator(read(path))
-    except (UnknownJob, Conflict) as error:
+    except (UnknownJob, Conflict, Incompatible) as error:
         raise BadInput(str(error)) from None
 
 
@@ -303,17 +320,11 @@ def _print_json(content: object) -> None:
     print(json.dumps(content, indent=1), flush=True)  # so that what cannot be written shows here
 
 
-def _log(level: str) -> None:
-    numbers = {name: getattr(logging, name.upper()) for name in ("debug", "info", "warning", "error")}
-    if level not in numbers:
-        raise BadInput(f"--log-level {level}: must be one of {', '.join(numbers)}")
-    logging.basicConfig(
-        level=numbers[level], format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr
-    )
-
-
 def _fail(message: str, *, bad_input: bool) -> NoReturn:
-    print(f"treetap: {message}", file=sys.stderr)
+    if logs.in_json():
+        logging.getLogger("treetap").critical("%s", message)
+    else:
+        print(f"treetap: {message}", file=sys.stderr)
     raise SystemExit(2 if bad_input else 1)
 
 

@@ -58,7 +58,9 @@ def load(path: Path, schema: type[Schema]) -> Schema:
     except UnicodeDecodeError as failure:
         raise ConfigError(f"{path}: is not UTF-8 text ({failure.reason})") from None
     except tomllib.TOMLDecodeError as failure:
-        raise ConfigError(f"{path}: is not TOML: {failure}") from None
+        twice = "Cannot overwrite" in str(failure) or "Cannot declare" in str(failure)
+        more = "; a key or table stands there twice: each name once" if twice else ""
+        raise ConfigError(f"{path}: is not TOML: {failure}{more}") from None
     try:
         return schema.model_validate(data)
     except ValidationError as failure:

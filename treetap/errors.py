@@ -12,6 +12,7 @@
      ├── Refused                  this party's own law forbids the step, or the caller is not who may ask
      ├── Interrupted              the job stopped but can be resumed
      │    ├── Unreachable         nobody answers at an address, or the handshake failed
+     │    ├── Incompatible        a peer's certificate or protocol version does not fit ours: mend, then resume
      │    └── Silent              somebody answered once and then said nothing for too long
      ├── Defect                   a process met an error that treetap did not foresee: its log has the details
      └── PlaintextOverflow        a number that does not fit its slot: refused, never wrapped
@@ -68,6 +69,10 @@ class Interrupted(TreetapError):
 
 class Unreachable(Interrupted):
     """Nobody answers at an address, or the TLS handshake failed."""
+
+
+class Incompatible(Interrupted):
+    """A peer's certificate or version of the protocol does not fit ours: no repeat helps before it is mended."""
 
 
 class Silent(Interrupted):

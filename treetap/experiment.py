@@ -78,7 +78,9 @@ def _write_tables(experiment: ExperimentFile, table: pa.Table, drawn: Split, fol
             pq.write_table(table.select(kept).take(pa.array(rows)), path, compression="zstd")
             tables[name] = {"path": str(path), "id": ID, "columns": drawn.columns[party.name]}
             tables[name] |= {"label": experiment.data.label} if party.labels else {}
-        settings[party.name] = {"record": party.record, "workers": party.workers, "tables": tables}
+        # Whoever runs an experiment plays all parties: what the job asks for is what they allow.
+        policy = {"record": party.record, "min_key_bits": experiment.job.key_bits}
+        settings[party.name] = {"policy": policy, "workers": party.workers, "tables": tables}
     return settings
 
 

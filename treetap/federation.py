@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -90,10 +90,20 @@ class LocalFederation:
 
     Args:
         folder: configurations, certificates, states and logs go here; kept afterwards.
-        parties: per party the keys of its configuration file beside name, listen, state and tls.
+        parties: per party the keys of its configuration file beside name, listen, state and tls; under `policy`
+            those of its policy file.
+        coordinator: further keys of the coordinator's configuration file.
+        options: further words of every process's command, such as `--log-format json`.
     """
 
-    def __init__(self, folder: Path, parties: Mapping[str, Mapping[str, Any]]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        parties: Mapping[str, Mapping[str, Any]],
+        coordinator: Mapping[str, Any] | None = None,
+        options: Sequence[str] = (),
+    ) -> None:
+        self._coordinator, self._options = dict(coordinator or {}), tuple(options)
         self.folder = folder.resolve()
         self._parties = dict(parties)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -108,7 +118,7 @@ class LocalFederation:
                 self._spawn(name, "party")
             for name in self._parties:
                 self.addresses[name] = self._await_address(name)
-            self._configure("coordinator", {"parties": self.addresses})
+            self._configure("coordinator", {**self._coordinator, "parties": self.addresses})
             self._spawn("coordinator", "coordinator")
             self.addresses["coordinator"] = self._await_address("coordinator")
         except BaseException:
@@ -149,7 +159,7 @@ class LocalFederation:
     def restart(self, name: str) -> None:
         """Start a process again on its state and its port."""
         kind = "coordinator" if name == "coordinator" else "party"
-        settings = {"parties": {party: self.addresses[party] for party in self._parties}}
+        settings = {**self._coordinator, "parties": {party: self.addresses[party] for party in self._parties}}
         self._configure(name, settings if kind == "coordinator" else {**self._parties[name]}, self.addresses[name])
         self._spawn(name, kind)
         self._await_address(name)
@@ -184,6 +194,9 @@ class LocalFederation:
         folder = self.folder / name
         folder.mkdir(parents=True, exist_ok=True)
         common = {"name": name, "listen": listen, "state": "state", "tls": _texts(self._tls(name))}
+        if "policy" in settings:
+            (folder / "policy.toml").write_text(to_toml(settings["policy"]), encoding="utf-8")
+            settings = {**settings, "policy": "policy.toml"}
         (folder / "config.toml").write_text(to_toml({**common, **settings}), encoding="utf-8")
 
     def _spawn(self, name: str, kind: str) -> None:
@@ -191,7 +204,11 @@ class LocalFederation:
         command = [sys.executable, "-m", "treetap", kind, "--config", str(config), "--until-stdin-closes"]
         with (self.folder / name / "log.txt").open("ab") as log:
             self._processes[name] = subprocess.Popen(  # noqa: S603 - our own command
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True
+                [*command, *self._options],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
             )
 
     def _await_address(self, name: str) -> str:

@@ -8,7 +8,7 @@ import json
 import logging
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -33,8 +33,11 @@ def sole_user(folder: Path) -> Iterator[None]:
         yield
 
 
-async def serve_until_stopped(name: str, kind: str, address: str, *, until_stdin_closes: bool) -> None:
-    """Print one JSON line with name, kind and address, then wait for SIGTERM, SIGINT or the end of standard input."""
+async def serve_until_stopped(kind: str, where: Mapping[str, str], *, until_stdin_closes: bool) -> None:
+    """Print one JSON line, then wait for SIGTERM, SIGINT or the end of standard input.
+
+    `where`: name, address and, where they are served, metrics.
+    """
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -44,7 +47,7 @@ async def serve_until_stopped(name: str, kind: str, address: str, *, until_stdin
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
         watcher = asyncio.ensure_future(reader.read())
         watcher.add_done_callback(lambda _: stop.set())
-    print(json.dumps({"serving": kind, "name": name, "address": address}), flush=True)
-    log.info("%s %s serves at %s", kind, name, address)
+    print(json.dumps({"serving": kind, **where}), flush=True)
+    log.info("%s %s serves at %s", kind, where["name"], where["address"])
     await stop.wait()
-    log.info("%s %s stops", kind, name)
+    log.info("%s %s stops", kind, where["name"])

@@ -129,6 +129,8 @@ class FeatureParty:
             tree.splits.append(split)
             tree.rows[2 * decision.node] = left
             tree.rows[2 * decision.node + 1] = np.setdiff1d(rows, left, assume_unique=True)
+            for child in (2 * decision.node, 2 * decision.node + 1):
+                self._tools.law.check_space(self._tools.party, self._label_holder, child, len(tree.rows[child]))
             children.append((decision.node, split.handle, left))
             self._log(t, level, tree, split)
         await self._tools.outbox.send(

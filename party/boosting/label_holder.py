@@ -346,6 +346,8 @@ class LabelHolder:
         ]
         total = len(self._growing(t).values)
         party = self._parties[number]
+        for node, rows in spaces:
+            self._tools.law.check_space(self._tools.party, party, node, len(rows))
         await self._tools.outbox.send(party, "instance_spaces", space_parcels(spaces, total), tree=t, level=level)
 
     def _leaf_paths(self, number: int, leaves: list[int]) -> list[boosting_pb2.LeafPaths]:

@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 
 from party.config import PartyConfig, read
+from party.policy import Policy
 from treetap.errors import ConfigError
 
 GOOD = """
 name = "feature-b"
 listen = "0.0.0.0:7002"
 state = "state"
-record = "both"
+policy = "policy.toml"
 workers = 2
 data = "data"
 tls = {ca = "certs/ca.crt", certificate = "certs/feature-b.crt", key = "/etc/treetap/feature-b.key"}
@@ -31,7 +32,8 @@ label = "y"
 """
 
 
-def _read(folder: Path, text: str) -> PartyConfig:
+def _read(folder: Path, text: str, policy: str = "") -> PartyConfig:
+    (folder / "policy.toml").write_text(policy, encoding="utf-8")
     path = folder / "party.toml"
     path.write_text(text, encoding="utf-8")
     return read(path)
@@ -47,9 +49,9 @@ def _faults(folder: Path, text: str) -> list[str]:
 
 def test_a_whole_file(tmp_path: Path) -> None:
     """Every key has its place, and relative paths are relative to the file, wherever it is read from."""
-    config = _read(tmp_path, GOOD)
-    assert (config.name, config.listen, config.record, config.workers) == ("feature-b", "0.0.0.0:7002", "both", 2)
-    assert config.coordinators == ["coordinator"]
+    config = _read(tmp_path, GOOD, 'record = "both"')
+    assert (config.name, config.listen, config.workers) == ("feature-b", "0.0.0.0:7002", 2)
+    assert (config.law.record, config.law.coordinators) == ("both", ["coordinator"])
     assert config.state == tmp_path / "state"
     assert config.data == tmp_path / "data"
     assert config.tls.certificate == tmp_path / "certs" / "feature-b.crt"
@@ -63,7 +65,8 @@ def test_a_whole_file(tmp_path: Path) -> None:
 def test_the_least_file(tmp_path: Path) -> None:
     """Name, state and certificates are enough; nothing is recorded unless the file says so."""
     config = _read(tmp_path, 'name = "a"\nstate = "s"\ntls = {ca = "a", certificate = "b", key = "c"}\n')
-    assert (config.listen, config.record, config.workers, config.tables) == ("127.0.0.1:0", "off", None, {})
+    assert (config.listen, config.workers, config.tables) == ("127.0.0.1:0", None, {})
+    assert (config.law, config.law.record) == (Policy(), "off")
 
 
 def test_all_faults_at_once(tmp_path: Path) -> None:
@@ -72,9 +75,9 @@ def test_all_faults_at_once(tmp_path: Path) -> None:
 name = "Feature B"
 listen = "nowhere"
 Listen = "127.0.0.1:1"
-record = "sometimes"
+policy = 7
 workers = 0
-coordinators = []
+record = "both"
 silence_s = 0.0
 tls = {ca = "ca.crt", certificate = 5, pem = "x"}
 
@@ -89,12 +92,12 @@ columns = ["age", "record"]
 """
     faults = _faults(tmp_path, text)
     named = [
-        *("Listen", "coordinators", "listen", "name", "record", "silence_s", "state"),
+        *("Listen", "listen", "name", "policy", "record", "silence_s", "state"),
         *("tables.predict", "tables.train.id", "tls.certificate", "tls.key", "tls.pem", "workers"),
     ]
     assert sorted(fault.partition(": ")[0] for fault in faults) == named
     by_field = dict(fault.split(": ", 1) for fault in faults)
-    assert by_field["Listen"] == by_field["tls.pem"] == "unknown key"
+    assert by_field["Listen"] == by_field["tls.pem"] == by_field["record"] == "unknown key"
     assert by_field["state"] == by_field["tables.train.id"] == by_field["tls.key"] == "is missing"
     assert "'nowhere'" in by_field["listen"]
     assert "lower-case" in by_field["name"]

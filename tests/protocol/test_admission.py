@@ -23,10 +23,8 @@ def test_who_asks_for_which_job_is_checked_for_every_word(
     """Strangers, other coordinators, unknown jobs, attempts that are over or to come, names that are no names."""
 
     async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        for party, config in federation.configs.items():
-            federation.configs[party] = config.model_copy(update={"coordinators": [COORDINATOR, "second"]})
-            federation.start(party)
+        policy = {"coordinators": [COORDINATOR, "second"]}
+        federation = Federation(tmp_path, HERE.tables, policies=dict.fromkeys(PARTIES, policy))
         await Replay(federation, jobs[0]).to(before="bin")
         for number, party in enumerate(PARTIES):
             request = with_word(name)

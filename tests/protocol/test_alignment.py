@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import random
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
-from tests.simulator import Federation, Message, run
+from tests.protocol import replay
+from tests.protocol.worlds import PARTIES, World, assert_oracles_model, spec
+from tests.simulator import COORDINATOR, Federation, Message, run
 from treetap import psi
 from treetap.trees.params import BoostingParams
+from treetap.wire.alignment import turns
 from treetap.wire.jobspec import params_to_wire
 from treetap.wire.transcript import TranscriptReader
-from treetap.wire.v1 import exchange_pb2, setup_pb2
+from treetap.wire.v1 import exchange_pb2, jobs_pb2, setup_pb2
 
 NAMES = ["clinic", "lab", "pharmacy", "insurer", "registry"]
 PARAMS = BoostingParams(n_estimators=1, max_depth=1, max_bin=2, min_child_weight=0.0)
@@ -187,3 +194,167 @@ def test_without_the_one_time_exponent_the_last_hop_would_know(tmp_path: Path) -
     seen_by_c = through(psi.blind({}, once.for_kernel(), shared), second, third)
     assert seen_by_c != of_c
     assert through(seen_by_c, first.over(once)) == of_c
+
+
+SAMPLED = replace(replay.PARAMS, subsample=0.7)
+
+
+def _rows(here: World, order: list[int]) -> World:
+    """The world with its records in another order."""
+    return World(here.tables, [block[order] for block in here.blocks], here.y[order], here.new, here.classes)
+
+
+def _killed_and_resumed(folder: Path, number: int, victim: str) -> None:
+    """Kill at one message of the set-up, resume, and compare with the oracle on the order that was found."""
+    order: list[int] = []
+
+    async def main() -> None:
+        federation = Federation(folder, replay.HERE.tables)
+        killed = False
+
+        def hook(message: Message) -> None:
+            nonlocal killed
+            if message.number == number and not message.served and not killed:
+                killed = True
+                federation.kill(victim)
+                federation.start(victim)
+            if message.word == "begin_tree" and not order:
+                path = federation.state(PARTIES[0]) / "jobs" / "job" / "alignment.npz"
+                with np.load(path) as stored:
+                    order.extend(stored["records"].tolist())
+
+        federation.hook = hook
+        job = spec(SAMPLED, obfuscation="standard", alignment="psi")
+        status = await federation.train(job)
+        assert killed
+        if status.state != "finished":
+            assert status.state == "interrupted", status.error
+            assert (await federation.resume()).state == "finished"
+        assert_oracles_model(federation.states, _rows(replay.HERE, order).oracle(SAMPLED))
+        await federation.close()
+
+    run(main())
+
+
+def test_killed_at_every_message_of_the_alignment(tmp_path: Path) -> None:
+    """Whoever is killed whenever: records are sampled by their place, and the model is that of one common order."""
+
+    async def faultless() -> list[Message]:
+        federation = Federation(tmp_path / "faultless", replay.HERE.tables)
+        job = spec(SAMPLED, obfuscation="standard", alignment="psi")
+        assert (await federation.train(job)).state == "finished"
+        await federation.close()
+        return federation.log
+
+    log = run(faultless())
+    last = next(message.number for message in log if message.word == "begin_tree")
+    words = {message.word for message in log[: last + 1]}
+    assert {"blind_ids", "relay_ids", "combine_ids", "refresh_ids", "trace_ids", "raise_ids", "match_ids"} < words
+    for number in range(last + 12):
+        victim = (*PARTIES, COORDINATOR)[number % 4]
+        try:
+            _killed_and_resumed(tmp_path / str(number), number, victim)
+        except BaseException as failure:
+            failure.add_note(f"{victim} at message {number}, {log[number].word} to {log[number].to}")
+            raise
+
+
+def test_predictions_of_records_that_somebody_lacks_are_empty(tmp_path: Path) -> None:
+    """Every record that was asked for has a row; where the parties could not answer together its cells are empty."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path / "federation", replay.HERE.tables)
+        job = spec(replay.PARAMS, obfuscation="standard", alignment="psi")
+        assert (await federation.train(job)).state == "finished"
+        whole = pq.read_table((await federation.predict(jobs_pb2.PredictRequest(model="job"))).predictions)
+        path = federation.folder / PARTIES[1] / "predict.parquet"
+        table = pq.read_table(path)
+        gone = sorted(table.column("id").to_pylist())[1]
+        pq.write_table(table.filter(pc.not_equal(table.column("id"), gone)), path)
+        part = pq.read_table((await federation.predict(jobs_pb2.PredictRequest(model="job"))).predictions)
+        assert part.column("id").to_pylist() == whole.column("id").to_pylist()
+        place = whole.column("id").to_pylist().index(gone)
+        for name in whole.column_names[1:]:
+            expected = whole.column(name).to_pylist()
+            expected[place] = None
+            assert part.column(name).to_pylist() == expected
+        (federation.folder / PARTIES[0] / "one.txt").write_text(gone + "\n")
+        request = jobs_pb2.PredictRequest(model="job", records_file="one.txt")
+        nothing = await federation.predict(request)
+        assert (nothing.state, nothing.bad_input) == ("failed", True)
+        assert "none of the records to predict is common to all parties" in nothing.error
+        assert gone not in nothing.error
+        await federation.close()
+
+    run(main())
+
+
+def test_a_table_with_other_ids_is_not_taken_for_the_aligned_one(tmp_path: Path) -> None:
+    """Between alignment and the first tree the table has changed: the resume says so."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path / "federation", replay.HERE.tables)
+
+        def hook(message: Message) -> None:
+            if message.word == "make_keys":
+                federation.hook = None
+                federation.kill(PARTIES[1])
+
+        federation.hook = hook
+        assert (
+            await federation.train(spec(replay.PARAMS, obfuscation="standard", alignment="psi"))
+        ).state == "interrupted"
+        path = federation.folder / PARTIES[1] / "train.parquet"
+        table = pq.read_table(path)
+        pq.write_table(table.slice(1), path)
+        federation.start(PARTIES[1])
+        status = await federation.resume()
+        assert (status.state, status.bad_input) == ("interrupted", True)
+        assert "holds other ids than when job job was aligned" in status.error
+        pq.write_table(table, path)
+        assert (await federation.resume()).state == "finished"
+        assert_oracles_model(federation.states, replay.HERE.oracle(replay.PARAMS))
+        await federation.close()
+
+    run(main())
+
+
+BAD_POINTS = {
+    "one point less": (
+        lambda points: points[32:],
+        "around, 11 came back|does not hold all|common records, .* or others",
+    ),
+    "half a point": (lambda points: points[:-1], "no whole number of points"),
+    "a point twice": (lambda points: points[32:64] + points[32:], "holds one twice"),
+    "no point": (lambda points: bytes(32) + points[32:], "not a point of the group"),
+}
+
+
+@pytest.mark.parametrize("fault", BAD_POINTS)
+@pytest.mark.parametrize("parties", [2, 3])
+def test_points_that_cannot_be_are_told(parties: int, fault: str, tmp_path: Path) -> None:
+    """Whatever list a peer spoils on its way, the job ends with a message, and no party goes on with a wrong set."""
+    spoil, expected = BAD_POINTS[fault]
+    ids = [[f"i{number}" for number in range(12)]] * parties
+
+    async def attempt(level: int) -> bool:
+        federation = Federation(tmp_path / str(level), tables(ids))
+        spoilt = False
+
+        def tamper(sender: str, to: str, parcel: exchange_pb2.Parcel) -> exchange_pb2.Parcel:
+            nonlocal spoilt
+            if parcel.HasField("blinded_ids") and parcel.level == level and not spoilt:
+                spoilt = True
+                parcel.blinded_ids.points = spoil(parcel.blinded_ids.points)
+            return parcel
+
+        federation.tamper = tamper
+        status = await federation.train(job(parties))
+        await federation.close()
+        if spoilt and not (fault == "one point less" and status.state == "finished"):
+            assert status.state == "failed", (level, status.error)
+            assert re.search(expected, status.error), (level, status.error)
+        return spoilt
+
+    passes = [turn.level for turn in turns(parties) if turn.word == "pass_ids"]
+    assert all(run(attempt(level)) for level in passes)

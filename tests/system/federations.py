@@ -14,15 +14,16 @@ from treetap.federation import LocalFederation
 from treetap.wire.v1 import jobs_pb2
 
 
-def settings(folder: Path, worlds: Mapping[str, World], **common: Any) -> dict[str, dict[str, Any]]:
+def settings(folder: Path, worlds: Mapping[str, World], **policy: Any) -> dict[str, dict[str, Any]]:
     """Each party's settings, its tables written below `folder`.
 
-    Of world `w` it has the tables `w` to train on and `w-new` to predict; `common` goes to every party.
+    Of world `w` it has the tables `w` to train on and `w-new` to predict; `policy` is every party's.
     """
     found: dict[str, dict[str, Any]] = {}
     for name, world in worlds.items():
         for party, (columns, tables) in world.tables.items():
-            own = found.setdefault(party, {"workers": 1, **common, "tables": {}})["tables"]
+            law = {"min_key_bits": 1024, **policy}
+            own = found.setdefault(party, {"workers": 1, "policy": law, "tables": {}})["tables"]
             for kind, table in tables.items():
                 path = folder / "tables" / party / f"{name}-{kind}.parquet"
                 path.parent.mkdir(parents=True, exist_ok=True)

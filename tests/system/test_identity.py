@@ -16,7 +16,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from tests.protocol.worlds import PARTIES, spec, world
 from tests.system.federations import settings
-from treetap.errors import Refused, TreetapError, UnknownJob, Unreachable
+from treetap.errors import Incompatible, Interrupted, Refused, TreetapError, UnknownJob, Unreachable
 from treetap.federation import LocalFederation
 from treetap.trees.params import BoostingParams
 from treetap.wire.ports import Address
@@ -181,19 +181,26 @@ def _expired(folder: Path, federation: LocalFederation) -> TlsFiles:
 
 
 @pytest.mark.parametrize(
-    ("make", "cause"),
-    [(_foreign, "it seems to refuse our certificate, that of 'coordinator'"), (_expired, "the certificate expired on")],
+    ("make", "error", "cause"),
+    [
+        (_foreign, Unreachable, "it seems to refuse our certificate, that of 'coordinator'"),
+        (_expired, Incompatible, "the certificate expired on"),
+    ],
 )
 def test_certificates_that_nobody_signed_today(
-    make: Callable[[Path, LocalFederation], TlsFiles], cause: str, tmp_path: Path, federation: LocalFederation
+    make: Callable[[Path, LocalFederation], TlsFiles],
+    error: type[Interrupted],
+    cause: str,
+    tmp_path: Path,
+    federation: LocalFederation,
 ) -> None:
     """The right name from a foreign authority, or from last month, gets no answer of any service, and learns why."""
     tls = make(tmp_path, federation)
     step = _prepare(federation)
-    with pytest.raises(Unreachable, match=cause):
+    with pytest.raises(error, match=cause):
         _with(tls, lambda dialer: _step(dialer, federation, "feature-b", step))
     to = _at(federation, "coordinator")
-    assert isinstance(_with(tls, lambda dialer: _job_call(dialer, to, "Status")), Unreachable)
+    assert isinstance(_with(tls, lambda dialer: _job_call(dialer, to, "Status")), error)
 
 
 @pytest.mark.parametrize("process", [*PARTIES, "coordinator"])
@@ -214,7 +221,7 @@ def test_callers_without_a_certificate(process: str, federation: LocalFederation
 def test_a_server_with_another_name(federation: LocalFederation) -> None:
     """Whoever answers at feature-c's address with feature-b's certificate is not spoken to."""
     swapped = _at(federation, "feature-b", called="feature-c")
-    with pytest.raises(Unreachable, match="the certificate is that of 'feature-b', not of 'feature-c'"):
+    with pytest.raises(Incompatible, match="the certificate is that of 'feature-b', not of 'feature-c'"):
         _as(federation, "label-holder", lambda dialer: dialer.deliver(swapped, _children()))
 
 
@@ -222,7 +229,7 @@ def test_a_server_of_another_authority(tmp_path: Path, federation: LocalFederati
     """A dialer that trusts another authority refuses the server before it says anything."""
     create_authority(tmp_path / "other")
     own = issue(tmp_path / "other", "label-holder")
-    with pytest.raises(Unreachable, match="is not signed by the authority trusted here"):
+    with pytest.raises(Incompatible, match="is not signed by the authority trusted here"):
         _with(own, lambda dialer: dialer.deliver(_at(federation, "feature-b"), _children()))
 
 

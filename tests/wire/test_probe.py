@@ -17,7 +17,7 @@ import pytest
 from cryptography import x509
 
 from treetap.wire import probe, tls
-from treetap.wire.probe import diagnose
+from treetap.wire.probe import diagnose, examine
 from treetap.wire.tls import TlsFiles, create_authority, fingerprint, issue
 
 
@@ -277,3 +277,28 @@ def test_an_unforeseen_failure_is_told_not_raised(us: TlsFiles, monkeypatch: pyt
 
     monkeypatch.setattr(probe._Probe, "_find", fail)
     assert _diagnose("127.0.0.1:1", us) == "peer at 127.0.0.1:1: RuntimeError while starting: two lines"
+
+
+def test_what_lasts_and_what_may_pass(
+    serve: Callable[[TlsFiles | None], str], folder: Path, foreign: Path, us: TlsFiles
+) -> None:
+    """Only certificates that do not fit, ours or theirs, are past repeating; a closed port or no TLS is not."""
+    address = serve(_files(folder, "peer"))
+    mixed = TlsFiles(us.ca, us.certificate, folder / "peer.key")
+    assert examine(address, "carol", us).lasting
+    assert examine(serve(_files(foreign, "peer")), "peer", us).lasting
+    assert examine(address, "peer", mixed).lasting
+    assert not examine(address, "peer", us).lasting
+    assert not examine("127.0.0.1:1", "peer", us).lasting
+    assert not examine(serve(None), "peer", us).lasting
+
+
+def test_both_authorities_are_told_by_their_keys(
+    serve: Callable[[TlsFiles | None], str], us: TlsFiles, foreign: Path
+) -> None:
+    """Beside the fingerprint of ours stand the keys of both, as openssl prints subjectKeyIdentifier."""
+    line = _diagnose(serve(_files(foreign, "peer")), us)
+    for path in (us.ca, foreign / "ca.crt"):
+        authority = x509.load_pem_x509_certificate(path.read_bytes())
+        own = authority.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+        assert f"key {own.digest.hex(':').upper()})" in line

@@ -31,7 +31,7 @@ def turns(parties: int) -> list[Turn]:
 
 
 def _between_two() -> list[Turn]:
-    """Each blinds its ids; each raises the other's and returns them; each names its common records."""
+    """Each blinds its ids; each raises the other's and returns them; each names its common records; they agree."""
     both, swap = (0, 1), ((0, 1), (1, 0))
     return [
         Turn("blind_ids", 0, both),
@@ -39,6 +39,7 @@ def _between_two() -> list[Turn]:
         Turn("raise_ids", 2, both),
         Turn("pass_ids", 3, both, swap),
         Turn("match_ids", 4, both),
+        Turn("agree_ids", 5, (0,)),
     ]
 
 
@@ -48,6 +49,7 @@ def _around_a_ring(parties: int) -> list[Turn]:
     1. Every list goes around, raised and shuffled by each; all end at the first party, which keeps what all hold.
     2. The common points go around once more, for fresh exponents, shuffled by each; the last party tells all.
     3. Every owner's list goes around under the fresh exponents, its order kept, back to its owner alone.
+    4. The first party compares what all have found.
     """
     everybody, last = tuple(range(parties)), parties - 1
     ring = tuple((place, (place + 1) % parties) for place in everybody)
@@ -68,4 +70,5 @@ def _around_a_ring(parties: int) -> list[Turn]:
         found.append(Turn("raise_ids", next(number), everybody))
     found.append(Turn("pass_ids", next(number), everybody, ring))
     found.append(Turn("match_ids", next(number), everybody))
+    found.append(Turn("agree_ids", next(number), (0,)))
     return found

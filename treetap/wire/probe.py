@@ -26,8 +26,22 @@ _NO_ROUTE = (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EHOSTD
 _ABOUT_OURS = ("certificate", "unknown ca", "access denied", "decrypt error")
 
 
+@dataclass(frozen=True)
+class Diagnosis:
+    """One line of cause and remedy. ``lasting``: certificates do not fit, so that no repeat helps before that is
+    mended; anything else may pass by itself."""
+
+    line: str
+    lasting: bool = False
+
+
 def diagnose(address: str, expected_name: str, tls: TlsFiles, timeout: float = 3.0) -> str:
-    """One line: why ``expected_name`` could not be reached at ``address`` (``host:port``), and what to do.
+    """The line of :func:`examine`."""
+    return examine(address, expected_name, tls, timeout).line
+
+
+def examine(address: str, expected_name: str, tls: TlsFiles, timeout: float = 3.0) -> Diagnosis:
+    """Why ``expected_name`` could not be reached at ``address`` (``host:port``), and what to do.
 
     Takes ``timeout`` seconds at most (a name look-up that hangs is left to its thread), and never raises. Trusts
     what the other side shows only to describe it: no content is exchanged with a peer that is not ``expected_name``.
@@ -37,7 +51,7 @@ def diagnose(address: str, expected_name: str, tls: TlsFiles, timeout: float = 3
     thread.start()
     thread.join(timeout + 0.25)  # the sockets' own deadlines, which say more, come first
     found = probe.finding or f"{expected_name} at {address}: no answer within {timeout:g} s while {probe.phase}"
-    return " ".join(found.split())
+    return Diagnosis(" ".join(found.split()), bool(probe.finding) and probe.lasting)
 
 
 @dataclass
@@ -47,18 +61,20 @@ class _Probe:
     tls: TlsFiles
     deadline: float  # on the monotonic clock
     phase: str = "starting"
+    lasting: bool = False
     finding: str = ""
 
     def run(self) -> None:
         try:
             self.finding = f"{self.expected_name} at {self.address}: {self._find()}"
         except ConfigError as error:
+            self.lasting = True
             self.finding = f"our own TLS files cannot be used: {error}"
         except Exception as error:  # noqa: BLE001  # a diagnosis must not become the next failure
             self.finding = f"{self.expected_name} at {self.address}: {type(error).__name__} while {self.phase}: {error}"
 
     def _find(self) -> str:
-        self.tls.check(None)
+        self.tls.inspect(None)
         parsed = _ADDRESS.fullmatch(self.address)
         if parsed is None or not 0 < int(parsed["port"]) < 65_536:
             return "not an address of the form host:port; correct the configuration"
@@ -106,6 +122,7 @@ class _Probe:
         except ssl.SSLCertVerificationError as error:
             shown = self._shown_certificate(family, place)
             fault = shown and certificate_fault(shown, load_authorities(self.tls.ca), self.expected_name)
+            self.lasting = bool(fault)
             return f"its certificate is refused: {fault or error.verify_message}"
         except TimeoutError:
             return "accepts connections but does not shake hands: not a TLS server, or its process is suspended"
@@ -125,6 +142,7 @@ class _Probe:
         self.phase = "waiting for the first frame"
         shown = x509.load_der_x509_certificate(secured.getpeercert(binary_form=True) or b"")
         if fault := certificate_fault(shown, load_authorities(self.tls.ca), self.expected_name):
+            self.lasting = True
             return f"its certificate is refused: {fault}"
         self._bound(secured)
         try:
@@ -157,6 +175,7 @@ class _Probe:
     def _alert(self, error: ssl.SSLError) -> str:
         reason = (error.reason or str(error)).rpartition("ALERT_")[2].lower().replace("_", " ")
         if any(word in reason for word in _ABOUT_OURS):
+            self.lasting = True
             return f"TLS alert '{reason}': {self._refused()}"
         return f"ended the handshake with the TLS alert '{reason}'; compare the two sides' versions and settings"
 
@@ -165,7 +184,7 @@ class _Probe:
         return (
             f"it seems to refuse our certificate, that of {common_name(ours)!r} (SHA-256 {fingerprint(ours)}); "
             f"give both sides certificates of one authority (ours: SHA-256 "
-            f"{fingerprint(load_authorities(self.tls.ca)[0])})"
+            f"{fingerprint(load_authorities(self.tls.ca)[0])}), and see that the other host's clock is right"
         )
 
 

@@ -9,14 +9,17 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
 
 import grpc
 import grpc.aio
 
-from treetap.errors import BadInput, Refused, Unreachable
+from treetap import logs
+from treetap.errors import BadInput, Incompatible, Refused, Unreachable
+from treetap.wire import version
 from treetap.wire.ports import Address
-from treetap.wire.probe import diagnose
+from treetap.wire.probe import examine
 from treetap.wire.status import error_of
 from treetap.wire.tls import TlsFiles
 from treetap.wire.v1 import (
@@ -71,16 +74,8 @@ def bind(aio_server: grpc.aio.Server, credentials: grpc.ServerCredentials, liste
 
     A plain socket tries first: it knows the cause, and gRPC would put lines of its own on standard error.
     """
-    host, _, number = listen.rpartition(":")
-    try:
-        family, kind, protocol, _, place = socket.getaddrinfo(
-            host.strip("[]"), int(number), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        with socket.socket(family, kind, protocol) as trial:
-            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as gRPC does: a restart finds its port again
-            trial.bind(place)
-    except OSError as failure:
-        raise BadInput(f"listen = {listen!r}: cannot listen there: {failure.strerror}") from None
+    if fault := listening_fault(listen):
+        raise BadInput(f"listen = {listen!r}: cannot listen there: {fault}")
     try:
         port = aio_server.add_secure_port(listen, credentials)
     except RuntimeError as failure:
@@ -90,12 +85,47 @@ def bind(aio_server: grpc.aio.Server, credentials: grpc.ServerCredentials, liste
     return port
 
 
-def caller_name(context: grpc.aio.ServicerContext) -> str:  # type: ignore[type-arg]
-    """The common name of the caller's certificate: who it is, whatever it says."""
+def listening_fault(listen: str) -> str | None:
+    """Why nobody can begin to listen at `host:port` now; None where one can."""
+    host, _, number = listen.rpartition(":")
+    try:
+        family, kind, protocol, _, place = socket.getaddrinfo(
+            host.strip("[]"), int(number), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        with socket.socket(family, kind, protocol) as trial:
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as gRPC does: a restart finds its port again
+            trial.bind(place)
+    except OSError as failure:
+        return failure.strerror
+    return None
+
+
+def caller_name(context: grpc.aio.ServicerContext, own: str) -> str:  # type: ignore[type-arg]
+    """The common name of the caller's certificate: who it is, whatever it says.
+
+    `Incompatible` where it speaks another version of the protocol than this process, which is called `own`.
+    """
     names = list(context.auth_context().get("x509_common_name", []))
     if len(names) != 1:
         raise Refused("the caller shows no certificate with one common name")
-    return str(names[0].decode("utf-8"))
+    name = str(names[0].decode("utf-8"))
+    logs.note(peer=name)
+    told = dict(context.invocation_metadata() or ()).get(version.PROTOCOL_KEY)
+    version.check(told if isinstance(told, str) else None, name, own)
+    return name
+
+
+class _Telling:
+    """A channel as generated stubs use it, whose every call tells our version of the protocol."""
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self._channel = channel
+
+    def unary_unary(self, *about: Any, **more: Any) -> Any:
+        return partial(self._channel.unary_unary(*about, **more), metadata=version.told())
+
+    def unary_stream(self, *about: Any, **more: Any) -> Any:
+        return partial(self._channel.unary_stream(*about, **more), metadata=version.told())
 
 
 class GrpcDialer:
@@ -118,7 +148,7 @@ class GrpcDialer:
 
     async def step(self, to: Address, request: control_pb2.StepRequest) -> AsyncIterator[control_pb2.StepEvent]:
         """See `Dialer.step`."""
-        stub = control_pb2_grpc.ControlStub(self.channel(to))
+        stub = control_pb2_grpc.ControlStub(self._telling(to))
         call = stub.Step(request)
         try:
             async for event in call:
@@ -128,7 +158,7 @@ class GrpcDialer:
 
     async def deliver(self, to: Address, parcel: exchange_pb2.Parcel) -> exchange_pb2.Receipt:
         """See `Dialer.deliver`."""
-        stub = exchange_pb2_grpc.ExchangeStub(self.channel(to))
+        stub = exchange_pb2_grpc.ExchangeStub(self._telling(to))
         try:
             return await stub.Deliver(parcel, timeout=DELIVER_DEADLINE)
         except grpc.aio.AioRpcError as failure:
@@ -136,13 +166,17 @@ class GrpcDialer:
 
     def jobs(self, to: Address) -> JobsStub:
         """The stub of a coordinator's operator service."""
-        return jobs_pb2_grpc.JobsStub(self.channel(to))
+        return jobs_pb2_grpc.JobsStub(self._telling(to))
+
+    def _telling(self, to: Address) -> grpc.aio.Channel:
+        return cast(grpc.aio.Channel, _Telling(self.channel(to)))
 
     async def explain(self, failure: grpc.aio.AioRpcError, to: Address) -> Exception:
         """What a failed call means; a bare UNAVAILABLE is looked into, since gRPC does not say why."""
         error = error_of(failure, to.name)
         if isinstance(error, Unreachable):
-            return Unreachable(await asyncio.to_thread(diagnose, to.location, to.name, self._tls))
+            found = await asyncio.to_thread(examine, to.location, to.name, self._tls)
+            return Incompatible(found.line) if found.lasting else Unreachable(found.line)
         return error
 
     async def close(self) -> None:

@@ -47,19 +47,30 @@ class TlsFiles:
     key: Path
 
     def check(self, expected_name: str | None) -> str:
+        """:meth:`inspect`, and a warning in the log if others can read the key."""
+        name = self.inspect(expected_name)
+        if warning := self.open_key():
+            log.warning("%s", warning)
+        return name
+
+    def open_key(self) -> str | None:
+        """What to say of a key file that others on this host can read; None if its owner alone can."""
+        if self.key.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):
+            return f"{self.key}: others on this host can read this private key; run chmod 600 on it"
+        return None
+
+    def inspect(self, expected_name: str | None) -> str:
         """Common name of the certificate, once the three files are known to work together now.
 
         ``expected_name`` is the name that the certificate must carry, or None for any. Raises ConfigError with one
         line that names the file: missing, unreadable, no key of this certificate, out of its dates, signed
-        by another authority, other name, no use for both ends. Warns if others can read the key.
+        by another authority, other name, no use for both ends.
         """
         authorities = _certificates(self.ca)
         certificate = _certificates(self.certificate)[0]
         public = _key(self.key).public_key()
         if _spki(public) != _spki(certificate.public_key()):
             raise ConfigError(f"{self.key}: this key does not belong to the certificate {self.certificate}")
-        if self.key.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):
-            log.warning("%s: others on this host can read this private key; run chmod 600 on it", self.key)
         if fault := certificate_fault(certificate, authorities, expected_name):
             raise ConfigError(f"{self.certificate}: {fault}")
         return common_name(certificate)
@@ -134,18 +145,16 @@ def issue(
 def certificate_fault(
     certificate: x509.Certificate, authorities: Sequence[x509.Certificate], expected_name: str | None
 ) -> str | None:
-    """Why ``certificate`` would not be accepted now by whoever trusts ``authorities``; None if it would.
-
-    Checks, in this order: dates (its own, then the authority's), signature, name, use.
-    """
+    """Why ``certificate`` would not be accepted now by whoever trusts ``authorities``; None if it would."""
     if fault := _out_of_dates(certificate, "the certificate"):
         return fault
     signer = next((authority for authority in authorities if _signed_by(certificate, authority)), None)
     if signer is None:
-        trusted = " or ".join(fingerprint(authority) for authority in authorities)
+        trusted = " or ".join(f"SHA-256 {fingerprint(each)}, key {_key_id(each)}" for each in authorities)
         return (
             f"the certificate (SHA-256 {fingerprint(certificate)}) is not signed by the authority "
-            f"trusted here (SHA-256 {trusted}); issue it with the authority that all parties trust"
+            f"trusted here ({trusted}) but by another (key {_signer_id(certificate)}); "
+            "issue it with the authority that all parties trust"
         )
     if fault := _out_of_dates(signer, "the authority's certificate"):
         return fault
@@ -161,6 +170,18 @@ def common_name(certificate: x509.Certificate) -> str:
 def fingerprint(certificate: x509.Certificate) -> str:
     """SHA-256 of the certificate as ``openssl x509 -fingerprint -sha256`` prints it."""
     return certificate.fingerprint(hashes.SHA256()).hex(":").upper()
+
+
+def _key_id(authority: x509.Certificate) -> str:
+    """The authority's key as its certificates name it: subjectKeyIdentifier, in hexadecimal digits."""
+    own = _extension(authority, x509.SubjectKeyIdentifier)
+    return (own or x509.SubjectKeyIdentifier.from_public_key(authority.public_key())).digest.hex(":").upper()
+
+
+def _signer_id(certificate: x509.Certificate) -> str:
+    """The key of whoever signed: a certificate does not carry more of its authority."""
+    named = _extension(certificate, x509.AuthorityKeyIdentifier)
+    return named.key_identifier.hex(":").upper() if named and named.key_identifier else "unknown"
 
 
 def load_authorities(path: Path) -> list[x509.Certificate]:
@@ -259,7 +280,7 @@ def _out_of_dates(certificate: x509.Certificate, what: str) -> str | None:
     now = datetime.now(UTC)
     first, last = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if now > last:
-        return f"{what} expired on {_date(last)} (it is {_date(now)} now); issue a new one"
+        return f"{what} expired on {_date(last)} (it is {_date(now)} now); issue a new one, or set this host's clock"
     if now < first:
         return f"{what} is not valid before {_date(first)} (it is {_date(now)} now); check this host's clock"
     return None

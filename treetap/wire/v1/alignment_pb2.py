@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from treetap.wire.v1 import reveals_pb2 as treetap_dot_wire_dot_v1_dot_reveals__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ftreetap/wire/v1/alignment.proto\x12\x0ftreetap.wire.v1\x1a\x1dtreetap/wire/v1/reveals.proto\"\x0c\n\nSendDigest\"\x10\n\x0e\x43ompareDigests\"\n\n\x08\x42lindIds\"\t\n\x07PassIds\"\n\n\x08RaiseIds\"\n\n\x08RelayIds\"\x0c\n\nCombineIds\"\x0c\n\nRefreshIds\"\n\n\x08TraceIds\"\n\n\x08MatchIds\";\n\x0cRecordDigest\x12\x14\n\x06\x64igest\x18\x01 \x01(\x0c\x42\x04\xa8\xd4\x18\x05\x12\x15\n\x07records\x18\x02 \x01(\x04\x42\x04\xa8\xd4\x18\x05\"\"\n\nBlindedIds\x12\x14\n\x06points\x18\x01 \x01(\x0c\x42\x04\xa8\xd4\x18\x05\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ftreetap/wire/v1/alignment.proto\x12\x0ftreetap.wire.v1\x1a\x1dtreetap/wire/v1/reveals.proto\"\x0c\n\nSendDigest\"\x10\n\x0e\x43ompareDigests\"\n\n\x08\x42lindIds\"\t\n\x07PassIds\"\n\n\x08RaiseIds\"\n\n\x08RelayIds\"\x0c\n\nCombineIds\"\x0c\n\nRefreshIds\"\n\n\x08TraceIds\"\n\n\x08MatchIds\"\n\n\x08\x41greeIds\";\n\x0cRecordDigest\x12\x14\n\x06\x64igest\x18\x01 \x01(\x0c\x42\x04\xa8\xd4\x18\x05\x12\x15\n\x07records\x18\x02 \x01(\x04\x42\x04\xa8\xd4\x18\x05\"\"\n\nBlindedIds\x12\x14\n\x06points\x18\x01 \x01(\x0c\x42\x04\xa8\xd4\x18\x05\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -58,8 +58,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TRACEIDS']._serialized_end=200
   _globals['_MATCHIDS']._serialized_start=202
   _globals['_MATCHIDS']._serialized_end=212
-  _globals['_RECORDDIGEST']._serialized_start=214
-  _globals['_RECORDDIGEST']._serialized_end=273
-  _globals['_BLINDEDIDS']._serialized_start=275
-  _globals['_BLINDEDIDS']._serialized_end=309
+  _globals['_AGREEIDS']._serialized_start=214
+  _globals['_AGREEIDS']._serialized_end=224
+  _globals['_RECORDDIGEST']._serialized_start=226
+  _globals['_RECORDDIGEST']._serialized_end=285
+  _globals['_BLINDEDIDS']._serialized_start=287
+  _globals['_BLINDEDIDS']._serialized_end=321
 # @@protoc_insertion_point(module_scope)

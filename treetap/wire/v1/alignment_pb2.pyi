@@ -132,7 +132,7 @@ Global___TraceIds: typing_extensions.TypeAlias = TraceIds
 
 @typing.final
 class MatchIds(google.protobuf.message.Message):
-    """Name the own members of the intersection, keep the common order."""
+    """Name the own members of the intersection; everybody but the label holder sends it a digest of the common points."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -143,10 +143,23 @@ class MatchIds(google.protobuf.message.Message):
 Global___MatchIds: typing_extensions.TypeAlias = MatchIds
 
 @typing.final
+class AgreeIds(google.protobuf.message.Message):
+    """Label holder: compare the digests; everybody must have found the same records."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+Global___AgreeIds: typing_extensions.TypeAlias = AgreeIds
+
+@typing.final
 class RecordDigest(google.protobuf.message.Message):
     """---- data plane ----
 
-    SHA-256 of the sorted ids. Whoever can guess the whole list can check the guess.
+    SHA-256 of the sorted ids (sorted-ids), or of the common points (psi), and how many there are. Of ids, whoever can
+    guess the whole list can check the guess.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor

@@ -45,6 +45,7 @@ class StepRequest(google.protobuf.message.Message):
     REFRESH_IDS_FIELD_NUMBER: builtins.int
     TRACE_IDS_FIELD_NUMBER: builtins.int
     MATCH_IDS_FIELD_NUMBER: builtins.int
+    AGREE_IDS_FIELD_NUMBER: builtins.int
     BEGIN_TREE_FIELD_NUMBER: builtins.int
     BUILD_HISTOGRAMS_FIELD_NUMBER: builtins.int
     CHOOSE_SPLITS_FIELD_NUMBER: builtins.int
@@ -98,6 +99,8 @@ class StepRequest(google.protobuf.message.Message):
     @property
     def match_ids(self) -> treetap.wire.v1.alignment_pb2.MatchIds: ...
     @property
+    def agree_ids(self) -> treetap.wire.v1.alignment_pb2.AgreeIds: ...
+    @property
     def begin_tree(self) -> treetap.wire.v1.boosting_pb2.BeginTree: ...
     @property
     def build_histograms(self) -> treetap.wire.v1.boosting_pb2.BuildHistograms: ...
@@ -145,6 +148,7 @@ class StepRequest(google.protobuf.message.Message):
         refresh_ids: treetap.wire.v1.alignment_pb2.RefreshIds | None = ...,
         trace_ids: treetap.wire.v1.alignment_pb2.TraceIds | None = ...,
         match_ids: treetap.wire.v1.alignment_pb2.MatchIds | None = ...,
+        agree_ids: treetap.wire.v1.alignment_pb2.AgreeIds | None = ...,
         begin_tree: treetap.wire.v1.boosting_pb2.BeginTree | None = ...,
         build_histograms: treetap.wire.v1.boosting_pb2.BuildHistograms | None = ...,
         choose_splits: treetap.wire.v1.boosting_pb2.ChooseSplits | None = ...,
@@ -158,9 +162,9 @@ class StepRequest(google.protobuf.message.Message):
         take_directions: treetap.wire.v1.interactive_pb2.TakeDirections | None = ...,
         write_predictions: treetap.wire.v1.interactive_pb2.WritePredictions | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["account", b"account", "answer_directions", b"answer_directions", "apply_splits", b"apply_splits", "ask_directions", b"ask_directions", "begin_tree", b"begin_tree", "bin", b"bin", "blind_ids", b"blind_ids", "build_histograms", b"build_histograms", "choose_splits", b"choose_splits", "combine_ids", b"combine_ids", "compare_digests", b"compare_digests", "finish_tree", b"finish_tree", "leave", b"leave", "make_keys", b"make_keys", "match_ids", b"match_ids", "open_model", b"open_model", "pass_ids", b"pass_ids", "prepare", b"prepare", "publish", b"publish", "raise_ids", b"raise_ids", "refresh_ids", b"refresh_ids", "relay_children", b"relay_children", "relay_ids", b"relay_ids", "send_digest", b"send_digest", "step", b"step", "store_tree", b"store_tree", "take_directions", b"take_directions", "take_key", b"take_key", "trace_ids", b"trace_ids", "write_predictions", b"write_predictions"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["account", b"account", "answer_directions", b"answer_directions", "apply_splits", b"apply_splits", "ask_directions", b"ask_directions", "attempt", b"attempt", "begin_tree", b"begin_tree", "bin", b"bin", "blind_ids", b"blind_ids", "build_histograms", b"build_histograms", "choose_splits", b"choose_splits", "combine_ids", b"combine_ids", "compare_digests", b"compare_digests", "finish_tree", b"finish_tree", "job", b"job", "leave", b"leave", "level", b"level", "make_keys", b"make_keys", "match_ids", b"match_ids", "open_model", b"open_model", "pass_ids", b"pass_ids", "prepare", b"prepare", "publish", b"publish", "raise_ids", b"raise_ids", "refresh_ids", b"refresh_ids", "relay_children", b"relay_children", "relay_ids", b"relay_ids", "send_digest", b"send_digest", "step", b"step", "store_tree", b"store_tree", "take_directions", b"take_directions", "take_key", b"take_key", "trace_ids", b"trace_ids", "tree", b"tree", "write_predictions", b"write_predictions"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["step", b"step"]) -> typing.Literal["prepare", "make_keys", "take_key", "bin", "publish", "account", "leave", "send_digest", "compare_digests", "blind_ids", "pass_ids", "raise_ids", "relay_ids", "combine_ids", "refresh_ids", "trace_ids", "match_ids", "begin_tree", "build_histograms", "choose_splits", "apply_splits", "relay_children", "finish_tree", "store_tree", "open_model", "ask_directions", "answer_directions", "take_directions", "write_predictions"] | None: ...
+    def HasField(self, field_name: typing.Literal["account", b"account", "agree_ids", b"agree_ids", "answer_directions", b"answer_directions", "apply_splits", b"apply_splits", "ask_directions", b"ask_directions", "begin_tree", b"begin_tree", "bin", b"bin", "blind_ids", b"blind_ids", "build_histograms", b"build_histograms", "choose_splits", b"choose_splits", "combine_ids", b"combine_ids", "compare_digests", b"compare_digests", "finish_tree", b"finish_tree", "leave", b"leave", "make_keys", b"make_keys", "match_ids", b"match_ids", "open_model", b"open_model", "pass_ids", b"pass_ids", "prepare", b"prepare", "publish", b"publish", "raise_ids", b"raise_ids", "refresh_ids", b"refresh_ids", "relay_children", b"relay_children", "relay_ids", b"relay_ids", "send_digest", b"send_digest", "step", b"step", "store_tree", b"store_tree", "take_directions", b"take_directions", "take_key", b"take_key", "trace_ids", b"trace_ids", "write_predictions", b"write_predictions"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["account", b"account", "agree_ids", b"agree_ids", "answer_directions", b"answer_directions", "apply_splits", b"apply_splits", "ask_directions", b"ask_directions", "attempt", b"attempt", "begin_tree", b"begin_tree", "bin", b"bin", "blind_ids", b"blind_ids", "build_histograms", b"build_histograms", "choose_splits", b"choose_splits", "combine_ids", b"combine_ids", "compare_digests", b"compare_digests", "finish_tree", b"finish_tree", "job", b"job", "leave", b"leave", "level", b"level", "make_keys", b"make_keys", "match_ids", b"match_ids", "open_model", b"open_model", "pass_ids", b"pass_ids", "prepare", b"prepare", "publish", b"publish", "raise_ids", b"raise_ids", "refresh_ids", b"refresh_ids", "relay_children", b"relay_children", "relay_ids", b"relay_ids", "send_digest", b"send_digest", "step", b"step", "store_tree", b"store_tree", "take_directions", b"take_directions", "take_key", b"take_key", "trace_ids", b"trace_ids", "tree", b"tree", "write_predictions", b"write_predictions"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["step", b"step"]) -> typing.Literal["prepare", "make_keys", "take_key", "bin", "publish", "account", "leave", "send_digest", "compare_digests", "blind_ids", "pass_ids", "raise_ids", "relay_ids", "combine_ids", "refresh_ids", "trace_ids", "match_ids", "agree_ids", "begin_tree", "build_histograms", "choose_splits", "apply_splits", "relay_children", "finish_tree", "store_tree", "open_model", "ask_directions", "answer_directions", "take_directions", "write_predictions"] | None: ...
 
 Global___StepRequest: typing_extensions.TypeAlias = StepRequest
 

@@ -1,0 +1,35 @@
+# treetap for parties, coordinators and operators: `docker build -t treetap .`
+# Two stages, so that neither the sources nor the build's leavings are in the image. Nothing here needs BuildKit.
+FROM python:3.11-slim-bookworm AS build
+WORKDIR /src
+RUN python -m venv --without-pip /opt/treetap
+# Dependencies before the sources: a change of the sources does not fetch them again.
+COPY pyproject.toml ./
+RUN python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'], sep='\n')" \
+      > requirements.txt \
+ && python -m pip --python /opt/treetap install --no-cache-dir --disable-pip-version-check -r requirements.txt \
+ # headers, sources and tests for who builds against them; shared libraries stay, since they load each other
+ && cd /opt/treetap/lib/python3*/site-packages \
+ && rm -rf pyarrow/include pyarrow/src pyarrow/tests \
+ && find numpy -type d -name tests -prune -exec rm -rf {} +
+COPY LICENSE README.md ./
+COPY coordinator coordinator
+COPY party party
+COPY treetap treetap
+RUN python -m pip --python /opt/treetap install --no-cache-dir --disable-pip-version-check --no-deps .
+
+FROM python:3.11-slim-bookworm
+# A fixed number, so that files on a host can be given to it.
+RUN groupadd --gid 10001 treetap \
+ && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /var/lib/treetap --shell /usr/sbin/nologin treetap \
+ && install -d -o treetap -g treetap -m 700 /var/lib/treetap /var/lib/treetap-coordinator
+COPY --from=build /opt/treetap /opt/treetap
+# Bytecode was compiled at the build, and the processes may run on a read-only file system.
+ENV PATH=/opt/treetap/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
+USER treetap
+WORKDIR /var/lib/treetap
+# A coordinator's container names its own file: `--config /etc/treetap-coordinator/coordinator.toml`.
+HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 \
+  CMD ["python", "-m", "treetap.health", "--config", "/etc/treetap/party.toml"]
+ENTRYPOINT ["treetap"]
+CMD ["--help"]

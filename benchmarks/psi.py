@@ -1,0 +1,93 @@
+"""Private set intersection between real processes: seconds, ids per second, bytes per id, memory.
+
+    python benchmarks/psi.py [--ids 1000000] [--parties 2] [--json]
+
+Every party holds so many ids, of which one in a thousand is common to all; the job that follows is as small as a job
+can be, so that its alignment is what takes time. Wall and processor time are those of the phase `align` alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from treetap.federation import LocalFederation
+from treetap.jobfile import JobTable
+from treetap.wire.v1 import jobs_pb2
+
+
+def write_tables(folder: Path, ids: int, parties: int) -> dict[str, dict[str, Any]]:
+    """A table per party, and its settings."""
+    rng = np.random.default_rng(0)
+    common = max(10, ids // 1000)
+    settings = {}
+    for place in range(parties):
+        own = [f"common-{i:08d}" for i in range(common)]
+        own += [f"party-{place}-{i:08d}" for i in range(ids - common)]
+        content = {"id": [own[i] for i in rng.permutation(ids)], "x": rng.normal(size=ids)}
+        if place == 0:
+            content["y"] = rng.integers(0, 2, size=ids)
+        path = folder / f"{place}.parquet"
+        pq.write_table(pa.table(content), path)
+        table = {"path": str(path), "id": "id", "columns": ["x"]} | ({"label": "y"} if place == 0 else {})
+        settings[f"party-{place}"] = {"tables": {"train": table}, "policy": {"min_key_bits": 1024}, "silence_s": 600.0}
+    return settings
+
+
+def measure(ids: int, parties: int) -> dict[str, Any]:
+    """One alignment."""
+    with tempfile.TemporaryDirectory(prefix="treetap-psi-") as name:
+        settings = write_tables(Path(name), ids, parties)
+        holder, *others = settings
+        job = JobTable.model_validate(
+            {"alignment": "psi", "key_bits": 1024, "n_estimators": 1, "max_depth": 1, "max_bin": 2}
+        )
+        with LocalFederation(Path(name) / "federation", settings) as federation:
+            operator = federation.operator
+            operator.submit(jobs_pb2.SubmitRequest(job="psi", spec=job.spec(holder, others, "train")))
+            ended = operator.watch("psi", lambda _: None)
+    if ended.state != "finished":
+        raise SystemExit(f"psi: {ended.error}")
+    seconds = {row.name: row.amount for row in ended.phases}["align"]
+    rows = [row for each in ended.accounts for row in each.account.traffic]
+    sent = sum(row.bytes for row in rows if row.disclosure == "BLINDED_ID")
+    memory = {row.name: row.amount for each in ended.accounts for row in each.account.peak_rss_mb}
+    cpu = {row.name: row.amount for each in ended.accounts for row in each.account.cpu_seconds}
+    return {
+        "parties": parties,
+        "ids_per_party": ids,
+        "align_s": seconds,
+        "cpu_s_of_the_whole_job": sum(cpu.values()),
+        "ids_per_second": ids * parties / seconds,
+        "bytes_per_id": sent / (ids * parties),
+        "largest_process_mb": max(memory.values()),
+        "sum_of_peaks_per_party_mb": max(
+            sum(amount for name, amount in memory.items() if name.split(" ")[0] == party) for party in settings
+        ),
+    }
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ids", type=int, default=1_000_000, help="ids per party (default 1,000,000)")
+    parser.add_argument("--parties", type=int, default=2, help="how many parties (default 2)")
+    parser.add_argument("--json", action="store_true", dest="as_json", help="print JSON")
+    given = parser.parse_args()
+    found = measure(given.ids, given.parties)
+    if given.as_json:
+        print(json.dumps(found, indent=1))
+        return
+    for name, value in found.items():
+        print(f"{name:<28} {value if isinstance(value, int) else format(value, '.1f')}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""What a coordinator measures of itself: see docs/operations.md."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import monotonic
+
+from treetap.metrics import ProcessMetrics
+
+STATES = ("running", "finished", "failed", "interrupted", "cancelled")
+
+
+class CoordinatorMetrics(ProcessMetrics):
+    """Jobs by state, and what the parties' steps take as seen from here."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__("coordinator", name)
+        self._jobs = self.gauge("treetap_jobs", "Jobs of the journal, by state.", "state")
+        self._states: dict[str, str] = {}
+        self._seconds = self.counter(
+            "treetap_asked_step_seconds_total", "Wall time from asking for a step to its answer.", "peer", "step"
+        )
+        self._asked = self.counter("treetap_asked_steps_total", "Steps that parties have answered.", "peer", "step")
+        self._running = self.gauge("treetap_asked_steps_running", "Steps that parties are asked for.", "peer", "step")
+        self._count()
+
+    def job(self, job: str, state: str) -> None:
+        """A job has come into a state."""
+        self._states[job] = state
+        self._count()
+
+    @contextmanager
+    def asking(self, party: str, step: str) -> Iterator[None]:
+        """Round a step that a party is asked for."""
+        began = monotonic()
+        self._running.labels(party, step).inc()
+        try:
+            yield
+            self._asked.labels(party, step).inc()
+        finally:
+            self._running.labels(party, step).dec()
+            self._seconds.labels(party, step).inc(monotonic() - began)
+
+    def _count(self) -> None:
+        counts = Counter(self._states.values())
+        for state in STATES:
+            self._jobs.labels(state).set(counts[state])

@@ -1,0 +1,82 @@
+"""What this party is willing to do and to reveal, whatever a coordinator asks: its own file, its own law.
+
+`policy.toml`, named by `policy = …` in the party's configuration. What it forbids is refused with PERMISSION_DENIED,
+and the refusal names the rule. Without a file the defaults hold: what SecureBoost and Fed-EINI need, and no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator
+
+from treetap.config import Strict
+from treetap.errors import Refused
+from treetap.names import NAME, Name
+from treetap.wire.v1 import reveals_pb2
+
+#: Words for receivers beside the names of certificates.
+EVERYBODY, COORDINATORS, PARTIES = "*", "coordinators", "parties"
+#: Class → who may receive it. A class that is not here is emitted to nobody.
+DEFAULT_EMITS: dict[str, list[str]] = {
+    "CONTROL": [EVERYBODY],
+    "TOPOLOGY": [EVERYBODY],
+    "METRIC": [COORDINATORS],
+    "PUBLIC_KEY": [PARTIES],
+    "BLINDED_ID": [PARTIES],
+    "CIPHERTEXT": [PARTIES],
+    "CANDIDATE_SUM": [PARTIES],
+    "INSTANCE_SPACE": [PARTIES],
+    "SPLIT_DIRECTION": [PARTIES],
+}
+
+
+class Policy(Strict):
+    """The rules. Receivers in `emits`: names of certificates, "coordinators", "parties" (of the job) or "*"."""
+
+    coordinators: Annotated[list[Name], Field(min_length=1)] = ["coordinator"]
+    record: Literal["received", "both", "off"] = "off"
+    min_key_bits: Annotated[int, Field(ge=512)] = 2048
+    min_common_records: Annotated[int, Field(ge=1)] = 1
+    min_instance_space: Annotated[int, Field(ge=1)] = 1
+    emits: dict[str, list[str]] = {}
+
+    @field_validator("emits")
+    @classmethod
+    def _classes(cls, emits: dict[str, list[str]]) -> dict[str, list[str]]:
+        known = [value.name for value in reveals_pb2.Disclosure.DESCRIPTOR.values if value.number]
+        for name, receivers in emits.items():
+            if name not in known:
+                raise ValueError(f"{name!r} is no disclosure class (they are {', '.join(known)})")
+            for receiver in receivers:
+                if receiver not in (EVERYBODY, COORDINATORS, PARTIES) and not NAME.match(receiver):
+                    raise ValueError(
+                        f"{name}: {receiver!r} is no receiver: the name of a certificate, {COORDINATORS!r}, "
+                        f"{PARTIES!r} or {EVERYBODY!r}"
+                    )
+        return emits
+
+    def check_emits(self, party: str, to: str, classes: Iterable[str]) -> None:
+        """`Refused` if one of these disclosure classes may not go to `to`; a message of no class goes to nobody."""
+        kind = COORDINATORS if to in self.coordinators else PARTIES
+        for name in classes:
+            allowed = self.emits.get(name, DEFAULT_EMITS.get(name, []))
+            if not {EVERYBODY, kind, to} & set(allowed):
+                raise Refused(f"{party} does not send {name} to {to}: its policy says emits.{name} = {allowed}")
+
+    def check_key(self, party: str, bits: int) -> None:
+        """`Refused` if a job's key is shorter than this party accepts."""
+        if bits < self.min_key_bits:
+            raise Refused(
+                f"{party} takes no part in a job with a key of {bits} bits: its policy says min_key_bits = "
+                f"{self.min_key_bits}"
+            )
+
+    def check_space(self, party: str, to: str, node: int, records: int) -> None:
+        """`Refused` if an instance space of a training has too few records to be told."""
+        if 0 < records < self.min_instance_space:
+            raise Refused(
+                f"{party} does not tell {to} the records of node {node}: its policy says min_instance_space = "
+                f"{self.min_instance_space}, and there are fewer; a greater min_child_weight keeps nodes larger"
+            )

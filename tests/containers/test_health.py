@@ -1,0 +1,99 @@
+"""treetap.health: the question that container engines and systemd ask, without containers."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from treetap import health
+from treetap.federation import LocalFederation, to_toml
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFederation]:
+    """One party and a coordinator that serve."""
+    with LocalFederation(tmp_path_factory.mktemp("federation"), {"bank": {"workers": 1}}) as running:
+        yield running
+
+
+def certs(federation: LocalFederation, name: str) -> list[str]:
+    """The options that say with which certificate to ask."""
+    folder = federation.folder / "certs"
+    files = {"--ca": folder / "ca.crt", "--certificate": folder / f"{name}.crt", "--key": folder / f"{name}.key"}
+    return [word for option, path in files.items() for word in (option, str(path))]
+
+
+@pytest.mark.parametrize("name", ["bank", "coordinator"])
+def test_a_process_that_serves_is_status_0(
+    federation: LocalFederation, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    """By its own file and by address and any certificate of the authority."""
+    config = str(federation.folder / name / "config.toml")
+    address = federation.addresses[name]
+    assert health.main(["--config", config, "--address", address]) == 0
+    assert health.main(["--address", address, "--name", name, *certs(federation, "operator")]) == 0
+    assert capsys.readouterr().out == f"{name} serves at {address}\n" * 2
+
+
+def test_a_process_that_is_somebody_else_is_status_1(
+    federation: LocalFederation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Who answers with another name than expected does not count."""
+    given = ["--address", federation.addresses["coordinator"], "--name", "bank", *certs(federation, "operator")]
+    assert health.main(given) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "that of 'coordinator', not of 'bank'" in said.err
+
+
+def test_nobody_there_is_status_1_within_the_timeout(
+    federation: LocalFederation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A port that takes connections and says nothing ends the question in time, as a closed one does."""
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        address = f"127.0.0.1:{mute.getsockname()[1]}"
+        given = ["--address", address, "--name", "bank", *certs(federation, "operator"), "--timeout", "0.5"]
+        assert health.main(given) == 1
+    assert health.main(given) == 1
+    assert capsys.readouterr().err.count("treetap: ") == 2
+
+
+def test_listening_everywhere_is_asked_on_loopback(tmp_path: Path) -> None:
+    """0.0.0.0 and [::] become the loopback address of their family; the certificate's paths are the file's folder's."""
+    tls = {"ca": "ca.crt", "certificate": "bank.crt", "key": "bank.key"}
+    for listen, asked in (("0.0.0.0:7101", "127.0.0.1:7101"), ("[::]:7101", "[::1]:7101"), ("h:7101", "h:7101")):
+        (tmp_path / "party.toml").write_text(to_toml({"name": "bank", "listen": listen, "state": "s", "tls": tls}))
+        to, files = health.read(tmp_path / "party.toml")
+        assert (to.name, to.location) == ("bank", asked)
+        assert files.key == tmp_path / "bank.key"
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ('listen = "127.0.0.1:0"\n[tls]\nca = "a"\ncertificate = "b"\nkey = "c"\n', "takes any free port"),
+        ('listen = "127.0.0.1:7101"\n', "tls"),
+        ("listen =", "is not TOML"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_status_1(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str, says: str
+) -> None:
+    """2 is reserved by container engines, so a wrong file is 1 too; the message names it."""
+    (tmp_path / "party.toml").write_text(content)
+    assert health.main(["--config", str(tmp_path / "party.toml")]) == 1
+    said = capsys.readouterr().err
+    assert str(tmp_path / "party.toml") in said
+    assert says in said
+
+
+@pytest.mark.parametrize("words", [[], ["--name", "bank"], ["--config", "f", "--name", "b"], ["--address", "nowhere"]])
+def test_wrong_usage_is_status_2(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Too little, too much, or no address: usage on standard error."""
+    with pytest.raises(SystemExit) as ended:
+        health.main(words)
+    assert ended.value.code == 2
+    assert "usage: python -m treetap.health" in capsys.readouterr().err

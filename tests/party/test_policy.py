@@ -1,0 +1,86 @@
+"""A party's own law: what a policy file may say, and what it forbids."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from party.policy import DEFAULT_EMITS, Policy
+from treetap.config import load
+from treetap.errors import ConfigError, Refused
+from treetap.wire.v1 import reveals_pb2
+
+
+def _load(folder: Path, text: str) -> Policy:
+    path = folder / "policy.toml"
+    path.write_text(text, encoding="utf-8")
+    return load(path, Policy)
+
+
+def test_the_default_policy_emits_what_boosting_needs_and_no_more() -> None:
+    """No plaintext sum, bin, leaf weight, feature name, explanation, embedding or prediction leaves by default."""
+    every = {value.name for value in reveals_pb2.Disclosure.DESCRIPTOR.values}
+    assert every - set(DEFAULT_EMITS) == {
+        *("DISCLOSURE_UNSPECIFIED", "BIN_ASSIGNMENT", "AGGREGATE", "LEAF_WEIGHT", "MASKED_SHARE", "FEATURE_NAME"),
+        *("EXPLANATION", "EMBEDDING", "EMBEDDING_GRADIENT", "PREDICTION"),
+    }
+    law = Policy()
+    law.check_emits("bank", "telco", ["CONTROL", "CIPHERTEXT", "INSTANCE_SPACE"])
+    law.check_emits("bank", "coordinator", ["CONTROL", "TOPOLOGY", "METRIC"])
+    with pytest.raises(Refused, match=r"send CIPHERTEXT to coordinator: its policy says emits\.CIPHERTEXT"):
+        law.check_emits("bank", "coordinator", ["CONTROL", "CIPHERTEXT"])
+    with pytest.raises(Refused, match="bank does not send METRIC to telco"):
+        law.check_emits("bank", "telco", ["METRIC"])
+    with pytest.raises(Refused, match="DISCLOSURE_UNSPECIFIED"):
+        law.check_emits("bank", "telco", ["DISCLOSURE_UNSPECIFIED"])
+
+
+def test_a_class_in_the_file_replaces_its_default(tmp_path: Path) -> None:
+    """The classes that the file names get its receivers, by name or by kind; the others keep the defaults."""
+    law = _load(tmp_path, 'coordinators = ["boss"]\n[emits]\nCIPHERTEXT = ["telco"]\nMETRIC = []\nAGGREGATE = ["*"]\n')
+    law.check_emits("bank", "telco", ["CIPHERTEXT", "AGGREGATE", "INSTANCE_SPACE"])
+    law.check_emits("bank", "boss", ["AGGREGATE", "CONTROL"])
+    with pytest.raises(Refused, match=r"CIPHERTEXT to shop: its policy says emits.CIPHERTEXT = \['telco'\]"):
+        law.check_emits("bank", "shop", ["CIPHERTEXT"])
+    with pytest.raises(Refused, match=r"METRIC to boss: its policy says emits.METRIC = \[\]"):
+        law.check_emits("bank", "boss", ["METRIC"])
+    with pytest.raises(Refused, match="METRIC to coordinator"):
+        law.check_emits("bank", "coordinator", ["METRIC"])
+
+
+def test_floors() -> None:
+    """Short keys and small instance spaces are refused by the rule's name; an empty space tells nothing."""
+    law = Policy(min_key_bits=2048, min_instance_space=5)
+    law.check_key("bank", 2048)
+    with pytest.raises(Refused, match="key of 1024 bits: its policy says min_key_bits = 2048"):
+        law.check_key("bank", 1024)
+    for records in (0, 5, 6):
+        law.check_space("bank", "telco", 3, records)
+    with pytest.raises(
+        Refused, match=r"bank does not tell telco the records of node 3: .* min_instance_space = 5"
+    ) as caught:
+        law.check_space("bank", "telco", 3, 4)
+    assert " 4" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("[emits]\nCYPHERTEXT = []", "emits: 'CYPHERTEXT' is no disclosure class"),
+        ("[emits]\nDISCLOSURE_UNSPECIFIED = ['*']", "is no disclosure class"),
+        ('[emits]\nMETRIC = ["The Boss"]', "METRIC: 'The Boss' is no receiver"),
+        ('[emits]\nMETRIC = "boss"', "emits.METRIC"),
+        ("coordinators = []", "coordinators"),
+        ("min_key_bits = 100", "min_key_bits"),
+        ("min_instance_space = 0", "min_instance_space"),
+        ("min_common_records = 0", "min_common_records"),
+        ('record = "sometimes"', "record"),
+        ("forbid = 1", "forbid: unknown key"),
+    ],
+)
+def test_faults_of_a_policy_file(text: str, fault: str, tmp_path: Path) -> None:
+    """A rule that is not understood is an error, never a rule that does nothing."""
+    with pytest.raises(ConfigError, match=r"policy\.toml: 1 wrong") as caught:
+        _load(tmp_path, text)
+    assert fault in str(caught.value)

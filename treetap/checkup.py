@@ -1,0 +1,185 @@
+"""Checks of one process's surroundings: certificates, other servers, its own port and folders, each as findings."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+from typing import Literal
+
+from cryptography import x509
+
+from treetap.errors import ConfigError, Interrupted
+from treetap.wire import hello, version
+from treetap.wire.ports import Address
+from treetap.wire.probe import examine
+from treetap.wire.rpc import listening_fault
+from treetap.wire.tls import TlsFiles, fingerprint, load_authorities
+
+#: Seconds for a server's answer, and then for finding out why there is none.
+HELLO_S, PROBE_S = 2.5, 2.0
+#: A certificate that ends within this time is worth a word.
+SOON = timedelta(days=30)
+#: Seconds that two clocks may differ without a word, and without a fault.
+SKEW_S, MOST_SKEW_S = 30.0, 300.0
+#: Where a process that listens everywhere is asked.
+LOOPBACK = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - compared with, never bound
+
+Level = Literal["ok", "warning", "fault"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report: how bad, of what, and what to do about it."""
+
+    level: Level
+    subject: str
+    message: str
+
+
+#: What is checked → how.
+Checks = Mapping[str, Callable[[], list[Finding]]]
+
+
+def run_all(checks: Checks, limit_s: float) -> list[Finding]:
+    """All findings, in the order of the checks, which run at once; one that is not done in time is a finding itself.
+
+    Each has a thread of its own, which is left behind where a name service or a file system hangs.
+    """
+    found: dict[str, list[Finding]] = {}
+
+    def run(subject: str, check: Callable[[], list[Finding]]) -> None:
+        try:
+            found[subject] = check()
+        except Exception as defect:  # noqa: BLE001 - whatever goes wrong in one check, the others are wanted
+            found[subject] = [Finding("fault", subject, f"the check itself failed: {type(defect).__name__}: {defect}")]
+
+    threads = {}
+    deadline = time.monotonic() + limit_s
+    for subject, check in checks.items():
+        threads[subject] = threading.Thread(target=run, args=(subject, check), daemon=True)
+        threads[subject].start()
+    for thread in threads.values():
+        thread.join(max(0.0, deadline - time.monotonic()))
+    late = f"not done after {limit_s:g} s: too much to read in that time, or a file system or name service hangs"
+    return [each for subject in checks for each in found.get(subject, [Finding("warning", subject, late)])]
+
+
+def check_certificate(tls: TlsFiles, name: str) -> list[Finding]:
+    """Whether the three files fit together and the name, how long they last, and who can read the key."""
+    subject = "certificate"
+    try:
+        tls.inspect(name)
+    except ConfigError as fault:
+        return [Finding("fault", subject, str(fault))]
+    found = []
+    if warning := tls.open_key():
+        found.append(Finding("warning", "key", warning))
+    own = x509.load_pem_x509_certificate(tls.read()[1])
+    for what, path, each in [
+        (subject, tls.certificate, own),
+        *(("authority", tls.ca, authority) for authority in load_authorities(tls.ca)),
+    ]:
+        last = each.not_valid_after_utc
+        until = f"{path}: SHA-256 {fingerprint(each)}, valid until {last:%Y-%m-%d %H:%M} UTC"
+        if last < datetime.now(UTC) + SOON:
+            found.append(
+                Finding("warning", what, f"{until}, which is within {SOON.days} days; issue a new one in time")
+            )
+        else:
+            found.append(Finding("ok", what, until))
+    return found
+
+
+def check_server(to: Address, tls: TlsFiles) -> list[Finding]:
+    """Whether a treetap server of that name answers there, of our version, with our time."""
+    subject = f"{to.name} at {to.location}"
+    try:
+        heard = hello.say_hello(to, tls, HELLO_S)
+    except ConfigError as fault:
+        return [Finding("fault", subject, f"our own TLS files cannot be used: {fault}")]
+    except Interrupted:
+        line = examine(to.location, to.name, tls, PROBE_S).line
+        return [Finding("fault", subject, line.removeprefix(f"{subject}: "))]
+    state = "answers and serves" if heard.serving else "answers, but does not serve: it is stopping or starting"
+    found = [Finding("ok" if heard.serving else "warning", subject, state)]
+    return found + _version_findings(subject, heard) + _clock_findings(subject, heard)
+
+
+def _version_findings(subject: str, heard: hello.Hello) -> list[Finding]:
+    ours, release = str(version.PROTOCOL_VERSION), version.package_version()
+    if heard.protocol != ours:
+        spoken = "tells no version" if heard.protocol is None else f"speaks version {heard.protocol[:20]!r}"
+        remedy = "install the same release of treetap on both"
+        return [Finding("fault", subject, f"{spoken} of the protocol, we speak {ours!r}; {remedy}")]
+    same = heard.release == release
+    more = "" if same else f"; here is {release}, which speaks the same protocol: bring both to one release some day"
+    return [Finding("ok" if same else "warning", subject, f"treetap {heard.release}, protocol version {ours}{more}")]
+
+
+def _clock_findings(subject: str, heard: hello.Hello) -> list[Finding]:
+    if heard.skew_s is None:
+        return [Finding("warning", subject, "does not tell its time, so that clocks cannot be compared")]
+    least = max(0.0, abs(heard.skew_s) - heard.within_s)
+    level: Level = "fault" if least > MOST_SKEW_S else "warning" if least > SKEW_S else "ok"
+    side = "ahead of" if heard.skew_s > 0 else "behind"
+    said = f"its clock is {abs(heard.skew_s):.1f} s {side} ours (give or take {heard.within_s:.1f} s)"
+    remedy = "" if level == "ok" else "; synchronise both hosts' clocks: certificates are judged by them"
+    return [Finding(level, subject, said + remedy)]
+
+
+def check_listen(name: str, listen: str, tls: TlsFiles) -> list[Finding]:
+    """Whether the port is free, or has this very process behind it."""
+    subject = f"listen = {listen}"
+    host, _, port = listen.rpartition(":")
+    if not (fault := listening_fault(listen)):
+        where = "a free port will be taken" if port == "0" else "free"
+        return [Finding("ok", subject, f"{where}; the process does not run here now")]
+    own = Address(name, f"{LOOPBACK.get(host, host)}:{port}")
+    found = check_server(own, tls)
+    if found[0].level == "fault":
+        who = f"{fault}, and whoever is there is not {name}"
+        return [Finding("fault", subject, f"{who} ({found[0].message}); stop it, or choose another port")]
+    return [Finding(each.level, subject, f"{name} runs: it {each.message}") for each in found[:1]] + [
+        Finding(each.level, subject, each.message) for each in found[1:]
+    ]
+
+
+def check_metrics(name: str, listen: str) -> list[Finding]:
+    """Whether the port for metrics is free, or this very process answers there."""
+    subject = f"metrics = {listen}"
+    if not (fault := listening_fault(listen)):
+        return [Finding("ok", subject, "free")]
+    host, _, port = listen.rpartition(":")
+    with suppress(OSError, HTTPException):
+        connection = HTTPConnection(LOOPBACK.get(host, host).strip("[]"), int(port), timeout=HELLO_S)
+        connection.request("GET", "/metrics")
+        if f'name="{name}"' in connection.getresponse().read(1 << 20).decode(errors="replace"):
+            return [Finding("ok", subject, f"{name} answers there")]
+    return [Finding("fault", subject, f"{fault}, and whoever is there is not {name}; choose a free port")]
+
+
+def check_state(state: Path) -> list[Finding]:
+    """Whether the state folder can be written, or made where it is not there."""
+    subject = f"state = {state}"
+    try:
+        if state.is_dir():
+            with tempfile.TemporaryFile(dir=state):
+                return [Finding("ok", subject, "can be written")]
+        if state.exists():
+            return [Finding("fault", subject, "is a file; name a folder")]
+    except OSError as failure:
+        return [Finding("fault", subject, f"cannot be written: {failure.strerror}; give it to this user, or make room")]
+    above = next(folder for folder in state.resolve().parents if folder.exists())
+    if above.is_dir() and os.access(above, os.W_OK | os.X_OK):
+        return [Finding("ok", subject, "is not there yet; it will be made")]
+    return [
+        Finding("fault", subject, f"is not there and cannot be made in {above}; make it for this user, or mount it")
+    ]

@@ -1,0 +1,121 @@
+"""Whether a party or a coordinator serves: gRPC's health service, asked over mutual TLS.
+
+    python -m treetap.health --config FILE
+    python -m treetap.health --address HOST:PORT --name NAME --ca FILE --certificate FILE --key FILE
+
+The first asks the process of that file, with that process's own certificate; the second asks any process, with any
+certificate of the federation's authority. Exit status 0 and one line: it serves. 1 and one line on standard error: it
+does not, or the files do not allow to ask, since container engines reserve 2. 2: wrong usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import grpc.aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from pydantic import ConfigDict
+
+from treetap.config import Strict, TlsConfig, load
+from treetap.errors import BadInput, TreetapError, Unreachable
+from treetap.names import Address as AddressText
+from treetap.names import Name, check_address, check_name
+from treetap.wire import rpc
+from treetap.wire.ports import Address
+from treetap.wire.tls import TlsFiles
+
+#: Where a process that listens everywhere is asked.
+LOOPBACK = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - compared with, never bound
+
+
+class Served(Strict):
+    """What a party's file and a coordinator's have in common; everything else is theirs to check."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    name: Name = "coordinator"
+    listen: AddressText = "127.0.0.1:0"
+    tls: TlsConfig
+
+
+def read(path: Path, address: str | None = None) -> tuple[Address, TlsFiles]:
+    """Where the process of a configuration file is asked (at `address`, if given), and its certificate and key.
+
+    Raises:
+        BadInput: the file cannot be used, or does not say the port.
+    """
+    config = load(path, Served)
+    host, _, port = (address or config.listen).rpartition(":")
+    if int(port) == 0:
+        raise BadInput(f"{path}: listen = {config.listen!r} takes any free port; name one, or say --address")
+    return Address(config.name, f"{LOOPBACK.get(host, host)}:{port}"), config.tls.below(path.resolve().parent).files()
+
+
+async def check(to: Address, tls: TlsFiles, seconds: float) -> None:
+    """Return if the process serves.
+
+    Raises:
+        TreetapError: it does not answer within `seconds`, shows another name, or says that it does not serve.
+    """
+    dialer = rpc.GrpcDialer(tls)
+    try:
+        stub = health_pb2_grpc.HealthStub(dialer.channel(to))
+        answer = await stub.Check(health_pb2.HealthCheckRequest(), timeout=seconds)
+    except grpc.aio.AioRpcError as failure:
+        raise await dialer.explain(failure, to) from None
+    finally:
+        await dialer.close()
+    if answer.status != health_pb2.HealthCheckResponse.SERVING:
+        status = health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
+        raise Unreachable(f"{to.name} at {to.location} says {status}")
+
+
+def main(words: list[str] | None = None) -> int:
+    """The exit status."""
+    parser = argparse.ArgumentParser(prog="python -m treetap.health", description="Does a party or coordinator serve?")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="the party's or the coordinator's own file")
+    parser.add_argument("--address", type=_sound(check_address), metavar="HOST:PORT", help="where it is asked")
+    parser.add_argument("--name", type=_sound(check_name), help="the name that its certificate must bear")
+    for option in ("--ca", "--certificate", "--key"):
+        parser.add_argument(option, type=Path, metavar="FILE", help="PEM")
+    parser.add_argument("--timeout", type=float, default=3.0, metavar="SECONDS", help="3 by default")
+    given = parser.parse_args(words)
+    by_hand = [given.name, given.ca, given.certificate, given.key]
+    if given.config is None and None in (given.address, *by_hand):
+        parser.error("say --config, or --address, --name, --ca, --certificate and --key")
+    if given.config is not None and any(by_hand):
+        parser.error("with --config only --address and --timeout are allowed: the rest is in the file")
+    try:
+        if given.config is None:
+            to, tls = Address(given.name, given.address), TlsFiles(given.ca, given.certificate, given.key)
+        else:
+            to, tls = read(given.config, given.address)
+        tls.check(None)
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its lines on failed handshakes say less than the one below
+        asyncio.run(check(to, tls, given.timeout))
+    except TreetapError as error:
+        print(f"treetap: {error}", file=sys.stderr)
+        return 1
+    print(f"{to.name} serves at {to.location}")
+    return 0
+
+
+def _sound(check_text: Callable[[str], str]) -> Callable[[str], str]:
+    """The check for argparse, which shows the reason of its own errors only."""
+
+    def convert(text: str) -> str:
+        try:
+            return check_text(text)
+        except ValueError as fault:
+            raise argparse.ArgumentTypeError(str(fault)) from None
+
+    return convert
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

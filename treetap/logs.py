@@ -1,0 +1,134 @@
+"""Logs of a serving process: lines of text for a person, or one JSON object a line for a collector.
+
+What a line is about (job, attempt, step, peer) is noted where it becomes known, and goes with the task: everything
+that is logged on its behalf bears it. Values, ids and keys are never logged.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import logging
+import os
+import re
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from typing import TextIO
+
+from treetap.errors import BadInput
+
+LEVELS = {name: getattr(logging, name.upper()) for name in ("debug", "info", "warning", "error")}
+FORMATS = ("text", "json")
+#: Order of the fields that say what a line is about.
+SUBJECT = ("job", "attempt", "step", "peer")
+Subject = Mapping[str, str | int]
+#: A line as gRPC's core writes it: I1121 11:00:54.233696 9330 file.cc:12] message.
+_GRPC = re.compile(r"(?P<level>[IWEF])\d{4} [\d:.]+ +\d+ \S+\] (?P<message>.*)")
+_GRPC_LEVELS = {"I": logging.DEBUG, "W": logging.WARNING, "E": logging.ERROR, "F": logging.CRITICAL}
+_subject: ContextVar[Subject] = ContextVar("treetap_log_subject", default={})  # noqa: B039 - is never changed in place
+
+
+def begin(**fields: str | int) -> None:
+    """Say what this task is about; what it has from the task that made it does not count any more."""
+    _subject.set(fields)
+
+
+def note(**fields: str | int) -> None:
+    """Say what this task is about from here on, beside what was said before."""
+    _subject.set({**_subject.get(), **fields})
+
+
+@contextmanager
+def about(**fields: str | int) -> Iterator[None]:
+    """Say what this block is about, and nothing else: what the task was about does not count in it."""
+    before = _subject.set(fields)
+    try:
+        yield
+    finally:
+        _subject.reset(before)
+
+
+@contextmanager
+def within(**fields: str | int) -> Iterator[None]:
+    """Say what this block is about, beside what the task is about."""
+    with about(**{**_subject.get(), **fields}):
+        yield
+
+
+class JsonLines(logging.Formatter):
+    """time (UTC), level, logger, message; job, attempt, step, peer where known; seconds of what has ended."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line."""
+        line: dict[str, object] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        subject = _subject.get()
+        line |= {name: subject[name] for name in SUBJECT if name in subject}
+        if isinstance(seconds := getattr(record, "seconds", None), float):
+            line["seconds"] = round(seconds, 6)
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line)
+
+
+def configure(level: str, kind: str) -> None:
+    """Log to standard error from here on."""
+    if level not in LEVELS:
+        raise BadInput(f"--log-level {level}: must be one of {', '.join(LEVELS)}")
+    if kind not in FORMATS:
+        raise BadInput(f"--log-format {kind}: must be one of {', '.join(FORMATS)}")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    if kind == "json":
+        handler = logging.StreamHandler(_take_standard_error())
+        handler.setFormatter(JsonLines())
+        logging.captureWarnings(True)
+        logging.raiseExceptions = False  # of a line that cannot be written: its report would be the next such line
+    logging.basicConfig(level=LEVELS[level], handlers=[handler])
+
+
+def _take_standard_error() -> TextIO:
+    """The real standard error; what libraries in C write to it from here on becomes a line of the log each."""
+    real = os.dup(2)
+    readable, writable = os.pipe()
+    os.dup2(writable, 2)
+    os.close(writable)
+    reader = threading.Thread(target=_log_lines, args=(readable,), name="treetap-stderr", daemon=True)
+    reader.start()
+
+    def give_back() -> None:
+        """At the end: whatever is still in the pipe is read, unless a worker holds the other end open."""
+        os.dup2(real, 2)
+        reader.join(0.5)
+
+    atexit.register(give_back)
+    return os.fdopen(real, "w", encoding="utf-8", errors="replace", closefd=False)
+
+
+def _log_lines(readable: int) -> None:
+    with os.fdopen(readable, encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            said = _GRPC.match(line)
+            refused = said is not None and "Handshake failed" in line
+            level = logging.WARNING if refused or said is None else _GRPC_LEVELS[said["level"]]
+            message = said["message"] if said else line
+            log = logging.getLogger("grpc" if said else "stderr")
+            log.log(level, "%s%s", "refused TLS handshake: " if refused else "", message.rstrip())
+
+
+def quiet_grpc() -> None:
+    """Keep gRPC's own lines off standard error, unless somebody asked for them: before gRPC is imported."""
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
+
+def in_json() -> bool:
+    """Whether standard error has JSON lines."""
+    return any(isinstance(handler.formatter, JsonLines) for handler in logging.getLogger().handlers)

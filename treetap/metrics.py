@@ -1,0 +1,68 @@
+"""What every serving process measures of itself, and how Prometheus reads it: plain HTTP, off unless configured.
+
+Labels are of bounded number: names of certificates, steps, classes and operations of the protocol. Names of jobs are
+none, since every job would add series that never go away. Nothing here is a value, an id or a key.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import prometheus_client
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from treetap.errors import BadInput
+from treetap.wire.version import PROTOCOL_VERSION, package_version
+
+log = logging.getLogger(__name__)
+
+
+class ProcessMetrics:
+    """The registry of one process, with what party and coordinator have in common."""
+
+    def __init__(self, kind: str, name: str) -> None:
+        self.registry = CollectorRegistry()
+        prometheus_client.ProcessCollector(registry=self.registry)
+        build = self.gauge("treetap_build_info", "Release and protocol version; always 1.", *_BUILD)
+        build.labels(kind, name, package_version(), str(PROTOCOL_VERSION)).set(1)
+        self._sent = self.counter(
+            "treetap_sent_bytes_total", "Bytes of messages sent, by receiver and class.", "peer", "disclosure"
+        )
+        self._messages = self.counter(
+            "treetap_sent_messages_total", "Messages sent that have bytes of the class.", "peer", "disclosure"
+        )
+
+    def counter(self, name: str, help_text: str, *labels: str) -> Counter:
+        """A new counter of this process."""
+        return Counter(name, help_text, labels, registry=self.registry)
+
+    def gauge(self, name: str, help_text: str, *labels: str) -> Gauge:
+        """A new gauge of this process."""
+        return Gauge(name, help_text, labels, registry=self.registry)
+
+    def sent(self, to: str, disclosure: str, size: int) -> None:
+        """A message with so many bytes of a class left for `to`."""
+        self._sent.labels(to, disclosure).inc(size)
+        self._messages.labels(to, disclosure).inc()
+
+    def serve(self, listen: str | None) -> str | None:
+        """Answer `GET /metrics` at `host:port` from a thread until the process ends, and say where; None: do not.
+
+        Port 0 takes a free one. `BadInput` where one cannot listen.
+        """
+        if listen is None:
+            return None
+        prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call] # a second series for each, which nobody asked for
+        host, _, port = listen.rpartition(":")
+        try:
+            server, _ = prometheus_client.start_http_server(int(port), host.strip("[]"), self.registry)
+        except OSError as failure:
+            raise BadInput(
+                f"metrics = {listen!r}: cannot listen there: {failure.strerror}; choose a free port of this host"
+            ) from None
+        address = f"{host}:{server.server_port}"
+        log.info("metrics at http://%s/metrics", address)
+        return address
+
+
+_BUILD = ("kind", "name", "version", "protocol")

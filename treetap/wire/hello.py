@@ -1,0 +1,93 @@
+"""Asking a server how it is: gRPC's health service, whose answer also tells versions and the server's clock."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import grpc
+import grpc.aio
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+from treetap.errors import Interrupted, Silent, Unreachable
+from treetap.wire import version
+from treetap.wire.ports import Address
+from treetap.wire.tls import TlsFiles
+
+RELEASE_KEY = "treetap-version"
+TIME_KEY = "treetap-time"
+Context = grpc.aio.ServicerContext[object, object]
+
+
+@dataclass(frozen=True)
+class Hello:
+    """What a server tells: its release, protocol version and clock, None where it does not.
+
+    `skew_s`: how far its clock is ahead of ours, give or take `within_s`, half of what the call took.
+    """
+
+    serving: bool
+    release: str | None
+    protocol: str | None
+    skew_s: float | None
+    within_s: float
+
+
+class Health(health.aio.HealthServicer):  # type: ignore[misc] # the package has no types
+    """gRPC's health service; the initial metadata of each check tells versions and time."""
+
+    async def Check(self, request: health_pb2.HealthCheckRequest, context: Context) -> health_pb2.HealthCheckResponse:
+        """See the health service's own definition."""
+        await context.send_initial_metadata(
+            (*version.told(), (RELEASE_KEY, version.package_version()), (TIME_KEY, f"{time.time():.6f}"))
+        )
+        return await super().Check(request, context)
+
+
+def serve_health(server: grpc.aio.Server) -> Health:
+    """Let a server answer health checks."""
+    service = Health()
+    health_pb2_grpc.add_HealthServicer_to_server(service, server)
+    return service
+
+
+def say_hello(to: Address, tls: TlsFiles, timeout: float) -> Hello:
+    """Ask once, for `timeout` seconds at most. Blocks; `Silent` and `Unreachable` where there is no answer."""
+    ca, certificate, key = tls.read()
+    credentials = grpc.ssl_channel_credentials(ca, key, certificate)
+    options = [("grpc.ssl_target_name_override", to.name), ("grpc.enable_retries", 0)]
+    with grpc.secure_channel(to.location, credentials, options) as channel:
+        began, began_at = time.monotonic(), time.time()
+        try:
+            answer, call = health_pb2_grpc.HealthStub(channel).Check.with_call(
+                health_pb2.HealthCheckRequest(), timeout=timeout
+            )
+        except grpc.RpcError as failure:
+            raise _error(failure, to.name, timeout) from None
+        took = time.monotonic() - began
+        told = dict(call.initial_metadata())
+    return Hello(
+        serving=answer.status == health_pb2.HealthCheckResponse.SERVING,
+        release=_text(told.get(RELEASE_KEY)),
+        protocol=_text(told.get(version.PROTOCOL_KEY)),
+        skew_s=_skew(_text(told.get(TIME_KEY)), began_at + took / 2),
+        within_s=took / 2,
+    )
+
+
+def _error(failure: grpc.RpcError, name: str, timeout: float) -> Interrupted:
+    code = failure.code() if isinstance(failure, grpc.Call) else None
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return Silent(f"{name} did not answer within {timeout:g} s")
+    return Unreachable(f"{name} does not answer a health check ({code.name if code else failure})")
+
+
+def _text(value: str | bytes | None) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _skew(told: str | None, now: float) -> float | None:
+    try:
+        return None if told is None else float(told) - now
+    except ValueError:
+        return None

@@ -1,0 +1,35 @@
+"""The version of the protocol, told with every call: two processes that speak different ones say so and stop."""
+
+from __future__ import annotations
+
+from importlib import metadata
+
+from treetap.errors import Incompatible
+
+#: Raised whenever a process of the last version would misread a message or a step of this one.
+PROTOCOL_VERSION = 1
+#: Metadata key of a call, and of the answer to a health check.
+PROTOCOL_KEY = "treetap-protocol"
+
+
+def told() -> tuple[tuple[str, str], ...]:
+    """Metadata that goes with every call."""
+    return ((PROTOCOL_KEY, str(PROTOCOL_VERSION)),)
+
+
+def check(theirs: str | None, caller: str, own: str) -> None:
+    """`Incompatible` unless `caller` told the version that `own` speaks; None stands for one that told none."""
+    if theirs == str(PROTOCOL_VERSION):
+        return
+    spoken = "tells no version of the protocol" if theirs is None else f"speaks version {theirs[:20]!r} of the protocol"
+    raise Incompatible(
+        f"{caller} {spoken}, {own} speaks version '{PROTOCOL_VERSION}': install the same release of treetap on both"
+    )
+
+
+def package_version() -> str:
+    """The installed release; "unknown" where the sources run without being installed."""
+    try:
+        return metadata.version("treetap")
+    except metadata.PackageNotFoundError:
+        return "unknown"
