@@ -108,7 +108,7 @@ class Jobs:
         task = self._running.get(job)
         if task is not None:
             task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            await asyncio.wait({task})
         unheard = await self._leave(job, self._attempts(job), discard=True)
         why = CANCELLED
         if unheard:
@@ -138,7 +138,8 @@ class Jobs:
                 return
             progress = self._progress[job]
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(progress.changed(), timeout=1.0)
+                async with asyncio.timeout(1.0):
+                    await progress.changed()
             await asyncio.sleep(0.2)
 
     async def close(self) -> None:

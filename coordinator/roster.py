@@ -83,7 +83,9 @@ class Roster:
         events = self._dialer.step(self._parties[party], request).__aiter__()
         while True:
             try:
-                event = await asyncio.wait_for(anext(events), self._silence)
+                # Not wait_for: before Python 3.12 it loses a cancellation that comes just when the event does.
+                async with asyncio.timeout(self._silence):
+                    event = await anext(events)
             except TimeoutError:
                 raise Silent(f"{party} has been silent for {self._silence:g} s in {word}") from None
             except StopAsyncIteration:

@@ -165,7 +165,8 @@ class Mailbox:
             if self._closed:
                 raise Interrupted(f"the job was left while waiting for {what}")
             try:
-                await asyncio.wait_for(self._changed.wait(), self._silence)
+                async with asyncio.timeout(self._silence):
+                    await self._changed.wait()
             except TimeoutError:
                 raise Silent(f"waited {self._silence:g} s for {what}, in vain") from None
         if self._closed:

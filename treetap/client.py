@@ -101,7 +101,8 @@ class Operator:
         try:
             statuses = dialer.jobs(self._to).Watch(jobs_pb2.JobName(job=job)).__aiter__()
             while True:
-                status = await asyncio.wait_for(anext(statuses), WATCH_SILENCE_S)
+                async with asyncio.timeout(WATCH_SILENCE_S):
+                    status = await anext(statuses)
                 on_status(status)
                 if status.state != "running":
                     return status

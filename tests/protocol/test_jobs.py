@@ -318,3 +318,38 @@ def test_a_watcher_sees_the_job_from_phase_to_phase_until_its_end(tmp_path: Path
         await federation.close()
 
     run(main())
+
+
+def test_cancelled_at_every_message(tmp_path: Path) -> None:
+    """Whatever is under way, the order to cancel is never lost: the job ends within seconds and leaves nothing."""
+
+    async def cancelled(folder: Path, number: int, served: bool) -> str:
+        federation = Federation(folder, HERE.tables)
+        orders: list[asyncio.Task[jobs_pb2.JobStatus]] = []
+
+        def hook(message: Message) -> None:
+            if (message.number, message.served) == (number, served) and not orders:
+                orders.append(asyncio.ensure_future(federation.jobs.cancel("job")))
+
+        federation.hook = hook
+        federation.jobs.submit(jobs_pb2.SubmitRequest(job="job", spec=JOB))
+        while not orders:
+            await asyncio.sleep(0.01)
+        start = asyncio.get_running_loop().time()
+        try:
+            status = await orders[0]
+        except Conflict:
+            return "published"
+        assert status.state == "cancelled"
+        assert asyncio.get_running_loop().time() - start < 10
+        for state in federation.states.values():
+            assert list((state / "jobs").iterdir()) == []
+        await federation.close()
+        return "cancelled"
+
+    outcomes = [
+        run(cancelled(tmp_path / f"{number}-{served}", number, served))
+        for number in range(0, 60, 3)
+        for served in (False, True)
+    ]
+    assert outcomes.count("cancelled") > 30
