@@ -23,7 +23,9 @@ import pyarrow as pa
 from rich.table import Table
 
 from treetap import show
-from treetap.experiment import ExperimentFile, read_table, run_seed, split
+from treetap.experiment import run_seed
+from treetap.experimentfile import ExperimentFile
+from treetap.joined import read_table, split
 from treetap.trees import metrics
 
 HOLDER = ["LIMIT_BAL", "SEX", "EDUCATION", "MARRIAGE", "AGE", "PAY_0", "PAY_2", "PAY_3", "PAY_4", "PAY_5", "PAY_6"]

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import functools
 import json
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import gmpy2
 import numpy as np
@@ -25,7 +26,7 @@ from treetap.he.owner import Owner
 from treetap.he.pack import Packer
 from treetap.he.packing import Slots, width_for
 from treetap.he.public import HalfLength
-from treetap.he.secret import OBFUSCATIONS, SHORT_EXPONENT_BITS, SecretKey
+from treetap.he.secret import SHORT_EXPONENT_BITS, Obfuscation, SecretKey
 from treetap.he.sums import EncryptedSums
 
 FRACTION_BITS = 24
@@ -46,7 +47,7 @@ def operations(key: SecretKey, slots: Slots) -> dict[str, float]:
     """Single operations in this process, in microseconds unless named otherwise."""
     public = key.public
     figures: dict[str, float] = {}
-    for kind in OBFUSCATIONS:
+    for kind in get_args(Obfuscation):
         start = time.perf_counter()
         key.prepare(kind)
         if kind != "standard":
@@ -56,7 +57,7 @@ def operations(key: SecretKey, slots: Slots) -> dict[str, float]:
             figures[f"tables {kind}, MB (window {window})"] = 2 * table_bytes(bits, window, public.bits) / 2**20
         count = 40 if kind == "standard" else 400
         plains = [(-1) ** place * (place << 60) for place in range(count)]
-        figures[f"encrypt {kind}"] = best(lambda kind=kind, plains=plains: key.encrypt_many(plains, kind), len(plains))
+        figures[f"encrypt {kind}"] = best(functools.partial(key.encrypt_many, plains, kind), len(plains))
     source = HalfLength(public)
     figures["obfuscator half-length, non-owner"] = best(source.draw, 1)
     figures["obfuscator standard, non-owner"] = best(public.standard, 1)

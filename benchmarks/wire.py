@@ -2,8 +2,8 @@
 
     python benchmarks/wire.py [--mebibytes 512] [--json]
 
-The transport is that of every federation: same channel, same service, same credentials; only the party behind it,
-which throws away what it gets, is the benchmark's.
+The transport is that of every federation: same channel, same call, same credentials; only what answers it, which
+throws away what it gets, is the benchmark's.
 """
 
 from __future__ import annotations
@@ -15,41 +15,34 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 
-from party.service import register
 from treetap.serving import serve_until_stopped
 from treetap.wire.ports import Address
 from treetap.wire.rpc import GrpcDialer, bind, server
 from treetap.wire.tls import TlsFiles, create_authority, issue
-from treetap.wire.v1 import boosting_pb2, control_pb2, exchange_pb2
+from treetap.wire.v1 import boosting_pb2, exchange_pb2, exchange_pb2_grpc
 
 MIB = 1024 * 1024
 IN_FLIGHT = (1, 2, 4)
 
 
-class Sink:
-    """A party that takes every parcel and keeps nothing."""
+class Sink(exchange_pb2_grpc.ExchangeServicer):
+    """Takes every parcel and keeps nothing."""
 
-    async def step(self, caller: str, request: control_pb2.StepRequest) -> AsyncIterator[control_pb2.StepEvent]:
-        """Not asked here."""
-        raise NotImplementedError(caller, request)
-        yield
-
-    async def deliver(self, caller: str, parcel: exchange_pb2.Parcel) -> exchange_pb2.Receipt:
-        """Take a parcel."""
-        del caller, parcel
+    async def Deliver(self, request: exchange_pb2.Parcel, context: object) -> exchange_pb2.Receipt:
+        """See exchange.proto."""
+        del request, context
         return exchange_pb2.Receipt()
 
 
 async def serve(tls: TlsFiles) -> None:
     """The receiving process."""
     grpc_server, credentials = server(tls)
-    register(grpc_server, "receiver", Sink())
+    exchange_pb2_grpc.add_ExchangeServicer_to_server(Sink(), grpc_server)
     port = bind(grpc_server, credentials, "127.0.0.1:0")
     await grpc_server.start()
-    await serve_until_stopped("receiver", "party", f"127.0.0.1:{port}", until_stdin_closes=True)
+    await serve_until_stopped("party", {"name": "receiver", "address": f"127.0.0.1:{port}"}, until_stdin_closes=True)
     await grpc_server.stop(1)
 
 

@@ -15,12 +15,12 @@ from coordinator.journal import Journal
 from coordinator.metrics import CoordinatorMetrics
 from coordinator.progress import Progress
 from coordinator.roster import Roster
-from coordinator.traffic import Traffic
 from treetap import logs
 from treetap.errors import BadInput, ConfigError, Conflict, Incompatible, Interrupted, TreetapError, UnknownJob
 from treetap.names import NAME
 from treetap.wire.jobspec import check_spec
 from treetap.wire.ports import Address, Dialer
+from treetap.wire.traffic import Traffic
 from treetap.wire.v1 import control_pb2, interactive_pb2, jobs_pb2, setup_pb2
 
 log = logging.getLogger(__name__)
@@ -31,6 +31,8 @@ LEAVE_S = 3.0
 #: From here on a job is as good as finished, and is not cancelled any more.
 LATE_PHASES = ("publish", "write")
 CANCELLED = "cancelled by an operator"
+#: How often, a second apart, a job is told to stop before it is given up.
+MOST_STOPS = 10
 
 
 class Jobs:
@@ -107,8 +109,7 @@ class Jobs:
             self._journal.write(job, "cancelled")  # before anything is waited for: nobody may resume it from here on
         task = self._running.get(job)
         if task is not None:
-            task.cancel()
-            await asyncio.wait({task})
+            await _stop(task)
         unheard = await self._leave(job, self._attempts(job), discard=True)
         why = CANCELLED
         if unheard:
@@ -144,9 +145,7 @@ class Jobs:
 
     async def close(self) -> None:
         """Stop what runs; the journal lets it be resumed."""
-        for task in self._running.values():
-            task.cancel()
-        await asyncio.gather(*self._running.values(), return_exceptions=True)
+        await asyncio.gather(*(_stop(task) for task in list(self._running.values())))
 
     async def wait(self, job: str) -> jobs_pb2.JobStatus:
         """The status of the job when it does not run any more."""
@@ -279,7 +278,7 @@ class Jobs:
         self._check_parties(members)
         heard = _unheard if progress is None else progress.heard
         parties = {name: self._parties[name] for name in members}
-        return Roster(job, attempt, parties, self._dialer, self._silence, traffic, heard)
+        return Roster(job, attempt, parties, self._dialer, self._silence, traffic, self._metrics, heard)
 
     def _check_parties(self, names: list[str]) -> None:
         unknown = [name for name in names if name not in self._parties]
@@ -322,6 +321,19 @@ class Jobs:
 
 def _unheard(_party: str, _progress: control_pb2.Progress) -> None:
     """Nobody watches a job that is being left."""
+
+
+async def _stop(task: asyncio.Task[None]) -> None:
+    """Cancel a job's task until it has ended: libraries have been seen to lose a cancellation.
+
+    Raises:
+        Interrupted: it goes on all the same.
+    """
+    for _ in range(MOST_STOPS):
+        task.cancel()
+        if (await asyncio.wait({task}, timeout=1.0))[0]:
+            return
+    raise Interrupted(f"the job does not stop, though told {MOST_STOPS} times: restart the coordinator")
 
 
 def _random_word() -> str:

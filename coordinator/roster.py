@@ -9,11 +9,13 @@ from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
-from coordinator.traffic import Traffic
+from coordinator.metrics import CoordinatorMetrics
 from treetap import logs
 from treetap.errors import Silent, Unreachable
+from treetap.wire.disclosure import bytes_by_class
 from treetap.wire.patience import Patience
 from treetap.wire.ports import Address, Dialer
+from treetap.wire.traffic import Traffic
 from treetap.wire.v1 import control_pb2, types_pb2
 
 log = logging.getLogger(__name__)
@@ -31,11 +33,12 @@ class Roster:
         dialer: Dialer,
         silence_s: float,
         traffic: Traffic,
+        metrics: CoordinatorMetrics,
         on_progress: Callable[[str, control_pb2.Progress], None],
     ) -> None:
         self._job, self._attempt = job, attempt
         self._parties, self._dialer, self._silence = dict(parties), dialer, silence_s
-        self._traffic = traffic
+        self._traffic, self._metrics = traffic, metrics
         self._on_progress = on_progress
 
     @property
@@ -47,15 +50,21 @@ class Roster:
         """Names and addresses, as the parties need them to reach each other."""
         return [types_pb2.Peer(name=address.name, address=address.location) for address in self._parties.values()]
 
-    async def ask(self, party: str, word: str, body: Message, tree: int = 0, level: int = 0) -> control_pb2.StepResult:
-        """Have a party do a step; asked again if the connection breaks, since a step is done once only."""
+    async def ask(
+        self, party: str, word: str, body: Message | None = None, tree: int = 0, level: int = 0
+    ) -> control_pb2.StepResult:
+        """Have a party do a step; asked again if the connection breaks, since a step is done once only.
+
+        `body`: None for a step whose message is empty.
+        """
         request = control_pb2.StepRequest(job=self._job, attempt=self._attempt, tree=tree, level=level)
         field = getattr(request, word)
-        field.CopyFrom(body)
         field.SetInParent()
+        if body is not None:
+            field.CopyFrom(body)
         patience = Patience()
         began = asyncio.get_running_loop().time()
-        with logs.within(step=word, peer=party), self._traffic.metrics.asking(party, word):
+        with logs.within(step=word, peer=party), self._metrics.asking(party, word):
             log.debug("job %s: %s at %s: begins", self._job, word, party)
             while True:
                 try:
@@ -69,7 +78,7 @@ class Roster:
             return result
 
     async def ask_all(
-        self, parties: Iterable[str], word: str, body: Message, tree: int = 0, level: int = 0
+        self, parties: Iterable[str], word: str, body: Message | None = None, tree: int = 0, level: int = 0
     ) -> dict[str, control_pb2.StepResult]:
         """Have several parties do the same step at once; the first failure ends the waiting."""
         names = list(parties)
@@ -79,7 +88,7 @@ class Roster:
     async def _once(
         self, party: str, word: str, request: control_pb2.StepRequest, patience: Patience
     ) -> control_pb2.StepResult:
-        self._traffic.sent(party, word, request)
+        self._traffic.sent(party, word, bytes_by_class(request))
         events = self._dialer.step(self._parties[party], request).__aiter__()
         while True:
             try:

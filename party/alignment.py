@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -106,14 +107,12 @@ class Alignment:
         """Everybody must hold the same ids, or no job."""
         self._order.check(_step(request))
         table = have(self._table)
-        for party in self._members[1:]:
-            async for parcel in self._tools.mailbox.series(party, "record_digest", 0, 0):
-                if parcel.record_digest.digest != table.digest():
-                    raise DataError(
-                        f"the ids of {party} ({parcel.record_digest.records} records) are not those of "
-                        f"{self._tools.party} ({len(table.ids)} records, {table.path}); sorted-ids needs the same ids "
-                        'at every party, alignment = "psi" finds the common ones'
-                    )
+        async for party, records in self._differing(table.digest()):
+            raise DataError(
+                f"the ids of {party} ({records} records) are not those of {self._tools.party} ({len(table.ids)} "
+                f'records, {table.path}); sorted-ids needs the same ids at every party, alignment = "psi" finds the '
+                "common ones"
+            )
         self._finish(np.arange(len(table.ids)))
         return done()
 
@@ -164,8 +163,9 @@ class Alignment:
         """The combiner keeps what every list holds. It cannot link a point to an id, and learns overlap sizes only."""
         turn = self._begin(request)
         # Its own list, the first, it has just raised; the others it only compares.
-        others = [await self._checked(points) for points in self._hand[1:]]
-        found, _ = psi.common(*map(psi.points, (self._hand[0], *others)))
+        for points in self._hand[1:]:
+            await self._check(points)
+        found, _ = psi.common(*map(psi.points, self._hand))
         self._enough(len(found))
         await self._refresh(found.tobytes())
         return self._end(turn)
@@ -200,9 +200,9 @@ class Alignment:
         ring = len(self._members) > 2
         if ring:
             own = await self._raised(own, self._fresh.over(self._once))
-            await self._checked(self._common)
+            await self._check(self._common)
         else:
-            await self._checked(own)
+            await self._check(own)
         found, places = psi.common(psi.points(own), psi.points(self._common))
         if ring and len(places) * psi.POINT_BYTES != len(self._common):
             raise Malformed(f"{self._tools.party} does not hold all of the common identifiers")
@@ -220,13 +220,11 @@ class Alignment:
         """Everybody must have found the same points; a party that changed a list on its way is noticed here at last."""
         self._begin(request)
         records, digest = self._found
-        for party in self._members[1:]:
-            async for parcel in self._tools.mailbox.series(party, "record_digest", 0, 0):
-                if parcel.record_digest.digest != digest:
-                    raise Malformed(
-                        f"{party} found {parcel.record_digest.records} common records, {self._tools.party} "
-                        f"{len(records)}, or others: somebody has changed a list of blinded identifiers"
-                    )
+        async for party, theirs in self._differing(digest):
+            raise Malformed(
+                f"{party} found {theirs} common records, {self._tools.party} {len(records)}, or others: somebody has "
+                "changed a list of blinded identifiers"
+            )
         self._finish(records)
         return done()
 
@@ -241,6 +239,13 @@ class Alignment:
         self._order.then((later.word, 0, later.level))
         return done()
 
+    async def _differing(self, digest: bytes) -> AsyncIterator[tuple[str, int]]:
+        """The feature parties whose digest is another one, with how many records they speak of."""
+        for party in self._members[1:]:
+            async for parcel in self._tools.mailbox.series(party, "record_digest", 0, 0):
+                if parcel.record_digest.digest != digest:
+                    yield party, parcel.record_digest.records
+
     async def _refresh(self, points: bytes) -> None:
         self._hand = [psi.shuffled(await self._raised(points, self._fresh.over(self._exponent)))]
 
@@ -248,32 +253,36 @@ class Alignment:
         ids = have(self._table).ids
         chosen = [ids[place] for place in self._shuffle.tolist()]
         parts = [chosen[at : at + POINTS_PER_CALL] for at in range(0, len(chosen), POINTS_PER_CALL)]
-        return await self._spread(psi.blind, exponent, parts, len(chosen))
+        return await self._spread(psi.blind, [(exponent.for_kernel(), part) for part in parts], len(chosen))
 
     async def _raised(self, points: bytes, exponent: psi.Exponent) -> bytes:
-        parts = list(_pieces(points, POINTS_PER_CALL))
-        return await self._spread(psi.raise_points, exponent, parts, len(points) // psi.POINT_BYTES)
+        calls = [(exponent.for_kernel(), part) for part in _pieces(points, POINTS_PER_CALL)]
+        return await self._spread(psi.raise_points, calls, len(points) // psi.POINT_BYTES)
 
-    async def _checked(self, points: bytes) -> bytes:
-        """Points that are compared only: those that are raised are checked by that."""
-        parts = list(_pieces(points, POINTS_PER_CALL))
-        return await self._spread(psi.check_points, self._exponent, parts, 0)
+    async def _check(self, points: bytes) -> None:
+        """`Malformed` for points that are compared only; those that are raised are checked by that."""
+        calls = [(part,) for part in _pieces(points, POINTS_PER_CALL)]
+        await self._spread(psi.check_points, calls, len(points) // psi.POINT_BYTES, "checked identifiers")
 
     async def _spread(
-        self, kernel: Callable[..., bytes], exponent: psi.Exponent, parts: Sequence[bytes | list[str]], total: int
+        self,
+        kernel: Callable[..., bytes],
+        calls: Sequence[tuple[Any, ...]],
+        total: int,
+        operation: str = "raised identifiers",
     ) -> bytes:
-        """Parts to the lanes in turn, results in the order of the parts; progress shows what is done."""
+        """Calls to the lanes in turn, results in the order of the calls; progress shows what is done of `total`."""
         engine, meter = self._tools.engine, self._tools.meter
         meter.done, meter.total = 0, total
-        found = [b""] * len(parts)
+        found = [b""] * len(calls)
 
         async def work(lane: int) -> None:
-            for at in range(lane, len(parts), engine.lanes):
-                found[at] = await engine.call(lane, kernel, exponent.for_kernel(), parts[at])
+            for at in range(lane, len(calls), engine.lanes):
+                found[at] = await engine.call(lane, kernel, *calls[at])
                 meter.done += len(found[at]) // psi.POINT_BYTES
 
         await asyncio.gather(*(work(lane) for lane in range(engine.lanes)))
-        self._tools.ledger.operations["raised identifiers"] += total
+        self._tools.ledger.operations[operation] += total
         return b"".join(found)
 
     async def _send(self, to: str, points: bytes, level: int) -> None:

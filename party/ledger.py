@@ -8,11 +8,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from google.protobuf.message import Message
-
 from party.metrics import PartyMetrics
 from treetap.usage import Usage, measure
-from treetap.wire.disclosure import bytes_by_class
+from treetap.wire.traffic import Traffic
 from treetap.wire.v1 import setup_pb2, types_pb2
 
 log = logging.getLogger(__name__)
@@ -23,22 +21,12 @@ class Ledger:
 
     def __init__(self, party: str, workers: list[Usage], metrics: PartyMetrics | None = None) -> None:
         self.party = party
-        self.bytes_sent = 0
         self._metrics = metrics or PartyMetrics(party)
+        self.traffic = Traffic(party, self._metrics)
         self.operations: Counter[str] = self._metrics.operations()
         self.ciphertexts: Counter[str] = self._metrics.ciphertexts()
-        self._messages: Counter[tuple[str, str, str]] = Counter()
-        self._bytes: Counter[tuple[str, str, str]] = Counter()
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self._start = measure(), workers
-
-    def sent(self, to: str, step: str, message: Message) -> None:
-        """Count a message that left for `to`."""
-        for disclosure, size in bytes_by_class(message).items():
-            self._messages[to, step, disclosure] += 1
-            self._bytes[to, step, disclosure] += size
-            self.bytes_sent += size
-            self._metrics.sent(to, disclosure, size)
 
     @contextmanager
     def clock(self, step: str, what: str) -> Iterator[None]:
@@ -67,17 +55,7 @@ class Ledger:
         now = [own, *workers]
         before = [self._start[0], *self._start[1]]
         return setup_pb2.Accounted(
-            traffic=[
-                types_pb2.TrafficRow(
-                    **{"from": self.party},
-                    to=to,
-                    step=step,
-                    disclosure=disclosure,
-                    messages=self._messages[to, step, disclosure],
-                    bytes=size,
-                )
-                for (to, step, disclosure), size in sorted(self._bytes.items())
-            ],
+            traffic=self.traffic.rows(),
             operations=[types_pb2.NamedCount(name=k, count=v) for k, v in sorted(self.operations.items())],
             ciphertexts=[types_pb2.NamedCount(name=k, count=v) for k, v in sorted(self.ciphertexts.items())],
             seconds=[types_pb2.NamedAmount(name=k, amount=v) for k, v in sorted(self._seconds.items())],

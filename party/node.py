@@ -91,12 +91,13 @@ class PartyNode:
         with ledger.clock(kind, f"job {request.job}: {describe(step)}"):
             task = session.book.start(step, request, lambda: work(request))
             async for event in follow(name, task, session.progress):
-                ledger.sent(caller, kind, event)
+                ledger.traffic.sent(caller, kind, bytes_by_class(event))
                 yield event
             result = control_pb2.StepEvent(result=task.result())
-            result.result.bytes = ledger.bytes_sent
-            self._config.law.check_emits(name, caller, bytes_by_class(result))
-            ledger.sent(caller, kind, result)
+            result.result.bytes = ledger.traffic.bytes_sent
+            classes = bytes_by_class(result)
+            self._config.law.check_emits(name, caller, classes)
+            ledger.traffic.sent(caller, kind, classes)
             yield result
         self._expect_more(session)
 

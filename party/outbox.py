@@ -58,7 +58,8 @@ class Outbox:
             getattr(parcel, kind).SetInParent()
         else:
             getattr(parcel, kind).CopyFrom(body)
-        self._law.check_emits(self._ledger.party, to, bytes_by_class(parcel))
+        classes = bytes_by_class(parcel)
+        self._law.check_emits(self._ledger.party, to, classes)
         patience = Patience()
         while True:
             try:
@@ -68,7 +69,7 @@ class Outbox:
                 if not await patience.again():
                     # Not Unreachable: the coordinator would think that this party is away and repeat the step.
                     raise Interrupted(f"{self._ledger.party} cannot reach {to}: {failure}") from failure
-        self._ledger.sent(to, kind, parcel)
+        self._ledger.traffic.sent(to, kind, classes)
         self._recorder.sent(to, kind, parcel)
 
 

@@ -75,15 +75,15 @@ class Session:
     def progress(self) -> control_pb2.Progress:
         """A sign of life."""
         meter = self.tools.meter
-        return control_pb2.Progress(done=meter.done, total=meter.total, bytes=self.tools.ledger.bytes_sent)
+        return control_pb2.Progress(done=meter.done, total=meter.total, bytes=self.tools.ledger.traffic.bytes_sent)
 
     async def close(self, discard: str | None = None) -> None:
         """Stop what runs and forget everything that is only in memory; on disk, the files of submission `discard`.
 
         The disk comes before the workers, which may be busy for a while.
         """
-        await self.tools.mailbox.close()
         await self.book.close()
+        await self.tools.mailbox.close()
         if discard is not None:
             self.tools.store.discard(discard)
         await self.role.close()

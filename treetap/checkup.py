@@ -17,6 +17,7 @@ from typing import Literal
 from cryptography import x509
 
 from treetap.errors import ConfigError, Interrupted
+from treetap.names import asked_at
 from treetap.wire import hello, version
 from treetap.wire.ports import Address
 from treetap.wire.probe import examine
@@ -29,8 +30,6 @@ HELLO_S, PROBE_S = 2.5, 2.0
 SOON = timedelta(days=30)
 #: Seconds that two clocks may differ without a word, and without a fault.
 SKEW_S, MOST_SKEW_S = 30.0, 300.0
-#: Where a process that listens everywhere is asked.
-LOOPBACK = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - compared with, never bound
 
 Level = Literal["ok", "warning", "fault"]
 
@@ -138,12 +137,10 @@ def _clock_findings(subject: str, heard: hello.Hello) -> list[Finding]:
 def check_listen(name: str, listen: str, tls: TlsFiles) -> list[Finding]:
     """Whether the port is free, or has this very process behind it."""
     subject = f"listen = {listen}"
-    host, _, port = listen.rpartition(":")
     if not (fault := listening_fault(listen)):
-        where = "a free port will be taken" if port == "0" else "free"
+        where = "a free port will be taken" if listen.endswith(":0") else "free"
         return [Finding("ok", subject, f"{where}; the process does not run here now")]
-    own = Address(name, f"{LOOPBACK.get(host, host)}:{port}")
-    found = check_server(own, tls)
+    found = check_server(Address(name, asked_at(listen)), tls)
     if found[0].level == "fault":
         who = f"{fault}, and whoever is there is not {name}"
         return [Finding("fault", subject, f"{who} ({found[0].message}); stop it, or choose another port")]
@@ -157,9 +154,9 @@ def check_metrics(name: str, listen: str) -> list[Finding]:
     subject = f"metrics = {listen}"
     if not (fault := listening_fault(listen)):
         return [Finding("ok", subject, "free")]
-    host, _, port = listen.rpartition(":")
+    host, _, port = asked_at(listen).rpartition(":")
     with suppress(OSError, HTTPException):
-        connection = HTTPConnection(LOOPBACK.get(host, host).strip("[]"), int(port), timeout=HELLO_S)
+        connection = HTTPConnection(host.strip("[]"), int(port), timeout=HELLO_S)
         connection.request("GET", "/metrics")
         if f'name="{name}"' in connection.getresponse().read(1 << 20).decode(errors="replace"):
             return [Finding("ok", subject, f"{name} answers there")]

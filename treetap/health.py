@@ -11,26 +11,21 @@ does not, or the files do not allow to ask, since container engines reserve 2. 2
 from __future__ import annotations
 
 import argparse
-import asyncio
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import grpc.aio
-from grpc_health.v1 import health_pb2, health_pb2_grpc
 from pydantic import ConfigDict
 
+from treetap import logs
 from treetap.config import Strict, TlsConfig, load
-from treetap.errors import BadInput, TreetapError, Unreachable
+from treetap.errors import BadInput, Interrupted, TreetapError, Unreachable
 from treetap.names import Address as AddressText
-from treetap.names import Name, check_address, check_name
-from treetap.wire import rpc
+from treetap.names import Name, asked_at, check_address, check_name
+from treetap.wire.hello import say_hello
 from treetap.wire.ports import Address
+from treetap.wire.probe import diagnose
 from treetap.wire.tls import TlsFiles
-
-#: Where a process that listens everywhere is asked.
-LOOPBACK = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - compared with, never bound
 
 
 class Served(Strict):
@@ -50,29 +45,24 @@ def read(path: Path, address: str | None = None) -> tuple[Address, TlsFiles]:
         BadInput: the file cannot be used, or does not say the port.
     """
     config = load(path, Served)
-    host, _, port = (address or config.listen).rpartition(":")
-    if int(port) == 0:
+    listen = address or config.listen
+    if listen.endswith(":0"):
         raise BadInput(f"{path}: listen = {config.listen!r} takes any free port; name one, or say --address")
-    return Address(config.name, f"{LOOPBACK.get(host, host)}:{port}"), config.tls.below(path.resolve().parent).files()
+    return Address(config.name, asked_at(listen)), config.tls.below(path.resolve().parent).files()
 
 
-async def check(to: Address, tls: TlsFiles, seconds: float) -> None:
+def check(to: Address, tls: TlsFiles, seconds: float) -> None:
     """Return if the process serves.
 
     Raises:
         TreetapError: it does not answer within `seconds`, shows another name, or says that it does not serve.
     """
-    dialer = rpc.GrpcDialer(tls)
     try:
-        stub = health_pb2_grpc.HealthStub(dialer.channel(to))
-        answer = await stub.Check(health_pb2.HealthCheckRequest(), timeout=seconds)
-    except grpc.aio.AioRpcError as failure:
-        raise await dialer.explain(failure, to) from None
-    finally:
-        await dialer.close()
-    if answer.status != health_pb2.HealthCheckResponse.SERVING:
-        status = health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
-        raise Unreachable(f"{to.name} at {to.location} says {status}")
+        heard = say_hello(to, tls, seconds)
+    except Interrupted:
+        raise Unreachable(diagnose(to.location, to.name, tls, seconds)) from None
+    if not heard.serving:
+        raise Unreachable(f"{to.name} at {to.location} answers, but does not serve: it is stopping or starting")
 
 
 def main(words: list[str] | None = None) -> int:
@@ -96,8 +86,8 @@ def main(words: list[str] | None = None) -> int:
         else:
             to, tls = read(given.config, given.address)
         tls.check(None)
-        os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its lines on failed handshakes say less than the one below
-        asyncio.run(check(to, tls, given.timeout))
+        logs.quiet_grpc()  # its lines on failed handshakes say less than the one below
+        check(to, tls, given.timeout)
     except TreetapError as error:
         print(f"treetap: {error}", file=sys.stderr)
         return 1

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator
 
+_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - compared with, never bound
 NAME = re.compile(r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")
 
 
@@ -23,6 +24,12 @@ def check_address(value: str) -> str:
     if not (colon and host and port.isdigit() and int(port) < 65536):
         raise ValueError(f"an address is host:port, not {value!r}")
     return value
+
+
+def asked_at(listen: str) -> str:
+    """Where a process that listens there is asked from its own host: one that listens everywhere, on loopback."""
+    host, _, port = listen.rpartition(":")
+    return f"{_EVERYWHERE.get(host, host)}:{port}"
 
 
 Name = Annotated[str, AfterValidator(check_name)]

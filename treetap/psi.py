@@ -86,7 +86,7 @@ def raise_points(_state: dict[str, Any], exponent: bytes, block: bytes) -> bytes
         raise Malformed("a blinded identifier is not a point of the group") from None
 
 
-def check_points(_state: dict[str, Any], _exponent: bytes, block: bytes) -> bytes:
+def check_points(_state: dict[str, Any], block: bytes) -> bytes:
     """Kernel: the block as it is, once every point of it is known to be in the group; `Malformed` otherwise."""
     valid = bindings.crypto_core_ed25519_is_valid_point
     if not all(valid(block[at : at + POINT_BYTES]) for at in range(0, len(block), POINT_BYTES)):

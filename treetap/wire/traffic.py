@@ -1,30 +1,30 @@
-"""What the coordinator itself sent, by class: its own line in the who-received-what table."""
+"""What one process has sent for one attempt at a job: messages and bytes by receiver, step and disclosure class."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
-from google.protobuf.message import Message
-
-from coordinator.metrics import CoordinatorMetrics
-from treetap.wire.disclosure import bytes_by_class
+from treetap.metrics import ProcessMetrics
 from treetap.wire.v1 import types_pb2
 
 
 class Traffic:
-    """Messages and bytes of one attempt at a job by receiver, step and class; the process's metrics count them too."""
+    """Its lines in the who-received-what table; the process's metrics count them too."""
 
-    def __init__(self, name: str, metrics: CoordinatorMetrics) -> None:
-        self._name, self.metrics = name, metrics
+    def __init__(self, name: str, metrics: ProcessMetrics) -> None:
+        self._name, self._metrics = name, metrics
         self._messages: Counter[tuple[str, str, str]] = Counter()
         self._bytes: Counter[tuple[str, str, str]] = Counter()
+        self.bytes_sent = 0
 
-    def sent(self, to: str, step: str, message: Message) -> None:
-        """Count a message."""
-        for disclosure, size in bytes_by_class(message).items():
+    def sent(self, to: str, step: str, classes: Mapping[str, int]) -> None:
+        """Count a message that left for `to`, by its bytes of each class (`bytes_by_class`)."""
+        for disclosure, size in classes.items():
             self._messages[to, step, disclosure] += 1
             self._bytes[to, step, disclosure] += size
-            self.metrics.sent(to, disclosure, size)
+            self.bytes_sent += size
+            self._metrics.sent(to, disclosure, size)
 
     def rows(self) -> list[types_pb2.TrafficRow]:
         """Everything counted."""
