@@ -7,21 +7,24 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from treetap.config import Strict, TlsConfig, load
+from treetap.config import Process, load
 from treetap.names import Address, Name
 
 
-class CoordinatorConfig(Strict):
+class CoordinatorConfig(Process):
     """The file that `treetap coordinator --config` reads. `parties` maps each party's name to host:port."""
 
     name: Name = "coordinator"
     listen: Address = "127.0.0.1:0"
     state: Path
-    tls: TlsConfig
     operators: Annotated[list[Name], Field(min_length=1)] = ["operator"]
     parties: dict[Name, Address]
     silence_s: Annotated[float, Field(gt=0)] = 30.0
     metrics: Address | None = None
+
+    def addresses(self) -> dict[str, str]:
+        """See `Process.addresses`."""
+        return {"listen": self.listen} | {f"parties.{name}": at for name, at in self.parties.items()}
 
     @model_validator(mode="after")
     def _distinct(self) -> CoordinatorConfig:
@@ -35,4 +38,4 @@ def read(path: Path) -> CoordinatorConfig:
     """Read the file; relative paths in it are relative to its folder."""
     config = load(path, CoordinatorConfig)
     base = path.resolve().parent
-    return config.model_copy(update={"state": base / config.state, "tls": config.tls.below(base)})
+    return config.model_copy(update={"state": base / config.state, "tls": config.tls_below(base)})

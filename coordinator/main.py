@@ -23,20 +23,20 @@ GRACE_S = 2.0
 def run(config_path: Path, *, until_stdin_closes: bool) -> None:
     """Serve; returns after SIGTERM, SIGINT or, if asked, when standard input closes."""
     config = read(config_path)
-    config.tls.files().check(config.name)
+    config.transport().check(config.name)
     with sole_user(config.state):
         asyncio.run(_serve(config, until_stdin_closes))
 
 
 async def _serve(config: CoordinatorConfig, until_stdin_closes: bool) -> None:
-    dialer = rpc.GrpcDialer(config.tls.files())
+    dialer = rpc.GrpcDialer(config.transport())
     journal = Journal(config.state / "journal")
     metrics = CoordinatorMetrics(config.name)
     measured = metrics.serve(config.metrics)
     jobs = Jobs(config.name, config.parties, dialer, journal, config.silence_s, metrics)
     if measured:
         jobs.count()
-    server, credentials = rpc.server(config.tls.files())
+    server, credentials = rpc.server(config.transport())
     register(server, jobs, config.operators)
     status = serve_health(server)
     number = rpc.bind(server, credentials, config.listen)

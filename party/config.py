@@ -8,9 +8,9 @@ from typing import Annotated
 from pydantic import Field, PrivateAttr, model_validator
 
 from party.policy import Policy
-from treetap.config import Strict, TlsConfig, load
+from treetap.config import Process, Strict, load
 from treetap.errors import ConfigError
-from treetap.names import Address, Name
+from treetap.names import Address
 
 
 class TableConfig(Strict):
@@ -34,13 +34,11 @@ class TableConfig(Strict):
         return self
 
 
-class PartyConfig(Strict):
+class PartyConfig(Process):
     """The file that `treetap party --config` reads."""
 
-    name: Name
     listen: Address = "127.0.0.1:0"
     state: Path
-    tls: TlsConfig
     policy: Path | None = None
     workers: Annotated[int, Field(ge=1, le=256)] | None = None
     data: Path | None = None
@@ -48,6 +46,10 @@ class PartyConfig(Strict):
     metrics: Address | None = None
     tables: dict[str, TableConfig] = {}
     _law: Policy = PrivateAttr(default_factory=Policy)
+
+    def addresses(self) -> dict[str, str]:
+        """See `Process.addresses`."""
+        return {"listen": self.listen}
 
     @property
     def law(self) -> Policy:
@@ -69,7 +71,7 @@ def read(path: Path) -> PartyConfig:
         update={
             "state": base / config.state,
             "data": None if config.data is None else base / config.data,
-            "tls": config.tls.below(base),
+            "tls": config.tls_below(base),
             "tables": {
                 name: table.model_copy(update={"path": base / table.path}) for name, table in config.tables.items()
             },

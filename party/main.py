@@ -36,7 +36,7 @@ def offload(work: Callable[[], T]) -> Awaitable[T]:
 def run(config_path: Path, *, until_stdin_closes: bool) -> None:
     """Serve one party; returns after SIGTERM, SIGINT or, if asked, when standard input closes."""
     config = read(config_path)
-    config.tls.files().check(config.name)
+    config.transport().check(config.name)
     check_folders(config)
     workers = config.workers or len(os.sched_getaffinity(0))
     engine = ProcessEngine(workers)
@@ -50,13 +50,13 @@ async def _serve(config: PartyConfig, engine: ProcessEngine, until_stdin_closes:
     for name, table in config.tables.items():
         if not table.path.is_file():
             log.warning("table %s: %s: there is no such file yet", name, table.path)
-    dialer = rpc.GrpcDialer(config.tls.files())
+    dialer = rpc.GrpcDialer(config.transport())
     recorders = Recorders(config.state / "transcripts", config.law.record)
     metrics = PartyMetrics(config.name)
     measured = metrics.serve(config.metrics)
     node = PartyNode(config, engine, dialer, recorders, offload, metrics)
     port = RecordingPort(node, recorders)
-    server, credentials = rpc.server(config.tls.files())
+    server, credentials = rpc.server(config.transport())
     register(server, config.name, port)
     status = serve_health(server)
     number = rpc.bind(server, credentials, config.listen)

@@ -19,10 +19,11 @@ from cryptography import x509
 from treetap.errors import ConfigError, Interrupted
 from treetap.names import asked_at
 from treetap.wire import hello, version
+from treetap.wire.plaintext import Plaintext, Transport
 from treetap.wire.ports import Address
 from treetap.wire.probe import examine
 from treetap.wire.rpc import listening_fault
-from treetap.wire.tls import TlsFiles, fingerprint, load_authorities
+from treetap.wire.tls import fingerprint, load_authorities
 
 #: Seconds for a server's answer, and then for finding out why there is none.
 HELLO_S, PROBE_S = 2.5, 2.0
@@ -71,9 +72,11 @@ def run_all(checks: Checks, limit_s: float) -> list[Finding]:
     return [each for subject in checks for each in found.get(subject, [Finding("warning", subject, late)])]
 
 
-def check_certificate(tls: TlsFiles, name: str) -> list[Finding]:
+def check_certificate(tls: Transport, name: str) -> list[Finding]:
     """Whether the three files fit together and the name, how long they last, and who can read the key."""
     subject = "certificate"
+    if isinstance(tls, Plaintext):
+        return [Finding("warning", subject, "insecure = true: none; whoever is on this host can be anybody")]
     try:
         tls.inspect(name)
     except ConfigError as fault:
@@ -97,14 +100,16 @@ def check_certificate(tls: TlsFiles, name: str) -> list[Finding]:
     return found
 
 
-def check_server(to: Address, tls: TlsFiles) -> list[Finding]:
+def check_server(to: Address, tls: Transport) -> list[Finding]:
     """Whether a treetap server of that name answers there, of our version, with our time."""
     subject = f"{to.name} at {to.location}"
     try:
         heard = hello.say_hello(to, tls, HELLO_S)
     except ConfigError as fault:
         return [Finding("fault", subject, f"our own TLS files cannot be used: {fault}")]
-    except Interrupted:
+    except Interrupted as silent:
+        if isinstance(tls, Plaintext):
+            return [Finding("fault", subject, f"{silent}; is it there, and insecure = true in its file too?")]
         line = examine(to.location, to.name, tls, PROBE_S).line
         return [Finding("fault", subject, line.removeprefix(f"{subject}: "))]
     state = "answers and serves" if heard.serving else "answers, but does not serve: it is stopping or starting"
@@ -134,7 +139,7 @@ def _clock_findings(subject: str, heard: hello.Hello) -> list[Finding]:
     return [Finding(level, subject, said + remedy)]
 
 
-def check_listen(name: str, listen: str, tls: TlsFiles) -> list[Finding]:
+def check_listen(name: str, listen: str, tls: Transport) -> list[Finding]:
     """Whether the port is free, or has this very process behind it."""
     subject = f"listen = {listen}"
     if not (fault := listening_fault(listen)):

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import grpc.aio
 
-from treetap.config import Strict, TlsConfig, load
+from treetap.config import Process, load
 from treetap.errors import BadInput, Interrupted, Unreachable
 from treetap.names import Address as AddressText
 from treetap.names import Name, check_name
@@ -23,19 +23,22 @@ OnStatus = Callable[[jobs_pb2.JobStatus], None]
 WATCH_SILENCE_S = 30.0
 
 
-class OperatorConfig(Strict):
+class OperatorConfig(Process):
     """`operator.toml`: which coordinator to ask, and who asks."""
 
     coordinator: AddressText
     coordinator_name: Name = "coordinator"
     name: Name = "operator"
-    tls: TlsConfig
+
+    def addresses(self) -> dict[str, str]:
+        """See `Process.addresses`."""
+        return {"coordinator": self.coordinator}
 
 
 def read(path: Path) -> OperatorConfig:
     """Read the file; relative paths in it are relative to its folder."""
     config = load(path, OperatorConfig)
-    return config.model_copy(update={"tls": config.tls.below(path.resolve().parent)})
+    return config.model_copy(update={"tls": config.tls_below(path.resolve().parent)})
 
 
 class Operator:
@@ -45,8 +48,8 @@ class Operator:
     """
 
     def __init__(self, config: OperatorConfig) -> None:
-        self._tls = config.tls.files()
-        self._tls.check(config.name)
+        self._transport = config.transport()
+        self._transport.check(config.name)
         self._to = Address(config.coordinator_name, config.coordinator)
 
     def submit(self, request: jobs_pb2.SubmitRequest) -> str:
@@ -88,7 +91,7 @@ class Operator:
         return asyncio.run(self._once(call))
 
     async def _once(self, call: Callable[[rpc.JobsStub], Awaitable[T]]) -> T:
-        dialer = rpc.GrpcDialer(self._tls)
+        dialer = rpc.GrpcDialer(self._transport)
         try:
             return await call(dialer.jobs(self._to))
         except grpc.aio.AioRpcError as failure:
@@ -97,7 +100,7 @@ class Operator:
             await dialer.close()
 
     async def _watch(self, job: str, on_status: OnStatus) -> jobs_pb2.JobStatus:
-        dialer = rpc.GrpcDialer(self._tls)
+        dialer = rpc.GrpcDialer(self._transport)
         try:
             statuses = dialer.jobs(self._to).Watch(jobs_pb2.JobName(job=job)).__aiter__()
             while True:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, Self, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator, model_validator
 
 from treetap.errors import ConfigError
+from treetap.names import Name, on_loopback
+from treetap.wire.plaintext import Plaintext, Transport
 from treetap.wire.tls import TlsFiles
 
 
@@ -42,6 +44,40 @@ class TlsConfig(Strict):
     def files(self) -> TlsFiles:
         """The same, as the wire wants them."""
         return TlsFiles(ca=self.ca, certificate=self.certificate, key=self.key)
+
+
+class Process(Strict):
+    """What every process's file says: its name, and how it is told from others.
+
+    That is a certificate, `[tls]`. `insecure = true` goes without, in the clear, and on loopback only: there everybody
+    is who it says it is, which is for trials on a host that nobody else uses.
+    """
+
+    name: Name
+    tls: TlsConfig | None = None
+    insecure: bool = False
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        if self.insecure == (self.tls is not None):
+            both = "insecure = true and [tls] exclude each other" if self.insecure else "[tls] is missing"
+            raise ValueError(f"{both}: name certificates in [tls], or leave it out and say insecure = true")
+        far = [f"{field} {address}" for field, address in self.addresses().items() if not on_loopback(address)]
+        if self.insecure and far:
+            raise ValueError(f"insecure = true is for loopback only, not for {', '.join(far)}: use certificates, [tls]")
+        return self
+
+    def addresses(self) -> dict[str, str]:
+        """Field → where this process listens, and whom it calls, as far as its file says."""
+        return {}
+
+    def transport(self) -> Transport:
+        """How this process speaks with others."""
+        return Plaintext(self.name) if self.tls is None else self.tls.files()
+
+    def tls_below(self, base: Path) -> TlsConfig | None:
+        """`[tls]` with relative paths taken from a folder."""
+        return None if self.tls is None else self.tls.below(base)
 
 
 Schema = TypeVar("Schema", bound=BaseModel)

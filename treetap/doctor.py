@@ -80,7 +80,7 @@ def kind_of(path: Path) -> str:
 
 def _party(path: Path) -> Checks:
     config = party_config.read(path)
-    tls = config.tls.files()
+    tls = config.transport()
     return {
         "certificate": partial(check_certificate, tls, config.name),
         f"listen = {config.listen}": partial(check_listen, config.name, config.listen, tls),
@@ -113,7 +113,7 @@ def _table(name: str, table: party_config.TableConfig) -> list[Finding]:
 
 def _coordinator(path: Path) -> Checks:
     config = coordinator_config.read(path)
-    tls = config.tls.files()
+    tls = config.transport()
     parties: dict[str, Callable[[], list[Finding]]] = {
         name: partial(check_server, Address(name, location), tls) for name, location in config.parties.items()
     }
@@ -144,7 +144,7 @@ def _addresses(config: coordinator_config.CoordinatorConfig) -> list[Finding]:
 
 def _operator(path: Path) -> Checks:
     config = client.read(path)
-    tls = config.tls.files()
+    tls = config.transport()
     to = Address(config.coordinator_name, config.coordinator)
     return {
         "certificate": partial(check_certificate, tls, config.name),

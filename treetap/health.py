@@ -18,27 +18,27 @@ from pathlib import Path
 from pydantic import ConfigDict
 
 from treetap import logs
-from treetap.config import Strict, TlsConfig, load
+from treetap.config import Process, load
 from treetap.errors import BadInput, Interrupted, TreetapError, Unreachable
 from treetap.names import Address as AddressText
 from treetap.names import Name, asked_at, check_address, check_name
 from treetap.wire.hello import say_hello
+from treetap.wire.plaintext import Plaintext, Transport
 from treetap.wire.ports import Address
 from treetap.wire.probe import diagnose
 from treetap.wire.tls import TlsFiles
 
 
-class Served(Strict):
+class Served(Process):
     """What a party's file and a coordinator's have in common; everything else is theirs to check."""
 
     model_config = ConfigDict(extra="ignore")
 
     name: Name = "coordinator"
     listen: AddressText = "127.0.0.1:0"
-    tls: TlsConfig
 
 
-def read(path: Path, address: str | None = None) -> tuple[Address, TlsFiles]:
+def read(path: Path, address: str | None = None) -> tuple[Address, Transport]:
     """Where the process of a configuration file is asked (at `address`, if given), and its certificate and key.
 
     Raises:
@@ -48,19 +48,22 @@ def read(path: Path, address: str | None = None) -> tuple[Address, TlsFiles]:
     listen = address or config.listen
     if listen.endswith(":0"):
         raise BadInput(f"{path}: listen = {config.listen!r} takes any free port; name one, or say --address")
-    return Address(config.name, asked_at(listen)), config.tls.below(path.resolve().parent).files()
+    config = config.model_copy(update={"tls": config.tls_below(path.resolve().parent)})
+    return Address(config.name, asked_at(listen)), config.transport()
 
 
-def check(to: Address, tls: TlsFiles, seconds: float) -> None:
+def check(to: Address, transport: Transport, seconds: float) -> None:
     """Return if the process serves.
 
     Raises:
         TreetapError: it does not answer within `seconds`, shows another name, or says that it does not serve.
     """
     try:
-        heard = say_hello(to, tls, seconds)
+        heard = say_hello(to, transport, seconds)
     except Interrupted:
-        raise Unreachable(diagnose(to.location, to.name, tls, seconds)) from None
+        if isinstance(transport, Plaintext):
+            raise
+        raise Unreachable(diagnose(to.location, to.name, transport, seconds)) from None
     if not heard.serving:
         raise Unreachable(f"{to.name} at {to.location} answers, but does not serve: it is stopping or starting")
 
@@ -82,12 +85,13 @@ def main(words: list[str] | None = None) -> int:
         parser.error("with --config only --address and --timeout are allowed: the rest is in the file")
     try:
         if given.config is None:
-            to, tls = Address(given.name, given.address), TlsFiles(given.ca, given.certificate, given.key)
+            to = Address(given.name, given.address)
+            transport: Transport = TlsFiles(given.ca, given.certificate, given.key)
         else:
-            to, tls = read(given.config, given.address)
-        tls.check(None)
+            to, transport = read(given.config, given.address)
+        transport.check(None)
         logs.quiet_grpc()  # its lines on failed handshakes say less than the one below
-        check(to, tls, given.timeout)
+        check(to, transport, given.timeout)
     except TreetapError as error:
         print(f"treetap: {error}", file=sys.stderr)
         return 1

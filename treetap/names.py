@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from typing import Annotated
 
@@ -30,6 +31,15 @@ def asked_at(listen: str) -> str:
     """Where a process that listens there is asked from its own host: one that listens everywhere, on loopback."""
     host, _, port = listen.rpartition(":")
     return f"{_EVERYWHERE.get(host, host)}:{port}"
+
+
+def on_loopback(address: str) -> bool:
+    """Whether `host:port` can be reached from the same host only, as far as its text tells."""
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 Name = Annotated[str, AfterValidator(check_name)]

@@ -11,8 +11,8 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from treetap.errors import Interrupted, Silent, Unreachable
 from treetap.wire import version
+from treetap.wire.plaintext import Plaintext, Transport, check_near
 from treetap.wire.ports import Address
-from treetap.wire.tls import TlsFiles
 
 RELEASE_KEY = "treetap-version"
 TIME_KEY = "treetap-time"
@@ -51,12 +51,9 @@ def serve_health(server: grpc.aio.Server) -> Health:
     return service
 
 
-def say_hello(to: Address, tls: TlsFiles, timeout: float) -> Hello:
+def say_hello(to: Address, transport: Transport, timeout: float) -> Hello:
     """Ask once, for `timeout` seconds at most. Blocks; `Silent` and `Unreachable` where there is no answer."""
-    ca, certificate, key = tls.read()
-    credentials = grpc.ssl_channel_credentials(ca, key, certificate)
-    options = [("grpc.ssl_target_name_override", to.name), ("grpc.enable_retries", 0)]
-    with grpc.secure_channel(to.location, credentials, options) as channel:
+    with _channel(to, transport) as channel:
         began, began_at = time.monotonic(), time.time()
         try:
             answer, call = health_pb2_grpc.HealthStub(channel).Check.with_call(
@@ -73,6 +70,16 @@ def say_hello(to: Address, tls: TlsFiles, timeout: float) -> Hello:
         skew_s=_skew(_text(told.get(TIME_KEY)), began_at + took / 2),
         within_s=took / 2,
     )
+
+
+def _channel(to: Address, transport: Transport) -> grpc.Channel:
+    options: list[tuple[str, str | int]] = [("grpc.enable_retries", 0)]
+    if isinstance(transport, Plaintext):
+        check_near(f"{to.name} at", to.location)
+        return grpc.insecure_channel(to.location, options)
+    ca, certificate, key = transport.read()
+    options.append(("grpc.ssl_target_name_override", to.name))
+    return grpc.secure_channel(to.location, grpc.ssl_channel_credentials(ca, key, certificate), options)
 
 
 def _error(failure: grpc.RpcError, name: str, timeout: float) -> Interrupted:

@@ -1,5 +1,7 @@
 """Channels, servers and clients over gRPC with mutual TLS: the transport of every real federation.
 
+`insecure = true` puts plain text on loopback in its place; everything else is the same.
+
 The only module beside the two `service.py` that imports generated service code. All options of
 channels and servers stand here, so that both ends agree.
 """
@@ -18,10 +20,10 @@ import grpc.aio
 from treetap import logs
 from treetap.errors import BadInput, Incompatible, Refused, Unreachable
 from treetap.wire import version
+from treetap.wire.plaintext import NAME_KEY, Plaintext, Transport, check_near
 from treetap.wire.ports import Address
 from treetap.wire.probe import examine
 from treetap.wire.status import error_of
-from treetap.wire.tls import TlsFiles
 from treetap.wire.v1 import (
     control_pb2,
     control_pb2_grpc,
@@ -62,22 +64,32 @@ _SERVER = [
 ]
 
 
-def server(tls: TlsFiles) -> tuple[grpc.aio.Server, grpc.ServerCredentials]:
-    """A server without services, and the credentials that demand a client certificate of our authority."""
-    ca, certificate, key = tls.read()
-    credentials = grpc.ssl_server_credentials([(key, certificate)], root_certificates=ca, require_client_auth=True)
+def server(transport: Transport) -> tuple[grpc.aio.Server, grpc.ServerCredentials | None]:
+    """A server without services, and the credentials that demand a client certificate of our authority.
+
+    No credentials stand for plain text, which `bind` allows on loopback.
+    """
+    credentials = None
+    if not isinstance(transport, Plaintext):
+        ca, certificate, key = transport.read()
+        credentials = grpc.ssl_server_credentials([(key, certificate)], root_certificates=ca, require_client_auth=True)
     return grpc.aio.server(options=_SERVER), credentials
 
 
-def bind(aio_server: grpc.aio.Server, credentials: grpc.ServerCredentials, listen: str) -> int:
+def bind(aio_server: grpc.aio.Server, credentials: grpc.ServerCredentials | None, listen: str) -> int:
     """Bind `host:port` (port 0: a free one) and return the port; `BadInput` where that cannot be.
 
     A plain socket tries first: it knows the cause, and gRPC would put lines of its own on standard error.
     """
+    if credentials is None:
+        check_near("listen =", listen)
     if fault := listening_fault(listen):
         raise BadInput(f"listen = {listen!r}: cannot listen there: {fault}")
     try:
-        port = aio_server.add_secure_port(listen, credentials)
+        if credentials is None:
+            port = aio_server.add_insecure_port(listen)
+        else:
+            port = aio_server.add_secure_port(listen, credentials)
     except RuntimeError as failure:
         raise BadInput(f"listen = {listen!r}: cannot bind ({failure}); is the port in use?") from failure
     if port == 0:
@@ -105,42 +117,49 @@ def caller_name(context: grpc.aio.ServicerContext, own: str) -> str:  # type: ig
 
     `Incompatible` where it speaks another version of the protocol than this process, which is called `own`.
     """
-    names = list(context.auth_context().get("x509_common_name", []))
-    if len(names) != 1:
+    told = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
+    shown = context.auth_context()
+    if list(shown.get("transport_security_type", [])) == [b"insecure"]:  # the server's own choice, never the caller's
+        names = [told.get(NAME_KEY, "")]
+    else:
+        names = [value.decode() for value in shown.get("x509_common_name", [])]
+    if len(names) != 1 or not names[0]:
         raise Refused("the caller shows no certificate with one common name")
-    name = str(names[0].decode("utf-8"))
-    logs.note(peer=name)
-    told = dict(context.invocation_metadata() or ()).get(version.PROTOCOL_KEY)
-    version.check(told if isinstance(told, str) else None, name, own)
-    return name
+    logs.note(peer=names[0])
+    version.check(told.get(version.PROTOCOL_KEY), names[0], own)
+    return names[0]
 
 
 class _Telling:
-    """A channel as generated stubs use it, whose every call tells our version of the protocol."""
+    """A channel as generated stubs use it, whose every call tells our version of the protocol, and more."""
 
-    def __init__(self, channel: grpc.aio.Channel) -> None:
-        self._channel = channel
+    def __init__(self, channel: grpc.aio.Channel, more: tuple[tuple[str, str], ...]) -> None:
+        self._channel, self._metadata = channel, (*version.told(), *more)
 
     def unary_unary(self, *about: Any, **more: Any) -> Any:
-        return partial(self._channel.unary_unary(*about, **more), metadata=version.told())
+        return partial(self._channel.unary_unary(*about, **more), metadata=self._metadata)
 
     def unary_stream(self, *about: Any, **more: Any) -> Any:
-        return partial(self._channel.unary_stream(*about, **more), metadata=version.told())
+        return partial(self._channel.unary_stream(*about, **more), metadata=self._metadata)
 
 
 class GrpcDialer:
     """Reaches parties over mutual TLS; a party's certificate must bear the name it is called by."""
 
-    def __init__(self, tls: TlsFiles) -> None:
-        self._tls = tls
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
         self._credentials: grpc.ChannelCredentials | None = None
         self._channels: dict[Address, grpc.aio.Channel] = {}
 
     def channel(self, to: Address) -> grpc.aio.Channel:
         """The channel to a process, opened on first use."""
         if to not in self._channels:
+            if isinstance(self._transport, Plaintext):
+                check_near(f"{to.name} at", to.location)
+                self._channels[to] = grpc.aio.insecure_channel(to.location, options=_CHANNEL)
+                return self._channels[to]
             if self._credentials is None:
-                ca, certificate, key = self._tls.read()
+                ca, certificate, key = self._transport.read()
                 self._credentials = grpc.ssl_channel_credentials(ca, key, certificate)
             options = [*_CHANNEL, ("grpc.ssl_target_name_override", to.name)]
             self._channels[to] = grpc.aio.secure_channel(to.location, self._credentials, options=options)
@@ -169,13 +188,14 @@ class GrpcDialer:
         return jobs_pb2_grpc.JobsStub(self._telling(to))
 
     def _telling(self, to: Address) -> grpc.aio.Channel:
-        return cast(grpc.aio.Channel, _Telling(self.channel(to)))
+        more = self._transport.told() if isinstance(self._transport, Plaintext) else ()
+        return cast(grpc.aio.Channel, _Telling(self.channel(to), more))
 
     async def explain(self, failure: grpc.aio.AioRpcError, to: Address) -> Exception:
         """What a failed call means; a bare UNAVAILABLE is looked into, since gRPC does not say why."""
         error = error_of(failure, to.name)
-        if isinstance(error, Unreachable):
-            found = await asyncio.to_thread(examine, to.location, to.name, self._tls)
+        if isinstance(error, Unreachable) and not isinstance(self._transport, Plaintext):
+            found = await asyncio.to_thread(examine, to.location, to.name, self._transport)
             return Incompatible(found.line) if found.lasting else Unreachable(found.line)
         return error
 

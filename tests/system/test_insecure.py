@@ -1,0 +1,124 @@
+"""`insecure = true`: plain text on loopback, asked for in every file, and nowhere else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from coordinator import config as coordinator_config
+from party import config as party_config
+from tests.protocol.worlds import spec, world
+from tests.system.federations import settings
+from treetap import client
+from treetap.cli import app
+from treetap.client import Operator, OperatorConfig
+from treetap.errors import BadInput, ConfigError, Refused, TreetapError
+from treetap.federation import LocalFederation, to_toml
+from treetap.trees.params import BoostingParams
+from treetap.wire import rpc
+from treetap.wire.plaintext import Plaintext
+from treetap.wire.ports import Address
+from treetap.wire.tls import TlsFiles
+from treetap.wire.v1 import jobs_pb2
+
+HERE = world(20, (1, 1, 1))
+SPEC = spec(BoostingParams(n_estimators=1, max_depth=1, max_bin=2))
+PLAIN = {"tls": None, "insecure": True}
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFederation]:
+    """Three parties and a coordinator without certificates."""
+    folder = tmp_path_factory.mktemp("insecure")
+    parties = {name: {**each, **PLAIN} for name, each in settings(folder, {"train": HERE}).items()}
+    with LocalFederation(folder, parties, PLAIN) as running:
+        yield running
+
+
+def _status(to: Address, transport: Plaintext | TlsFiles) -> None:
+    async def main() -> None:
+        dialer = rpc.GrpcDialer(transport)
+        try:
+            await dialer.jobs(to).Status(jobs_pb2.StatusRequest(), timeout=10)
+        except rpc.grpc.aio.AioRpcError as failure:
+            raise await dialer.explain(failure, to) from None
+        finally:
+            await dialer.close()
+
+    asyncio.run(main())
+
+
+def test_a_job_runs_in_the_clear_and_every_process_says_so(federation: LocalFederation) -> None:
+    """The same protocol without certificates; each log warns."""
+    operator = Operator(OperatorConfig(coordinator=federation.addresses["coordinator"], insecure=True))
+    operator.submit(jobs_pb2.SubmitRequest(job="clear", spec=SPEC))
+    assert operator.watch("clear", lambda _: None).state == "finished"
+    for name in ("label-holder", "feature-b", "feature-c", "coordinator"):
+        assert "insecure = true: no encryption" in (federation.folder / name / "log.txt").read_text()
+
+
+def test_names_still_decide_who_may_ask(federation: LocalFederation) -> None:
+    """Who goes by a name that is no operator's, or by none, is refused."""
+    to = Address("coordinator", federation.addresses["coordinator"])
+    with pytest.raises(Refused, match="feature-b"):
+        _status(to, Plaintext("feature-b"))
+    with pytest.raises(Refused, match="no certificate"):
+        _status(to, Plaintext(""))
+
+
+def test_certificates_do_not_speak_with_plain_text(federation: LocalFederation) -> None:
+    """Neither side gives way: a caller with certificates reaches no plain server."""
+    certs = federation.folder / "certs"
+    tls = TlsFiles(certs / "ca.crt", certs / "operator.crt", certs / "operator.key")
+    with pytest.raises(TreetapError, match="answers, but not in TLS"):
+        _status(Address("coordinator", federation.addresses["coordinator"]), tls)
+
+
+def test_doctor_warns(federation: LocalFederation) -> None:
+    """A warning, and the other checks go on."""
+    done = CliRunner().invoke(app, ["doctor", "--config", str(federation.folder / "coordinator" / "config.toml")])
+    assert "warning  certificate: insecure = true" in done.stdout
+    assert "answers and serves" in done.stdout
+
+
+def test_plain_text_never_leaves_the_host(tmp_path: Path) -> None:
+    """An address that is not on loopback is refused in every kind of file, on binding and on calling."""
+    base = {"state": "s", "insecure": True}
+    files = {
+        "party": ({"name": "bank", "listen": "0.0.0.0:7101", **base}, party_config.read),
+        "coordinator": ({"parties": {"bank": "bank.example.org:7101"}, **base}, coordinator_config.read),
+        "operator": ({"coordinator": "10.0.0.7:7100", "insecure": True}, client.read),
+    }
+    for name, (content, read) in files.items():
+        path = tmp_path / f"{name}.toml"
+        path.write_text(to_toml(content))
+        with pytest.raises(ConfigError, match="insecure = true is for loopback only"):
+            read(path)
+
+    async def bind() -> None:
+        server, credentials = rpc.server(Plaintext("bank"))
+        rpc.bind(server, credentials, "0.0.0.0:0")
+
+    with pytest.raises(BadInput, match=r"listen = 0\.0\.0\.0:0: insecure = true is for loopback only"):
+        asyncio.run(bind())
+    with pytest.raises(BadInput, match=r"bank at 10\.0\.0\.7:7101: insecure = true is for loopback only"):
+        _status(Address("bank", "10.0.0.7:7101"), Plaintext("operator"))
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({}, r"\[tls\] is missing"),
+        ({"insecure": True, "tls": {"ca": "a", "certificate": "b", "key": "c"}}, "exclude each other"),
+    ],
+)
+def test_it_is_one_or_the_other(tmp_path: Path, more: dict[str, object], says: str) -> None:
+    """No file goes without certificates by leaving something out, none has both."""
+    path = tmp_path / "party.toml"
+    path.write_text(to_toml({"name": "bank", "state": "s", **more}))
+    with pytest.raises(ConfigError, match=says):
+        party_config.read(path)

@@ -1,0 +1,41 @@
+"""Speaking without certificates, on loopback: the one exception from mutual TLS, and never taken unasked."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from treetap.errors import BadInput
+from treetap.names import on_loopback
+from treetap.wire.tls import TlsFiles
+
+log = logging.getLogger(__name__)
+#: Metadata key under which a caller gives its name. A server with certificates never looks at it.
+NAME_KEY = "treetap-name"
+
+
+@dataclass(frozen=True)
+class Plaintext:
+    """In place of a process's certificate: the name that it goes by."""
+
+    name: str
+
+    def check(self, expected_name: str | None) -> str:
+        """As `TlsFiles.check`: the name. There is nothing to check, which is said aloud."""
+        del expected_name
+        log.warning("insecure = true: no encryption, and whoever is on this host can be anybody")
+        return self.name
+
+    def told(self) -> tuple[tuple[str, str], ...]:
+        """Metadata that goes with every call."""
+        return ((NAME_KEY, self.name),)
+
+
+#: How a process speaks with others.
+Transport = TlsFiles | Plaintext
+
+
+def check_near(what: str, address: str) -> None:
+    """`BadInput` unless the address is on loopback."""
+    if not on_loopback(address):
+        raise BadInput(f"{what} {address}: insecure = true is for loopback only: use certificates, [tls]")
