@@ -28,9 +28,10 @@ lint: $(VENV)/.dev  ## formatting, lint, types, import rules
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(VENV)/.dev  ## building blocks, the wire and the credit benchmark (needs TREETAP_DATA)
+bench: $(VENV)/.dev  ## building blocks, the wire, alignment and the credit benchmark (needs TREETAP_DATA)
 	$(BIN)/python benchmarks/he_blocks.py
 	$(BIN)/python benchmarks/wire.py
+	$(BIN)/python benchmarks/psi.py
 	$(BIN)/python benchmarks/credit.py
 
 protos: $(VENV)/.dev  ## regenerate treetap/wire/v1 from protos/
