@@ -1,0 +1,127 @@
+"""What a view amounts to, as plain JSON types: the sections of the audit that need no attack."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from attacks.own_table import Labels
+from attacks.spaces import Ints, KnownNode, TreeView
+from attacks.view import View
+from treetap.privacy.leakage import class_counts, class_entropy, mutual_information, node_bounds
+
+
+def received_rows(view: View) -> list[dict[str, Any]]:
+    """What reached the party: `class`, `from`, `step`, `messages` that carried the class, its `bytes`."""
+    return [
+        {"class": row.disclosure, "from": row.peer, "step": row.step, "messages": row.messages, "bytes": row.bytes}
+        for row in view.received
+    ]
+
+
+def sent_rows(view: View) -> list[dict[str, Any]]:
+    """What the party sent, with `to` for `from`; empty where its transcript keeps received messages only."""
+    return [
+        {"class": row.disclosure, "to": row.peer, "step": row.step, "messages": row.messages, "bytes": row.bytes}
+        for row in view.sent
+    ]
+
+
+def bound_rows(view: View, labels: Labels | None) -> list[dict[str, Any]]:
+    """The bound of ID-LMID for every known node but the roots, in nats; per node, not joint. Empty without labels.
+
+    `nats` is the larger one of `node_nats` and `complement_nats`.
+    """
+    if labels is None:
+        return []
+    rows = []
+    for tree in view.trees:
+        nodes = [node for node in tree.nodes.values() if node.source != "root"]
+        counts = np.array([_counts(node.records, labels) for node in nodes], dtype=np.int64)
+        bounds = node_bounds(counts.reshape(len(nodes), len(labels.classes)), labels.counts)
+        rows += [
+            {
+                "tree": tree.index,
+                "node": node.node,
+                "depth": node.depth,
+                "records": len(node.records),
+                "nats": float(larger),
+                "node_nats": float(within),
+                "complement_nats": float(outside),
+                "source": node.source,
+            }
+            for node, larger, within, outside in zip(nodes, bounds.larger, *bounds, strict=True)
+        ]
+    return rows
+
+
+def signature(view: View, labels: Labels | None) -> dict[str, Any]:
+    """How finely the known sets divide the records, and what the parts say of the label (plug-in estimate, nats).
+
+    `by_tree` has the same after the first tree, the first two, and so on. Without labels the informations are None.
+    """
+    by_tree = []
+    groups = np.zeros(view.records, dtype=np.int64)
+    information = None if labels is None else 0.0
+    for tree in view.trees:
+        groups = _refined(groups, tree.cells())
+        information = None if labels is None else mutual_information(labels.values, groups)
+        by_tree.append({"tree": tree.index, "signatures": int(groups.max()) + 1, "mutual_information": information})
+    return {
+        "signatures": int(groups.max(initial=-1)) + 1,
+        "label_entropy": None if labels is None else class_entropy(labels.counts),
+        "mutual_information": information,
+        "by_tree": by_tree,
+    }
+
+
+def signatures(view: View) -> Ints:
+    """Which records the view cannot tell apart: (N,) int64, equal where all trees' known sets hold both or neither."""
+    groups = np.zeros(view.records, dtype=np.int64)
+    for tree in view.trees:
+        groups = _refined(groups, tree.cells())
+    return groups
+
+
+def tree_rows(view: View, labels: Labels | None) -> list[dict[str, Any]]:
+    """Every complete tree node by node, also those that must exist but are hidden; classes only with labels."""
+    return [
+        {
+            "tree": tree.index,
+            "nodes": [_node_row(tree, node, labels) for node in sorted([*tree.nodes, *tree.hidden()])],
+        }
+        for tree in view.trees
+    ]
+
+
+def _node_row(tree: TreeView, number: int, labels: Labels | None) -> dict[str, Any]:
+    node = tree.nodes.get(number)
+    split = None if node is None else node.split
+    threshold = None if split is None or np.isinf(split.threshold) else split.threshold
+    return {
+        "node": number,
+        "depth": number.bit_length() - 1,
+        "known": node is not None,
+        "source": None if node is None else node.source,
+        "records": None if node is None else len(node.records),
+        "leaf": node is not None and _is_leaf(tree, node),
+        "feature": None if split is None else split.feature_name,
+        "threshold": threshold,
+        "classes": None if node is None or labels is None else _counts(node.records, labels).tolist(),
+    }
+
+
+def _is_leaf(tree: TreeView, node: KnownNode) -> bool:
+    return not {2 * node.node, 2 * node.node + 1} & tree.nodes.keys()
+
+
+def _counts(records: Ints, labels: Labels) -> Ints:
+    return class_counts(labels.values[records], len(labels.classes))
+
+
+def _refined(groups: Ints, cells: Ints) -> Ints:
+    """Numbers 0.. of the pairs (group, cell) that occur."""
+    _, cell = np.unique(cells, return_inverse=True)
+    _, refined = np.unique(groups * np.int64(cell.max(initial=0) + 1) + cell, return_inverse=True)
+    return np.asarray(refined, dtype=np.int64)

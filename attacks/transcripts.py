@@ -1,0 +1,141 @@
+"""Finding the transcript of one job: in its own folder, among others in a party's state, or in a file sent by mail."""
+
+from __future__ import annotations
+
+import lzma
+import re
+import shutil
+import tarfile
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import IO, Literal, NamedTuple
+
+from treetap.errors import BadInput, Malformed
+from treetap.wire.transcript import TranscriptReader
+
+_BELOW = 3  # of a party's state, of the folder around it and of a container's volume, transcripts lie this deep at most
+_TAP = re.compile(r"\d{6,}\.tap")
+
+
+class Found(NamedTuple):
+    """A transcript on disk: a folder or a file. `kind` is what its job is, as far as its readable beginning says."""
+
+    job: str
+    path: Path
+    kind: Literal["training", "prediction", "unknown"]
+
+
+@contextmanager
+def located(path: Path, job: str | None = None) -> Iterator[Path]:
+    """The folder (or single .tap file) with the transcript of `job`, or of the only training job that there is.
+
+    `path` is a folder of .tap files; one that has such folders up to three levels below, as a party's state, or
+    the volume of its container; a single .tap file; or a tar archive (compressed or not) or zip archive of any of
+    these, which is unpacked for as long as the context lasts.
+
+    Raises:
+        BadInput: nothing is there, or it is not clear which job is meant; names the jobs that there are.
+        Malformed: the transcript is damaged. Of an archive, its name stands for the folder where it was unpacked.
+    """
+    if not path.is_file() or path.suffix == ".tap":
+        yield _chosen(path, path, job)
+        return
+    with tempfile.TemporaryDirectory(prefix="treetap-transcript-") as scratch:
+        _unpack(path, Path(scratch))
+        try:
+            yield _chosen(Path(scratch), path, job)
+        except (Malformed, BadInput) as fault:
+            raise type(fault)(str(fault).replace(scratch, str(path))) from None
+
+
+def find(path: Path) -> list[Found]:
+    """Every transcript at `path` or up to three levels below it, by job."""
+    if path.is_file() or _has_files(path):
+        return [_look(path)]
+    folders = {file.parent for depth in range(1, _BELOW + 1) for file in path.glob("*/" * depth + "*.tap")}
+    return sorted(_look(folder) for folder in folders if _has_files(folder))
+
+
+def _chosen(path: Path, named: Path, job: str | None) -> Path:
+    if not path.exists():
+        raise BadInput(f"{named}: there is no such file or folder")
+    found = find(path)
+    if not found:
+        raise BadInput(f"{named}: holds no transcript, and no folder within {_BELOW} levels below it does")
+    jobs = ", ".join(sorted({each.job for each in found}))
+    if job is not None:
+        fitting = [each for each in found if each.job == job]
+        if not fitting:
+            raise BadInput(f"{named}: holds no transcript of job {job!r}, only of: {jobs}")
+    else:
+        trainings = [each for each in found if each.kind != "prediction"]
+        fitting = found if len(found) == 1 else trainings
+        if not fitting:
+            raise BadInput(f"{named}: holds transcripts of predictions only ({jobs}); no tree was grown in them")
+        if len({each.job for each in fitting}) > 1:
+            raise BadInput(f"{named}: holds the transcripts of several jobs; choose one by name: {jobs}")
+    if len(fitting) > 1:
+        places = ", ".join(str(each.path.relative_to(path)) for each in fitting)
+        raise BadInput(f"{named}: holds job {fitting[0].job!r} more than once; give one of these folders: {places}")
+    return fitting[0].path
+
+
+def _has_files(folder: Path) -> bool:
+    return folder.is_dir() and any(_TAP.fullmatch(file.name) for file in folder.glob("*.tap"))
+
+
+def _look(path: Path) -> Found:
+    """Job and kind by the first records; of one that cannot be read so far, by its folder. Reading it will say why."""
+    job = path.stem
+    try:
+        for record in TranscriptReader(path):
+            job = record.job
+            if record.step in ("prepare", "open_model"):
+                return Found(job, path, "training" if record.step == "prepare" else "prediction")
+    except Malformed:
+        pass
+    return Found(job, path, "unknown")
+
+
+def _unpack(archive: Path, into: Path) -> None:
+    """The .tap files of an archive, each below `into` as it was packed."""
+    try:
+        if zipfile.is_zipfile(archive):
+            with zipfile.ZipFile(archive) as packed:
+                for entry in packed.infolist():
+                    if not entry.is_dir():
+                        with packed.open(entry) as content:
+                            _place(archive, entry.filename, content, into)
+            return
+        with tarfile.open(archive) as tar:
+            for member in tar:
+                if member.isfile() and (taken := tar.extractfile(member)) is not None:
+                    _place(archive, member.name, taken, into)
+    except (
+        tarfile.TarError,
+        zipfile.BadZipFile,
+        zlib.error,
+        lzma.LZMAError,
+        EOFError,
+        OSError,
+        RuntimeError,
+    ) as failure:
+        raise BadInput(
+            f"{archive}: is not readable as a transcript: give a .tap file, or the folder, or a tar or zip archive of it"
+        ) from failure
+
+
+def _place(archive: Path, name: str, content: IO[bytes], into: Path) -> None:
+    place = PurePosixPath(name)
+    if not _TAP.fullmatch(place.name):
+        return
+    if place.is_absolute() or ".." in place.parts:
+        raise BadInput(f"{archive}: {name} leads out of the archive")
+    target = into / place
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with target.open("wb") as file:
+        shutil.copyfileobj(content, file)
