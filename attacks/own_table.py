@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from attacks.spaces import Ints
 from attacks.view import View
 from treetap.errors import DataError
+from treetap.privacy.leakage import class_counts
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 #: Bytes of a CSV file that are parsed at once; parties read with the same options, or rows would be others.
@@ -34,9 +35,9 @@ _MOST_CLASSES = 100
 
 @dataclass(frozen=True, eq=False)
 class OwnTable:
-    """`ids`: N record ids in the common order. `features`: (N, d) float64, NaN where missing, one per name in `columns`.
+    """`ids`: N record ids in the common order. `features`: (N, d) float64, NaN where missing.
 
-    `as_read`: the columns that are numbers in the file too; the others, `column=value`, are 0 or 1.
+    `columns`: d names. `as_read`: the columns that are numbers in the file too; the others, `column=value`, are 0 or 1.
     """
 
     path: Path
@@ -56,7 +57,7 @@ class Labels:
     @property
     def counts(self) -> Ints:
         """Records of each class (C,)."""
-        return np.bincount(self.values, minlength=len(self.classes)).astype(np.int64)
+        return class_counts(self.values, len(self.classes))
 
 
 def load_own_table(path: Path, view: View, id_column: str = "id", columns: Sequence[str] | None = None) -> OwnTable:
@@ -65,8 +66,8 @@ def load_own_table(path: Path, view: View, id_column: str = "id", columns: Seque
     `columns`: those to use, by default all but the id column.
 
     Raises:
-        DataError: the file cannot be read, lacks a column, or is not the one that the party trained on: by its number of
-            rows, by its ids where the transcript holds their digest, and by the records that each own split sent left.
+        DataError: the file cannot be read, lacks a column, or is not the one that the party trained on: by its number
+            of rows, its ids where the transcript holds their digest, and the records that each own split sent left.
     """
     if view.rows is None:
         raise DataError(f"{view.path}: does not say which rows of {view.party}'s table the records are")
@@ -74,8 +75,8 @@ def load_own_table(path: Path, view: View, id_column: str = "id", columns: Seque
     table = _read(path, [id_column, *wanted], id_column)
     if table.num_rows <= int(view.rows.max(initial=-1)):
         raise DataError(
-            f"{path}: has {table.num_rows} rows, but row {int(view.rows.max()) + 1} of {view.party}'s table took part in "
-            f"job {view.job!r}: this is another table, or another version of it"
+            f"{path}: has {table.num_rows} rows, but row {int(view.rows.max()) + 1} of {view.party}'s table took part "
+            f"in job {view.job!r}: this is another table, or another version of it"
         )
     ids = _ids(path, id_column, table.column(id_column))
     if view.own_digest is not None and _digest(ids) != view.own_digest:
@@ -87,6 +88,9 @@ def load_own_table(path: Path, view: View, id_column: str = "id", columns: Seque
         for column, values, as_read in _numbers(path, name, table.column(name), view.missing):
             names.append(column)
             blocks.append(values[view.rows])
+            if np.isinf(blocks[-1]).any():
+                row = int(view.rows[np.flatnonzero(np.isinf(blocks[-1]))[0]])
+                raise DataError(f"{path}: column {name!r}: the cell in row {row + 1} is infinite")
             plain |= {column} if as_read else set()
     features = np.column_stack(blocks) if blocks else np.empty((view.records, 0))
     found = OwnTable(path, [ids[row] for row in view.rows.tolist()], names, features, frozenset(plain))
@@ -107,8 +111,8 @@ def load_labels(path: Path, label: str, own: OwnTable, id_column: str = "id") ->
     absent = int((rows < 0).sum())
     if absent:
         raise DataError(
-            f"{path}: column {id_column!r} lacks {absent} of the {len(rows)} ids of {own.path}: labels are needed of the "
-            "records of the training, under the same ids"
+            f"{path}: column {id_column!r} lacks {absent} of the {len(rows)} ids of {own.path}: labels are needed "
+            "of the records of the training, under the same ids"
         )
     column = table.column(label).take(pa.array(rows))
     where = f"{path}: label column {label!r}"
@@ -204,9 +208,7 @@ def _ids(path: Path, name: str, column: pa.ChunkedArray) -> list[str]:
         if not value:
             raise DataError(f"{path}: id column {name!r}: the id in row {row + 1} is missing")
         if first.setdefault(value, row) != row:
-            raise DataError(
-                f"{path}: id column {name!r}: the id in row {row + 1} is that of row {first[value] + 1} too"
-            )
+            raise DataError(f"{path}: id column {name!r}: rows {first[value] + 1} and {row + 1} have the same id")
     return ids
 
 
@@ -245,9 +247,7 @@ def _numbers(
     elif not (
         pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind) or pa.types.is_null(kind)
     ):
-        raise DataError(
-            f"{path}: column {name!r} holds {str(kind).partition('<')[0]}, which no distance can be taken of"
-        )
+        raise DataError(f"{path}: column {name!r} holds {str(kind).partition('<')[0]}, neither numbers nor text")
     # A value that means missing is compared as the file holds it: -999.9 is another number in 32 bits.
     narrow = pa.types.is_float16(kind) or pa.types.is_float32(kind)
     mark = float(kind.to_pandas_dtype()(missing)) if narrow and missing is not None else missing

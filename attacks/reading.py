@@ -1,4 +1,4 @@
-"""What the records of one transcript say about a training, put in order: one pass, nothing kept that attacks do not need.
+"""What the records of one transcript say about a training, put in order; one pass, ciphertexts passed over.
 
 Parcels come in numbered series, late, repeated or before the step that waited for them; a tree may be begun again in
 a later attempt, and a job's name used again for another submission.
@@ -74,7 +74,7 @@ class Growth:
         return {chunks[-1].start + chunks[-1].span for chunks in sets if chunks}
 
     def view(self, total: int) -> TreeView:
-        """Everything that follows from this growth. Raises Malformed where it contradicts itself or parcels are gone."""
+        """Everything that follows from this growth. Raises Malformed where it contradicts itself."""
         try:
             if self.stored:
                 self._require_whole()
@@ -109,7 +109,7 @@ class Growth:
                 raise Malformed(f"parcels of the {step} that {peer} sent for level {level} are missing")
 
     def _sets(self) -> Iterable[tuple[int | None, Chunks]]:
-        """(node, chunks) of the spaces received; the sampled records are those of None. A series cut short is left out."""
+        """(node, chunks) of the spaces received; the sample is that of None. A series cut short is left out."""
         for (_, step, _), series in sorted(self.series.items()):
             if not series.whole:
                 continue
@@ -246,9 +246,7 @@ def _content(record: TranscriptRecord, wanted: type[T]) -> T:
     if not isinstance(message, wanted):
         raise Malformed(f"a {record.step} cannot be a {record.message_type}")
     if isinstance(message, control_pb2.StepRequest | exchange_pb2.Parcel):
-        named = (message.job, message.attempt, message.tree, message.level)
-        if named != (record.job, record.attempt, record.tree, record.level):
-            raise Malformed(
-                f"its message is of job {named[0]!r}, attempt {named[1]}, tree {named[2]}, level {named[3]}"
-            )
+        of_message = (message.job, message.attempt, message.tree, message.level)
+        if of_message != (record.job, record.attempt, record.tree, record.level):
+            raise Malformed("its message is of job {!r}, attempt {}, tree {}, level {}".format(*of_message))
     return message

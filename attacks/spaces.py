@@ -36,7 +36,7 @@ class OwnSplit:
 
 @dataclass(frozen=True, eq=False)
 class KnownNode:
-    """A node whose records are known: positions (n,) int64 in the common order, ascending. `split`: if it is one's own."""
+    """A node whose records are known: positions (n,) int64 in the common order, ascending. `split`: an own one."""
 
     node: int
     records: Ints

@@ -18,6 +18,7 @@ from treetap.errors import BadInput, Malformed
 from treetap.wire.transcript import TranscriptReader
 
 _BELOW = 3  # of a party's state, of the folder around it and of a container's volume, transcripts lie this deep at most
+_UNREADABLE = (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError)
 _TAP = re.compile(r"\d{6,}\.tap")
 
 
@@ -115,17 +116,10 @@ def _unpack(archive: Path, into: Path) -> None:
             for member in tar:
                 if member.isfile() and (taken := tar.extractfile(member)) is not None:
                     _place(archive, member.name, taken, into)
-    except (
-        tarfile.TarError,
-        zipfile.BadZipFile,
-        zlib.error,
-        lzma.LZMAError,
-        EOFError,
-        OSError,
-        RuntimeError,
-    ) as failure:
+    except _UNREADABLE as failure:
         raise BadInput(
-            f"{archive}: is not readable as a transcript: give a .tap file, or the folder, or a tar or zip archive of it"
+            f"{archive}: cannot be unpacked ({type(failure).__name__}): give a transcript's folder, one .tap file, or a "
+            "tar or zip archive"
         ) from failure
 
 

@@ -105,8 +105,8 @@ def _view(path: Path, story: Story, party: str | None, faults: list[str]) -> Vie
         faults.append(f"{path}: trees {', '.join(map(str, gaps))} are not in the transcript: recording began later")
     if not story.finished:
         faults.append(
-            f"{path}: ends before its job does (after {len(trees)} complete trees): the job runs or was interrupted, or "
-            "the end of the transcript is missing"
+            f"{path}: ends before its job does (after {len(trees)} complete trees): the job runs or was interrupted, "
+            "or the end of the transcript is missing"
         )
     rows = _rows(story, total, [*trees, *unfinished])
     if rows is None:
