@@ -118,8 +118,8 @@ def _unpack(archive: Path, into: Path) -> None:
                     _place(archive, member.name, taken, into)
     except _UNREADABLE as failure:
         raise BadInput(
-            f"{archive}: cannot be unpacked ({type(failure).__name__}): give a transcript's folder, one .tap file, or a "
-            "tar or zip archive"
+            f"{archive}: cannot be unpacked ({type(failure).__name__}): give a transcript's folder, one .tap file, or "
+            "a tar or zip archive"
         ) from failure
 
 

@@ -1,0 +1,99 @@
+"""Federations that keep transcripts, and what a party must be able to know of the oracle's trees."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from attacks.spaces import Ints, TreeView
+from attacks.view import View
+from tests.oracle import OracleSplit, OracleTree
+from tests.protocol.worlds import World, spec
+from tests.simulator import Federation, run
+from treetap.trees.params import BoostingParams
+from treetap.wire.transcript import TranscriptReader, TranscriptWriter, open_message
+from treetap.wire.v1.transcript_pb2 import TranscriptRecord
+
+#: node → (records, source)
+Nodes = dict[int, tuple[list[int], str]]
+#: short keys make fast tests; nothing here depends on their strength
+KEY_BITS = 512
+
+
+def train(
+    folder: Path, here: World, params: BoostingParams, record: Any = "received", **changes: Any
+) -> dict[str, Path]:
+    """Train in memory with recording on; the parties' states."""
+
+    async def main() -> dict[str, Path]:
+        federation = Federation(folder, here.tables, record=record)
+        job = spec(params, len(here.blocks), key_bits=KEY_BITS, obfuscation="standard", **changes)
+        status = await federation.train(job)
+        assert (status.state, status.error) == ("finished", "")
+        await federation.close()
+        return federation.states
+
+    return run(main())
+
+
+def transcript(states: dict[str, Path], party: str, job: str = "job") -> Path:
+    """Where a party's transcript of a job lies."""
+    return states[party] / "transcripts" / job
+
+
+def members(here: World, tree: OracleTree) -> dict[int, Ints]:
+    """The records of every node, in order of sorted ids."""
+    columns = dict(here.parties)
+    found: dict[int, Ints] = {1: np.arange(len(here.y), dtype=np.int64)}
+    for node in sorted(tree.nodes):
+        split = tree.nodes[node]
+        if isinstance(split, OracleSplit):
+            values = columns[split.owner][found[node], split.feature]
+            left = np.where(np.isnan(values), split.missing_left, values < split.cut)
+            found[2 * node], found[2 * node + 1] = found[node][left], found[node][~left]
+    return found
+
+
+def knowable(here: World, tree: OracleTree, party: str, params: BoostingParams) -> Nodes:
+    """What the protocol lets a feature party know: by its own splits, by relay of what may be split, by difference."""
+    records = members(here, tree)
+    nodes: Nodes = {1: (records[1].tolist(), "root")}
+    for node, split in tree.nodes.items():
+        if not isinstance(split, OracleSplit):
+            continue
+        children = (2 * node, 2 * node + 1)
+        relayed = {child for child in children if may_be_split(tree, child, params)}
+        for child in children:
+            if split.owner == party:
+                nodes[child] = (records[child].tolist(), "own")
+            elif relayed:
+                nodes[child] = (records[child].tolist(), "received" if child in relayed else "difference")
+    return nodes
+
+
+def may_be_split(tree: OracleTree, node: int, params: BoostingParams) -> bool:
+    """Depth and weight allow a split; of classes with h ≤ ¼ and a least weight of 1 that takes many records."""
+    return node.bit_length() - 1 < params.max_depth and tree.nodes[node].cover >= 2 * params.min_child_weight
+
+
+def known(tree: TreeView) -> Nodes:
+    """The same of a view."""
+    return {u: (node.records.tolist(), node.source) for u, node in tree.nodes.items()}
+
+
+def knowledge(view: View) -> list[Nodes]:
+    """All complete trees of a view."""
+    return [known(tree) for tree in view.trees]
+
+
+def rewritten(
+    source: Path, target: Path, change: Callable[[list[TranscriptRecord]], Iterable[TranscriptRecord]]
+) -> Path:
+    """A transcript with a sound chain of its own, whose records are those of `source` after a change."""
+    with TranscriptWriter(target) as writer:
+        for r in change(list(TranscriptReader(source))):
+            writer.append(r.kind, r.peer, r.step, r.job, r.attempt, r.tree, r.level, open_message(r))
+    return target
