@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -61,27 +62,24 @@ def signature(view: View, labels: Labels | None) -> dict[str, Any]:
 
     `by_tree` has the same after the first tree, the first two, and so on. Without labels the informations are None.
     """
-    by_tree = []
-    groups = np.zeros(view.records, dtype=np.int64)
-    information = None if labels is None else 0.0
-    for tree in view.trees:
-        groups = _refined(groups, tree.cells())
+    by_tree: list[dict[str, Any]] = []
+    for tree, groups in zip(view.trees, _after_each_tree(view), strict=True):
         information = None if labels is None else mutual_information(labels.values, groups)
         by_tree.append({"tree": tree.index, "signatures": int(groups.max()) + 1, "mutual_information": information})
+    nothing = {"signatures": 1, "mutual_information": None if labels is None else 0.0}
+    last = by_tree[-1] if by_tree else nothing
     return {
-        "signatures": int(groups.max(initial=-1)) + 1,
+        "signatures": last["signatures"],
         "label_entropy": None if labels is None else class_entropy(labels.counts),
-        "mutual_information": information,
+        "mutual_information": last["mutual_information"],
         "by_tree": by_tree,
     }
 
 
 def signatures(view: View) -> Ints:
     """Which records the view cannot tell apart: (N,) int64, equal where all trees' known sets hold both or neither."""
-    groups = np.zeros(view.records, dtype=np.int64)
-    for tree in view.trees:
-        groups = _refined(groups, tree.cells())
-    return groups
+    groups = [np.zeros(view.records, dtype=np.int64), *_after_each_tree(view)]
+    return groups[-1]
 
 
 def tree_rows(view: View, labels: Labels | None) -> list[dict[str, Any]]:
@@ -120,8 +118,11 @@ def _counts(records: Ints, labels: Labels) -> Ints:
     return class_counts(labels.values[records], len(labels.classes))
 
 
-def _refined(groups: Ints, cells: Ints) -> Ints:
-    """Numbers 0.. of the pairs (group, cell) that occur."""
-    _, cell = np.unique(cells, return_inverse=True)
-    _, refined = np.unique(groups * np.int64(cell.max(initial=0) + 1) + cell, return_inverse=True)
-    return np.asarray(refined, dtype=np.int64)
+def _after_each_tree(view: View) -> Iterator[Ints]:
+    """Numbers 0.. of the signatures (N,) by the first tree, the first two, and so on."""
+    groups = np.zeros(view.records, dtype=np.int64)
+    for tree in view.trees:
+        _, cell = np.unique(tree.cells(), return_inverse=True)
+        _, refined = np.unique(groups * np.int64(cell.max() + 1) + cell, return_inverse=True)
+        groups = np.asarray(refined, dtype=np.int64)
+        yield groups

@@ -244,7 +244,7 @@ def _content(record: TranscriptRecord, wanted: type[T]) -> T:
     """The message of a record, which must be of this type, and of the job, attempt and tree that the record names."""
     message = open_message(record)
     if not isinstance(message, wanted):
-        raise Malformed(f"a {record.step} cannot be a {record.message_type}")
+        raise Malformed(f"its message is a {record.message_type}, which is no {record.step}")
     if isinstance(message, control_pb2.StepRequest | exchange_pb2.Parcel):
         of_message = (message.job, message.attempt, message.tree, message.level)
         if of_message != (record.job, record.attempt, record.tree, record.level):

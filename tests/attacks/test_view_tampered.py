@@ -1,0 +1,349 @@
+"""Transcripts that were changed, cut or mixed, and folders with several: refused or reported, never used in silence."""
+
+from __future__ import annotations
+
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from attacks.view import read_view
+from tests.attacks.recorded import knowledge, rewritten, train, transcript
+from tests.protocol.worlds import PARTIES, world
+from tests.wire.logs import record_ends
+from treetap.errors import BadInput, Malformed
+from treetap.trees.params import BoostingParams
+from treetap.wire.transcript import HEADER
+from treetap.wire.v1 import exchange_pb2, own_pb2
+from treetap.wire.v1.control_pb2 import StepRequest
+from treetap.wire.v1.transcript_pb2 import TranscriptRecord
+
+PARAMS = BoostingParams(n_estimators=2, max_depth=3, max_bin=6)
+FEATURE = PARTIES[1]
+Records = list[TranscriptRecord]
+pytestmark = pytest.mark.filterwarnings("ignore:a 512-bit")
+
+
+@pytest.fixture(scope="module")
+def states(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A federation in which the feature parties won splits."""
+    return train(tmp_path_factory.mktemp("tampered") / "federation", world(60, (2, 2, 2), seed=5), PARAMS)
+
+
+@pytest.fixture
+def sound(states: dict[str, Path]) -> Path:
+    """The transcript of a feature party."""
+    return transcript(states, FEATURE)
+
+
+def _in_two_files(sound: Path, folder: Path) -> tuple[Path, Path]:
+    """The same records, rotated in the middle."""
+    folder.mkdir()
+    content = (sound / "000001.tap").read_bytes()
+    ends = record_ends(content)
+    cut = ends[len(ends) // 2]
+    (folder / "000001.tap").write_bytes(content[:cut])
+    (folder / "000002.tap").write_bytes(HEADER + content[cut:])
+    return folder / "000001.tap", folder / "000002.tap"
+
+
+def test_two_files_are_read_as_one(sound: Path, tmp_path: Path) -> None:
+    """Rotation changes nothing."""
+    _in_two_files(sound, tmp_path / "log")
+    assert knowledge(read_view(tmp_path / "log")) == knowledge(read_view(sound))
+
+
+def test_a_flipped_byte_is_refused(sound: Path, tmp_path: Path) -> None:
+    """Anywhere in the file, with file and byte."""
+    first, _ = _in_two_files(sound, tmp_path / "log")
+    content = first.read_bytes()
+    for place in (len(HEADER) + 9, len(content) // 2, len(content) - 3):
+        first.write_bytes(content[:place] + bytes([content[place] ^ 0x10]) + content[place + 1 :])
+        with pytest.raises(Malformed, match=f"{first}: byte "):
+            read_view(tmp_path / "log")
+
+
+def test_a_cut_in_the_middle_and_a_missing_file_are_refused(sound: Path, tmp_path: Path) -> None:
+    """Records or a whole rotation taken out."""
+    first, second = _in_two_files(sound, tmp_path / "log")
+    whole = second.read_bytes()
+    ends = record_ends(whole)
+    second.write_bytes(whole[: ends[0]] + whole[ends[1] :])
+    with pytest.raises(Malformed, match="does not follow record"):
+        read_view(tmp_path / "log")
+    second.write_bytes(whole)
+    first.unlink()
+    with pytest.raises(Malformed, match=r"the file 000001.tap before it is missing"):
+        read_view(tmp_path / "log")
+    with pytest.raises(BadInput, match="the transcript's files before it are missing; give the whole folder"):
+        read_view(second)
+
+
+def test_a_missing_end_is_reported(sound: Path, tmp_path: Path) -> None:
+    """Records missing at the very end cannot show in the chain; that the job's end is not there does, and is said."""
+    first, second = _in_two_files(sound, tmp_path / "log")
+    for path in (tmp_path / "log", first):
+        second.unlink(missing_ok=True)
+        view = read_view(path)
+        assert not view.finished
+        assert len(view.trees) < 2
+        assert any("ends before its job does" in fault for fault in view.faults)
+
+
+def test_a_torn_end_is_reported(sound: Path, tmp_path: Path) -> None:
+    """Half a record at the end is left out, and said; what was before it counts."""
+    first, _ = _in_two_files(sound, tmp_path / "log")
+    first.write_bytes(first.read_bytes()[:-5])
+    view = read_view(first)
+    assert any("a record was cut short" in fault for fault in view.faults)
+    assert all(str(first) in fault for fault in view.faults)
+
+
+def _other_job(records: Records) -> Records:
+    records[-3].job = "other"
+    return records
+
+
+def _other_message(records: Records) -> Records:
+    place = next(i for i, record in enumerate(records) if record.step == "instance_spaces")
+    parcel = exchange_pb2.Parcel.FromString(records[place].message)
+    parcel.job = "other"
+    records[place].message = parcel.SerializeToString()
+    return records
+
+
+def _other_attempt(records: Records) -> Records:
+    place = next(i for i, record in enumerate(records) if record.step == "instance_spaces")
+    records[place].attempt += 1
+    return records
+
+
+def _two_parties(records: Records) -> Records:
+    applied = [record for record in records if record.step == "apply_splits"]
+    request = StepRequest.FromString(applied[-1].message)
+    request.apply_splits.decisions[0].owner = PARTIES[2]
+    applied[-1].message = request.SerializeToString()
+    return records
+
+
+def _a_parcel_of_oneself(records: Records) -> Records:
+    next(record for record in records if record.step == "leaf_paths").peer = FEATURE
+    return records
+
+
+def _another_set(records: Records) -> Records:
+    place = next(i for i, record in enumerate(records) if record.step == "instance_spaces" and record.level == 2)
+    parcel = exchange_pb2.Parcel.FromString(records[place].message)
+    other = next(
+        exchange_pb2.Parcel.FromString(record.message)
+        for record in records
+        if record.step == "instance_spaces" and record.tree != records[place].tree and record.level == 1
+    )
+    parcel.instance_spaces.spaces[0].records.CopyFrom(other.instance_spaces.spaces[0].records)
+    records[place].message = parcel.SerializeToString()
+    return records
+
+
+def _another_part(records: Records) -> Records:
+    place = next(i for i, record in enumerate(records) if record.step == "instance_spaces")
+    parcel = exchange_pb2.Parcel.FromString(records[place].message)
+    del parcel.instance_spaces.spaces[:]
+    again = TranscriptRecord.FromString(records[place].SerializeToString())
+    again.message = parcel.SerializeToString()
+    return [*records[: place + 1], again, *records[place + 1 :]]
+
+
+def _lost_part(records: Records) -> Records:
+    place = next(i for i, record in enumerate(records) if record.step == "instance_spaces")
+    parcel = exchange_pb2.Parcel.FromString(records[place].message)
+    parcel.part, parcel.last = 1, True
+    records[place].message = parcel.SerializeToString()
+    return records
+
+
+def _other_total(records: Records) -> Records:
+    place = next(i for i, record in enumerate(records) if record.step == "sampled_records")
+    parcel = exchange_pb2.Parcel.FromString(records[place].message)
+    parcel.sampled_records.chunks[-1].span += 1
+    records[place].message = parcel.SerializeToString()
+    return records
+
+
+def _row_twice(records: Records) -> Records:
+    place = next(i for i, record in enumerate(records) if record.step == "own_alignment")
+    part = own_pb2.OwnAlignment.FromString(records[place].message)
+    part.rows[0] = part.rows[1]
+    records[place].message = part.SerializeToString()
+    return records
+
+
+def _another_own_split(records: Records) -> Records:
+    place = next(i for i, record in enumerate(records) if record.step == "own_split")
+    again = TranscriptRecord.FromString(records[place].SerializeToString())
+    split = own_pb2.OwnSplit.FromString(again.message)
+    split.threshold += 1
+    again.message = split.SerializeToString()
+    return [*records[: place + 1], again, *records[place + 1 :]]
+
+
+def _another_spec(records: Records) -> Records:
+    place = next(i for i, record in enumerate(records) if record.step == "prepare")
+    again = TranscriptRecord.FromString(records[place].SerializeToString())
+    request = StepRequest.FromString(again.message)
+    request.prepare.spec.boosting.max_depth += 1
+    again.message = request.SerializeToString()
+    return [*records, again]
+
+
+def _another_type(records: Records) -> Records:
+    place = next(i for i, record in enumerate(records) if record.step == "own_split")
+    records[place].step = "own_alignment"
+    return records
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        (_other_job, "it is of job 'other', those before it are of job 'job'"),
+        (_other_message, "its message is of job 'other'"),
+        (_other_attempt, "its message is of job 'job', attempt 1"),
+        (_two_parties, "holds records of several parties: feature-b, feature-c"),
+        (_a_parcel_of_oneself, "holds records of several parties"),
+        (_another_set, r"tree 0, attempt 1: node"),
+        (_another_part, "instance_spaces: part 0 came twice with different content"),
+        (_lost_part, "parcels of the instance_spaces that label-holder sent for level 1 are missing"),
+        (_other_total, "its sets are of 60 and of 61 records"),
+        (_row_twice, "a row of the party's table is said to be two records"),
+        (_another_own_split, "was split twice"),
+        (_another_spec, "the job is another one than before"),
+        (_another_type, "its message is a treetap.wire.v1.OwnSplit, which is no own_alignment"),
+    ],
+)
+def test_what_a_sound_chain_does_not_excuse(
+    change: Callable[[Records], Records], fault: str, sound: Path, tmp_path: Path
+) -> None:
+    """Whoever writes a whole chain anew still has to make its records agree with each other."""
+    unchanged = rewritten(sound, tmp_path / "unchanged", lambda records: records)
+    assert knowledge(read_view(unchanged)) == knowledge(read_view(sound))
+    with pytest.raises(Malformed, match=fault):
+        read_view(rewritten(sound, tmp_path / "changed", change))
+
+
+def test_a_second_submission_of_the_name_counts_alone(sound: Path, tmp_path: Path) -> None:
+    """A cancelled job whose name was used again: only the last submission is in the view, and that is said."""
+
+    def twice(records: Records) -> Records:
+        second = [TranscriptRecord.FromString(record.SerializeToString()) for record in records]
+        prepare = next(record for record in second if record.step == "prepare")
+        request = StepRequest.FromString(prepare.message)
+        request.prepare.submission = "another"
+        request.prepare.spec.boosting.n_estimators = 7
+        prepare.message = request.SerializeToString()
+        first = [record for record in records if record.step != "publish"]
+        return [*first, *(record for record in second if record.tree == 0)]
+
+    view = read_view(rewritten(sound, tmp_path / "log", twice))
+    assert knowledge(view) == knowledge(read_view(sound))[:1]
+    assert any("submitted more than once" in fault for fault in view.faults)
+
+
+def test_recording_that_began_late_is_reported(sound: Path, tmp_path: Path) -> None:
+    """Trees of which nothing was recorded are named; so is that nobody said which rows the records are."""
+
+    def late(records: Records) -> Records:
+        return [record for record in records if record.tree == 1 or record.step in ("prepare", "publish")]
+
+    view = read_view(rewritten(sound, tmp_path / "log", late))
+    assert knowledge(view) == knowledge(read_view(sound))[1:]
+    assert view.rows is None
+    assert [part in "\n".join(view.faults) for part in ("trees 0 are not in", "does not say which rows")] == [
+        True,
+        True,
+    ]
+
+
+def test_a_transcript_that_does_not_tell_whose_it_is(sound: Path, tmp_path: Path) -> None:
+    """Of three parties, one that won no split and met the label holder only has to be named."""
+
+    def no_splits(records: Records) -> Records:
+        return [record for record in records if record.step not in ("apply_splits", "own_split")]
+
+    path = rewritten(sound, tmp_path / "log", no_splits)
+    with pytest.raises(BadInput, match="does not say whose transcript it is; name one of feature-b, feature-c"):
+        read_view(path)
+    assert read_view(path, party=FEATURE).party == FEATURE
+
+
+def test_several_jobs_in_one_folder(sound: Path, tmp_path: Path) -> None:
+    """One job's transcript is found by its name in the party's state; without one, the jobs are named."""
+
+    def renamed(records: Records) -> Records:
+        for record in records:
+            kind = exchange_pb2.Parcel if record.message_type.endswith("Parcel") else StepRequest
+            if not record.message_type.endswith(("OwnSplit", "OwnAlignment")):
+                message = kind.FromString(record.message)
+                message.job = "second"
+                record.message = message.SerializeToString()
+            record.job = "second"
+        return records
+
+    state = tmp_path / "state"
+    rewritten(sound, state / "transcripts" / "first", lambda records: records)
+    assert read_view(state).job == read_view(state / "transcripts").job == "job"
+    rewritten(sound, state / "transcripts" / "renamed", renamed)
+    assert read_view(state, "second").job == "second"
+    assert read_view(tmp_path, "job").path == state / "transcripts" / "first"
+    with pytest.raises(BadInput, match=r"several jobs; choose one by name: job, second"):
+        read_view(state)
+    with pytest.raises(BadInput, match=r"no transcript of job 'third', only of: job, second"):
+        read_view(state, "third")
+    rewritten(sound, state / "transcripts" / "again", lambda records: records)
+    with pytest.raises(
+        BadInput, match=r"more than once; give one of these folders: transcripts/again, transcripts/first"
+    ):
+        read_view(state, "job")
+
+
+def test_a_transcript_sent_by_mail(sound: Path, tmp_path: Path) -> None:
+    """One file; a tar or zip archive of the folder; damage in it is told by the archive's name."""
+    expected = knowledge(read_view(sound))
+    single = tmp_path / "theirs.tap"
+    single.write_bytes((sound / "000001.tap").read_bytes())
+    assert knowledge(read_view(single)) == expected
+    packed, zipped = tmp_path / "theirs.tar.gz", tmp_path / "theirs.zip"
+    with tarfile.open(packed, "w:gz") as tar:
+        tar.add(sound, "transcripts/job")
+    with zipfile.ZipFile(zipped, "w") as archive:
+        archive.write(single, "job/000001.tap")
+        archive.writestr("job/readme.txt", "with my regards")
+    for path in (packed, zipped):
+        view = read_view(path)
+        assert knowledge(view) == expected
+        assert view.path == path
+    damaged = bytearray(single.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    with zipfile.ZipFile(zipped, "w") as archive:
+        archive.writestr("job/000001.tap", bytes(damaged))
+    with pytest.raises(Malformed, match=f"{zipped}/job/000001.tap: byte "):
+        read_view(zipped)
+
+
+def test_what_is_no_transcript(tmp_path: Path) -> None:
+    """Nothing there, an empty folder, another file, an archive that leads elsewhere, a log without a record."""
+    with pytest.raises(BadInput, match="there is no such file or folder"):
+        read_view(tmp_path / "nothing")
+    with pytest.raises(BadInput, match="holds no transcript"):
+        read_view(tmp_path)
+    (tmp_path / "letter.txt").write_text("dear auditor")
+    with pytest.raises(BadInput, match=r"letter.txt: cannot be unpacked \(ReadError\)"):
+        read_view(tmp_path / "letter.txt")
+    with zipfile.ZipFile(tmp_path / "evil.zip", "w") as archive:
+        archive.writestr("../000001.tap", b"")
+    with pytest.raises(BadInput, match="leads out of the archive"):
+        read_view(tmp_path / "evil.zip")
+    assert not (tmp_path / "000001.tap").exists()
+    (tmp_path / "000001.tap").write_bytes(HEADER)
+    with pytest.raises(BadInput, match="holds no record yet"):
+        read_view(tmp_path / "000001.tap")
