@@ -1,0 +1,77 @@
+"""How well clusters match the true labels. Only the scorer calls this: an attacker has no labels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from treetap.errors import BadInput
+
+
+@dataclass(frozen=True)
+class Scores:
+    """V-measure (Rosenberg & Hirschberg 2007) with its two parts, adjusted Rand index, normalised mutual information
+    (arithmetic mean, hence equal to V), and accuracy after the best one-to-one matching of clusters to classes."""
+
+    v_measure: float
+    homogeneity: float
+    completeness: float
+    ari: float
+    nmi: float
+    accuracy: float
+
+
+def score(labels: npt.ArrayLike, clusters: npt.ArrayLike) -> Scores:
+    """Scores of clusters (N,) against labels (N,) of any type that can be sorted.
+
+    More clusters than classes leave some unmatched: their records count as wrong in `accuracy`.
+
+    Raises:
+        BadInput: not two one-dimensional arrays of the same length, or empty ones.
+    """
+    from scipy.optimize import linear_sum_assignment
+    from sklearn import metrics
+
+    truth, found = _numbers(labels, "labels"), _numbers(clusters, "clusters")
+    if len(truth) != len(found):
+        raise BadInput(f"{len(truth)} labels but {len(found)} clusters: score the same records")
+    homogeneity, completeness, v_measure = metrics.homogeneity_completeness_v_measure(truth, found)
+    table = _rivals(truth, found)
+    rows, columns = linear_sum_assignment(table, maximize=True)
+    return Scores(
+        v_measure=float(v_measure),
+        homogeneity=float(homogeneity),
+        completeness=float(completeness),
+        ari=float(metrics.adjusted_rand_score(truth, found)),
+        nmi=float(metrics.normalized_mutual_info_score(truth, found)),
+        accuracy=float(table[rows, columns].sum() / len(truth)),
+    )
+
+
+def _rivals(truth: npt.NDArray[np.int64], found: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Records per class and cluster, (C, clusters), only clusters that an optimal matching may need.
+
+    Those are the C largest of each class: the other C − 1 classes cannot take them all. So the table has at most C²
+    columns, however many the clusters.
+    """
+    kinds, groups = int(truth.max()) + 1, int(found.max()) + 1
+    cells, count = np.unique(truth * groups + found, return_counts=True)
+    kind, group = cells // groups, cells % groups
+    order = np.lexsort((-count, kind))
+    kind, group, count = kind[order], group[order], count[order]
+    rank = np.arange(len(kind)) - np.searchsorted(kind, kind)
+    kept = np.unique(group[rank < kinds])
+    here = np.isin(group, kept)
+    table = np.zeros((kinds, len(kept)), dtype=np.int64)
+    table[kind[here], np.searchsorted(kept, group[here])] = count[here]
+    return table
+
+
+def _numbers(values: npt.ArrayLike, name: str) -> npt.NDArray[np.int64]:
+    given: npt.NDArray[Any] = np.asarray(values)
+    if given.ndim != 1 or not len(given):
+        raise BadInput(f"{name}: a one-dimensional array of at least one record is needed, not shape {given.shape}")
+    return np.unique(given, return_inverse=True)[1].astype(np.int64)
