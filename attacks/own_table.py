@@ -231,7 +231,7 @@ def _numbers(
     """(name, values (n,), whether they are the file's own numbers) of the columns that one column becomes."""
     kind = column.type
     if _text(kind):
-        cells = [None if cell is None or not cell.strip() else cell for cell in column.to_pylist()]
+        cells = [None if cell is None or not cell.strip() else cell.strip() for cell in column.to_pylist()]
         parsed = _parsed(cells)
         if parsed is not None:
             yield name, _without(parsed, missing), True

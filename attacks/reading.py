@@ -7,7 +7,7 @@ a later attempt, and a job's name used again for another submission.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -78,18 +78,16 @@ class Growth:
         try:
             if self.stored:
                 self._require_whole()
-            sampled: Ints | None = None
+            drawn: Ints | None = None
             received: dict[int, Ints] = {}
             for node, chunks in self._sets():
-                rows = rows_of(chunks, total)
-                before = sampled if node is None else received.get(node)
-                if before is not None and not np.array_equal(before, rows):
-                    where = "the sample" if node is None else f"node {node}"
-                    raise Malformed(f"{where} is said to hold different records")
                 if node is None:
-                    sampled = rows
+                    drawn = np.zeros(total, dtype=np.int64) if drawn is None else drawn
+                    drawn[rows_of(chunks, total)] += 1
                 else:
-                    received[node] = rows
+                    rows = rows_of(chunks, total)
+                    if not np.array_equal(received.setdefault(node, rows), rows):
+                        raise Malformed(f"node {node} is said to hold different records")
             own = [
                 (
                     OwnSplit(it.node, it.handle, it.feature, it.feature_name, it.bin, it.threshold, it.missing_left),
@@ -101,20 +99,30 @@ class Growth:
             nodes: dict[int, KnownNode] = known_nodes(np.arange(total, dtype=np.int64), received, own)
         except Malformed as fault:
             raise Malformed(f"tree {self.index}, attempt {self.attempt}: {fault}") from None
-        return TreeView(self.index, self.attempt, self.stored, total, nodes, sampled)
+        return TreeView(self.index, self.attempt, self.stored, total, nodes, drawn)
 
     def _require_whole(self) -> None:
         for (peer, step, level), series in self.series.items():
             if not series.whole:
                 raise Malformed(f"parcels of the {step} that {peer} sent for level {level} are missing")
 
-    def _sets(self) -> Iterable[tuple[int | None, Chunks]]:
-        """(node, chunks) of the spaces received; the sample is that of None. A series cut short is left out."""
+    def _sets(self) -> Iterator[tuple[int | None, Chunks]]:
+        """(node, chunks) of the spaces received; those of the sample under None. A series cut short is left out.
+
+        A sample with replacement comes as several sets: the records drawn at least once, at least twice, and so on.
+        """
+        if sum(step == "sampled_records" for _, step, _ in self.series) > 1:
+            raise Malformed("the sample was sent twice")
         for (_, step, _), series in sorted(self.series.items()):
             if not series.whole:
                 continue
             if step == "sampled_records":
-                yield None, [chunk for parcel in series.in_order() for chunk in parcel.sampled_records.chunks]
+                sets: list[Chunks] = []
+                for chunk in (chunk for parcel in series.in_order() for chunk in parcel.sampled_records.chunks):
+                    if chunk.start == 0 or not sets:  # every set begins with the first record
+                        sets.append([])
+                    sets[-1].append(chunk)
+                yield from ((None, chunks) for chunks in sets)
                 continue
             by_node: defaultdict[int, Chunks] = defaultdict(list)
             for parcel in series.in_order():

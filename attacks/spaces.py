@@ -55,7 +55,7 @@ class TreeView:
 
     `total`: N, how many records there are. `attempt`: in which attempt at the job this growth took place.
     `complete`: False for a tree that was cut short; some of its nodes may be missing.
-    `sampled`: the records (n,) on which the tree was trained, ascending; None if no message said so.
+    `drawn`: (N,) how many times the tree's sample has each record; None if no message said so.
     """
 
     index: int
@@ -63,10 +63,14 @@ class TreeView:
     complete: bool
     total: int
     nodes: Mapping[int, KnownNode]
-    sampled: Ints | None = field(repr=False)
+    drawn: Ints | None = field(repr=False)
 
     def leaves(self) -> list[KnownNode]:
-        """The attacker's leaves, by heap number: known nodes without known children."""
+        """The attacker's leaves, by heap number: known nodes without known children.
+
+        They divide the root's records, except where a generation is hidden, as in a view of received sets only: a node
+        whose grandchildren alone are known is a leaf beside them.
+        """
         return [self.nodes[u] for u in sorted(self.nodes) if not {2 * u, 2 * u + 1} & self.nodes.keys()]
 
     def received_only(self) -> TreeView:
@@ -74,7 +78,7 @@ class TreeView:
         kept = {
             u: KnownNode(u, it.records, it.source) for u, it in self.nodes.items() if it.source in ("root", "received")
         }
-        return TreeView(self.index, self.attempt, self.complete, self.total, kept, self.sampled)
+        return TreeView(self.index, self.attempt, self.complete, self.total, kept, self.drawn)
 
     def cells(self) -> Ints:
         """For each of the N records the deepest known node that holds it (N,).
@@ -133,15 +137,26 @@ def _third(known: Mapping[int, tuple[Ints, Source]], parent: int) -> Iterator[tu
     left, right = 2 * parent, 2 * parent + 1
     family = {node: known[node][0] for node in (parent, left, right) if node in known}
     if left in family and right in family:
-        both = np.union1d(family[left], family[right])
-        if len(both) != len(family[left]) + len(family[right]):
+        reached = _flags(family[left], family[right])
+        reached[family[left]] = True
+        if reached[family[right]].any():
             raise Malformed(f"nodes {left} and {right} share records")
+        reached[family[right]] = True
+        both = np.flatnonzero(reached)
         if parent not in family:
             yield parent, both
         elif not np.array_equal(both, family[parent]):
             raise Malformed(f"nodes {left} and {right} do not hold the records of node {parent}")
     elif parent in family and len(family) == 2:
         child = left if left in family else right
-        if len(np.intersect1d(family[child], family[parent], assume_unique=True)) != len(family[child]):
+        within = _flags(family[parent], family[child])
+        within[family[child]] = True
+        stays = within[family[parent]]
+        if int(stays.sum()) != len(family[child]):
             raise Malformed(f"node {child} holds records that node {parent} does not")
-        yield child ^ 1, np.setdiff1d(family[parent], family[child], assume_unique=True)
+        yield child ^ 1, family[parent][~stays]
+
+
+def _flags(*sets: Ints) -> npt.NDArray[np.bool_]:
+    """A flag, not set, for every record up to the last one of these ascending sets. Sorting them would take longer."""
+    return np.zeros(max((int(rows[-1]) for rows in sets if len(rows)), default=-1) + 1, dtype=np.bool_)

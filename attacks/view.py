@@ -7,7 +7,7 @@ Leakage in Tree-based Vertical Federated Learning", section 4.2, names the first
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -66,7 +66,16 @@ class View:
     @property
     def regression(self) -> bool:
         """Whether the label is a number rather than a class."""
-        return self.objective.startswith("reg:")
+        return self.objective in ("reg:squarederror", "squared_error")
+
+    def leaves(self) -> list[list[Ints]]:
+        """The attacker's leaves of every complete tree, in order: what the attacks start from."""
+        return [[leaf.records for leaf in tree.leaves()] for tree in self.trees]
+
+    def received_only(self) -> View:
+        """The same job by the messages received alone."""
+        trees, unfinished = (tuple(tree.received_only() for tree in some) for some in (self.trees, self.unfinished))
+        return replace(self, trees=trees, unfinished=unfinished)
 
 
 def read_view(path: Path, job: str | None = None, party: str | None = None) -> View:
@@ -111,7 +120,8 @@ def _view(path: Path, story: Story, party: str | None, faults: list[str]) -> Vie
     rows = _rows(story, total, [*trees, *unfinished])
     if rows is None:
         faults.append(f"{path}: does not say which rows of its party's table the {total} common records are")
-    depth, objective, missing = (_parameter(spec, word) for word in ("max_depth", "objective", "missing"))
+    depth, missing = _parameter(spec, "max_depth"), _parameter(spec, "missing")
+    objective = _parameter(spec, "objective") or _parameter(spec, "criterion")  # what a forest calls it
     return View(
         path=path,
         party=name,

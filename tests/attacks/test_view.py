@@ -77,8 +77,8 @@ def test_a_view_is_what_the_oracles_tree_and_the_owners_say(seed: int, tmp_path:
                 if isinstance(node, OracleSplit) and node.owner == party
             }
             drawn = sampling.rows(seed, tree.index, view.records, params.subsample, np.ones(view.records, dtype=bool))
-            assert tree.sampled is not None
-            assert tree.sampled.tolist() == np.flatnonzero(drawn).tolist()
+            assert tree.drawn is not None
+            assert tree.drawn.tolist() == drawn.astype(int).tolist()
     if params.max_depth > 1:
         assert "own" in sources
 
@@ -90,13 +90,19 @@ def test_received_only_is_what_messages_named(party: str, tmp_path: Path) -> Non
     oracle = here.oracle(PARAMS)
     view = read_view(transcript(train(tmp_path / "federation", here, PARAMS), party))
     dropped = set()
-    for tree, expected in zip(view.trees, oracle, strict=True):
-        received = tree.received_only()
+    for tree, received, expected in zip(view.trees, view.received_only().trees, oracle, strict=True):
+        assert [leaf.node for leaf in received.leaves()] == [
+            u for u in sorted(received.nodes) if not {2 * u, 2 * u + 1} & received.nodes.keys()
+        ]
         everything = knowable(here, expected, party, PARAMS)
         assert known(received) == {u: it for u, it in everything.items() if it[1] in ("root", "received")}
         assert all(node.split is None for node in received.nodes.values())
         dropped |= {source for _, source in everything.values()} - {"root", "received"}
+        assert len(received.nodes) < len(tree.nodes)
     assert dropped == {"own", "difference"}
+    assert [[rows.tolist() for rows in tree] for tree in view.leaves()] == [
+        [leaf.records.tolist() for leaf in tree.leaves()] for tree in view.trees
+    ]
 
 
 def test_rows_lead_from_positions_to_the_own_file(tmp_path: Path) -> None:

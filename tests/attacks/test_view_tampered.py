@@ -171,6 +171,13 @@ def _other_total(records: Records) -> Records:
     return records
 
 
+def _sample_twice(records: Records) -> Records:
+    place = next(i for i, record in enumerate(records) if record.step == "sampled_records")
+    again = TranscriptRecord.FromString(records[place].SerializeToString())
+    again.peer = PARTIES[2]
+    return [*records, again]
+
+
 def _row_twice(records: Records) -> Records:
     place = next(i for i, record in enumerate(records) if record.step == "own_alignment")
     part = own_pb2.OwnAlignment.FromString(records[place].message)
@@ -215,6 +222,7 @@ def _another_type(records: Records) -> Records:
         (_another_part, "instance_spaces: part 0 came twice with different content"),
         (_lost_part, "parcels of the instance_spaces that label-holder sent for level 1 are missing"),
         (_other_total, "its sets are of 60 and of 61 records"),
+        (_sample_twice, "the sample was sent twice"),
         (_row_twice, "a row of the party's table is said to be two records"),
         (_another_own_split, "was split twice"),
         (_another_spec, "the job is another one than before"),
@@ -229,6 +237,26 @@ def test_what_a_sound_chain_does_not_excuse(
     assert knowledge(read_view(unchanged)) == knowledge(read_view(sound))
     with pytest.raises(Malformed, match=fault):
         read_view(rewritten(sound, tmp_path / "changed", change))
+
+
+def test_a_sample_with_replacement_tells_how_often(sound: Path, tmp_path: Path) -> None:
+    """A forest's draw comes as nested sets, at least once, at least twice; each record counts as often as named."""
+
+    def bootstrap(records: Records) -> Records:
+        place = next(i for i, record in enumerate(records) if record.step == "sampled_records")
+        parcel = exchange_pb2.Parcel.FromString(records[place].message)
+        del parcel.sampled_records.chunks[:]
+        for drawn in ([0, 1, 5], [5]):
+            bits = sum(1 << record for record in drawn).to_bytes(8, "little")
+            parcel.sampled_records.chunks.add(start=0, span=60, bitmap=bits)
+        records[place].message = parcel.SerializeToString()
+        return records
+
+    assert read_view(sound).trees[0].drawn is not None
+    drawn = read_view(rewritten(sound, tmp_path / "log", bootstrap)).trees[0].drawn
+    assert drawn is not None
+    assert drawn[:7].tolist() == [1, 1, 0, 0, 0, 2, 0]
+    assert drawn.sum() == 4
 
 
 def test_a_second_submission_of_the_name_counts_alone(sound: Path, tmp_path: Path) -> None:
