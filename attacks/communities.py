@@ -4,10 +4,10 @@
 so that a seed repeats a run). Louvain depends on the order in which it visits vertices: each engine runs from several
 seeds and the partition with the highest modularity counts.
 
-A graph that may have more than `largest` entries is not written out. Louvain then starts from coarser super-vertices,
-those that agree on their first leaves, whose trees weigh most; after that single vertices move between communities
-(`attacks.moves`), and the two alternate while modularity grows. Memory stays with the vertices' leaves instead of with
-their pairs.
+What the engines find is improved by moving single vertices (`attacks.moves`) and joining communities in turn, while
+modularity grows. A graph that may have more than `largest` entries is not written out: the engines then start from
+coarser super-vertices, those that agree on their first leaves, whose trees weigh most, and the moves take it from
+there. Memory stays with the vertices' leaves instead of with their pairs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from treetap.errors import BadInput
 
 ENGINES = ("auto", "python-louvain", "networkit")
 #: Entries of an adjacency matrix up to which it is written out, at some 50 bytes each.
-LARGEST = 6_000_000
+LARGEST = 4_000_000
 #: Entries up to which, under `auto`, the reference runs beside networkit: it takes a second for some 100,000.
 SMALL = 40_000
 
@@ -68,7 +68,7 @@ def louvain(
     if len(joined):
         inner = graph if len(joined) == graph.vertices else graph.part(joined)
         run = _Runs(seed, runs, engine, passes, tolerance, largest)
-        labels[joined] = graph.vertices + (run.best(inner) if inner.pairs <= largest else run.alternate(inner))
+        labels[joined] = graph.vertices + run.partition(inner)
     labels = _by_size(labels)
     return Communities(labels, graph.vertices - len(joined), graph.modularity(labels))
 
@@ -82,35 +82,27 @@ class _Runs:
     tolerance: float
     largest: int
 
-    def best(self, graph: RecordGraph) -> Ints:
-        """Louvain on the adjacency matrix, the best of all runs."""
-        adjacency = graph.adjacency()
-        engines = [_networkit] if self.engine != "python-louvain" else [_python_louvain]
-        if self.engine == "auto" and adjacency.nnz <= SMALL:
-            engines.append(_python_louvain)
-        found = [part for each in engines for part in each(adjacency, self.seed, self.runs, self.passes)]
-        return max(found, key=graph.modularity)
-
-    def alternate(self, graph: RecordGraph) -> Ints:
-        """Louvain from a coarse start, then moves of single vertices, then Louvain on the communities, and so on."""
+    def partition(self, graph: RecordGraph) -> Ints:
+        """Louvain from the finest start that can be written out, then moves and joins in turn."""
         cells = self._start(graph)
-        labels = self.best(graph.merged(cells))[cells]
+        labels = self._best(graph.merged(cells))[cells]
         reached = graph.modularity(labels)
         for turn in range(self.passes):
             labels = settle(graph, labels, self.seed + turn, self.passes, self.tolerance)
             between = graph.merged(labels)
             if between.pairs <= self.largest:
-                joined = self.best(between)[labels]
-                labels = max(labels, joined, key=graph.modularity)
+                labels = max(labels, self._best(between)[labels], key=graph.modularity)
             before, reached = reached, graph.modularity(labels)
             if reached - before < self.tolerance:
                 break
         return labels
 
     def _start(self, graph: RecordGraph) -> Ints:
-        """The finest of the partitions by first leaves whose graph can be written out."""
-        deepest = int(np.diff(graph.held.indptr).max(initial=0))
-        for kept in range(deepest, 0, -1):
+        """The vertices themselves, or the finest partition by first leaves whose graph can be written out."""
+        if graph.pairs <= self.largest:
+            return np.arange(graph.vertices, dtype=np.int64)
+        pairs = graph.pairs
+        for kept in range(int(np.diff(graph.held.indptr).max(initial=0)), 0, -1):
             cells = signatures(graph, kept)
             pairs = graph.merged(cells).pairs
             if pairs <= self.largest:
@@ -119,6 +111,15 @@ class _Runs:
             f"the graph has {graph.vertices:,} vertices, and {pairs:,} entries even if only a record's first leaf "
             "counts: take larger chunks (chunk_size), or id2graph-quotient"
         )
+
+    def _best(self, graph: RecordGraph) -> Ints:
+        """Louvain on the adjacency matrix, the best of all runs."""
+        adjacency = graph.adjacency()
+        engines = [_networkit] if self.engine != "python-louvain" else [_python_louvain]
+        if self.engine == "auto" and adjacency.nnz <= SMALL:
+            engines.append(_python_louvain)
+        found = [part for each in engines for part in each(adjacency, self.seed, self.runs, self.passes)]
+        return max(found, key=graph.modularity)
 
 
 def _networkit(adjacency: sparse.csr_array, seed: int, runs: int, passes: int) -> list[Ints]:

@@ -6,20 +6,21 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse import csgraph
 
-from attacks.leaves import Ints, Leaves, checked, incidence
+from attacks.leaves import Ints, Leaves, checked
 
 
 def union(leaves: Leaves, records: int) -> Ints:
     """The component of every record (N,), from 0; a record in no leaf is a component of its own.
 
-    Union–find over leaves, as the connected components of the graph of records and leaves.
+    Union–find over leaves, as the connected components of a graph that joins a leaf's first record to its others.
 
     Raises:
         BadInput: a leaf is none, by tree and leaf.
     """
-    held = incidence(checked(leaves, records), records)
-    both = sparse.block_array([[None, held], [held.T, None]], format="csr") if held.shape[1] else None
-    if both is None:
-        return np.arange(records, dtype=np.int64)
-    _, parts = csgraph.connected_components(both, directed=False)
-    return np.unique(parts[:records], return_inverse=True)[1].astype(np.int64)
+    every = [leaf for tree in checked(leaves, records) for leaf in tree]
+    none = np.zeros(0, dtype=np.int64)
+    one = np.concatenate([none, *(np.full(len(leaf) - 1, leaf[0]) for leaf in every)])
+    other = np.concatenate([none, *(leaf[1:] for leaf in every)])
+    joined = sparse.coo_array((np.ones(len(one), dtype=np.int8), (one, other)), shape=(records, records))
+    _, parts = csgraph.connected_components(joined, directed=False)
+    return np.unique(parts, return_inverse=True)[1].astype(np.int64)
