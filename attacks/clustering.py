@@ -61,7 +61,10 @@ def design(features: Floats | None, groups: Ints | None, alpha: float) -> Any:
         n = len(groups)
         hot = sparse.csr_array((np.full(n, alpha), groups, np.arange(n + 1)), shape=(n, width))
         if width >= WIDE:
-            return sparse.hstack([*(sparse.csr_array(part) for part in parts), hot], format="csr")
+            wide = sparse.hstack([*(sparse.csr_array(part) for part in parts), hot], format="csr")
+            # scikit-learn takes 32-bit indices only; a table that needs more does not fit into memory anyway.
+            wide.indices, wide.indptr = wide.indices.astype(np.int32), wide.indptr.astype(np.int32)
+            return wide
         parts.append(hot.toarray())
     if not parts or not sum(part.shape[1] for part in parts):
         raise BadInput("there is nothing to cluster: give features, or an attack that finds groups")

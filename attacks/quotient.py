@@ -17,7 +17,7 @@ from attacks.leaves import Ints
 def signatures(graph: RecordGraph, trees_first: int | None = None) -> Ints:
     """A number per vertex, equal exactly for vertices with the same leaves: (V,), from 0 without a gap.
 
-    A vertex with an extra edge has a number of its own. With `trees_first` only a vertex's first so many leaves count,
+    A vertex with an extra edge, or in no leaf, has a number of its own. With `trees_first` only a vertex's first so many leaves count,
     and extra edges do not: a coarser partition.
     """
     held = graph.held
@@ -31,7 +31,7 @@ def signatures(graph: RecordGraph, trees_first: int | None = None) -> Ints:
         leaf[deep] = held.indices[held.indptr[:-1][deep] + j] + 1
         numbers = np.unique(numbers * (held.shape[1] + 1) + leaf, return_inverse=True)[1].astype(np.int64)
     if trees_first is None:
-        apart = np.flatnonzero(np.diff(graph.extra.indptr))
+        apart = np.flatnonzero((np.diff(graph.extra.indptr) > 0) | (width == 0))
         numbers[apart] = numbers.max(initial=-1) + 1 + np.arange(len(apart))
         numbers = np.unique(numbers, return_inverse=True)[1].astype(np.int64)
     return numbers

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+from sklearn import metrics
+
+from attacks.scores import score
+from treetap.errors import BadInput
+
+
+def test_renamed_labels_score_one_throughout() -> None:
+    """Cluster names do not matter, and labels may be strings."""
+    found = score(["a", "b", "c", "a"], [7, 0, 3, 7])
+    assert found.__dict__ == dict.fromkeys(
+        ("v_measure", "homogeneity", "completeness", "ari", "nmi", "accuracy"), pytest.approx(1.0)
+    )
+
+
+def test_v_measure_is_the_harmonic_mean_that_its_authors_define() -> None:
+    """From entropies by hand: labels 0011, clusters 0 0 1 2."""
+    found = score([0, 0, 1, 1], [0, 0, 1, 2])
+    entropy = -(0.5 * np.log(0.5) + 2 * 0.25 * np.log(0.25))
+    assert found.homogeneity == pytest.approx(1.0)
+    assert found.completeness == pytest.approx(1 - 0.5 * np.log(2) / entropy)
+    assert found.v_measure == pytest.approx(2 * found.completeness / (1 + found.completeness))
+    assert found.accuracy == 0.75
+
+
+@pytest.mark.parametrize("groups", [2, 3, 6, 40])
+def test_accuracy_is_that_of_the_best_matching(groups: int) -> None:
+    """Against every assignment of clusters to three classes, also with many more clusters than classes."""
+    draw = np.random.default_rng(groups)
+    truth, clusters = draw.integers(0, 3, 60), draw.integers(0, groups, 60)
+    table = metrics.cluster.contingency_matrix(truth, clusters)
+    table = np.pad(table, ((0, 0), (0, max(0, 3 - table.shape[1]))))
+    best = max(sum(table[k, p[k]] for k in range(3)) for p in permutations(range(table.shape[1]), 3))
+    assert score(truth, clusters).accuracy == best / 60
+
+
+@pytest.mark.parametrize(
+    ("labels", "clusters", "complaint"),
+    [
+        ([0, 1], [0], "2 labels but 1 clusters"),
+        ([], [], "labels: a one-dimensional array of at least one record"),
+        ([[0]], [0], "labels: a one-dimensional array"),
+    ],
+)
+def test_what_cannot_be_scored_is_refused(labels: list[int], clusters: list[int], complaint: str) -> None:
+    """Lengths that differ, nothing at all, tables."""
+    with pytest.raises(BadInput, match=complaint):
+        score(labels, clusters)
