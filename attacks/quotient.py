@@ -14,23 +14,23 @@ from attacks.adjacency import RecordGraph
 from attacks.leaves import Ints
 
 
-def signatures(graph: RecordGraph, trees_first: int | None = None) -> Ints:
+def signatures(graph: RecordGraph, first: int | None = None) -> Ints:
     """A number per vertex, equal exactly for vertices with the same leaves: (V,), from 0 without a gap.
 
-    A vertex with an extra edge, or in no leaf, has a number of its own. With `trees_first` only a vertex's first so many leaves count,
-    and extra edges do not: a coarser partition.
+    A vertex with an extra edge, or in no leaf, has a number of its own. With `first` only so many of a vertex's leaves
+    count, in order of trees, and extra edges do not: a coarser partition.
     """
     held = graph.held
     held.sort_indices()
     width = np.diff(held.indptr)
-    columns = int(width.max(initial=0)) if trees_first is None else min(trees_first, int(width.max(initial=0)))
+    columns = int(width.max(initial=0)) if first is None else min(first, int(width.max(initial=0)))
     numbers = np.zeros(graph.vertices, dtype=np.int64)
     for j in range(columns):
         leaf = np.zeros(graph.vertices, dtype=np.int64)
         deep = width > j
         leaf[deep] = held.indices[held.indptr[:-1][deep] + j] + 1
         numbers = np.unique(numbers * (held.shape[1] + 1) + leaf, return_inverse=True)[1].astype(np.int64)
-    if trees_first is None:
+    if first is None:
         apart = np.flatnonzero((np.diff(graph.extra.indptr) > 0) | (width == 0))
         numbers[apart] = numbers.max(initial=-1) + 1 + np.arange(len(apart))
         numbers = np.unique(numbers, return_inverse=True)[1].astype(np.int64)
