@@ -20,13 +20,13 @@ import numpy.typing as npt
 from scipy import sparse
 
 from attacks.adjacency import RecordGraph
-from attacks.leaves import Ints
+from attacks.leaves import Floats, Ints
 from attacks.moves import settle
 from attacks.quotient import signatures
 from treetap.errors import BadInput
 
 ENGINES = ("auto", "python-louvain", "networkit")
-#: Entries of an adjacency matrix up to which it is written out, at some 50 bytes each.
+#: Entries of an adjacency matrix up to which it is written out, at some 60 bytes each.
 LARGEST = 4_000_000
 #: Entries up to which, under `auto`, the reference runs beside networkit: it takes a second for some 100,000.
 SMALL = 40_000
@@ -124,18 +124,9 @@ class _Runs:
 
 def _networkit(adjacency: sparse.csr_array, seed: int, runs: int, passes: int) -> list[Ints]:
     """Partitions found by networkit's Louvain (PLM), in order of vertices and in `runs` random orders."""
-    try:
-        import networkit
-    except ImportError:
-        raise _absent("networkit") from None
-    upper = sparse.triu(adjacency, format="coo")
-    # networkit counts a self-loop's weight twice in a degree, as is usual; the matrix holds it doubled already.
-    weight = np.where(upper.row == upper.col, upper.data / 2, upper.data)
-    # Row numbers must be 64 bits wide: networkit reads narrower ones beyond their end.
-    ends = (upper.row.astype(np.uint64), upper.col.astype(np.uint64))
-    del adjacency
-    graph = networkit.GraphFromCoo((weight, ends), n=upper.shape[0], weighted=True, directed=False)
-    del upper, weight, ends
+    graph = as_networkit(adjacency)
+    import networkit
+
     threads = networkit.getMaxNumberOfThreads()
     networkit.setNumberOfThreads(1)  # several threads move vertices in no repeatable order
     found = []
@@ -150,23 +141,50 @@ def _networkit(adjacency: sparse.csr_array, seed: int, runs: int, passes: int) -
     return [np.unique(part, return_inverse=True)[1].astype(np.int64) for part in found]
 
 
+def as_networkit(adjacency: sparse.csr_array) -> Any:
+    """The graph for networkit. Raises BadInput if it is not installed."""
+    try:
+        import networkit
+    except ImportError:
+        raise _absent("networkit") from None
+    upper = sparse.triu(adjacency, format="coo")
+    # Row numbers must be 64 bits wide: networkit reads narrower ones beyond their end.
+    ends = (upper.row.astype(np.uint64), upper.col.astype(np.uint64))
+    return networkit.GraphFromCoo((_edge_weights(upper), ends), n=upper.shape[0], weighted=True, directed=False)
+
+
 def _python_louvain(adjacency: sparse.csr_array, seed: int, runs: int, passes: int) -> list[Ints]:  # noqa: ARG001
     """Partitions found by python-louvain in `runs` random orders; it has no limit of passes to set."""
+    graph = as_networkx(adjacency)
     try:
         import community
-        import networkx
     except ImportError:
-        raise _absent("python-louvain and networkx") from None
-    upper = sparse.triu(adjacency, format="coo")
-    graph = networkx.Graph()
-    graph.add_nodes_from(range(adjacency.shape[0]))
-    weight = np.where(upper.row == upper.col, upper.data / 2, upper.data)
-    graph.add_weighted_edges_from(zip(upper.row.tolist(), upper.col.tolist(), weight.tolist(), strict=True))
+        raise _absent("python-louvain") from None
     found = []
     for run in range(runs):
         best: dict[int, int] = community.best_partition(graph, random_state=seed + run)
         found.append(np.array([best[v] for v in range(len(best))], dtype=np.int64))
     return found
+
+
+def as_networkx(adjacency: sparse.csr_array) -> Any:
+    """The graph for networkx, weights under `weight`. Raises BadInput if it is not installed."""
+    try:
+        import networkx
+    except ImportError:
+        raise _absent("networkx") from None
+    upper = sparse.triu(adjacency, format="coo")
+    edges = zip(upper.row.tolist(), upper.col.tolist(), _edge_weights(upper).tolist(), strict=True)
+    graph = networkx.Graph()
+    graph.add_nodes_from(range(adjacency.shape[0]))
+    graph.add_weighted_edges_from(edges)
+    return graph
+
+
+def _edge_weights(upper: sparse.coo_array) -> Floats:
+    """Both libraries count a self-loop twice in a degree, as is usual; the matrix holds it doubled already."""
+    weights: Floats = np.where(upper.row == upper.col, upper.data / 2, upper.data)
+    return weights
 
 
 def _by_size(labels: npt.NDArray[Any]) -> Ints:

@@ -45,7 +45,7 @@ def whole(leaves: Leaves, records: int, settings: Settings) -> Groups:
     graph = exact(leaves, records, settings.discount)
     if graph.pairs > settings.max_entries:
         raise BadInput(
-            f"the adjacency matrix may have {graph.pairs:,} entries at some 50 bytes each, and max_entries allows "
+            f"the adjacency matrix may have {graph.pairs:,} entries at some 60 bytes each, and max_entries allows "
             f"{settings.max_entries:,}: use id2graph-quotient, which has exactly its modularity, or id2graph-chunked"
         )
     return _grouped(graph, None, settings, max(LARGEST, settings.max_entries), start)

@@ -57,7 +57,7 @@ class Settings:
     runs: int = 5
     passes: int = 100
     tolerance: float = 1e-6
-    max_entries: int = 20_000_000
+    max_entries: int = 15_000_000
     starts: int = 10
     iterations: int = 300
     kmeans_tolerance: float = 1e-4

@@ -17,7 +17,6 @@ import argparse
 import json
 import os
 import pickle
-import resource
 import statistics
 import subprocess
 import sys
@@ -37,7 +36,7 @@ from attacks.catalogue import ATTACKS, attack
 from attacks.leaves import Ints
 from attacks.scores import score
 from attacks.settings import BOOSTING_DISCOUNT, Settings
-from treetap import show
+from treetap import show, usage
 from treetap.trees import centralised
 from treetap.trees.binning import BinnedTable, bin_table
 from treetap.trees.candidates import column_goes_left
@@ -130,12 +129,12 @@ def run_here(path: Path, name: str) -> dict[str, Any]:
     """One attack on a stored case: the child's work."""
     with path.open("rb") as file:
         case: Case = pickle.load(file)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    before = usage.measure().peak_rss_mb
     start = time.perf_counter()
     settings = Settings(discount=BOOSTING_DISCOUNT)
     found = attack(name, case.leaves, len(case.labels), case.features, case.clusters, settings)
     wall = time.perf_counter() - start
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    peak = usage.measure().peak_rss_mb
     return {
         "attack": name,
         "records": len(case.labels),
