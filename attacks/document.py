@@ -1,0 +1,186 @@
+"""The audit document: what attacks on the parties' transcripts found, as the commands print it and the report shows it.
+
+Whoever computes a part of it builds these models; `plain` gives the JSON object. An unknown field is an error, and so
+is a number that JSON has no word for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+
+from treetap.errors import BadInput
+from treetap.wire.v1 import reveals_pb2
+
+AttackName = Literal["cl", "uni", "uni+cl", "id2graph", "id2graph-chunked", "id2graph-quotient"]
+#: How a party came to know a node: it was sent the records, its own split made it, or a known node minus a known child.
+Source = Literal["received", "own", "difference"]
+Count = Annotated[int, Field(ge=0)]
+
+
+def _disclosure(name: str) -> str:
+    if name not in reveals_pb2.Disclosure.keys():  # noqa: SIM118 - an enum wrapper is no mapping
+        raise ValueError(f"{name!r} is no disclosure class")
+    return name
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, populate_by_name=True)
+
+
+class _Row(_Part):
+    """Messages of one step that carried a disclosure class, and the bytes of that class in them."""
+
+    disclosure: Annotated[str, AfterValidator(_disclosure)] = Field(alias="class")
+    step: str
+    messages: Count
+    bytes: Count
+
+
+class ReceivedRow(_Row):
+    """What reached a party."""
+
+    sender: str = Field(alias="from")
+
+
+class SentRow(_Row):
+    """What a party sent."""
+
+    receiver: str = Field(alias="to")
+
+
+class TrafficRow(_Row):
+    """What one process sent another, as some transcript has it."""
+
+    sender: str = Field(alias="from")
+    receiver: str = Field(alias="to")
+
+
+class AttackResult(_Part):
+    """One attack on one party's view. Scores compare its clusters with the labels: null where there are none.
+
+    `accuracy` is that of the best matching of clusters and classes. `groups`: communities or components before
+    k-means, null for an attack that forms none. `by_tree`: V-measure after the first tree, the first two, ...; null
+    without labels, an entry null where it was not computed.
+    """
+
+    v_measure: float | None
+    homogeneity: float | None
+    completeness: float | None
+    ari: float | None
+    nmi: float | None
+    accuracy: float | None
+    seconds: float
+    groups: Count | None
+    clusters: Count
+    parameters: dict[str, Any]
+    by_tree: list[float | None] | None
+
+
+class BoundRow(_Part):
+    """What one known node says of the label, in nats; `nats` is the larger of the node's and its complement's."""
+
+    tree: Count
+    node: int = Field(ge=1)
+    depth: Count
+    records: Count
+    nats: float
+    node_nats: float
+    complement_nats: float
+    source: Source
+
+
+class SignatureStep(_Part):
+    """The signature after the trees up to this one; the information is null without labels."""
+
+    tree: Count
+    signatures: Count
+    mutual_information: float | None
+
+
+class Signature(_Part):
+    """How finely a party's known nodes divide the records, and the plug-in information on the label, in nats."""
+
+    signatures: Count
+    label_entropy: float | None
+    mutual_information: float | None
+    by_tree: list[SignatureStep]
+
+
+class TreeNode(_Part):
+    """A node by heap number (the root is 1, children of u are 2u and 2u + 1) as one party sees it.
+
+    `source` is null, as are `records`, where the node is hidden. `leaf`: known without known children. `feature` and
+    `threshold` are of the party's own splits (left: below the threshold; null: only missing values part from the
+    rest). `classes`: records by class, null without labels.
+    """
+
+    node: int = Field(ge=1)
+    depth: Count
+    known: bool
+    source: Literal["root", "received", "own", "difference"] | None
+    records: Count | None
+    leaf: bool
+    feature: str | None
+    threshold: float | None
+    classes: list[Count] | None
+
+
+class SeenTree(_Part):
+    """One tree, its nodes by number."""
+
+    tree: Count
+    nodes: list[TreeNode]
+
+
+class Party(_Part):
+    """One feature party: what it received, what attacks made of it. `faults`: what a reader of any figure must know."""
+
+    transcript: str
+    columns: list[str]
+    received: list[ReceivedRow]
+    sent: list[SentRow]
+    attacks: dict[AttackName, AttackResult]
+    bounds: list[BoundRow]
+    signature: Signature
+    trees: list[SeenTree]
+    faults: list[str] = []
+
+
+class Document(_Part):
+    """One job's audit. `classes` is null for regression and where no label was given, which `labelled` tells apart.
+
+    `traffic` is the union over the transcripts at hand, each message counted once.
+    """
+
+    job: str
+    protocol: Literal["boosting", "forest"]
+    label_holder: str
+    attempt: Count
+    records: Count
+    classes: int | None = Field(ge=1)
+    labelled: bool
+    trees: Count
+    max_depth: Count
+    discount: float
+    created: AwareDatetime
+    treetap: str
+    parties: dict[str, Party]
+    traffic: list[TrafficRow]
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON types, with the names that the JSON object has."""
+        return self.model_dump(mode="json", by_alias=True)
+
+
+def parse(content: Document | Mapping[str, Any]) -> Document:
+    """The document that a JSON object holds. Raises BadInput, naming all fields that are wrong."""
+    if isinstance(content, Document):
+        return content
+    try:
+        return Document.model_validate(dict(content))
+    except ValidationError as error:
+        faults = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
+        raise BadInput(f"the audit document is not one that this version reads: {faults}") from None

@@ -1,0 +1,120 @@
+"""What single nodes say of the label: by size, by depth, by how the party knows them."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from statistics import median
+from typing import NamedTuple
+
+from attacks.document import BoundRow, Document, Party, Source
+from attacks.report.scale import Frame, Linear, Log, Tick, short
+from attacks.report.words import count, score
+
+WIDTH, HEIGHT = 400, 250
+#: Points that would lie within so many pixels of each other are drawn once, so that large jobs make small files.
+GRID = 2.0
+SOURCE_ORDER: tuple[Source, ...] = ("received", "own", "difference")
+#: A point of each source, drawn from its centre: a dot, a square (both by line caps), a diamond.
+POINTS: dict[Source, str] = {"received": "h0", "own": "h0", "difference": "m0-3.2l3.2 3.2-3.2 3.2-3.2-3.2z"}
+
+
+class Cloud(NamedTuple):
+    """All points of one source, as one path."""
+
+    source: Source
+    path: str
+
+
+@dataclass(frozen=True)
+class Strip:
+    """One picture: clouds within a frame; `ticks` of the x axis, which may be categories."""
+
+    frame: Frame
+    x_ticks: list[Tick]
+    clouds: list[Cloud]
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """A party's two pictures, the line of the label's entropy (its y, its figure), and the tables beside them."""
+
+    by_size: Strip
+    by_depth: Strip
+    entropy: tuple[str, str] | None
+    depths: list[list[str]]
+    top: list[list[str]]
+
+
+DEPTH_HEADS = ("depth", "nodes", "received", "own", "derived", "median", "largest")
+TOP_HEADS = ("tree", "node", "depth", "records", "known by", "bound", "node", "complement")
+
+
+def ceiling(document: Document) -> float:
+    """The top of all axes in nats: the same for all parties."""
+    values = [row.nats for party in document.parties.values() for row in party.bounds]
+    values += [party.signature.label_entropy or 0.0 for party in document.parties.values()]
+    return max(values, default=0.0) * 1.06 or 1.0
+
+
+def bounds(document: Document, party: Party, top: float) -> Bounds | None:
+    """The bounds of one party's known nodes; None where there are none."""
+    rows = party.bounds
+    if not rows:
+        return None
+    y = Linear(0, top, HEIGHT - 40, 14)
+    size = Log(min(row.records for row in rows), document.records, 46, WIDTH - 12)
+    depths = sorted({row.depth for row in rows})
+    lane = (WIDTH - 58) / len(depths)
+
+    def by_depth(row: BoundRow) -> float:
+        start = 46 + lane * (depths.index(row.depth) + 0.12 + 0.76 * SOURCE_ORDER.index(row.source) / 3)
+        return start + 0.76 * lane / 3 * _jitter(row)
+
+    entropy = party.signature.label_entropy
+    return Bounds(
+        by_size=_strip(rows, Frame(WIDTH, HEIGHT, size, y, "records in the node", "nats"), lambda it: size(it.records)),
+        by_depth=_strip(
+            rows,
+            Frame(WIDTH, HEIGHT, size, y, "depth of the node", "nats"),
+            by_depth,
+            [Tick(short(46 + lane * (k + 0.5)), str(depth)) for k, depth in enumerate(depths)],
+        ),
+        entropy=None if entropy is None else (short(y(entropy)), score(entropy)),
+        depths=[_depth_row(depth, [row for row in rows if row.depth == depth]) for depth in depths],
+        top=[_top_row(row) for row in sorted(rows, key=lambda row: (-row.nats, row.tree, row.node))[:10]],
+    )
+
+
+def _strip(
+    rows: Iterable[BoundRow], frame: Frame, place: Callable[[BoundRow], float], ticks: list[Tick] | None = None
+) -> Strip:
+    taken: defaultdict[Source, dict[tuple[int, int], tuple[float, float]]] = defaultdict(dict)
+    for row in rows:
+        x, y = place(row), frame.y(row.nats)
+        taken[row.source].setdefault((round(x / GRID), round(y / GRID)), (x, y))
+    clouds = [
+        Cloud(source, "".join(f"M{short(x)} {short(y)}{POINTS[source]}" for x, y in taken[source].values()))
+        for source in SOURCE_ORDER
+        if source in taken
+    ]
+    return Strip(frame, frame.x.ticks() if ticks is None else ticks, clouds)
+
+
+def _jitter(row: BoundRow) -> float:
+    """A place between 0 and 1 that depends on the node alone: the same document is the same picture."""
+    return math.fmod((row.tree * 0.618034 + row.node * 0.754878), 1.0)
+
+
+def _depth_row(depth: int, rows: list[BoundRow]) -> list[str]:
+    by_source = [count(sum(row.source == source for row in rows)) for source in SOURCE_ORDER]
+    values = [row.nats for row in rows]
+    return [str(depth), count(len(rows)), *by_source, score(median(values)), score(max(values))]
+
+
+def _top_row(row: BoundRow) -> list[str]:
+    known = "derived" if row.source == "difference" else row.source
+    place = [str(row.tree), str(row.node), str(row.depth), count(row.records), known]
+    return [*place, score(row.nats), score(row.node_nats), score(row.complement_nats)]

@@ -1,0 +1,79 @@
+"""The audit as one HTML file that fetches nothing: style, script and pictures are in it, names are escaped."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping
+from importlib import resources
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from attacks.document import Document, parse
+from attacks.report import bounds, glance, matrix, scores, signature, trees, words
+
+#: Colours of classes, told apart on light and dark ground; further ones follow at golden angles.
+CLASS_COLOURS = ("#3f7fd9", "#e8912d", "#2aa37a", "#c2559b", "#8d6cc9", "#b8a12a", "#d9574a", "#5fa8b8", "#8a6a4a", "#7d8791")
+
+
+def html(document: Document | Mapping[str, Any]) -> str:
+    """The report; all names and paths in it are text from elsewhere and are escaped.
+
+    Raises BadInput where the document is not one that this version reads.
+    """
+    content = parse(document)
+    templates = Environment(
+        loader=PackageLoader("attacks.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    script, style = _asset("choose.js"), _asset("style.css")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return templates.get_template("page.html.j2").render(
+        document=content,
+        script=Markup(script),  # noqa: S704 - files of this package, not of the document
+        style=Markup(style),  # noqa: S704
+        digest=digest,
+        words=words,
+        class_colours=_class_colours(content),
+        **_figures(content),
+    )
+
+
+def _figures(document: Document) -> dict[str, Any]:
+    """Everything that is drawn or tabulated."""
+    v_top, nats_top, chosen = scores.ceiling(document), bounds.ceiling(document), trees.choose(document)
+    largest = glance.largest_class(document)
+    return {
+        "unscored": words.unscored(document),
+        "glances": glance.glances(document),
+        "largest_class": None if largest is None else f"{100 * largest:.1f} %",
+        "matrix": matrix.matrix(document),
+        "bars": matrix.bars(document),
+        "traffic": sorted(document.traffic, key=lambda it: (it.sender, it.receiver, words.rank(it.disclosure), it.step)),
+        "curves": {name: scores.curves(document, party, v_top) for name, party in document.parties.items()},
+        "score_heads": scores.SCORE_HEADS,
+        "score_rows": scores.score_rows(document),
+        "bounds": {name: bounds.bounds(document, party, nats_top) for name, party in document.parties.items()},
+        "depth_heads": bounds.DEPTH_HEADS,
+        "top_heads": bounds.TOP_HEADS,
+        "joints": {name: signature.joint(document, party) for name, party in document.parties.items()},
+        "joint_heads": signature.HEADS,
+        "overviews": {name: trees.overview(party) for name, party in document.parties.items()},
+        "drawings": {name: [trees.draw(document, tree) for tree in chosen[name]] for name in document.parties},
+        "tree_heads": trees.TABLE_HEADS,
+        "box": (trees.BOX, trees.BOX_HEIGHT),
+    }
+
+
+def _class_colours(document: Document) -> list[str]:
+    further = range(len(CLASS_COLOURS), document.classes or 0)
+    return [*CLASS_COLOURS[: document.classes or 0], *(f"hsl({137.5 * k % 360:.0f} 55% 55%)" for k in further)]
+
+
+def _asset(name: str) -> str:
+    return (resources.files("attacks.report") / "templates" / name).read_text(encoding="utf-8")

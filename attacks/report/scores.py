@@ -1,0 +1,139 @@
+"""How far attacks get with more trees, and what they gain over the party's own columns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from attacks.document import AttackName, AttackResult, Document, Party
+from attacks.report.scale import Frame, Linear, polyline, short, spread
+from attacks.report.words import ATTACKS, count, score, seconds
+
+WIDTH, HEIGHT, LABELS = 400, 250, 118
+
+
+class Curve(NamedTuple):
+    """One attack's V-measure after 1, 2, ... trees: a path, its end, and where its label stands."""
+
+    label: str
+    style: str
+    path: str
+    end: tuple[str, str]
+    label_y: str
+
+
+@dataclass(frozen=True)
+class Curves:
+    """A party's curves; `table` has a row per number of trees where any attack has a figure, thinned when long."""
+
+    frame: Frame
+    curves: list[Curve]
+    heads: list[str]
+    table: list[list[str]]
+
+
+class ScoreRow(NamedTuple):
+    """All that is known of one attack on one party."""
+
+    party: str
+    label: str
+    style: str
+    figures: list[str]
+    best: bool
+    parameters: str
+
+
+SCORE_HEADS = ("V-measure", "homogeneity", "completeness", "ARI", "NMI", "accuracy", "groups", "clusters", "time")
+
+
+def best(party: Party) -> tuple[AttackName, AttackResult] | None:
+    """The attack with the highest V-measure, CL aside; None where none is scored."""
+    scored = [(name, it) for name, it in party.attacks.items() if name != "cl" and it.v_measure is not None]
+    return max(scored, key=lambda pair: pair[1].v_measure or 0.0, default=None)
+
+
+def ceiling(document: Document) -> float:
+    """The top of all V-measure axes: the same for all parties, so that pictures compare."""
+    values = [
+        value
+        for party in document.parties.values()
+        for attack in party.attacks.values()
+        for value in [attack.v_measure, *(attack.by_tree or [])]
+        if value is not None
+    ]
+    return next((top for top in (0.25, 0.5) if max(values, default=1.0) <= top * 0.98), 1.0)
+
+
+def curves(document: Document, party: Party, top: float) -> Curves | None:
+    """V-measure against the number of trees; None where no attack of this party is scored."""
+    series = {name: _series(name, it, document.trees) for name, it in party.attacks.items()}
+    series = {name: values for name, values in series.items() if any(value is not None for value in values)}
+    if not series:
+        return None
+    length = max(map(len, series.values()))
+    x = Linear(1, length, 46, WIDTH - LABELS, whole=True)
+    y = Linear(0, top, HEIGHT - 40, 14)
+    frame = Frame(WIDTH, HEIGHT, x, y, "trees used", "V-measure", right=LABELS)
+    ends = [
+        max((k, value) for k, value in enumerate(values, 1) if value is not None) for values in series.values()
+    ]
+    places = spread([y(value) for _, value in ends], 15, 14, HEIGHT - 40)
+    drawn = [
+        Curve(
+            ATTACKS[name].label,
+            ATTACKS[name].style,
+            polyline(None if value is None else (x(k), y(value)) for k, value in enumerate(values, 1)),
+            (short(x(end)), short(y(height))),
+            short(place),
+        )
+        for (name, values), (end, height), place in zip(series.items(), ends, places, strict=True)
+    ]
+    table = [
+        [str(k + 1), *(score(values[k] if k < len(values) else None) for values in series.values())]
+        for k in thinned(length)
+    ]
+    return Curves(frame, drawn, ["trees", *(ATTACKS[name].label for name in series)], table)
+
+
+def thinned(length: int, most: int = 25) -> list[int]:
+    """Indices 0 to length - 1, or about `most` of them with both ends."""
+    step = -(-length // most) if length else 1
+    return sorted({*range(0, length, step), length - 1}) if length else []
+
+
+def score_rows(document: Document) -> list[ScoreRow]:
+    """Every attack on every party."""
+    rows = []
+    for name, party in document.parties.items():
+        top = best(party)
+        for attack, it in party.attacks.items():
+            rows.append(
+                ScoreRow(
+                    name,
+                    ATTACKS[attack].label,
+                    ATTACKS[attack].style,
+                    figures(it),
+                    top is not None and top[0] == attack,
+                    ", ".join(f"{key} {_written(value)}" for key, value in it.parameters.items()),
+                )
+            )
+    return rows
+
+
+def figures(it: AttackResult) -> list[str]:
+    """An attack's figures in the order of `SCORE_HEADS`."""
+    scores = (it.v_measure, it.homogeneity, it.completeness, it.ari, it.nmi, it.accuracy)
+    return [*map(score, scores), count(it.groups), count(it.clusters), seconds(it.seconds)]
+
+
+def _series(name: AttackName, it: AttackResult, trees: int) -> Sequence[float | None]:
+    """V-measure by number of trees: CL looks at none, so it is a level line; without a course, the end alone."""
+    if name == "cl":
+        return [it.v_measure] * max(1, trees)
+    return it.by_tree or [*[None] * (trees - 1), it.v_measure]
+
+
+def _written(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

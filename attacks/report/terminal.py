@@ -1,0 +1,138 @@
+"""The audit in a terminal: tables that are as wide as the terminal allows, and never cut a figure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
+
+from attacks.document import Document, parse
+from attacks.report.glance import glances
+from attacks.report.matrix import Amount, amounts
+from attacks.report.scores import SCORE_HEADS, figures
+from attacks.report.words import ATTACKS, NOT_A_PROOF, count, rank, unscored
+from treetap import show
+
+Rows = list[list[str]]
+
+
+def print_summary(document: Document | Mapping[str, Any], console: Console) -> None:
+    """Who learned what, every attack's scores, what nodes give away; a line for what the figures do not say.
+
+    Raises BadInput where the document is not one that this version reads.
+    """
+    content = parse(document)
+    line = (
+        f"{content.protocol}, {count(content.records)} records, {count(content.trees)} trees to depth {content.max_depth}, "
+        f"labels at {content.label_holder}"
+    )
+    _say(console, f"audit of {content.job}", line)
+    for name, party in content.parties.items():
+        for fault in party.faults:
+            _say(console, f"{name}: {fault}")
+    if not content.parties:
+        _say(console, "No feature party's transcript is at hand, so there is nothing to attack.")
+    _learned(content, console)
+    _attacks(content, console)
+    _leaks(content, console)
+    if reason := unscored(content):
+        _say(console, reason)
+    _say(
+        console,
+        "V-measure: 0 groups say nothing of the classes, 1 they are the classes. CL uses the party's own columns alone. "
+        "Bounds are per node, not joint. " + NOT_A_PROOF,
+    )
+
+
+def _learned(document: Document, console: Console) -> None:
+    found = amounts(document)
+    kinds = sorted({kind for row in found.values() for kind in row}, key=rank)
+    if not kinds:
+        return
+    cells = [[_amount(row[kind]) if kind in row else "·" for row in found.values()] for kind in kinds]
+    _table(
+        console,
+        "Who learned what: bytes (messages) received, as far as recorded",
+        ["class", *found],
+        [[kind, *row] for kind, row in zip(kinds, cells, strict=True)],
+    )
+
+
+def _amount(it: Amount) -> str:
+    return f"{show.size(it.bytes)} ({count(it.messages)})"
+
+
+def _attacks(document: Document, console: Console) -> None:
+    rows = [
+        [name, ATTACKS[attack].label, *figures(it)]
+        for name, party in document.parties.items()
+        for attack, it in party.attacks.items()
+    ]
+    if rows:
+        _table(console, "Attacks on the labels", ["party", "attack", *SCORE_HEADS], rows, names=2)
+    for name, party in document.parties.items():
+        if not party.attacks:
+            _say(console, f"No attack was run on the view of {name}.")
+
+
+def _leaks(document: Document, console: Console) -> None:
+    heads = ["party", "nodes known", "of", "largest bound, nats", "label entropy, nats", "known by all nodes together"]
+    rows = []
+    for name, it in zip(document.parties, glances(document), strict=True):
+        entropy = document.parties[name].signature.label_entropy
+        shown = "–" if entropy is None else f"{entropy:.3f}"
+        rows.append([name, it.known, it.nodes, it.bound, shown, it.information])
+    if rows:
+        _table(console, "What nodes give away", heads, rows)
+
+
+def _table(console: Console, title: str, heads: Sequence[str], rows: Rows, names: int = 1) -> None:
+    """A table whose first `names` columns say whose a row is.
+
+    One that is too wide is printed in parts, each with those columns; where not even one figure fits beside them, a
+    line per figure.
+    """
+    console.print()
+    console.print(Text(title, style="bold"), soft_wrap=True)
+    parts = _parts(console, heads, rows, names)
+    for part in parts:
+        console.print(_made(heads, rows, part, names))
+    if not parts:
+        for row in rows:
+            lines = [f"  {head}: {cell}" for head, cell in zip(heads, row, strict=True)]
+            _say(console, " ".join(row[:names]), *lines[names:])
+
+
+def _parts(console: Console, heads: Sequence[str], rows: Rows, names: int) -> list[list[int]]:
+    """The columns of each part, as many as fit; no part where one figure alone does not fit."""
+    free = console.options.update(max_width=10_000)
+    whose = list(range(names))
+    parts: list[list[int]] = []
+    for column in range(names, len(heads)):
+        for columns in ([*parts[-1], column] if parts else None, [*whose, column]):
+            if columns and Measurement.get(console, free, _made(heads, rows, columns, names)).maximum <= console.width:
+                parts[-1:] = [columns] if parts and columns[:-1] == parts[-1] else [*parts[-1:], columns]
+                break
+        else:
+            return []
+    return parts
+
+
+def _made(heads: Sequence[str], rows: Rows, columns: Sequence[int], names: int) -> Table:
+    made = show.table()
+    made.padding = (0, 1, 0, 0)
+    for k in columns:
+        made.add_column(Text(heads[k]), justify="left" if k < names else "right", no_wrap=True)
+    for row in rows:
+        made.add_row(*(Text(row[k]) for k in columns))
+    return made
+
+
+def _say(console: Console, *lines: str) -> None:
+    """Lines that nobody but the terminal breaks; names in them are text, not markup."""
+    for line in lines:
+        console.print(line, markup=False, highlight=False, emoji=False, soft_wrap=True)

@@ -1,0 +1,256 @@
+"""Trees as one party sees them: the nodes it knows with records and classes, its own splits, what is hidden."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from attacks.document import Document, Party, SeenTree, TreeNode
+from attacks.report.scale import Frame, Linear, Tick, short
+from attacks.report.words import count
+
+#: So many nodes are drawn in one file at most (the first tree of every party always), so many trees of a party.
+MOST_NODES, MOST_TREES = 2500, 20
+COLUMN, ROW, BOX, BOX_HEIGHT, MARGIN = 132, 30, 84, 19, 8
+LETTERS = 20  # of a split's text; longer ones are cut here and whole in the tooltip and the table
+OVERVIEW = (400, 150)
+
+
+class Segment(NamedTuple):
+    """One class's share of a box's bar."""
+
+    x: str
+    width: str
+    number: int
+
+
+class Box(NamedTuple):
+    """A node: its corner, how it is known (`root`, `received`, `own`, `difference`, `hidden`), and what is in it."""
+
+    x: str
+    y: str
+    style: str
+    leaf: bool
+    text: str
+    split: str
+    title: str
+    segments: list[Segment]
+
+
+class Link(NamedTuple):
+    """From parent to child; `width` grows with the share of records that go there."""
+
+    path: str
+    width: str
+    hidden: bool
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """One tree of one party, and the same as a table."""
+
+    tree: int
+    known: int
+    hidden: int
+    width: int
+    height: int
+    boxes: list[Box]
+    links: list[Link]
+    table: list[list[str]]
+
+
+class Pile(NamedTuple):
+    """Nodes known in one way, over all trees, as one path of bars."""
+
+    style: str
+    path: str
+
+
+@dataclass(frozen=True)
+class Overview:
+    """How many nodes of each tree the party knows, and how."""
+
+    frame: Frame
+    piles: list[Pile]
+    totals: dict[str, int]
+
+
+TABLE_HEADS = ("node", "depth", "known by", "records", "records by class", "own split")
+STYLES = ("received", "own", "difference", "hidden")
+
+
+def choose(document: Document) -> dict[str, list[SeenTree]]:
+    """The trees that are drawn: each party's first ones, taken in turn while they fit into `MOST_NODES`."""
+    chosen: dict[str, list[SeenTree]] = {name: party.trees[:1] for name, party in document.parties.items()}
+    spent = sum(len(tree.nodes) for trees in chosen.values() for tree in trees)
+    for k in range(1, MOST_TREES):
+        for name, party in document.parties.items():
+            if k < len(party.trees):
+                spent += len(party.trees[k].nodes)
+                if spent > MOST_NODES:
+                    return chosen
+                chosen[name].append(party.trees[k])
+    return chosen
+
+
+def draw(document: Document, tree: SeenTree) -> Drawing:
+    """Root on the left, a column per depth, leaves at equal distances from top to bottom."""
+    nodes = {node.node: node for node in tree.nodes}
+    children: dict[int, list[int]] = {number: [] for number in nodes}
+    tops = []
+    for number in sorted(nodes):
+        above = number >> 1
+        while above and above not in nodes:
+            above >>= 1
+        children[above].append(number) if above else tops.append(number)
+    y = _rows(nodes, children, tops)
+    boxes = [_box(nodes[number], y[number]) for number in sorted(nodes)]
+    links = [
+        _link(nodes[number], y[number], nodes[child], y[child], document.records)
+        for number, below in children.items()
+        for child in below
+    ]
+    leaves = sum(not below for below in children.values())
+    depth = max((node.depth for node in tree.nodes), default=0)
+    return Drawing(
+        tree=tree.tree,
+        known=sum(node.known for node in tree.nodes),
+        hidden=sum(not node.known for node in tree.nodes),
+        width=2 * MARGIN + depth * COLUMN + COLUMN,
+        height=2 * MARGIN + max(1, leaves) * ROW,
+        boxes=boxes,
+        links=links,
+        table=[_table_row(nodes[number]) for number in sorted(nodes)],
+    )
+
+
+def overview(party: Party) -> Overview | None:
+    """A bar per tree, piled up by how nodes are known; the root, which everybody knows, is left out."""
+    if not party.trees:
+        return None
+    width, height = OVERVIEW
+    tallies = [
+        {style: sum((node.source or "hidden") == style for node in tree.nodes) for style in STYLES}
+        for tree in party.trees
+    ]
+    most = max(1, *(sum(tally.values()) for tally in tallies))
+    x = Linear(0, len(tallies), 46, width - 12, whole=True)
+    y = Linear(0, most, height - 40, 10)
+    ends = (x.end - x.start) / len(tallies)
+    bar = min(28.0, ends * 0.8)
+    piles = []
+    below = [0] * len(tallies)
+    for style in STYLES:
+        path = ""
+        for k, tally in enumerate(tallies):
+            if tally[style]:
+                left, bottom, top = x(k + 0.5) - bar / 2, y(below[k]), y(below[k] + tally[style])
+                path += f"M{short(left)} {short(bottom)}V{short(top)}h{short(bar)}V{short(bottom)}z"
+                below[k] += tally[style]
+        piles.append(Pile(style, path))
+    step = -(-len(tallies) // 10)
+    ticks = [Tick(short(x(k + 0.5)), str(party.trees[k].tree)) for k in range(0, len(tallies), step)]
+    frame = Frame(width, height, _Fixed(x, ticks), y, "tree", "nodes", top=10)
+    return Overview(frame, piles, {style: sum(tally[style] for tally in tallies) for style in STYLES})
+
+
+@dataclass(frozen=True)
+class _Fixed:
+    """An axis with ticks of its own."""
+
+    scale: Linear
+    chosen: list[Tick]
+
+    def __call__(self, value: float) -> float:
+        return self.scale(value)
+
+    def ticks(self) -> list[Tick]:
+        return self.chosen
+
+
+def _rows(nodes: dict[int, TreeNode], children: dict[int, list[int]], tops: list[int]) -> dict[int, float]:
+    """The middle of each node's box: leaves one below the other, others halfway between their outer children."""
+    y: dict[int, float] = {}
+    row = 0
+    pending = [(number, False) for number in reversed(tops)]
+    while pending:
+        number, done = pending.pop()
+        below = children[number]
+        if not below:
+            y[number] = MARGIN + (row + 0.5) * ROW
+            row += 1
+        elif done:
+            y[number] = (y[below[0]] + y[below[-1]]) / 2
+        else:
+            pending.append((number, True))
+            pending.extend((child, False) for child in reversed(below))
+    assert y.keys() == nodes.keys()
+    return y
+
+
+def _left(node: TreeNode) -> float:
+    return MARGIN + node.depth * COLUMN
+
+
+def _box(node: TreeNode, y: float) -> Box:
+    text = "hidden" if not node.known else count(node.records)
+    split = _split(node)
+    known = _known_by(node)
+    classes = "" if node.classes is None else f", by class {_classes(node)}"
+    title = f"node {node.node}, {known}"
+    if node.known:
+        title += f", {count(node.records)} records{classes}"
+    if split:
+        title += f", own split {split}"
+    shown = split if len(split) <= LETTERS else _cut(node)
+    x, top = _left(node), y - BOX_HEIGHT / 2 - 3
+    return Box(short(x), short(top), node.source or "hidden", node.leaf, text, shown, title, _segments(node))
+
+
+def _segments(node: TreeNode) -> list[Segment]:
+    total = sum(node.classes or [])
+    found, start = [], 0.0
+    for number, size in enumerate(node.classes or []):
+        width = (BOX - 6) * size / total if total else 0.0
+        if size:
+            found.append(Segment(short(3 + start), f"{width:.2f}", number))
+        start += width
+    return found
+
+
+def _link(parent: TreeNode, y: float, child: TreeNode, end: float, records: int) -> Link:
+    x0, x1 = _left(parent) + BOX, _left(child)
+    y0, y1 = y - 3, end - 3
+    bend = x0 + 22
+    path = f"M{short(x0)} {short(y0)}C{short(bend)} {short(y0)} {short(x1 - 24)} {short(y1)} {short(x1)} {short(y1)}"
+    part = 0.0 if child.records is None else child.records / max(1, records)
+    return Link(path, short(1 + 7 * part), not child.known)
+
+
+def _split(node: TreeNode) -> str:
+    if node.feature is None:
+        return ""
+    return f"{node.feature} missing?" if node.threshold is None else f"{node.feature} < {node.threshold:.6g}"
+
+
+def _cut(node: TreeNode) -> str:
+    """A long split's text without the middle of the column's name: the threshold stays whole."""
+    assert node.feature is not None
+    end = _split(node)[len(node.feature) :]
+    return f"{node.feature[: max(1, LETTERS - len(end) - 1)]}…{end}"
+
+
+def _known_by(node: TreeNode) -> str:
+    words = {None: "hidden", "root": "root", "received": "received", "own": "own split", "difference": "derived"}
+    return words[node.source]
+
+
+def _classes(node: TreeNode) -> str:
+    return " / ".join(map(count, node.classes or []))
+
+
+def _table_row(node: TreeNode) -> list[str]:
+    known = _known_by(node) + (", a leaf to this party" if node.leaf else "")
+    return [str(node.node), str(node.depth), known, count(node.records), _classes(node) or "–", _split(node) or "–"]
+
+

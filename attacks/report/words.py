@@ -1,0 +1,122 @@
+"""What attacks, disclosure classes and sources are called, what they mean, and how figures are written."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from attacks.document import AttackName, Document
+
+
+class Attack(NamedTuple):
+    """An attack's name, its name in the style sheet, and what it does, in a sentence."""
+
+    label: str
+    style: str
+    meaning: str
+
+
+ATTACKS: dict[AttackName, Attack] = {
+    "cl": Attack("CL", "cl", "k-means on the party's own columns: what it can guess without taking part."),
+    "uni": Attack("UNI", "uni", "Records that shared one of the party's leaves in any tree are joined into one group."),
+    "uni+cl": Attack("UNI+CL", "unicl", "k-means on the own columns and the groups of UNI."),
+    "id2graph": Attack(
+        "ID2Graph",
+        "graph",
+        "Records that share leaves are linked, the more often the stronger; communities of this graph go with the own "
+        "columns into k-means.",
+    ),
+    "id2graph-chunked": Attack(
+        "ID2Graph, chunked", "chunked", "The same on blocks of consecutive records, loosely joined: less memory."
+    ),
+    "id2graph-quotient": Attack(
+        "ID2Graph, quotient",
+        "quotient",
+        "The same graph with records that no tree tells apart merged into one: the full graph's modularity, "
+        "without its size.",
+    ),
+}
+
+
+class Disclosure(NamedTuple):
+    """What the reader of a class learns; `kind`: open (says something of records), sealed (without a key), plain."""
+
+    kind: str
+    learns: str
+
+
+DISCLOSURES: dict[str, Disclosure] = {
+    "INSTANCE_SPACE": Disclosure("open", "which records reach a node, or are sampled"),
+    "CANDIDATE_SUM": Disclosure("open", "sums over the records left of a split candidate"),
+    "SPLIT_DIRECTION": Disclosure("open", "which way named records go at a split"),
+    "BIN_ASSIGNMENT": Disclosure("open", "the bin of each record of one column"),
+    "AGGREGATE": Disclosure("open", "plaintext sums of a node, or its best gain"),
+    "LEAF_WEIGHT": Disclosure("open", "the weight of a leaf"),
+    "FEATURE_NAME": Disclosure("open", "the meaning of a split's column"),
+    "EXPLANATION": Disclosure("open", "attributions of a prediction"),
+    "PREDICTION": Disclosure("open", "a final score"),
+    "EMBEDDING": Disclosure("open", "the output of a bottom model"),
+    "EMBEDDING_GRADIENT": Disclosure("open", "the gradient of the loss at an embedding"),
+    "DISCLOSURE_UNSPECIFIED": Disclosure("open", "not declared: count it as readable"),
+    "CIPHERTEXT": Disclosure("sealed", "nothing without the key, if the encryption holds"),
+    "MASKED_SHARE": Disclosure("sealed", "nothing alone: masks cancel only in the sum"),
+    "BLINDED_ID": Disclosure("sealed", "blinded or hashed ids, and how many there are"),
+    "PUBLIC_KEY": Disclosure("plain", "a public key and the layout of a plaintext"),
+    "TOPOLOGY": Disclosure("plain", "who owns which node, which nodes are leaves"),
+    "METRIC": Disclosure("plain", "quality figures that the label holder publishes"),
+    "CONTROL": Disclosure("plain", "order of steps, names, parameters, sizes"),
+}
+KINDS = {
+    "open": "readable: says something about records",
+    "sealed": "sealed: unreadable without a key or the other shares",
+    "plain": "running the job: names, shapes, sizes, figures that are published",
+}
+SOURCES = {
+    "received": "received: a message named the records",
+    "own": "own: made by the party's own split",
+    "difference": "derived: a known node less a known child",
+}
+NOT_A_PROOF = (
+    "Nothing here is a proof. A low figure says that these attacks found little, not that there is little to find; "
+    "parties that pool their logs know more than each alone."
+)
+
+
+def rank(disclosure: str) -> tuple[int, int]:
+    """Order of classes: readable ones first."""
+    return (list(KINDS).index(DISCLOSURES[disclosure].kind), list(DISCLOSURES).index(disclosure))
+
+
+def score(value: float | None) -> str:
+    """A score or an information, or a dash where there is none."""
+    return "–" if value is None else f"{value:.3f}"
+
+
+def count(value: int | None) -> str:
+    """A whole number with its thousands apart, or a dash."""
+    return "–" if value is None else f"{value:,}"
+
+
+def share(part: float, whole: float) -> str:
+    """A percentage."""
+    return f"{100 * part / whole:.1f} %" if whole else "–"
+
+
+def seconds(value: float) -> str:
+    """A duration."""
+    return f"{value:.2f} s" if value < 100 else f"{value:,.0f} s"
+
+
+def unscored(document: Document) -> str:
+    """Why there are no scores, bounds and class counts; empty where there are."""
+    if not document.labelled:
+        return (
+            "No labels were given, so nothing is scored: V-measure, bounds and information compare with the true "
+            "labels. Who received what and which nodes each party knows need none. The attacks themselves never "
+            "see labels."
+        )
+    if document.classes is None:
+        return (
+            "The label is a number, not a class (regression), so nothing is scored: V-measure, bounds and "
+            "information are defined for classes."
+        )
+    return ""
