@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from attacks.document import Document
-from attacks.report.words import DISCLOSURES, count, rank
+from attacks.document import Document, TrafficRow
+from attacks.report.words import DISCLOSURES, count, rank, share
 from treetap import show
 
 
@@ -107,8 +108,13 @@ def bars(document: Document) -> list[Bar]:
             DISCLOSURES[kind].kind,
             show.size(size),
             count(messages[kind]),
-            f"{100 * size / total:.2f} %" if total else "–",
+            share(size, total),
             f"{100 * size / most:.2f}" if most else "0",
         )
         for kind, size in volume.most_common()
     ]
+
+
+def in_order(traffic: Iterable[TrafficRow]) -> list[TrafficRow]:
+    """By sender, receiver, class and step."""
+    return sorted(traffic, key=lambda it: (it.sender, it.receiver, rank(it.disclosure), it.step))

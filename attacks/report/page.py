@@ -15,7 +15,10 @@ from attacks.document import Document, parse
 from attacks.report import bounds, glance, matrix, scores, signature, trees, words
 
 #: Colours of classes, told apart on light and dark ground; further ones follow at golden angles.
-CLASS_COLOURS = ("#3f7fd9", "#e8912d", "#2aa37a", "#c2559b", "#8d6cc9", "#b8a12a", "#d9574a", "#5fa8b8", "#8a6a4a", "#7d8791")
+CLASS_COLOURS = (
+    *("#3f7fd9", "#e8912d", "#2aa37a", "#c2559b", "#8d6cc9"),
+    *("#b8a12a", "#d9574a", "#5fa8b8", "#8a6a4a", "#7d8791"),
+)
 
 
 def html(document: Document | Mapping[str, Any]) -> str:
@@ -54,7 +57,9 @@ def _figures(document: Document) -> dict[str, Any]:
         "largest_class": None if largest is None else f"{100 * largest:.1f} %",
         "matrix": matrix.matrix(document),
         "bars": matrix.bars(document),
-        "traffic": sorted(document.traffic, key=lambda it: (it.sender, it.receiver, words.rank(it.disclosure), it.step)),
+        "traffic": sorted(
+            document.traffic, key=lambda it: (it.sender, it.receiver, words.rank(it.disclosure), it.step)
+        ),
         "curves": {name: scores.curves(document, party, v_top) for name, party in document.parties.items()},
         "score_heads": scores.SCORE_HEADS,
         "score_rows": scores.score_rows(document),

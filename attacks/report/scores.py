@@ -11,7 +11,7 @@ from attacks.document import AttackName, AttackResult, Document, Party
 from attacks.report.scale import Frame, Linear, polyline, short, spread
 from attacks.report.words import ATTACKS, count, score, seconds
 
-WIDTH, HEIGHT, LABELS = 400, 250, 118
+WIDTH, HEIGHT, LABELS = 440, 250, 108
 
 
 class Curve(NamedTuple):
@@ -76,13 +76,11 @@ def curves(document: Document, party: Party, top: float) -> Curves | None:
     x = Linear(1, length, 46, WIDTH - LABELS, whole=True)
     y = Linear(0, top, HEIGHT - 40, 14)
     frame = Frame(WIDTH, HEIGHT, x, y, "trees used", "V-measure", right=LABELS)
-    ends = [
-        max((k, value) for k, value in enumerate(values, 1) if value is not None) for values in series.values()
-    ]
+    ends = [max((k, value) for k, value in enumerate(values, 1) if value is not None) for values in series.values()]
     places = spread([y(value) for _, value in ends], 15, 14, HEIGHT - 40)
     drawn = [
         Curve(
-            ATTACKS[name].label,
+            ATTACKS[name].brief,
             ATTACKS[name].style,
             polyline(None if value is None else (x(k), y(value)) for k, value in enumerate(values, 1)),
             (short(x(end)), short(y(height))),

@@ -9,7 +9,7 @@ from attacks.report.scale import Frame, Linear, polyline, short, spread
 from attacks.report.scores import Curve, thinned
 from attacks.report.words import count, score, share
 
-WIDTH, HEIGHT, LABELS = 400, 250, 118
+WIDTH, HEIGHT, LABELS = 440, 250, 108
 HEADS = ("trees", "signatures", "of the records", "information", "of the entropy")
 
 

@@ -27,8 +27,8 @@ def print_summary(document: Document | Mapping[str, Any], console: Console) -> N
     """
     content = parse(document)
     line = (
-        f"{content.protocol}, {count(content.records)} records, {count(content.trees)} trees to depth {content.max_depth}, "
-        f"labels at {content.label_holder}"
+        f"{content.protocol}, {count(content.records)} records, {count(content.trees)} trees "
+        f"to depth {content.max_depth}, labels at {content.label_holder}"
     )
     _say(console, f"audit of {content.job}", line)
     for name, party in content.parties.items():
@@ -43,8 +43,8 @@ def print_summary(document: Document | Mapping[str, Any], console: Console) -> N
         _say(console, reason)
     _say(
         console,
-        "V-measure: 0 groups say nothing of the classes, 1 they are the classes. CL uses the party's own columns alone. "
-        "Bounds are per node, not joint. " + NOT_A_PROOF,
+        "V-measure: 0 groups say nothing of the classes, 1 they are the classes. CL uses the party's own columns "
+        "alone. Bounds are per node, not joint. " + NOT_A_PROOF,
     )
 
 

@@ -10,10 +10,10 @@ from attacks.report.scale import Frame, Linear, Tick, short
 from attacks.report.words import count
 
 #: So many nodes are drawn in one file at most (the first tree of every party always), so many trees of a party.
-MOST_NODES, MOST_TREES = 2500, 20
-COLUMN, ROW, BOX, BOX_HEIGHT, MARGIN = 132, 30, 84, 19, 8
-LETTERS = 20  # of a split's text; longer ones are cut here and whole in the tooltip and the table
-OVERVIEW = (400, 150)
+MOST_NODES, MOST_TREES = 2000, 20
+COLUMN, ROW, BOX, BOX_HEIGHT, MARGIN = 140, 34, 88, 23, 8
+LETTERS = 20  # of a split's text in a picture; it is whole in the tooltip and the table
+OVERVIEW = (440, 150)
 
 
 class Segment(NamedTuple):
@@ -202,9 +202,8 @@ def _box(node: TreeNode, y: float) -> Box:
         title += f", {count(node.records)} records{classes}"
     if split:
         title += f", own split {split}"
-    shown = split if len(split) <= LETTERS else _cut(node)
     x, top = _left(node), y - BOX_HEIGHT / 2 - 3
-    return Box(short(x), short(top), node.source or "hidden", node.leaf, text, shown, title, _segments(node))
+    return Box(short(x), short(top), node.source or "hidden", node.leaf, text, _brief(node), title, _segments(node))
 
 
 def _segments(node: TreeNode) -> list[Segment]:
@@ -227,16 +226,18 @@ def _link(parent: TreeNode, y: float, child: TreeNode, end: float, records: int)
     return Link(path, short(1 + 7 * part), not child.known)
 
 
-def _split(node: TreeNode) -> str:
+def _split(node: TreeNode, digits: int = 12) -> str:
     if node.feature is None:
         return ""
-    return f"{node.feature} missing?" if node.threshold is None else f"{node.feature} < {node.threshold:.6g}"
+    return f"{node.feature} missing?" if node.threshold is None else f"{node.feature} < {node.threshold:.{digits}g}"
 
 
-def _cut(node: TreeNode) -> str:
-    """A long split's text without the middle of the column's name: the threshold stays whole."""
-    assert node.feature is not None
-    end = _split(node)[len(node.feature) :]
+def _brief(node: TreeNode) -> str:
+    """A split as short as a picture needs it: a long column's name loses its end, never the threshold its size."""
+    text = _split(node, digits=4)
+    if node.feature is None or len(text) <= LETTERS:
+        return text
+    end = text[len(node.feature) :]
     return f"{node.feature[: max(1, LETTERS - len(end) - 1)]}…{end}"
 
 
@@ -252,5 +253,3 @@ def _classes(node: TreeNode) -> str:
 def _table_row(node: TreeNode) -> list[str]:
     known = _known_by(node) + (", a leaf to this party" if node.leaf else "")
     return [str(node.node), str(node.depth), known, count(node.records), _classes(node) or "–", _split(node) or "–"]
-
-

@@ -8,28 +8,34 @@ from attacks.document import AttackName, Document
 
 
 class Attack(NamedTuple):
-    """An attack's name, its name in the style sheet, and what it does, in a sentence."""
+    """An attack's name, as a picture has it, its name in the style sheet, and what it does, in a sentence."""
 
     label: str
+    brief: str
     style: str
     meaning: str
 
 
 ATTACKS: dict[AttackName, Attack] = {
-    "cl": Attack("CL", "cl", "k-means on the party's own columns: what it can guess without taking part."),
-    "uni": Attack("UNI", "uni", "Records that shared one of the party's leaves in any tree are joined into one group."),
-    "uni+cl": Attack("UNI+CL", "unicl", "k-means on the own columns and the groups of UNI."),
+    "cl": Attack("CL", "CL", "cl", "k-means on the party's own columns: what it can guess without taking part."),
+    "uni": Attack("UNI", "UNI", "uni", "Records that shared one of the party's leaves in any tree are one group."),
+    "uni+cl": Attack("UNI+CL", "UNI+CL", "unicl", "k-means on the own columns and the groups of UNI."),
     "id2graph": Attack(
+        "ID2Graph",
         "ID2Graph",
         "graph",
         "Records that share leaves are linked, the more often the stronger; communities of this graph go with the own "
         "columns into k-means.",
     ),
     "id2graph-chunked": Attack(
-        "ID2Graph, chunked", "chunked", "The same on blocks of consecutive records, loosely joined: less memory."
+        "ID2Graph, chunked",
+        "chunked",
+        "chunked",
+        "The same on blocks of records, loosely joined: less memory.",
     ),
     "id2graph-quotient": Attack(
         "ID2Graph, quotient",
+        "quotient",
         "quotient",
         "The same graph with records that no tree tells apart merged into one: the full graph's modularity, "
         "without its size.",
@@ -97,8 +103,10 @@ def count(value: int | None) -> str:
 
 
 def share(part: float, whole: float) -> str:
-    """A percentage."""
-    return f"{100 * part / whole:.1f} %" if whole else "–"
+    """A percentage; one that would read as nothing and is not, says so."""
+    if not whole:
+        return "–"
+    return "< 0.1 %" if 0 < part / whole < 0.0005 else f"{100 * part / whole:.1f} %"
 
 
 def seconds(value: float) -> str:

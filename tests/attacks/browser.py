@@ -16,7 +16,9 @@ from typing import Any
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 #: Chromium talks on descriptors 3 (what it is told) and 4 (what it says).
-_LAUNCH = "import os, sys; os.dup2(int(sys.argv[1]), 3); os.dup2(int(sys.argv[2]), 4); os.execvp(sys.argv[3], sys.argv[3:])"
+_LAUNCH = (
+    "import os, sys; os.dup2(int(sys.argv[1]), 3); os.dup2(int(sys.argv[2]), 4); os.execvp(sys.argv[3], sys.argv[3:])"
+)
 
 
 def found() -> str | None:
@@ -42,10 +44,10 @@ class Browser:
         theirs_in, self._out = os.pipe()
         self._in, theirs_out = os.pipe()
         # The pipe's ends may themselves be 3 and 4; descriptors from 10 on cannot be overwritten by the other's copy.
-        high = [_above(each) for each in (theirs_in, theirs_out)]
+        high = (_above(theirs_in), _above(theirs_out))
         command = [sys.executable, "-c", _LAUNCH, str(high[0]), str(high[1]), program, *options, "about:blank"]
         with (folder / "stderr.txt").open("wb") as log:
-            self._process = subprocess.Popen(command, pass_fds=(*high, 3, 4), stdout=log, stderr=log)
+            self._process = subprocess.Popen(command, pass_fds=high, stdout=log, stderr=log)
         for each in (*high, theirs_in, theirs_out):
             os.close(each)
         target = next(it for it in self._send("Target.getTargets")["targetInfos"] if it["type"] == "page")
@@ -57,7 +59,9 @@ class Browser:
     def __enter__(self) -> Browser:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._process.terminate()
         try:
             self._process.wait(10)
@@ -126,7 +130,9 @@ class Browser:
             self.complaints.append(json.dumps(content["args"]))
         elif method == "Log.entryAdded" and content["entry"]["level"] in ("error", "warning"):
             self.complaints.append(content["entry"]["text"])
-        elif method == "Network.requestWillBeSent" and not content["request"]["url"].startswith(("file:", "data:", "about:")):
+        elif method == "Network.requestWillBeSent" and not content["request"]["url"].startswith(
+            ("file:", "data:", "about:")
+        ):
             self.complaints.append(f"asked for {content['request']['url']}")
 
 

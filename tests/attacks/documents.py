@@ -30,7 +30,18 @@ from attacks.document import (
 
 Ints = npt.NDArray[np.int64]
 HOLDER = "clinic"
-NAMES = ["lab-north", "insurer", "pharmacy", "registry", "radiology", "dentist", "sports-club", "grocer", "bank", "telco"]
+NAMES = [
+    "lab-north",
+    "insurer",
+    "pharmacy",
+    "registry",
+    "radiology",
+    "dentist",
+    "sports-club",
+    "grocer",
+    "bank",
+    "telco",
+]
 COLUMNS = ["age", "systolic", "hdl", "claims", "income", "steps", "visits", "dose"]
 #: V-measure in the end, over CL's: plausible, no more.
 GAINS: dict[AttackName, float] = {
@@ -49,9 +60,10 @@ def made(
     labelled: bool = True,
     attacks: bool = True,
     columns: list[str] | None = None,
+    withheld: float = 0.25,
     seed: int = 1,
 ) -> Document:
-    """A document; `classes` None is a regression."""
+    """A document; `classes` None is a regression; `withheld`: the share of nodes that a defence shows nobody."""
     draw = np.random.default_rng(seed)
     names = NAMES[:parties] if isinstance(parties, int) else parties
     columns = columns or COLUMNS
@@ -63,7 +75,9 @@ def made(
     grown = [_grow(draw, values, depth) for _ in range(trees)]
     scored = labelled and classes is not None
     found = {
-        name: _party(draw, name, grown, labels if scored else None, classes or 2, depth, columns, attacks)
+        name: _party(
+            draw, name, records, grown, labels if scored else None, classes or 2, depth, columns, attacks, withheld
+        )
         for name in names
     }
     return Document(
@@ -110,14 +124,18 @@ def _grow(draw: np.random.Generator, values: dict[str, npt.NDArray[np.float64]],
     return nodes, splits
 
 
-def _known(grown: Grown, party: str, depth: int) -> dict[int, str]:
-    """Node → source."""
+def _known(draw: np.random.Generator, grown: Grown, party: str, depth: int, withheld: float) -> dict[int, str]:
+    """Node → source. A node that the party splits is always shown to it, be it withheld from others."""
     nodes, splits = grown
     known = {1: "root"}
     for node in sorted(nodes)[1:]:
         if splits[node >> 1][0] == party:
             known[node] = "own"
-        elif node.bit_length() - 1 < depth and len(nodes[node]) >= 30:
+        elif (
+            node.bit_length() - 1 < depth
+            and len(nodes[node]) >= 30
+            and (splits.get(node, ("",))[0] == party or draw.random() >= withheld)
+        ):
             known[node] = "received"
     for node in sorted(nodes)[1:]:
         if node not in known and node >> 1 in known and node ^ 1 in known:
@@ -128,17 +146,18 @@ def _known(grown: Grown, party: str, depth: int) -> dict[int, str]:
 def _party(
     draw: np.random.Generator,
     name: str,
+    rows: int,
     grown: list[Grown],
     labels: Ints | None,
     classes: int,
     depth: int,
     columns: list[str],
     attacks: bool,
+    withheld: float,
 ) -> Party:
-    sources = [_known(each, name, depth) for each in grown]
+    sources = [_known(draw, each, name, depth, withheld) for each in grown]
     spaces = sum(source == "received" for each in sources for source in each.values())
     own = sum(split[0] == name for _, splits in grown for split in splits.values())
-    rows = len(grown[0][0][1])
     received = [
         ReceivedRow(**{"class": kind, "from": peer, "step": step, "messages": messages, "bytes": size})
         for kind, peer, step, messages, size in [
@@ -172,7 +191,8 @@ def _seen(
     number: int, grown: Grown, known: dict[int, str], party: str, labels: Ints | None, classes: int, columns: list[str]
 ) -> SeenTree:
     nodes, splits = grown
-    shown = sorted({*known, *(node ^ 1 for node in known if node > 1)})
+    above = {node >> up for node in known for up in range(node.bit_length())}
+    shown = sorted(above | {node ^ 1 for node in above if node > 1})
     rows: list[dict[str, Any]] = []
     for node in shown:
         own = splits.get(node, ("", 0, 0.0))
