@@ -1,11 +1,14 @@
 # treetap for parties, coordinators and operators: `docker build -t treetap .`
+# For audits, with what attacks and reports need: `docker build --build-arg EXTRAS=audit -t treetap-audit .`
 # Two stages, so that neither the sources nor the build's leavings are in the image. Nothing here needs BuildKit.
 FROM python:3.11-slim-bookworm AS build
 WORKDIR /src
 RUN python -m venv --without-pip /opt/treetap
 # Dependencies before the sources: a change of the sources does not fetch them again.
 COPY pyproject.toml ./
-RUN python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'], sep='\n')" \
+ARG EXTRAS=
+RUN python -c "import sys, tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
+      print(*p['dependencies'], *(d for e in sys.argv[1:] for d in p['optional-dependencies'][e]), sep='\n')" $EXTRAS \
       > requirements.txt \
  && python -m pip --python /opt/treetap install --no-cache-dir --disable-pip-version-check -r requirements.txt \
  # headers, sources and tests for who builds against them; shared libraries stay, since they load each other
@@ -13,6 +16,7 @@ RUN python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))
  && rm -rf pyarrow/include pyarrow/src pyarrow/tests \
  && find numpy -type d -name tests -prune -exec rm -rf {} +
 COPY LICENSE README.md ./
+COPY attacks attacks
 COPY coordinator coordinator
 COPY party party
 COPY treetap treetap

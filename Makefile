@@ -16,8 +16,8 @@ $(VENV)/.dev: pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[demo,dev]'
 	@touch $@ $(VENV)/.demo
 
-demo: $(VENV)/.demo  ## a whole federation on loopback: train, predict, report
-	@$(BIN)/treetap demo
+demo: $(VENV)/.demo  ## a whole federation on loopback: train, predict, audit, report
+	@$(BIN)/treetap demo --audit-report runs/audit.html
 
 test: $(VENV)/.dev  ## all tests
 	$(BIN)/python -m pytest

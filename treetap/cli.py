@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from treetap import logs
+from treetap import auditcli, logs
+from treetap.auditcli import needs
 from treetap.errors import BadInput, Conflict, Incompatible, Malformed, TreetapError, UnknownJob
 from treetap.output import guarded
 
@@ -33,6 +34,7 @@ certs = typer.Typer(help="A private certificate authority for a federation.", no
 app.add_typer(certs, name="certs")
 data = typer.Typer(help="Public data sets that benchmarks read.", no_args_is_help=True)
 app.add_typer(data, name="data")
+auditcli.register(app)
 
 Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON on standard output and nothing else.")]
 OperatorFile = Annotated[
@@ -72,14 +74,17 @@ def demo(
     as_json: Json = False,
     workdir: Annotated[Path | None, typer.Option(help="Keep everything here; without it, a temporary folder.")] = None,
     key_bits: Annotated[int, typer.Option(help="Paillier key: 1024 (quick look), 2048 or 3072.")] = 2048,
+    audit_report: Annotated[Path | None, typer.Option(help="Also write the audit's HTML report here.")] = None,
 ) -> None:
     """A whole federation on this machine: one process per party, mutual TLS, breast cancer data split by columns.
 
-    Trains, predicts, and shows what the federation gained, what it cost and who received what.
+    Trains, predicts, and shows what the federation gained, what it cost, who received what, and how much of the label
+    each feature party can infer from it.
     """
-    from treetap.demo import run
+    with needs("demo"):
+        from treetap.demo import run
 
-    run(as_json=as_json, workdir=workdir, key_bits=key_bits)
+    run(as_json=as_json, workdir=workdir, key_bits=key_bits, audit_report=audit_report)
 
 
 @app.command()

@@ -7,6 +7,7 @@ federating and the cost of it stand side by side.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from rich.table import Table
 
-from treetap import show
+from attacks.report import print_summary
+from treetap import audited, show
 from treetap.errors import BadInput
 from treetap.experiment import run_seed
-from treetap.experimentfile import DataTable, ExperimentFile, PartyTable
+from treetap.experimentfile import AuditTable, DataTable, ExperimentFile, PartyTable
 from treetap.federation import clean_end, working_folder
 from treetap.jobfile import JobTable
 from treetap.joined import ID, read_table, split
@@ -31,8 +33,8 @@ from treetap.wire.transcript import summarise
 LABEL = "benign"
 
 
-def run(*, as_json: bool, workdir: Path | None, key_bits: int) -> None:
-    """Run the demo and print its report."""
+def run(*, as_json: bool, workdir: Path | None, key_bits: int, audit_report: Path | None) -> None:
+    """Run the demo and print its report; the audit's goes to `audit_report` too, if given."""
     if key_bits not in (1024, 2048, 3072):
         raise BadInput(f"--key-bits {key_bits}: must be 1024, 2048 or 3072")
     with clean_end(), working_folder(workdir, "treetap-demo-") as folder:
@@ -44,10 +46,12 @@ def run(*, as_json: bool, workdir: Path | None, key_bits: int) -> None:
         found = run_seed(experiment, table, 0, folder / "federation")
         found["metrics"] |= compare(experiment, table)
         transcript = summarise(folder / "federation" / "feature-b" / "state" / "transcripts" / "experiment")
+        if audit_report is not None:
+            _copy(Path(found["audit_report"]), audit_report)
         if as_json:
             print(document([found | {"transcript": transcript}]))
         else:
-            report(found, transcript)
+            report(found, json.loads((folder / "federation" / audited.DOCUMENT).read_text()))
 
 
 def write_breast_cancer(path: Path) -> dict[str, list[str]]:
@@ -68,11 +72,9 @@ def federation_of(workdir: Path, columns: dict[str, list[str]], key_bits: int) -
     """Label holder with the standard error of each measure, feature parties with its mean and its worst value."""
     return ExperimentFile(
         data=DataTable(path=str(workdir / "breast_cancer.parquet"), label=LABEL),
-        party=[
-            PartyTable(name=name, columns=names, labels=name == "label-holder", record="received" if k else "off")
-            for k, (name, names) in enumerate(columns.items())
-        ],
+        party=[PartyTable(name=name, columns=names, labels=name == "label-holder") for name, names in columns.items()],
         job=JobTable.model_validate({"n_estimators": 10, "max_depth": 3, "key_bits": key_bits, "alignment": "psi"}),
+        audit=AuditTable(),
     )
 
 
@@ -106,7 +108,15 @@ def introduce(experiment: ExperimentFile, table: pa.Table) -> None:
     )
 
 
-def report(found: dict[str, Any], transcript: dict[str, Any]) -> None:
+def _copy(report: Path, to: Path) -> None:
+    try:
+        to.parent.mkdir(parents=True, exist_ok=True)
+        to.write_bytes(report.read_bytes())
+    except OSError as failure:
+        raise BadInput(f"--audit-report {to}: cannot be written: {failure.strerror}") from None
+
+
+def report(found: dict[str, Any], audit: dict[str, Any]) -> None:
     """The result worth looking at."""
     shown = {"federation, train": found["metrics"]["train"], "federation, test": found["metrics"]["test"]}
     shown |= {name: row for name, row in found["metrics"].items() if name not in ("train", "test")}
@@ -122,8 +132,5 @@ def report(found: dict[str, Any], transcript: dict[str, Any]) -> None:
     show.out.print(top)
     show.out.print(seconds_table(found["seconds"]))
     show.out.print(received_table(found["traffic"]))
-    spaces = sum(row["messages"] for row in transcript["rows"] if row["class"] == "INSTANCE_SPACE")
-    show.out.print(
-        f"feature-b kept a transcript: {transcript['records']} messages, {spaces} of them with instance spaces, "
-        "from which labels can be inferred.\nWhat each class reveals: docs/threats.md"
-    )
+    print_summary(audit, show.out)
+    show.out.print("What each class reveals: docs/threats.md. What the attacks do: docs/audit.md.")

@@ -20,7 +20,7 @@ from party.labels import class_name
 from treetap import show
 from treetap.config import load
 from treetap.errors import BadInput, Interrupted, TreetapError
-from treetap.experimentfile import ExperimentFile
+from treetap.experimentfile import AuditTable, ExperimentFile
 from treetap.federation import LocalFederation, clean_end, working_folder
 from treetap.joined import ID, Split, read_table, split
 from treetap.report import collect, document, print_run
@@ -58,7 +58,8 @@ def run_seed(experiment: ExperimentFile, table: pa.Table, seed: int, folder: Pat
     try:
         settings = _write_tables(experiment, table, drawn, folder)
         started = time.monotonic()
-        return _run(experiment, table, seed, drawn, LocalFederation(folder, settings), started)
+        found = _run(experiment, table, seed, drawn, LocalFederation(folder, settings), started)
+        return found if experiment.audit is None else found | _audited(experiment, experiment.audit, drawn, folder)
     except TreetapError as failure:
         raise type(failure)(_ADVICE.sub("", str(failure))) from failure
     except OSError as failure:
@@ -79,7 +80,7 @@ def _write_tables(experiment: ExperimentFile, table: pa.Table, drawn: Split, fol
             tables[name] = {"path": str(path), "id": ID, "columns": drawn.columns[party.name]}
             tables[name] |= {"label": experiment.data.label} if party.labels else {}
         # Whoever runs an experiment plays all parties: what the job asks for is what they allow.
-        policy = {"record": party.record, "min_key_bits": experiment.job.key_bits}
+        policy = {"record": experiment.record(party), "min_key_bits": experiment.job.key_bits}
         settings[party.name] = {"policy": policy, "workers": party.workers, "tables": tables}
     return settings
 
@@ -116,6 +117,31 @@ def _run(
             "columns": drawn.columns,
             "records": {"train": len(drawn.train), "test": len(drawn.test)},
         }
+
+
+def _audited(experiment: ExperimentFile, table: AuditTable, drawn: Split, folder: Path) -> dict[str, Any]:
+    """What the feature parties' transcripts give away."""
+    from treetap import audited
+
+    holder = next(party.name for party in experiment.party if party.labels)
+    parties = {
+        party.name: (
+            folder / party.name / "state" / "transcripts" / "experiment",
+            folder / party.name / "train.parquet",
+            drawn.columns[party.name],
+        )
+        for party in experiment.party
+        if not party.labels
+    }
+    more = table.model_dump(include={"attacks", "settings"}, exclude_none=True)
+    label = (folder / holder / "train.parquet", experiment.data.label)
+    started = time.monotonic()
+    document = audited.run(folder, audited.write_file(folder, parties, ID, label, more), by_tree=table.by_tree)
+    return {
+        "audit": audited.scores(document),
+        "audit_report": str(folder / audited.REPORT),
+        "audit_seconds": time.monotonic() - started,
+    }
 
 
 def test_metrics(

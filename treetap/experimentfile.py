@@ -49,7 +49,7 @@ class PartyTable(Strict):
     columns: list[str] | None = None
     share: Annotated[float, Field(ge=0, le=1)] | None = None
     labels: bool = False
-    record: Literal["received", "both", "off"] = "off"
+    record: Literal["received", "both", "off"] | None = None
     workers: Annotated[int, Field(ge=1, le=256)] | None = None
 
     @model_validator(mode="after")
@@ -70,12 +70,32 @@ class PartyTable(Strict):
         return name
 
 
+class AuditTable(Strict):
+    """What is tried on the feature parties' transcripts after each run; `attacks` left out: as `treetap audit`."""
+
+    attacks: Annotated[list[str], Field(min_length=1)] | None = None
+    by_tree: bool = True
+    settings: dict[str, Any] = {}
+
+    @model_validator(mode="after")
+    def _known(self) -> AuditTable:
+        try:
+            from treetap.auditfile import check_settings, known_attacks
+        except ImportError as missing:
+            raise ValueError(f"needs {missing.name}: pip install 'treetap[audit]'") from None
+        if self.attacks is not None:
+            known_attacks(self.attacks)
+        check_settings(self.settings)
+        return self
+
+
 class ExperimentFile(Strict):
     """The file that `treetap experiment` reads."""
 
     data: DataTable
     party: Annotated[list[PartyTable], Field(min_length=2)]
     job: JobTable
+    audit: AuditTable | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -84,6 +104,11 @@ class ExperimentFile(Strict):
         if isinstance(content, dict) and isinstance(content.get("job"), dict):
             return {**content, "job": {"alignment": "sorted-ids", **content["job"]}}
         return content
+
+    def record(self, party: PartyTable) -> str:
+        """What the party's transcript keeps; feature parties under audit keep what they receive."""
+        usual = "received" if self.audit is not None and not party.labels else "off"
+        return party.record or usual
 
     @model_validator(mode="after")
     def _parties(self) -> ExperimentFile:
@@ -100,6 +125,10 @@ class ExperimentFile(Strict):
                 owner[column] = party.name
         if sum(party.share or 0 for party in self.party) > 1 + 1e-9:
             raise ValueError("the shares add up to more than 1")
+        if self.audit is not None:
+            for party in self.party:
+                if party.record == "off" and not party.labels:
+                    raise ValueError(f"[audit] reads transcripts, but {party.name} has record = 'off'; leave it out")
         if self.job.seed + max(self.data.seeds) >= 1 << 63:
             raise ValueError("data.seed and job.seed add up to more than 2^63 - 1")
         return self

@@ -239,8 +239,8 @@ def _texts(paths: Mapping[str, Path]) -> dict[str, str]:
 
 
 def to_toml(content: Mapping[str, Any], prefix: str = "") -> str:
-    """TOML of plain values, lists of plain values and nested tables; JSON's strings and numbers are TOML's too."""
-    plain = {key: value for key, value in content.items() if not isinstance(value, Mapping)}
+    """TOML of plain values, lists, tables and lists of tables; JSON's strings and numbers are TOML's too."""
+    plain = {key: value for key, value in content.items() if not isinstance(value, Mapping) and not _tables(value)}
     lines = [
         f"{_key(key)} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in plain.items() if value is not None
     ]
@@ -248,7 +248,13 @@ def to_toml(content: Mapping[str, Any], prefix: str = "") -> str:
         if isinstance(value, Mapping):
             name = f"{prefix}{_key(key)}"
             lines.append(f"\n[{name}]\n{to_toml(value, name + '.')}")
+        elif _tables(value):
+            lines += [f"\n[[{prefix}{_key(key)}]]\n{to_toml(each, prefix + _key(key) + '.')}" for each in value]
     return "".join(lines)
+
+
+def _tables(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(each, Mapping) for each in value)
 
 
 def _key(key: str) -> str:

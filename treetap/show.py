@@ -71,6 +71,20 @@ def live(title: str) -> Iterator[Callable[[jobs_pb2.JobStatus], None]]:
         yield update
 
 
+@contextmanager
+def steps(title: str) -> Iterator[Callable[[int, int, str], None]]:
+    """A progress line on standard error for work in known parts: done, in all, what comes next."""
+    columns = (
+        TextColumn("[bold]{task.description}"),
+        BarColumn(bar_width=24),
+        TextColumn("{task.completed}/{task.total} {task.fields[what]}", markup=False),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bars:
+        bar = bars.add_task(title, total=None, what="")
+        yield lambda done, total, what: bars.update(bar, completed=done, total=total, what=what)
+
+
 def plain(message: Message) -> dict[str, Any]:
     """A message as JSON types. protobuf's own JSON writes 64-bit numbers as strings, which nobody expects here."""
     found: dict[str, Any] = {}
