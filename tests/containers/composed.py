@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 IMAGE = "treetap:test"
+AUDIT_IMAGE = "treetap-audit:test"
 JOB = "breast-cancer"
 SERVERS = ("certs", "coordinator", "label-holder", "feature-b", "feature-c")
 PARTIES = ("label-holder", "feature-b", "feature-c")
@@ -49,7 +50,7 @@ class Composed:
 
     def compose(self, *words: str, seconds: float = 200.0, **variables: str) -> Answer:
         """`docker compose …` on this project."""
-        environment = {**os.environ, "TREETAP_IMAGE": IMAGE, **variables}
+        environment = {**os.environ, "TREETAP_IMAGE": IMAGE, "TREETAP_AUDIT_IMAGE": AUDIT_IMAGE, **variables}
         command = [*self._command, "-p", self.project, *words]
         ended = subprocess.run(
             command, cwd=ROOT, env=environment, stdin=-3, stdout=-1, stderr=-2, text=True, check=False, timeout=seconds
