@@ -10,7 +10,7 @@ from statistics import median
 from typing import NamedTuple
 
 from attacks.document import BoundRow, Document, Party, Source
-from attacks.report.scale import Frame, Linear, Log, Tick, short
+from attacks.report.scale import BOTTOM, LEFT, RIGHT, TOP, Frame, Linear, Log, Tick, short
 from attacks.report.words import count, score
 
 WIDTH, HEIGHT = 440, 250
@@ -65,13 +65,13 @@ def bounds(document: Document, party: Party, top: float) -> Bounds | None:
     rows = party.bounds
     if not rows:
         return None
-    y = Linear(0, top, HEIGHT - 40, 14)
-    size = Log(min(row.records for row in rows), document.records, 46, WIDTH - 12)
+    y = Linear(0, top, HEIGHT - BOTTOM, TOP)
+    size = Log(min(row.records for row in rows), document.records, LEFT, WIDTH - RIGHT)
     depths = sorted({row.depth for row in rows})
-    lane = (WIDTH - 58) / len(depths)
+    lane = (WIDTH - LEFT - RIGHT) / len(depths)
 
     def by_depth(row: BoundRow) -> float:
-        start = 46 + lane * (depths.index(row.depth) + 0.12 + 0.76 * SOURCE_ORDER.index(row.source) / 3)
+        start = LEFT + lane * (depths.index(row.depth) + 0.12 + 0.76 * SOURCE_ORDER.index(row.source) / 3)
         return start + 0.76 * lane / 3 * _jitter(row)
 
     entropy = party.signature.label_entropy
@@ -81,7 +81,7 @@ def bounds(document: Document, party: Party, top: float) -> Bounds | None:
             rows,
             Frame(WIDTH, HEIGHT, size, y, "depth of the node", "nats"),
             by_depth,
-            [Tick(short(46 + lane * (k + 0.5)), str(depth)) for k, depth in enumerate(depths)],
+            [Tick(short(LEFT + lane * (k + 0.5)), str(depth)) for k, depth in enumerate(depths)],
         ),
         entropy=None if entropy is None else (short(y(entropy)), score(entropy)),
         depths=[_depth_row(depth, [row for row in rows if row.depth == depth]) for depth in depths],
@@ -102,7 +102,7 @@ def _strip(
         taken[source].append(point)
     clouds = [
         Cloud(source, "".join(f"M{short(x)} {short(y)}{POINTS[source]}" for x, y in taken[source]))
-        for source in SOURCE_ORDER
+        for source in reversed(SOURCE_ORDER)  # what was received lies on top
         if source in taken
     ]
     return Strip(frame, frame.x.ticks() if ticks is None else ticks, clouds)

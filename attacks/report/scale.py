@@ -7,6 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+#: Room around a plot, in pixels of its picture: enough for the larger letters that small screens get.
+LEFT, RIGHT, TOP, BOTTOM = 54, 12, 14, 42
+
 
 class Tick(NamedTuple):
     """A place on an axis and what stands beside it."""
@@ -92,10 +95,10 @@ class Frame:
     y: Scale
     x_name: str
     y_name: str
-    left: int = 46
-    right: int = 12
-    top: int = 14
-    bottom: int = 40
+    left: int = LEFT
+    right: int = RIGHT
+    top: int = TOP
+    bottom: int = BOTTOM
 
     @property
     def x_end(self) -> int:

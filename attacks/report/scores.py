@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from attacks.document import AttackName, AttackResult, Document, Party
-from attacks.report.scale import Frame, Linear, polyline, short, spread
+from attacks.report.scale import BOTTOM, LEFT, TOP, Frame, Linear, polyline, short, spread
 from attacks.report.words import ATTACKS, count, score, seconds
 
 WIDTH, HEIGHT, LABELS = 440, 250, 108
@@ -73,11 +73,11 @@ def curves(document: Document, party: Party, top: float) -> Curves | None:
     if not series:
         return None
     length = max(map(len, series.values()))
-    x = Linear(1, length, 46, WIDTH - LABELS, whole=True)
-    y = Linear(0, top, HEIGHT - 40, 14)
+    x = Linear(1, length, LEFT, WIDTH - LABELS, whole=True)
+    y = Linear(0, top, HEIGHT - BOTTOM, TOP)
     frame = Frame(WIDTH, HEIGHT, x, y, "trees used", "V-measure", right=LABELS)
     ends = [max((k, value) for k, value in enumerate(values, 1) if value is not None) for values in series.values()]
-    places = spread([y(value) for _, value in ends], 15, 14, HEIGHT - 40)
+    places = spread([y(value) for _, value in ends], 15, TOP, HEIGHT - BOTTOM)
     drawn = [
         Curve(
             ATTACKS[name].brief,

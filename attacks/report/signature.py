@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from attacks.document import Document, Party
-from attacks.report.scale import Frame, Linear, polyline, short, spread
+from attacks.report.scale import BOTTOM, LEFT, TOP, Frame, Linear, polyline, short, spread
 from attacks.report.scores import Curve, thinned
 from attacks.report.words import count, score, share
 
@@ -28,13 +28,13 @@ def joint(document: Document, party: Party) -> Joint | None:
     if not steps:
         return None
     entropy = party.signature.label_entropy
-    x = Linear(1, len(steps), 46, WIDTH - LABELS, whole=True)
-    y = Linear(0, 1, HEIGHT - 40, 14)
+    x = Linear(1, len(steps), LEFT, WIDTH - LABELS, whole=True)
+    y = Linear(0, 1, HEIGHT - BOTTOM, TOP)
     series = {("signatures ÷ records", "parts"): [step.signatures / max(1, document.records) for step in steps]}
     informations = [step.mutual_information for step in steps]
     if entropy and all(value is not None for value in informations):
         series["information ÷ entropy", "information"] = [(value or 0.0) / entropy for value in informations]
-    places = spread([y(values[-1]) for values in series.values()], 30, 22, HEIGHT - 48)
+    places = spread([y(values[-1]) for values in series.values()], 30, TOP + 8, HEIGHT - BOTTOM - 8)
     drawn = [
         Curve(
             label,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from attacks.document import Document, Party, SeenTree, TreeNode
-from attacks.report.scale import Frame, Linear, Tick, short
+from attacks.report.scale import BOTTOM, LEFT, RIGHT, TOP, Frame, Linear, Tick, short
 from attacks.report.words import count
 
 #: So many nodes are drawn in one file at most (the first tree of every party always), so many trees of a party.
@@ -134,8 +134,8 @@ def overview(party: Party) -> Overview | None:
         for tree in party.trees
     ]
     most = max(1, *(sum(tally.values()) for tally in tallies))
-    x = Linear(0, len(tallies), 46, width - 12, whole=True)
-    y = Linear(0, most, height - 40, 10)
+    x = Linear(0, len(tallies), LEFT, width - RIGHT, whole=True)
+    y = Linear(0, most, height - BOTTOM, TOP)
     ends = (x.end - x.start) / len(tallies)
     bar = min(28.0, ends * 0.8)
     piles = []
@@ -150,7 +150,7 @@ def overview(party: Party) -> Overview | None:
         piles.append(Pile(style, path))
     step = -(-len(tallies) // 10)
     ticks = [Tick(short(x(k + 0.5)), str(party.trees[k].tree)) for k in range(0, len(tallies), step)]
-    frame = Frame(width, height, _Fixed(x, ticks), y, "tree", "nodes", top=10)
+    frame = Frame(width, height, _Fixed(x, ticks), y, "tree", "nodes")
     return Overview(frame, piles, {style: sum(tally[style] for tally in tallies) for style in STYLES})
 
 

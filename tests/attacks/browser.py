@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import fcntl
 import json
 import os
 import select
@@ -50,11 +51,20 @@ class Browser:
             self._process = subprocess.Popen(command, pass_fds=high, stdout=log, stderr=log)
         for each in (*high, theirs_in, theirs_out):
             os.close(each)
+        try:
+            self._session = self._attach()
+        except BaseException:
+            self.close()
+            raise
+
+    def _attach(self) -> str:
+        """The session of the one page, which tells from here on what happens in it."""
         target = next(it for it in self._send("Target.getTargets")["targetInfos"] if it["type"] == "page")
         attached = self._send("Target.attachToTarget", targetId=target["targetId"], flatten=True)
-        self._session = attached["sessionId"]
+        session: str = attached["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
-            self.call(f"{domain}.enable")
+            self._send(f"{domain}.enable", session=session)
+        return session
 
     def __enter__(self) -> Browser:
         return self
@@ -62,6 +72,10 @@ class Browser:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the browser."""
         self._process.terminate()
         try:
             self._process.wait(10)
@@ -77,7 +91,11 @@ class Browser:
         self.call("Emulation.setScriptExecutionDisabled", value=not script)
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
-        self.call("Page.navigate", url=page.as_uri())
+        self.go(page.as_uri())
+
+    def go(self, address: str) -> None:
+        """Load an address."""
+        self.call("Page.navigate", url=address)
         self._until(lambda message: message.get("method") == "Page.loadEventFired")
 
     def evaluate(self, expression: str) -> Any:
@@ -137,6 +155,4 @@ class Browser:
 
 
 def _above(descriptor: int) -> int:
-    import fcntl
-
     return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 10)

@@ -159,7 +159,7 @@ def _party(
     spaces = sum(source == "received" for each in sources for source in each.values())
     own = sum(split[0] == name for _, splits in grown for split in splits.values())
     received = [
-        ReceivedRow(**{"class": kind, "from": peer, "step": step, "messages": messages, "bytes": size})
+        ReceivedRow.model_validate({"class": kind, "from": peer, "step": step, "messages": messages, "bytes": size})
         for kind, peer, step, messages, size in [
             ("CONTROL", "coordinator", "build_histograms", 6 * len(grown), 940 * len(grown)),
             ("TOPOLOGY", "coordinator", "apply_splits", own, 24 * own),
@@ -167,13 +167,15 @@ def _party(
             ("CIPHERTEXT", HOLDER, "gradients", 2 * len(grown), rows * len(grown) * 512),
             ("INSTANCE_SPACE", HOLDER, "instance_spaces", spaces, spaces * (rows // 8)),
         ]
+        if messages
     ]
     sent = [
-        SentRow(**{"class": kind, "to": HOLDER, "step": step, "messages": messages, "bytes": size})
+        SentRow.model_validate({"class": kind, "to": HOLDER, "step": step, "messages": messages, "bytes": size})
         for kind, step, messages, size in [
             ("CANDIDATE_SUM", "candidate_sums", 3 * len(grown), 40_000 * len(grown) + 17),
             ("INSTANCE_SPACE", "children", own, own * (rows // 8)),
         ]
+        if messages
     ]
     return Party(
         transcript=f"{name}-state/transcripts/example-7f3a",
