@@ -24,7 +24,8 @@ BOXES = """[...document.querySelectorAll("svg")].filter(it => it.checkVisibility
 #: Texts of pictures that reach out of their picture by more than a pixel.
 OUTSIDE = """[...document.querySelectorAll("svg text")].filter(it => it.checkVisibility()).filter(it => {
   const text = it.getBoundingClientRect(), box = it.ownerSVGElement.getBoundingClientRect();
-  return text.left < box.left - 1 || text.right > box.right + 1 || text.top < box.top - 1 || text.bottom > box.bottom + 1;
+  return text.left < box.left - 1 || text.right > box.right + 1
+    || text.top < box.top - 1 || text.bottom > box.bottom + 1;
 }).map(it => it.textContent)"""
 #: How many colours a screenshot has in each of some boxes.
 COLOURS = """(async () => {
