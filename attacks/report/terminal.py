@@ -126,13 +126,18 @@ def _made(heads: Sequence[str], rows: Rows, columns: Sequence[int], names: int) 
     made = show.table()
     made.padding = (0, 1, 0, 0)
     for k in columns:
-        made.add_column(Text(heads[k]), justify="left" if k < names else "right", no_wrap=True)
+        made.add_column(Text(_visible(heads[k])), justify="left" if k < names else "right", no_wrap=True)
     for row in rows:
-        made.add_row(*(Text(row[k]) for k in columns))
+        made.add_row(*(Text(_visible(row[k])) for k in columns))
     return made
 
 
 def _say(console: Console, *lines: str) -> None:
     """Lines that nobody but the terminal breaks; names in them are text, not markup."""
     for line in lines:
-        console.print(line, markup=False, highlight=False, emoji=False, soft_wrap=True)
+        console.print(_visible(line), markup=False, highlight=False, emoji=False, soft_wrap=True)
+
+
+def _visible(text: str) -> str:
+    """Names come from elsewhere: what would command the terminal is shown as a question mark."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)

@@ -61,9 +61,12 @@ def test_what_is_missing_is_said(options: dict[str, Any], sentence: str) -> None
     assert any("per node, not joint" in line for line in lines)
 
 
-def test_names_are_not_markup() -> None:
-    """Brackets in a name are brackets."""
-    assert any("[bold]x[/bold]" in line for line in _printed(made(trees=1, parties=["[bold]x[/bold]"]), 160))
+@pytest.mark.parametrize("width", [30, 160])
+def test_names_are_neither_markup_nor_commands(width: int) -> None:
+    """Brackets in a name are brackets; what would command the terminal does not reach it."""
+    lines = _printed(made(trees=1, parties=["[bold]x[/bold]\x1b[2J"]), width)
+    assert any("[bold]x[/bold]?[2J" in line for line in lines)
+    assert not any("\x1b" in line for line in lines)
 
 
 def test_ten_parties_and_a_hundred_columns_of_terminal() -> None:
