@@ -77,14 +77,21 @@ def fit(values: npt.NDArray[Any], max_bin: int, name: str = "feature") -> Featur
     has_missing = bool(absent.any())
     if len(present) == 1 and not has_missing:
         raise DataError(f"column {name!r} is constant: leave it out")
+    return FeatureBins(quantile_cuts(present, count, max_bin), has_missing)
+
+
+def quantile_cuts(
+    present: npt.NDArray[np.float64], count: npt.NDArray[np.integer[Any]], max_bin: int
+) -> npt.NDArray[np.float64]:
+    """Cuts between distinct values `present`, ascending, of which there are `count` each; none for fewer than two."""
     if len(present) <= max_bin:
-        last = np.arange(len(present) - 1)
+        last = np.arange(max(len(present) - 1, 0))
     else:
         # The k-th cut comes after the first distinct value that k/max_bin of the records do not exceed.
         reached = np.cumsum(count) * max_bin
         last = np.unique(np.searchsorted(reached, np.arange(1, max_bin) * int(count.sum()), side="left"))
         last = last[last < len(present) - 1]
-    return FeatureBins(_between(present[last], present[last + 1]), has_missing)
+    return _between(present[last], present[last + 1])
 
 
 def _between(lower: npt.NDArray[np.float64], upper: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

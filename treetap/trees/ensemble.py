@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.errors import DataError
+from treetap.trees.loss import loss_for
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -22,7 +23,10 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Split:
-    """An inner node: who owns the split, its handle there, XGBoost's loss change and cover (Σ H, sampled records)."""
+    """An inner node: who owns the split, its handle there, XGBoost's loss change and cover (Σ H, sampled records).
+
+    In a forest the gain is the decrease of impurity, the cover the number of drawn records.
+    """
 
     node: int
     owner: str
@@ -33,7 +37,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Leaf:
-    """A leaf: one weight per output of its tree, learning rate included."""
+    """A leaf: one weight per output of its tree, learning rate included; in a forest frequencies, or the mean."""
 
     node: int
     weights: tuple[float, ...]
@@ -80,7 +84,10 @@ class Tree:
 
 @dataclass(frozen=True)
 class Ensemble:
-    """A trained model. `best_round` (from 0) is the last round that predictions use; None means all."""
+    """A trained model. `best_round` (from 0) is the last round that predictions use; None means all.
+
+    Boosted trees add up; those of a forest are `averaged`.
+    """
 
     objective: str
     classes: int
@@ -88,6 +95,7 @@ class Ensemble:
     trees: tuple[Tree, ...]
     trees_per_round: int
     best_round: int | None = None
+    averaged: bool = False
 
     @property
     def used_trees(self) -> tuple[Tree, ...]:
@@ -101,7 +109,13 @@ class Ensemble:
         scores = np.tile(np.array(self.base_margin, dtype=np.float64), (n, 1))
         for tree, nodes in zip(self.used_trees, reached, strict=True):
             scores[:, list(tree.outputs)] += tree.values(nodes)
-        return scores
+        return scores / len(self.used_trees) if self.averaged else scores
+
+    def outcome(self, scores: Floats) -> Floats:
+        """Scores (n, outputs) as P(label = 1) (n,), class probabilities (n, C) or values (n,)."""
+        if not self.averaged:
+            return loss_for(self.objective, self.classes).transform(scores)
+        return scores if self.objective == "gini" else scores[:, 0]
 
     def to_dict(self) -> dict[str, Any]:
         """A structure of plain JSON types; json writes floats so that they read back exactly."""
@@ -119,6 +133,7 @@ class Ensemble:
                 trees=trees,
                 trees_per_round=int(stored["trees_per_round"]),
                 best_round=None if stored["best_round"] is None else int(stored["best_round"]),
+                averaged=bool(stored.get("averaged", False)),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"not a stored ensemble: {error!r}") from error

@@ -18,12 +18,14 @@ Among cuts that empty bins make equal, XGBoost takes the highest if missing valu
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from treetap.trees.loss import UNIT
 from treetap.trees.params import BoostingParams
+from treetap.trees.rule import largest
 
 # XGBoost's kRtEps: a loss change of this or less is rounding noise.
 LEAST_LOSS_CHANGE = 1e-6
@@ -75,12 +77,10 @@ def choose(changes: Sequence[Floats], params: BoostingParams) -> tuple[int, npt.
     `changes` holds each party's loss changes (candidates,), parties in tie order. Returns the lowest party that has the
     best loss change exactly, and all its candidates that have it, ascending: their owner takes its lowest.
     """
-    best = [float(part.max(initial=-np.inf)) for part in changes]
-    top = max(best, default=-np.inf)
-    if not (top > LEAST_LOSS_CHANGE and top >= params.gamma):
+    found = largest(changes)
+    if found is None or not (found[2] > LEAST_LOSS_CHANGE and found[2] >= params.gamma):
         return None
-    party = best.index(top)
-    return party, np.flatnonzero(changes[party] == top)
+    return found[:2]
 
 
 def may_split(sums: Ints, params: BoostingParams) -> Bools:
@@ -112,3 +112,35 @@ def cover(sums: Ints) -> Floats:
     for k in range(H.shape[-1]):
         total = total + H[..., k]
     return total
+
+
+@dataclass(frozen=True)
+class BoostingRule:
+    """These formulas for one tree, whose g were divided by `scale`: see `treetap.trees.rule`."""
+
+    scale: float
+    params: BoostingParams
+
+    def gains(self, left: Ints, parent: Ints) -> Floats:
+        """`loss_changes`."""
+        return loss_changes(left, parent, self.scale, self.params)
+
+    def choose(self, gains: Sequence[Floats]) -> tuple[int, npt.NDArray[np.int64]] | None:
+        """`choose`."""
+        return choose(gains, self.params)
+
+    def shown(self, gain: float) -> float:
+        """A loss change is shown as it is."""
+        return gain
+
+    def may_split(self, sums: Ints) -> bool:
+        """`may_split`."""
+        return bool(may_split(sums, self.params))
+
+    def leaf(self, sums: Ints) -> Floats:
+        """`leaf_weights`."""
+        return leaf_weights(sums, self.scale, self.params)
+
+    def cover(self, sums: Ints) -> float:
+        """`cover`."""
+        return float(cover(sums))

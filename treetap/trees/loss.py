@@ -116,7 +116,7 @@ class Logistic(Loss):
 
     def check(self, labels: npt.NDArray[Any]) -> None:
         """Labels are 0 and 1, both present."""
-        _check_classes(labels, 2, self.objective)
+        check_classes(labels, 2, self.objective)
 
 
 class Softmax(Loss):
@@ -146,7 +146,7 @@ class Softmax(Loss):
 
     def check(self, labels: npt.NDArray[Any]) -> None:
         """Labels are class numbers 0..C−1; at least two classes are present."""
-        _check_classes(labels, self.outputs, self.objective)
+        check_classes(labels, self.outputs, self.objective)
 
 
 class SquaredError(Loss):
@@ -172,19 +172,29 @@ class SquaredError(Loss):
         return UNIT, UNIT
 
     def _scale(self, g: Floats) -> float:
-        largest = float(np.abs(g).max(initial=0.0))
-        if largest == 0.0:
-            return 1.0
-        mantissa, exponent = math.frexp(largest)  # largest = mantissa · 2^exponent, mantissa in [½, 1)
-        return math.ldexp(1.0, exponent - 1 if mantissa == 0.5 else exponent)
+        return power_of_two_scale(g)
 
     def check(self, labels: npt.NDArray[Any]) -> None:
         """Labels are finite numbers whose squares are finite too."""
-        values = np.asarray(labels, dtype=np.float64)
-        if not np.isfinite(values).all():
-            raise DataError(f"labels of {self.objective} must be finite numbers")
-        if np.abs(values).max(initial=0.0) > LARGEST_TARGET:
-            raise DataError(f"labels of {self.objective} must lie between -{LARGEST_TARGET:g} and {LARGEST_TARGET:g}")
+        check_targets(labels, self.objective)
+
+
+def power_of_two_scale(values: Floats) -> float:
+    """The smallest power of two ≥ max|values|; 1 if all are 0."""
+    largest = float(np.abs(values).max(initial=0.0))
+    if largest == 0.0:
+        return 1.0
+    mantissa, exponent = math.frexp(largest)  # largest = mantissa · 2^exponent, mantissa in [½, 1)
+    return math.ldexp(1.0, exponent - 1 if mantissa == 0.5 else exponent)
+
+
+def check_targets(labels: npt.NDArray[Any], objective: str) -> None:
+    """DataError unless the targets of a regression are finite numbers whose squares are finite too."""
+    values = np.asarray(labels, dtype=np.float64)
+    if not np.isfinite(values).all():
+        raise DataError(f"labels of {objective} must be finite numbers")
+    if np.abs(values).max(initial=0.0) > LARGEST_TARGET:
+        raise DataError(f"labels of {objective} must lie between -{LARGEST_TARGET:g} and {LARGEST_TARGET:g}")
 
 
 def loss_for(objective: str, classes: int) -> Loss:
@@ -205,7 +215,8 @@ def loss_for(objective: str, classes: int) -> Loss:
     raise ConfigError(f"unknown objective {objective!r}")
 
 
-def _check_classes(labels: npt.NDArray[Any], classes: int, objective: str) -> None:
+def check_classes(labels: npt.NDArray[Any], classes: int, objective: str) -> None:
+    """DataError unless labels are class numbers 0..classes−1, two of them present."""
     present = np.unique(np.asarray(labels, dtype=np.float64))
     if not np.isin(present, np.arange(classes)).all():
         shown = ", ".join(f"{value:g}" for value in present[:6])

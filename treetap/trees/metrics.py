@@ -9,6 +9,9 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 
+#: Objectives whose labels are numbers, not classes.
+REGRESSIONS = ("reg:squarederror", "squared_error")
+
 # Probabilities are kept this far from 0 and 1 before a logarithm (double precision's unit, as scikit-learn does).
 _CLIP = float(np.finfo(np.float64).eps)
 
@@ -73,14 +76,17 @@ def macro_auc(probability: Array, labels: Array) -> float:
 def evaluate(objective: str, prediction: Array, labels: Array) -> dict[str, float]:
     """The measures that fit an objective.
 
-    `prediction` is what `Loss.transform` returns: (N,) probabilities for binary:logistic, (N, C) for multi:softprob,
-    (N,) values for reg:squarederror. Binary: auc, ks, accuracy (threshold ½), logloss. Multi: accuracy, logloss, auc
-    (macro, one versus rest). Regression: rmse.
+    `prediction` is what `Ensemble.outcome` returns: (N,) probabilities for binary:logistic, (N, C) for multi:softprob
+    and gini, (N,) values for reg:squarederror and squared_error. Binary: auc, ks, accuracy (threshold ½), logloss.
+    Multi: accuracy, logloss, auc (macro, one versus rest). Regression: rmse. A forest for two classes has the binary
+    ones.
     """
     predicted = np.asarray(prediction, dtype=np.float64)
-    if objective == "reg:squarederror":
+    if objective in REGRESSIONS:
         return {"rmse": rmse(predicted.reshape(-1), labels)}
-    if objective == "multi:softprob":
+    if objective == "gini" and predicted.shape[1] == 2:
+        predicted = predicted[:, 1]
+    elif objective in ("multi:softprob", "gini"):
         return {
             "accuracy": accuracy(predicted.argmax(axis=1), labels),
             "logloss": logloss(predicted, labels),

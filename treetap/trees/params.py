@@ -10,46 +10,21 @@ import math
 from dataclasses import dataclass, fields
 
 from treetap.errors import ConfigError
+from treetap.trees.ranges import COMMON, Range, bad_missing, not_a_choice, out_of_range
 
 OBJECTIVES = ("binary:logistic", "multi:softprob", "reg:squarederror")
 MULTI_STRATEGIES = ("one_output_per_tree", "multi_output_tree")
 
 
-@dataclass(frozen=True)
-class _Range:
-    """An interval that a number must lie in; `integer` also asks for a whole number."""
-
-    low: float
-    high: float
-    integer: bool = False
-    open_low: bool = False
-    open_high: bool = False
-
-    def complaint(self, value: object) -> str | None:
-        """What is wrong with `value`, or None."""
-        shown = f"{'(' if self.open_low else '['}{self.low:g}, {self.high:g}{')' if self.open_high else ']'}"
-        kind = "a whole number" if self.integer else "a number"
-        allowed = (int,) if self.integer else (int, float)
-        if isinstance(value, bool) or not isinstance(value, allowed):
-            return f"must be {kind} in {shown}, not {value!r}"
-        above = value > self.low if self.open_low else value >= self.low
-        below = value < self.high if self.open_high else value <= self.high
-        return None if above and below else f"must be {kind} in {shown}, not {value!r}"
-
-
 _LARGEST = 1e12
+_ANY = Range(-_LARGEST, _LARGEST)
 _RANGES = {
-    "n_estimators": _Range(1, 100_000, integer=True),
-    "max_depth": _Range(1, 20, integer=True),
-    "max_bin": _Range(2, 65_536, integer=True),
-    "learning_rate": _Range(0, 1, open_low=True),
-    "reg_lambda": _Range(0, _LARGEST),
-    "gamma": _Range(0, _LARGEST),
-    "min_child_weight": _Range(0, _LARGEST),
-    "subsample": _Range(0, 1, open_low=True),
-    "colsample_bytree": _Range(0, 1, open_low=True),
-    "validation_share": _Range(0, 1, open_low=True, open_high=True),
-    "seed": _Range(0, 2**63 - 1, integer=True),
+    **COMMON,
+    "learning_rate": Range(0, 1, open_low=True),
+    "reg_lambda": Range(0, _LARGEST),
+    "gamma": Range(0, _LARGEST),
+    "min_child_weight": Range(0, _LARGEST),
+    "validation_share": Range(0, 1, open_low=True, open_high=True),
 }
 
 
@@ -82,26 +57,15 @@ class BoostingParams:
 
     def validate(self) -> None:
         """Raise ConfigError naming every field that is wrong, with the range it must lie in."""
-        wrong: list[str] = []
-        for name, choices in (("objective", OBJECTIVES), ("multi_strategy", MULTI_STRATEGIES)):
-            if getattr(self, name) not in choices:
-                wrong.append(f"{name} must be one of {', '.join(choices)}, not {getattr(self, name)!r}")
         ranges = dict(_RANGES)
         if self.base_score is not None:
             logistic = self.objective == "binary:logistic"
-            ranges["base_score"] = (
-                _Range(0, 1, open_low=True, open_high=True) if logistic else _Range(-_LARGEST, _LARGEST)
-            )
+            ranges["base_score"] = Range(0, 1, open_low=True, open_high=True) if logistic else _ANY
         if self.early_stopping_rounds is not None:
-            ranges["early_stopping_rounds"] = _Range(1, 100_000, integer=True)
-        for field in fields(self):
-            if field.name in ranges:
-                complaint = ranges[field.name].complaint(getattr(self, field.name))
-                if complaint:
-                    wrong.append(f"{field.name} {complaint}")
-        missing: object = self.missing
-        if isinstance(missing, bool) or not isinstance(missing, int | float) or math.isinf(missing):
-            wrong.append(f"missing must be a finite number or nan, not {missing!r}")
+            ranges["early_stopping_rounds"] = Range(1, 100_000, integer=True)
+        wrong = not_a_choice(self, {"objective": OBJECTIVES, "multi_strategy": MULTI_STRATEGIES})
+        in_order = {field.name: ranges[field.name] for field in fields(self) if field.name in ranges}
+        wrong += out_of_range(self, in_order) + bad_missing(self.missing)
         if wrong:
             raise ConfigError("boosting parameters: " + "; ".join(wrong))
 

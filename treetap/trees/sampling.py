@@ -36,6 +36,16 @@ def rows(seed: int, tree: int, n: int, subsample: float, eligible: Bools) -> Boo
     return (generator(seed, "rows", tree).random(n) < subsample) & eligible
 
 
+def drawn(seed: int, tree: int, n: int, subsample: float, *, bootstrap: bool) -> npt.NDArray[np.int64]:
+    """How often tree number `tree` of a forest draws each of n records: (n,), ⌊subsample · n⌋ draws, at least one.
+
+    Without `bootstrap` no record is drawn twice.
+    """
+    count = max(1, int(subsample * n))
+    chosen = generator(seed, "records", tree).choice(n, size=count, replace=bootstrap)
+    return np.bincount(chosen, minlength=n).astype(np.int64)
+
+
 def columns(seed: int, tree: int, party: str, d: int, colsample: float) -> npt.NDArray[np.int64]:
     """Which of a party's d columns a tree sees: max(1, ⌊colsample·d⌋) of them, ascending; none if d = 0.
 

@@ -93,7 +93,8 @@ Global___BoostingParams: typing_extensions.TypeAlias = BoostingParams
 class BeginTree(google.protobuf.message.Message):
     """---- control plane, in the order of one tree ----
 
-    Label holder: compute g and h, encrypt them, stream them to every feature party.
+    Label holder: draw the records of the tree and tell every feature party. Boosting also: compute g and h, encrypt and
+    stream them.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -283,20 +284,24 @@ Global___StoreTree: typing_extensions.TypeAlias = StoreTree
 class SampledRecords(google.protobuf.message.Message):
     """---- data plane ----
 
-    Label holder to feature party: the records whose ciphertexts follow.
+    Label holder to feature party: the records that the tree sums over.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     CHUNKS_FIELD_NUMBER: builtins.int
+    TIMES_FIELD_NUMBER: builtins.int
+    times: builtins.int
+    """A forest that draws with replacement: records drawn at least this many times, beginning with 1. Else 0."""
     @property
     def chunks(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[treetap.wire.v1.types_pb2.RecordChunk]: ...
     def __init__(
         self,
         *,
         chunks: collections.abc.Iterable[treetap.wire.v1.types_pb2.RecordChunk] | None = ...,
+        times: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["chunks", b"chunks"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["chunks", b"chunks", "times", b"times"]) -> None: ...
 
 Global___SampledRecords: typing_extensions.TypeAlias = SampledRecords
 

@@ -9,6 +9,7 @@ import google.protobuf.message
 import sys
 import treetap.wire.v1.alignment_pb2
 import treetap.wire.v1.boosting_pb2
+import treetap.wire.v1.forest_pb2
 import treetap.wire.v1.interactive_pb2
 import treetap.wire.v1.setup_pb2
 import typing
@@ -53,6 +54,8 @@ class StepRequest(google.protobuf.message.Message):
     RELAY_CHILDREN_FIELD_NUMBER: builtins.int
     FINISH_TREE_FIELD_NUMBER: builtins.int
     STORE_TREE_FIELD_NUMBER: builtins.int
+    SHARE_LABELS_FIELD_NUMBER: builtins.int
+    TAKE_LABELS_FIELD_NUMBER: builtins.int
     OPEN_MODEL_FIELD_NUMBER: builtins.int
     ASK_DIRECTIONS_FIELD_NUMBER: builtins.int
     ANSWER_DIRECTIONS_FIELD_NUMBER: builtins.int
@@ -115,6 +118,10 @@ class StepRequest(google.protobuf.message.Message):
     @property
     def store_tree(self) -> treetap.wire.v1.boosting_pb2.StoreTree: ...
     @property
+    def share_labels(self) -> treetap.wire.v1.forest_pb2.ShareLabels: ...
+    @property
+    def take_labels(self) -> treetap.wire.v1.forest_pb2.TakeLabels: ...
+    @property
     def open_model(self) -> treetap.wire.v1.interactive_pb2.OpenModel: ...
     @property
     def ask_directions(self) -> treetap.wire.v1.interactive_pb2.AskDirections: ...
@@ -156,15 +163,17 @@ class StepRequest(google.protobuf.message.Message):
         relay_children: treetap.wire.v1.boosting_pb2.RelayChildren | None = ...,
         finish_tree: treetap.wire.v1.boosting_pb2.FinishTree | None = ...,
         store_tree: treetap.wire.v1.boosting_pb2.StoreTree | None = ...,
+        share_labels: treetap.wire.v1.forest_pb2.ShareLabels | None = ...,
+        take_labels: treetap.wire.v1.forest_pb2.TakeLabels | None = ...,
         open_model: treetap.wire.v1.interactive_pb2.OpenModel | None = ...,
         ask_directions: treetap.wire.v1.interactive_pb2.AskDirections | None = ...,
         answer_directions: treetap.wire.v1.interactive_pb2.AnswerDirections | None = ...,
         take_directions: treetap.wire.v1.interactive_pb2.TakeDirections | None = ...,
         write_predictions: treetap.wire.v1.interactive_pb2.WritePredictions | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["account", b"account", "agree_ids", b"agree_ids", "answer_directions", b"answer_directions", "apply_splits", b"apply_splits", "ask_directions", b"ask_directions", "begin_tree", b"begin_tree", "bin", b"bin", "blind_ids", b"blind_ids", "build_histograms", b"build_histograms", "choose_splits", b"choose_splits", "combine_ids", b"combine_ids", "compare_digests", b"compare_digests", "finish_tree", b"finish_tree", "leave", b"leave", "make_keys", b"make_keys", "match_ids", b"match_ids", "open_model", b"open_model", "pass_ids", b"pass_ids", "prepare", b"prepare", "publish", b"publish", "raise_ids", b"raise_ids", "refresh_ids", b"refresh_ids", "relay_children", b"relay_children", "relay_ids", b"relay_ids", "send_digest", b"send_digest", "step", b"step", "store_tree", b"store_tree", "take_directions", b"take_directions", "take_key", b"take_key", "trace_ids", b"trace_ids", "write_predictions", b"write_predictions"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["account", b"account", "agree_ids", b"agree_ids", "answer_directions", b"answer_directions", "apply_splits", b"apply_splits", "ask_directions", b"ask_directions", "attempt", b"attempt", "begin_tree", b"begin_tree", "bin", b"bin", "blind_ids", b"blind_ids", "build_histograms", b"build_histograms", "choose_splits", b"choose_splits", "combine_ids", b"combine_ids", "compare_digests", b"compare_digests", "finish_tree", b"finish_tree", "job", b"job", "leave", b"leave", "level", b"level", "make_keys", b"make_keys", "match_ids", b"match_ids", "open_model", b"open_model", "pass_ids", b"pass_ids", "prepare", b"prepare", "publish", b"publish", "raise_ids", b"raise_ids", "refresh_ids", b"refresh_ids", "relay_children", b"relay_children", "relay_ids", b"relay_ids", "send_digest", b"send_digest", "step", b"step", "store_tree", b"store_tree", "take_directions", b"take_directions", "take_key", b"take_key", "trace_ids", b"trace_ids", "tree", b"tree", "write_predictions", b"write_predictions"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["step", b"step"]) -> typing.Literal["prepare", "make_keys", "take_key", "bin", "publish", "account", "leave", "send_digest", "compare_digests", "blind_ids", "pass_ids", "raise_ids", "relay_ids", "combine_ids", "refresh_ids", "trace_ids", "match_ids", "agree_ids", "begin_tree", "build_histograms", "choose_splits", "apply_splits", "relay_children", "finish_tree", "store_tree", "open_model", "ask_directions", "answer_directions", "take_directions", "write_predictions"] | None: ...
+    def HasField(self, field_name: typing.Literal["account", b"account", "agree_ids", b"agree_ids", "answer_directions", b"answer_directions", "apply_splits", b"apply_splits", "ask_directions", b"ask_directions", "begin_tree", b"begin_tree", "bin", b"bin", "blind_ids", b"blind_ids", "build_histograms", b"build_histograms", "choose_splits", b"choose_splits", "combine_ids", b"combine_ids", "compare_digests", b"compare_digests", "finish_tree", b"finish_tree", "leave", b"leave", "make_keys", b"make_keys", "match_ids", b"match_ids", "open_model", b"open_model", "pass_ids", b"pass_ids", "prepare", b"prepare", "publish", b"publish", "raise_ids", b"raise_ids", "refresh_ids", b"refresh_ids", "relay_children", b"relay_children", "relay_ids", b"relay_ids", "send_digest", b"send_digest", "share_labels", b"share_labels", "step", b"step", "store_tree", b"store_tree", "take_directions", b"take_directions", "take_key", b"take_key", "take_labels", b"take_labels", "trace_ids", b"trace_ids", "write_predictions", b"write_predictions"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["account", b"account", "agree_ids", b"agree_ids", "answer_directions", b"answer_directions", "apply_splits", b"apply_splits", "ask_directions", b"ask_directions", "attempt", b"attempt", "begin_tree", b"begin_tree", "bin", b"bin", "blind_ids", b"blind_ids", "build_histograms", b"build_histograms", "choose_splits", b"choose_splits", "combine_ids", b"combine_ids", "compare_digests", b"compare_digests", "finish_tree", b"finish_tree", "job", b"job", "leave", b"leave", "level", b"level", "make_keys", b"make_keys", "match_ids", b"match_ids", "open_model", b"open_model", "pass_ids", b"pass_ids", "prepare", b"prepare", "publish", b"publish", "raise_ids", b"raise_ids", "refresh_ids", b"refresh_ids", "relay_children", b"relay_children", "relay_ids", b"relay_ids", "send_digest", b"send_digest", "share_labels", b"share_labels", "step", b"step", "store_tree", b"store_tree", "take_directions", b"take_directions", "take_key", b"take_key", "take_labels", b"take_labels", "trace_ids", b"trace_ids", "tree", b"tree", "write_predictions", b"write_predictions"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["step", b"step"]) -> typing.Literal["prepare", "make_keys", "take_key", "bin", "publish", "account", "leave", "send_digest", "compare_digests", "blind_ids", "pass_ids", "raise_ids", "relay_ids", "combine_ids", "refresh_ids", "trace_ids", "match_ids", "agree_ids", "begin_tree", "build_histograms", "choose_splits", "apply_splits", "relay_children", "finish_tree", "store_tree", "share_labels", "take_labels", "open_model", "ask_directions", "answer_directions", "take_directions", "write_predictions"] | None: ...
 
 Global___StepRequest: typing_extensions.TypeAlias = StepRequest
 

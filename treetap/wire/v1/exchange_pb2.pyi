@@ -9,6 +9,7 @@ import google.protobuf.message
 import sys
 import treetap.wire.v1.alignment_pb2
 import treetap.wire.v1.boosting_pb2
+import treetap.wire.v1.forest_pb2
 import treetap.wire.v1.interactive_pb2
 import treetap.wire.v1.setup_pb2
 import typing
@@ -41,6 +42,7 @@ class Parcel(google.protobuf.message.Message):
     CHILDREN_FIELD_NUMBER: builtins.int
     INSTANCE_SPACES_FIELD_NUMBER: builtins.int
     LEAF_PATHS_FIELD_NUMBER: builtins.int
+    ENCRYPTED_LABELS_FIELD_NUMBER: builtins.int
     ROUTE_QUERIES_FIELD_NUMBER: builtins.int
     ROUTE_ANSWERS_FIELD_NUMBER: builtins.int
     job: builtins.str
@@ -70,6 +72,8 @@ class Parcel(google.protobuf.message.Message):
     @property
     def leaf_paths(self) -> treetap.wire.v1.boosting_pb2.LeafPaths: ...
     @property
+    def encrypted_labels(self) -> treetap.wire.v1.forest_pb2.EncryptedLabels: ...
+    @property
     def route_queries(self) -> treetap.wire.v1.interactive_pb2.RouteQueries: ...
     @property
     def route_answers(self) -> treetap.wire.v1.interactive_pb2.RouteAnswers: ...
@@ -91,12 +95,13 @@ class Parcel(google.protobuf.message.Message):
         children: treetap.wire.v1.boosting_pb2.Children | None = ...,
         instance_spaces: treetap.wire.v1.boosting_pb2.InstanceSpaces | None = ...,
         leaf_paths: treetap.wire.v1.boosting_pb2.LeafPaths | None = ...,
+        encrypted_labels: treetap.wire.v1.forest_pb2.EncryptedLabels | None = ...,
         route_queries: treetap.wire.v1.interactive_pb2.RouteQueries | None = ...,
         route_answers: treetap.wire.v1.interactive_pb2.RouteAnswers | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["blinded_ids", b"blinded_ids", "body", b"body", "candidate_sums", b"candidate_sums", "children", b"children", "gradients", b"gradients", "instance_spaces", b"instance_spaces", "leaf_paths", b"leaf_paths", "public_key", b"public_key", "record_digest", b"record_digest", "route_answers", b"route_answers", "route_queries", b"route_queries", "sampled_records", b"sampled_records"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "blinded_ids", b"blinded_ids", "body", b"body", "candidate_sums", b"candidate_sums", "children", b"children", "gradients", b"gradients", "instance_spaces", b"instance_spaces", "job", b"job", "last", b"last", "leaf_paths", b"leaf_paths", "level", b"level", "part", b"part", "public_key", b"public_key", "record_digest", b"record_digest", "route_answers", b"route_answers", "route_queries", b"route_queries", "sampled_records", b"sampled_records", "tree", b"tree"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["body", b"body"]) -> typing.Literal["public_key", "record_digest", "blinded_ids", "sampled_records", "gradients", "candidate_sums", "children", "instance_spaces", "leaf_paths", "route_queries", "route_answers"] | None: ...
+    def HasField(self, field_name: typing.Literal["blinded_ids", b"blinded_ids", "body", b"body", "candidate_sums", b"candidate_sums", "children", b"children", "encrypted_labels", b"encrypted_labels", "gradients", b"gradients", "instance_spaces", b"instance_spaces", "leaf_paths", b"leaf_paths", "public_key", b"public_key", "record_digest", b"record_digest", "route_answers", b"route_answers", "route_queries", b"route_queries", "sampled_records", b"sampled_records"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "blinded_ids", b"blinded_ids", "body", b"body", "candidate_sums", b"candidate_sums", "children", b"children", "encrypted_labels", b"encrypted_labels", "gradients", b"gradients", "instance_spaces", b"instance_spaces", "job", b"job", "last", b"last", "leaf_paths", b"leaf_paths", "level", b"level", "part", b"part", "public_key", b"public_key", "record_digest", b"record_digest", "route_answers", b"route_answers", "route_queries", b"route_queries", "sampled_records", b"sampled_records", "tree", b"tree"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["body", b"body"]) -> typing.Literal["public_key", "record_digest", "blinded_ids", "sampled_records", "gradients", "candidate_sums", "children", "instance_spaces", "leaf_paths", "encrypted_labels", "route_queries", "route_answers"] | None: ...
 
 Global___Parcel: typing_extensions.TypeAlias = Parcel
 

@@ -23,11 +23,12 @@ _sym_db = _symbol_database.Default()
 
 
 from treetap.wire.v1 import boosting_pb2 as treetap_dot_wire_dot_v1_dot_boosting__pb2
+from treetap.wire.v1 import forest_pb2 as treetap_dot_wire_dot_v1_dot_forest__pb2
 from treetap.wire.v1 import reveals_pb2 as treetap_dot_wire_dot_v1_dot_reveals__pb2
 from treetap.wire.v1 import types_pb2 as treetap_dot_wire_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1btreetap/wire/v1/setup.proto\x12\x0ftreetap.wire.v1\x1a\x1etreetap/wire/v1/boosting.proto\x1a\x1dtreetap/wire/v1/reveals.proto\x1a\x1btreetap/wire/v1/types.proto\"\xf6\x01\n\x07JobSpec\x12\x16\n\x08protocol\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x13\n\x05table\x18\x02 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x1a\n\x0clabel_holder\x18\x03 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x1d\n\x0f\x66\x65\x61ture_parties\x18\x04 \x03(\tB\x04\xa8\xd4\x18\x01\x12\x16\n\x08key_bits\x18\x05 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x19\n\x0bobfuscation\x18\x06 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x17\n\talignment\x18\x07 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x37\n\x08\x62oosting\x18\x14 \x01(\x0b\x32\x1f.treetap.wire.v1.BoostingParamsB\x04\xa8\xd4\x18\x01\"}\n\x07Prepare\x12,\n\x04spec\x18\x01 \x01(\x0b\x32\x18.treetap.wire.v1.JobSpecB\x04\xa8\xd4\x18\x01\x12*\n\x05peers\x18\x02 \x03(\x0b\x32\x15.treetap.wire.v1.PeerB\x04\xa8\xd4\x18\x01\x12\x18\n\nsubmission\x18\x03 \x01(\tB\x04\xa8\xd4\x18\x01\"^\n\x08Prepared\x12\x1a\n\x0cstored_trees\x18\x01 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x17\n\tpublished\x18\x02 \x01(\x08\x42\x04\xa8\xd4\x18\x01\x12\x1d\n\x0f\x61ligned_attempt\x18\x03 \x01(\rB\x04\xa8\xd4\x18\x01\"\n\n\x08MakeKeys\"\t\n\x07TakeKey\"\x05\n\x03\x42in\"4\n\x06\x42inned\x12\x13\n\x05trees\x18\x01 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x15\n\x07stopped\x18\x02 \x01(\x08\x42\x04\xa8\xd4\x18\x01\"\t\n\x07Publish\"\t\n\x07\x41\x63\x63ount\"\xd5\x02\n\tAccounted\x12\x32\n\x07traffic\x18\x01 \x03(\x0b\x32\x1b.treetap.wire.v1.TrafficRowB\x04\xa8\xd4\x18\x01\x12\x35\n\noperations\x18\x02 \x03(\x0b\x32\x1b.treetap.wire.v1.NamedCountB\x04\xa8\xd4\x18\x01\x12\x36\n\x0b\x63iphertexts\x18\x03 \x03(\x0b\x32\x1b.treetap.wire.v1.NamedCountB\x04\xa8\xd4\x18\x01\x12\x33\n\x07seconds\x18\x04 \x03(\x0b\x32\x1c.treetap.wire.v1.NamedAmountB\x04\xa8\xd4\x18\x01\x12\x37\n\x0bpeak_rss_mb\x18\x05 \x03(\x0b\x32\x1c.treetap.wire.v1.NamedAmountB\x04\xa8\xd4\x18\x01\x12\x37\n\x0b\x63pu_seconds\x18\x06 \x03(\x0b\x32\x1c.treetap.wire.v1.NamedAmountB\x04\xa8\xd4\x18\x01\"8\n\x05Leave\x12\x15\n\x07\x64iscard\x18\x01 \x01(\x08\x42\x04\xa8\xd4\x18\x01\x12\x18\n\nsubmission\x18\x02 \x01(\tB\x04\xa8\xd4\x18\x01\"\x06\n\x04\x44one\"C\n\x0fPublicKeyParcel\x12\x15\n\x07modulus\x18\x01 \x01(\x0c\x42\x04\xa8\xd4\x18\x04\x12\x19\n\x0bslot_widths\x18\x02 \x03(\rB\x04\xa8\xd4\x18\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1btreetap/wire/v1/setup.proto\x12\x0ftreetap.wire.v1\x1a\x1etreetap/wire/v1/boosting.proto\x1a\x1ctreetap/wire/v1/forest.proto\x1a\x1dtreetap/wire/v1/reveals.proto\x1a\x1btreetap/wire/v1/types.proto\"\xab\x02\n\x07JobSpec\x12\x16\n\x08protocol\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x13\n\x05table\x18\x02 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x1a\n\x0clabel_holder\x18\x03 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x1d\n\x0f\x66\x65\x61ture_parties\x18\x04 \x03(\tB\x04\xa8\xd4\x18\x01\x12\x16\n\x08key_bits\x18\x05 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x19\n\x0bobfuscation\x18\x06 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x17\n\talignment\x18\x07 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x37\n\x08\x62oosting\x18\x14 \x01(\x0b\x32\x1f.treetap.wire.v1.BoostingParamsB\x04\xa8\xd4\x18\x01\x12\x33\n\x06\x66orest\x18\x15 \x01(\x0b\x32\x1d.treetap.wire.v1.ForestParamsB\x04\xa8\xd4\x18\x01\"}\n\x07Prepare\x12,\n\x04spec\x18\x01 \x01(\x0b\x32\x18.treetap.wire.v1.JobSpecB\x04\xa8\xd4\x18\x01\x12*\n\x05peers\x18\x02 \x03(\x0b\x32\x15.treetap.wire.v1.PeerB\x04\xa8\xd4\x18\x01\x12\x18\n\nsubmission\x18\x03 \x01(\tB\x04\xa8\xd4\x18\x01\"^\n\x08Prepared\x12\x1a\n\x0cstored_trees\x18\x01 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x17\n\tpublished\x18\x02 \x01(\x08\x42\x04\xa8\xd4\x18\x01\x12\x1d\n\x0f\x61ligned_attempt\x18\x03 \x01(\rB\x04\xa8\xd4\x18\x01\"\n\n\x08MakeKeys\"\t\n\x07TakeKey\"\x05\n\x03\x42in\"4\n\x06\x42inned\x12\x13\n\x05trees\x18\x01 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x15\n\x07stopped\x18\x02 \x01(\x08\x42\x04\xa8\xd4\x18\x01\"\t\n\x07Publish\"\t\n\x07\x41\x63\x63ount\"\xd5\x02\n\tAccounted\x12\x32\n\x07traffic\x18\x01 \x03(\x0b\x32\x1b.treetap.wire.v1.TrafficRowB\x04\xa8\xd4\x18\x01\x12\x35\n\noperations\x18\x02 \x03(\x0b\x32\x1b.treetap.wire.v1.NamedCountB\x04\xa8\xd4\x18\x01\x12\x36\n\x0b\x63iphertexts\x18\x03 \x03(\x0b\x32\x1b.treetap.wire.v1.NamedCountB\x04\xa8\xd4\x18\x01\x12\x33\n\x07seconds\x18\x04 \x03(\x0b\x32\x1c.treetap.wire.v1.NamedAmountB\x04\xa8\xd4\x18\x01\x12\x37\n\x0bpeak_rss_mb\x18\x05 \x03(\x0b\x32\x1c.treetap.wire.v1.NamedAmountB\x04\xa8\xd4\x18\x01\x12\x37\n\x0b\x63pu_seconds\x18\x06 \x03(\x0b\x32\x1c.treetap.wire.v1.NamedAmountB\x04\xa8\xd4\x18\x01\"8\n\x05Leave\x12\x15\n\x07\x64iscard\x18\x01 \x01(\x08\x42\x04\xa8\xd4\x18\x01\x12\x18\n\nsubmission\x18\x02 \x01(\tB\x04\xa8\xd4\x18\x01\"\x06\n\x04\x44one\"C\n\x0fPublicKeyParcel\x12\x15\n\x07modulus\x18\x01 \x01(\x0c\x42\x04\xa8\xd4\x18\x04\x12\x19\n\x0bslot_widths\x18\x02 \x03(\rB\x04\xa8\xd4\x18\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -50,6 +51,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_JOBSPEC'].fields_by_name['alignment']._serialized_options = b'\250\324\030\001'
   _globals['_JOBSPEC'].fields_by_name['boosting']._loaded_options = None
   _globals['_JOBSPEC'].fields_by_name['boosting']._serialized_options = b'\250\324\030\001'
+  _globals['_JOBSPEC'].fields_by_name['forest']._loaded_options = None
+  _globals['_JOBSPEC'].fields_by_name['forest']._serialized_options = b'\250\324\030\001'
   _globals['_PREPARE'].fields_by_name['spec']._loaded_options = None
   _globals['_PREPARE'].fields_by_name['spec']._serialized_options = b'\250\324\030\001'
   _globals['_PREPARE'].fields_by_name['peers']._loaded_options = None
@@ -86,30 +89,30 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PUBLICKEYPARCEL'].fields_by_name['modulus']._serialized_options = b'\250\324\030\004'
   _globals['_PUBLICKEYPARCEL'].fields_by_name['slot_widths']._loaded_options = None
   _globals['_PUBLICKEYPARCEL'].fields_by_name['slot_widths']._serialized_options = b'\250\324\030\004'
-  _globals['_JOBSPEC']._serialized_start=141
-  _globals['_JOBSPEC']._serialized_end=387
-  _globals['_PREPARE']._serialized_start=389
-  _globals['_PREPARE']._serialized_end=514
-  _globals['_PREPARED']._serialized_start=516
-  _globals['_PREPARED']._serialized_end=610
-  _globals['_MAKEKEYS']._serialized_start=612
-  _globals['_MAKEKEYS']._serialized_end=622
-  _globals['_TAKEKEY']._serialized_start=624
-  _globals['_TAKEKEY']._serialized_end=633
-  _globals['_BIN']._serialized_start=635
-  _globals['_BIN']._serialized_end=640
-  _globals['_BINNED']._serialized_start=642
-  _globals['_BINNED']._serialized_end=694
-  _globals['_PUBLISH']._serialized_start=696
-  _globals['_PUBLISH']._serialized_end=705
-  _globals['_ACCOUNT']._serialized_start=707
-  _globals['_ACCOUNT']._serialized_end=716
-  _globals['_ACCOUNTED']._serialized_start=719
-  _globals['_ACCOUNTED']._serialized_end=1060
-  _globals['_LEAVE']._serialized_start=1062
-  _globals['_LEAVE']._serialized_end=1118
-  _globals['_DONE']._serialized_start=1120
-  _globals['_DONE']._serialized_end=1126
-  _globals['_PUBLICKEYPARCEL']._serialized_start=1128
-  _globals['_PUBLICKEYPARCEL']._serialized_end=1195
+  _globals['_JOBSPEC']._serialized_start=171
+  _globals['_JOBSPEC']._serialized_end=470
+  _globals['_PREPARE']._serialized_start=472
+  _globals['_PREPARE']._serialized_end=597
+  _globals['_PREPARED']._serialized_start=599
+  _globals['_PREPARED']._serialized_end=693
+  _globals['_MAKEKEYS']._serialized_start=695
+  _globals['_MAKEKEYS']._serialized_end=705
+  _globals['_TAKEKEY']._serialized_start=707
+  _globals['_TAKEKEY']._serialized_end=716
+  _globals['_BIN']._serialized_start=718
+  _globals['_BIN']._serialized_end=723
+  _globals['_BINNED']._serialized_start=725
+  _globals['_BINNED']._serialized_end=777
+  _globals['_PUBLISH']._serialized_start=779
+  _globals['_PUBLISH']._serialized_end=788
+  _globals['_ACCOUNT']._serialized_start=790
+  _globals['_ACCOUNT']._serialized_end=799
+  _globals['_ACCOUNTED']._serialized_start=802
+  _globals['_ACCOUNTED']._serialized_end=1143
+  _globals['_LEAVE']._serialized_start=1145
+  _globals['_LEAVE']._serialized_end=1201
+  _globals['_DONE']._serialized_start=1203
+  _globals['_DONE']._serialized_end=1209
+  _globals['_PUBLICKEYPARCEL']._serialized_start=1211
+  _globals['_PUBLICKEYPARCEL']._serialized_end=1278
 # @@protoc_insertion_point(module_scope)

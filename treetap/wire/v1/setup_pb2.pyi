@@ -10,6 +10,7 @@ import google.protobuf.internal.containers
 import google.protobuf.message
 import sys
 import treetap.wire.v1.boosting_pb2
+import treetap.wire.v1.forest_pb2
 import treetap.wire.v1.types_pb2
 import typing
 
@@ -37,6 +38,7 @@ class JobSpec(google.protobuf.message.Message):
     OBFUSCATION_FIELD_NUMBER: builtins.int
     ALIGNMENT_FIELD_NUMBER: builtins.int
     BOOSTING_FIELD_NUMBER: builtins.int
+    FOREST_FIELD_NUMBER: builtins.int
     protocol: builtins.str
     table: builtins.str
     """The name under which each party keeps the table it trains on."""
@@ -49,7 +51,11 @@ class JobSpec(google.protobuf.message.Message):
     @property
     def feature_parties(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
     @property
-    def boosting(self) -> treetap.wire.v1.boosting_pb2.BoostingParams: ...
+    def boosting(self) -> treetap.wire.v1.boosting_pb2.BoostingParams:
+        """The parameters of the protocol that is named, and of no other."""
+
+    @property
+    def forest(self) -> treetap.wire.v1.forest_pb2.ForestParams: ...
     def __init__(
         self,
         *,
@@ -61,9 +67,10 @@ class JobSpec(google.protobuf.message.Message):
         obfuscation: builtins.str = ...,
         alignment: builtins.str = ...,
         boosting: treetap.wire.v1.boosting_pb2.BoostingParams | None = ...,
+        forest: treetap.wire.v1.forest_pb2.ForestParams | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["boosting", b"boosting"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["alignment", b"alignment", "boosting", b"boosting", "feature_parties", b"feature_parties", "key_bits", b"key_bits", "label_holder", b"label_holder", "obfuscation", b"obfuscation", "protocol", b"protocol", "table", b"table"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["boosting", b"boosting", "forest", b"forest"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["alignment", b"alignment", "boosting", b"boosting", "feature_parties", b"feature_parties", "forest", b"forest", "key_bits", b"key_bits", "label_holder", b"label_holder", "obfuscation", b"obfuscation", "protocol", b"protocol", "table", b"table"]) -> None: ...
 
 Global___JobSpec: typing_extensions.TypeAlias = JobSpec
 

@@ -1,0 +1,96 @@
+"""The random forest on a joined table: what the federated one must equal, node for node.
+
+Parties are named, because columns are drawn per party and ties go to the lowest one: the label holder first, then the
+feature parties in the job's order. Each tree is grown on its own draw of records, from the labels as they are; the
+forest's prediction is the mean of its trees'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from treetap.errors import DataError
+from treetap.trees import sampling
+from treetap.trees.binning import bin_table
+from treetap.trees.candidates import Bools
+from treetap.trees.ensemble import Ensemble, Split, Tree, route
+from treetap.trees.forestparams import ForestParams
+from treetap.trees.grower import Entry, Grower
+from treetap.trees.impurity import ForestRule, check_labels, targets
+from treetap.trees.treebins import GlobalBins, NodeBins
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+#: Party name and its raw columns (N, d), NaN where missing.
+Blocks = Sequence[tuple[str, npt.NDArray[Any]]]
+
+
+@dataclass(frozen=True)
+class CentralForest:
+    """A forest whose split tables lie open: `splits[owner][handle]` is the candidate and its threshold."""
+
+    ensemble: Ensemble
+    params: ForestParams
+    splits: dict[str, list[Entry]]
+
+    def predict(self, blocks: Blocks) -> Floats:
+        """Class frequencies (N, C) or means (N, 1) of raw records."""
+        raw = {name: np.asarray(block, dtype=np.float64) for name, block in blocks}
+        n = len(next(iter(raw.values())))
+
+        def goes_left(split: Split, rows: Ints) -> Bools:
+            candidate, cut = self.splits[split.owner][split.handle]
+            values = raw[split.owner][rows, candidate.feature]
+            return np.where(np.isnan(values), candidate.missing_left, values < cut)
+
+        return self.ensemble.scores((route(tree, n, goes_left) for tree in self.ensemble.trees), n)
+
+
+def train_forest(
+    blocks: Blocks, labels: npt.NDArray[Any], params: ForestParams, classes: int | None = None
+) -> CentralForest:
+    """Train on the parties' raw columns, given in tie order, and labels (N,).
+
+    `classes` defaults to the largest label plus one (gini). Raises ConfigError, or DataError if columns and labels do
+    not fit together or a column cannot be binned.
+    """
+    params.validate()
+    y = np.asarray(labels)
+    for name, block in blocks:
+        if len(block) != len(y):
+            raise DataError(f"party {name!r} has {len(block)} records, the labels {len(y)}")
+    if classes is None:
+        classes = int(y.max()) + 1 if params.criterion == "gini" else 0
+    check_labels(y, params.criterion, classes)
+    found = targets(y, params.criterion, classes)
+    rule = ForestRule(found, params)
+    tables = [
+        (name, bin_table(block, [f"{name}, column {j}" for j in range(block.shape[1])], params.max_bin))
+        for name, block in blocks
+    ]
+    splits: dict[str, list[Entry]] = {name: [] for name, _ in blocks}
+    trees: list[Tree] = []
+    for index in range(params.n_estimators):
+        drawn = sampling.drawn(params.seed, index, len(y), params.subsample, bootstrap=params.bootstrap)
+        values = np.concatenate([found.values, np.ones((len(y), 1), dtype=np.int64)], axis=1) * drawn[:, None]
+        bins: list[tuple[str, GlobalBins | NodeBins]] = []
+        for (name, block), (_, table) in zip(blocks, tables, strict=True):
+            kept = sampling.columns(params.seed, index, name, block.shape[1], params.colsample_bytree)
+            per_node = params.binning == "per-node"
+            bins.append((name, NodeBins(block, kept, drawn, params.max_bin) if per_node else GlobalBins(table, kept)))
+        outputs = tuple(range(params.outputs(classes)))
+        trees.append(Grower(bins, values, rule, params.max_depth, splits).grow(index, outputs)[0])
+    ensemble = Ensemble(
+        objective=params.objective,
+        classes=classes,
+        base_margin=(0.0,) * params.outputs(classes),
+        trees=tuple(trees),
+        trees_per_round=1,
+        averaged=True,
+    )
+    return CentralForest(ensemble, params, splits)

@@ -1,0 +1,50 @@
+"""What a tree's growth asks of its mathematics, whatever the trees are for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+class Rule(Protocol):
+    """Gains, stopping and leaves of one tree. Sums are int64 with slots, the last of which counts records."""
+
+    def gains(self, left: Ints, parent: Ints) -> Floats:
+        """Gain of every candidate, −∞ where it is not allowed: left (nodes, candidates, S), parent (nodes, S)."""
+        ...
+
+    def choose(self, gains: Sequence[Floats]) -> tuple[int, Ints] | None:
+        """The winning party and all its tied candidates, ascending, of each party's gains (candidates,); or a leaf."""
+        ...
+
+    def shown(self, gain: float) -> float:
+        """A gain in the units in which people read it."""
+        ...
+
+    def may_split(self, sums: Ints) -> bool:
+        """Whether a node with these sums (S,) could have an allowed split at all."""
+        ...
+
+    def leaf(self, sums: Ints) -> Floats:
+        """What a leaf with these sums (S,) holds: (outputs,)."""
+        ...
+
+    def cover(self, sums: Ints) -> float:
+        """The weight of a node's sampled records."""
+        ...
+
+
+def largest(gains: Sequence[Floats]) -> tuple[int, Ints, float] | None:
+    """The lowest party that has the largest gain exactly, its candidates that have it, and the gain; None: no gains."""
+    best = [float(part.max(initial=-np.inf)) for part in gains]
+    top = max(best, default=-np.inf)
+    if top == -np.inf:
+        return None
+    party = best.index(top)
+    return party, np.flatnonzero(gains[party] == top), top

@@ -1,0 +1,112 @@
+"""The bins of one party's columns as one tree sees them: those of the job, or fresh ones in every node.
+
+Either way every node of a tree has the same candidates in number and order (`candidates`), so that nobody can tell from
+the number of candidates how many values a node holds. In a node with fewer bins the candidates beyond its last cut part
+the missing values from all others, or nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from treetap.trees.binning import BinnedTable, Codes, FeatureBins, quantile_cuts
+from treetap.trees.candidates import Bools, Candidate, CandidateList, column_goes_left
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+
+class TreeBins(Protocol):
+    """Columns `kept` of a party, binned for one tree. A candidate's `feature` is a place in `kept`."""
+
+    kept: Ints
+    candidates: CandidateList
+
+    def codes(self, node: int, rows: Ints) -> Codes:
+        """Bin numbers (len(rows), columns) of records of a node whose bins are known."""
+        ...
+
+    def cut(self, node: int, candidate: Candidate) -> float:
+        """The threshold of a candidate in a node: left if the value is below; ∞ where only missing values go right."""
+        ...
+
+
+def goes_left(bins: TreeBins, node: int, rows: Ints, candidate: Candidate) -> Bools:
+    """Which of a node's records (n,) go left: (n,)."""
+    column = bins.codes(node, rows)[:, candidate.feature]
+    return column_goes_left(column, candidate, bins.candidates.shapes[candidate.feature][0])
+
+
+class GlobalBins:
+    """The bins of the job."""
+
+    def __init__(self, table: BinnedTable, kept: Ints) -> None:
+        self.kept = kept
+        self._features: list[FeatureBins] = [table.features[j] for j in kept]
+        self.candidates = CandidateList([feature.shape for feature in self._features])
+        self.all_codes: Codes = table.codes[:, kept]
+
+    def codes(self, node: int, rows: Ints) -> Codes:  # noqa: ARG002 - all nodes have the same bins
+        """See `TreeBins`."""
+        found: Codes = self.all_codes[rows]
+        return found
+
+    def cut(self, node: int, candidate: Candidate) -> float:  # noqa: ARG002
+        """See `TreeBins`."""
+        return _cut(self._features[candidate.feature].cuts, candidate.bin)
+
+
+class NodeBins:
+    """Quantiles of each node's own drawn records (Takahashi, Liu and Liu 2023, Algorithm 1, line 4).
+
+    Args:
+        values: (N, d) all columns of the party, NaN where missing.
+        kept: the columns of this tree.
+        drawn: (N,) how often the tree draws each record.
+        max_bin: most bins of a column in a node.
+    """
+
+    def __init__(self, values: npt.NDArray[Any], kept: Ints, drawn: Ints, max_bin: int) -> None:
+        self.kept = kept
+        self._values: Floats = np.asarray(values[:, kept], dtype=np.float64)
+        self._drawn, self._max_bin = drawn, max_bin
+        self._cuts: dict[int, list[Floats]] = {}
+        self.candidates = CandidateList([_widest(self._values[:, j], max_bin) for j in range(len(kept))])
+
+    def see(self, node: int, rows: Ints) -> None:
+        """Fix the bins of a node, whose records are `rows`."""
+        rows = rows[self._drawn[rows] > 0]
+        times = self._drawn[rows]
+        self._cuts[node] = [self._quantiles(self._values[rows, j], times) for j in range(len(self.kept))]
+
+    def codes(self, node: int, rows: Ints) -> Codes:
+        """See `TreeBins`; the node must have been seen."""
+        found = np.empty((len(rows), len(self.kept)), dtype=np.int32, order="F")
+        for j, cuts in enumerate(self._cuts[node]):
+            column = self._values[rows, j]
+            found[:, j] = np.searchsorted(cuts, column, side="right")
+            found[np.isnan(column), j] = self.candidates.shapes[j][0]
+        return found
+
+    def cut(self, node: int, candidate: Candidate) -> float:
+        """See `TreeBins`; the node must have been seen."""
+        return _cut(self._cuts[node][candidate.feature], candidate.bin)
+
+    def _quantiles(self, column: Floats, times: Ints) -> Floats:
+        here = ~np.isnan(column)
+        present, place = np.unique(column[here], return_inverse=True)
+        return quantile_cuts(present, np.bincount(place, weights=times[here]).astype(np.int64), self._max_bin)
+
+
+def _cut(cuts: Floats, number: int) -> float:
+    return float(cuts[number]) if number < len(cuts) else math.inf
+
+
+def _widest(column: Floats, max_bin: int) -> tuple[int, bool]:
+    """The most bins that a node can have, and whether it can have missing values, from the whole column."""
+    absent = np.isnan(column)
+    return max(1, min(max_bin, len(np.unique(column[~absent])))), bool(absent.any())
