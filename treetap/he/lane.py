@@ -1,6 +1,6 @@
-"""What one lane does for `treetap.he.sums`: kernels over the ciphertexts of one tree that the lane holds.
+"""What one lane does for `treetap.he.sums` and `treetap.he.pool`: kernels over the ciphertexts that the lane holds.
 
-Every kernel takes the lane's memory and the tree's name there.
+Every kernel takes the lane's memory and the name that a tree, or a pool of ciphertexts for all trees, has there.
 """
 
 from __future__ import annotations
@@ -24,21 +24,26 @@ class Tree:
     public: bytes
     bits: int
     per_plaintext: int
-    shapes: list[tuple[int, bool]]
     radices: list[int]
     root_groups: list[tuple[int, ...]]
     joint_cells: bool
 
 
 @dataclass
-class Lane:
+class Held:
+    """Ciphertexts in a lane, in the order in which they came, and what it takes to work with them."""
+
+    public: PublicKey
+    packer: Packer
+    values: list[mpz]
+
+
+@dataclass
+class Lane(Held):
     """What a lane holds of a tree: its records' ciphertexts and bins, and the root's cells."""
 
     tree: Tree
-    public: PublicKey
-    packer: Packer
     codes: list[Codes] = field(default_factory=list)
-    values: list[mpz] = field(default_factory=list)
     root: list[Table] = field(default_factory=list)
 
 
@@ -51,9 +56,26 @@ def offers(bins: int, missing: bool) -> list[tuple[int, bool]]:
 
 def open_tree(state: dict[str, Any], name: str, tree: Tree) -> None:
     """Make room for a tree."""
-    public = PublicKey.from_bytes(tree.public, allow_512=True)  # the size was accepted where the key was made
-    packer = Packer(public, tree.bits, tree.per_plaintext)
-    state[name] = Lane(tree, public, packer, root=[{} for _ in tree.root_groups])
+    held = _room(tree.public, tree.bits, tree.per_plaintext)
+    state[name] = Lane(held.public, held.packer, held.values, tree, root=[{} for _ in tree.root_groups])
+
+
+def open_pool(state: dict[str, Any], name: str, public: bytes, bits: int, per_plaintext: int) -> None:
+    """Make room for ciphertexts that stay for many trees."""
+    state[name] = _room(public, bits, per_plaintext)
+
+
+def _room(public: bytes, bits: int, per_plaintext: int) -> Held:
+    key = PublicKey.from_bytes(public, allow_512=True)  # the size was accepted where the key was made
+    return Held(key, Packer(key, bits, per_plaintext), [])
+
+
+def keep(state: dict[str, Any], name: str, ciphertexts: bytes) -> int:
+    """Keep a block; place of its first ciphertext."""
+    held: Held = state[name]
+    start = len(held.values)
+    held.values += held.public.read(ciphertexts)
+    return start
 
 
 def add(state: dict[str, Any], name: str, codes: Codes, ciphertexts: bytes) -> tuple[int, int]:
@@ -80,7 +102,7 @@ def root_bins(state: dict[str, Any], name: str) -> tuple[bytes, int]:
         parts, products = marginals(table, group, lane.tree.radices, lane.public.n_squared)
         tables.update(parts)
         additions += products
-    return _dense(lane, [tables[feature] for feature in range(len(tables))]), additions
+    return _dense(lane.public, [tables[feature] for feature in range(len(tables))], lane.tree.radices), additions
 
 
 def node_bins(state: dict[str, Any], name: str, nodes: list[npt.NDArray[np.int64]]) -> tuple[bytes, int]:
@@ -88,28 +110,50 @@ def node_bins(state: dict[str, Any], name: str, nodes: list[npt.NDArray[np.int64
     lane: Lane = state[name]
     if len(lane.codes) > 1:
         lane.codes = [np.concatenate(lane.codes)]
+    empty = np.empty((0, len(lane.tree.radices)), dtype=np.int64)
+    tasks = [(places, lane.codes[0][places] if len(places) else empty) for places in nodes]
+    return _sum(lane, tasks, lane.tree.radices, lane.tree.joint_cells)
+
+
+def pool_bins(
+    state: dict[str, Any], name: str, nodes: list[tuple[npt.NDArray[np.int64], Codes]], radices: list[int]
+) -> tuple[bytes, int]:
+    """Phase (a) of a pool, from the places and bins of each node's records: (bins node-major, products computed).
+
+    A place that stands there twice counts twice.
+    """
+    return _sum(state[name], nodes, radices, joint_cells=True)
+
+
+def _sum(
+    held: Held, nodes: list[tuple[npt.NDArray[np.int64], Codes]], radices: list[int], joint_cells: bool
+) -> tuple[bytes, int]:
     parts, additions = [], 0
-    for places in nodes:
-        values = [lane.values[place] for place in places.tolist()]
-        codes = lane.codes[0][places] if len(places) else np.empty((0, len(lane.tree.radices)), dtype=np.int64)
-        tables, products = feature_sums(values, codes, lane.tree.radices, lane.public.n_squared, lane.tree.joint_cells)
-        parts.append(_dense(lane, tables))
+    for places, codes in nodes:
+        values = [held.values[place] for place in places.tolist()]
+        tables, products = feature_sums(values, codes, radices, held.public.n_squared, joint_cells)
+        parts.append(_dense(held.public, tables, radices))
         additions += products
     return b"".join(parts), additions
 
 
-def _dense(lane: Lane, tables: list[Table]) -> bytes:
+def _dense(public: PublicKey, tables: list[Table], radices: list[int]) -> bytes:
     """All bins of all features; an empty bin is the trivial ciphertext 1."""
     one = mpz(1)
-    return lane.public.write(
-        table.get(code, one) for table, radix in zip(tables, lane.tree.radices, strict=True) for code in range(radix)
+    return public.write(
+        table.get(code, one) for table, radix in zip(tables, radices, strict=True) for code in range(radix)
     )
 
 
-def left_sums(state: dict[str, Any], name: str, partial: list[bytes], features: list[int]) -> tuple[bytes, int]:
-    """Phase (b): merge the lanes' bins of consecutive features and make candidates; (left sums, products computed)."""
-    lane: Lane = state[name]
-    modulus = lane.public.n_squared
+def left_sums(
+    state: dict[str, Any], name: str, partial: list[bytes], shapes: list[tuple[int, bool]]
+) -> tuple[bytes, int]:
+    """Phase (b): merge the lanes' bins of consecutive features and make candidates; (left sums, products computed).
+
+    `shapes` has (n_bins, has_missing) of each of them.
+    """
+    held: Held = state[name]
+    modulus = held.public.n_squared
     additions = 0
 
     def product(left: mpz, right: mpz) -> mpz:
@@ -119,29 +163,28 @@ def left_sums(state: dict[str, Any], name: str, partial: list[bytes], features: 
         additions += 1
         return left * right % modulus
 
-    bins = lane.public.read(partial[0])
+    bins = held.public.read(partial[0])
     for part in partial[1:]:
-        bins = [product(left, right) for left, right in zip(bins, lane.public.read(part), strict=True)]
+        bins = [product(left, right) for left, right in zip(bins, held.public.read(part), strict=True)]
     sums: list[mpz] = []
     start = 0
-    for feature in features:
-        count, missing = lane.tree.shapes[feature]
+    for count, missing in shapes:
         running, absent = mpz(1), bins[start + count] if missing else mpz(1)
         for v in range(count if missing else count - 1):
             running = product(running, bins[start + v])
             sums.append(running)
             if missing and v < count - 1:
                 sums.append(product(running, absent))
-        start += lane.tree.radices[feature]
-    return lane.public.write(sums), additions
+        start += count + missing
+    return held.public.write(sums), additions
 
 
 def pack(state: dict[str, Any], name: str, candidates: bytes) -> bytes:
     """Phase (c): pack consecutive candidates, each packed ciphertext under a fresh standard obfuscator."""
-    lane: Lane = state[name]
-    return lane.public.write(lane.packer.pack_fresh(lane.public.read(candidates)))
+    held: Held = state[name]
+    return held.public.write(held.packer.pack_fresh(held.public.read(candidates)))
 
 
 def close_tree(state: dict[str, Any], name: str) -> None:
-    """Forget a tree."""
+    """Forget a tree, or a pool."""
     state.pop(name, None)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -22,8 +21,9 @@ import numpy.typing as npt
 from treetap.errors import Conflict, Malformed
 from treetap.he.cells import plan
 from treetap.he.engine import Engine
-from treetap.he.lane import Tree, add, close_tree, left_sums, node_bins, offers, open_tree, pack, root_bins
+from treetap.he.lane import Tree, add, close_tree, node_bins, offers, open_tree, root_bins
 from treetap.he.packing import Slots
+from treetap.he.phases import Phases
 from treetap.he.public import PublicKey
 
 Rows = npt.NDArray[np.integer]
@@ -81,6 +81,7 @@ class EncryptedSums:
         self._name = f"sums/{token}"
         self._joint_cells = joint_cells
         self._per_plaintext = slots.groups_per_plaintext(public.bits)
+        self._phases = Phases(engine, public, self._per_plaintext, self._name)
         # Where each record's ciphertext lies: its lane and its place there.
         self._lane_of = np.full(len(codes), _ABSENT, dtype=np.int32)
         self._place_of = np.zeros(len(codes), dtype=np.int64)
@@ -138,15 +139,17 @@ class EncryptedSums:
         if count == 0 or self.n_candidates == 0:
             return b""
         partial = await self._sum_bins(nodes)
-        left = await self._cumulate(partial, count)
-        width = self._public.ciphertext_bytes
-        grid = np.frombuffer(left, dtype=np.uint8).reshape(count, self.n_candidates, width)
-        return await self._pack(np.ascontiguousarray(grid[:, permutation]).reshape(-1, width))
+        orders = [permutation] * count
+        packed, additions = await self._phases.finish(partial, self._shapes, orders)
+        self.operations["additions"] += additions
+        self.operations["packings"] += len(packed) // self._public.ciphertext_bytes
+        self.operations["obfuscators"] += len(packed) // self._public.ciphertext_bytes
+        return packed
 
     async def close(self) -> None:
         """Free the lanes' memory of this tree; what became of blocks still under way no longer matters."""
         await asyncio.gather(*self._under_way, return_exceptions=True)
-        await self._everywhere(close_tree, *[()] * self._engine.lanes)
+        await self._phases.everywhere(close_tree, *[()] * self._engine.lanes)
 
     async def _accumulate(self, lane: int, rows: Rows, ciphertexts: bytes) -> None:
         """Have a lane keep a block, and note where its ciphertexts lie."""
@@ -180,58 +183,25 @@ class EncryptedSums:
                 public=self._public.to_bytes(),
                 bits=self._slots.bits,
                 per_plaintext=self._per_plaintext,
-                shapes=self._shapes,
                 radices=self._radices,
                 root_groups=plan(self._codes, self._radices, rows) if self._joint_cells else single,
                 joint_cells=self._joint_cells,
             )
-            self._opening = asyncio.ensure_future(self._everywhere(open_tree, *[(tree,)] * self._engine.lanes))
+            self._opening = asyncio.ensure_future(self._phases.everywhere(open_tree, *[(tree,)] * self._engine.lanes))
         # Shielded: one caller that is cancelled must not leave the others without their lanes.
         await asyncio.shield(self._opening)
-
-    async def _everywhere(self, kernel: Any, *args: tuple[Any, ...]) -> list[Any]:
-        """One call per argument tuple, the k-th in lane k."""
-        calls = (self._engine.call(lane, kernel, self._name, *values) for lane, values in enumerate(args))
-        return await asyncio.gather(*calls)
 
     async def _sum_bins(self, nodes: Sequence[Rows] | None) -> list[bytes]:
         """Phase (a): per lane the products of its records, (node, feature, bin) in this order."""
         lanes = self._engine.lanes
         if nodes is None:
-            answers = await self._everywhere(root_bins, *[()] * lanes)
+            answers = await self._phases.everywhere(root_bins, *[()] * lanes)
         else:
             parts: list[list[npt.NDArray[np.int64]]] = [[] for _ in range(lanes)]
             for rows in nodes:
                 lane_of = self._lane_of[rows]
                 for lane in range(lanes):
                     parts[lane].append(self._place_of[rows[lane_of == lane]])
-            answers = await self._everywhere(node_bins, *[(part,) for part in parts])
+            answers = await self._phases.everywhere(node_bins, *[(part,) for part in parts])
         self.operations["additions"] += sum(additions for _, additions in answers)
         return [products for products, _ in answers]
-
-    async def _cumulate(self, partial: list[bytes], nodes: int) -> bytes:
-        """Phase (b): candidates of every (node, feature) in canonical order, the tasks spread evenly over the lanes."""
-        width, features = self._public.ciphertext_bytes, len(self._shapes)
-        ends = np.cumsum([0, *(self._radices * nodes)])  # first bin of each (node, feature) task
-        shares = np.linspace(0, ends[-1], self._engine.lanes + 1)
-        cuts = np.searchsorted(ends, shares).tolist()
-        args = [
-            (
-                [part[ends[first] * width : ends[last] * width] for part in partial],
-                [task % features for task in range(first, last)],
-            )
-            for first, last in pairwise(cuts)
-        ]
-        answers = await self._everywhere(left_sums, *args)
-        self.operations["additions"] += sum(additions for _, additions in answers)
-        return b"".join(sums for sums, _ in answers)
-
-    async def _pack(self, candidates: npt.NDArray[np.uint8]) -> bytes:
-        """Phase (c): whole packed ciphertexts, spread evenly over the lanes."""
-        packed = -(-len(candidates) // self._per_plaintext)
-        lanes = self._engine.lanes
-        cuts = [packed * lane // lanes * self._per_plaintext for lane in range(lanes + 1)]
-        answers = await self._everywhere(pack, *[(candidates[first:last].tobytes(),) for first, last in pairwise(cuts)])
-        self.operations["packings"] += packed
-        self.operations["obfuscators"] += packed
-        return b"".join(answers)
