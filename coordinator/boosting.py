@@ -1,19 +1,12 @@
-"""Gradient boosting as SecureBoost grows it, level by level (docs/protocol-boosting.md).
-
-The coordinator says whose turn it is. It sees owners, handles and node numbers, and the metrics that
-the label holder publishes.
-"""
+"""Gradient boosting as SecureBoost grows it (docs/protocol-boosting.md)."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-
+from coordinator.growth import grow_tree
 from coordinator.progress import Progress
-from coordinator.roster import Roster, together
+from coordinator.roster import Roster
 from coordinator.setup import Plan
-from treetap.wire.v1 import boosting_pb2, setup_pb2
-
-ROOT = 1
+from treetap.wire.v1 import setup_pb2
 
 
 async def train(roster: Roster, spec: setup_pb2.JobSpec, plan: Plan, progress: Progress) -> None:
@@ -24,43 +17,3 @@ async def train(roster: Roster, spec: setup_pb2.JobSpec, plan: Plan, progress: P
             break
         progress.tree(tree, plan.trees)
         stop = await grow_tree(roster, spec, tree, progress)
-
-
-async def grow_tree(roster: Roster, spec: setup_pb2.JobSpec, tree: int, progress: Progress) -> bool:
-    """One tree; returns whether it is the last.
-
-    1. The label holder streams ⟦g, h⟧; the feature parties start on the root while blocks still arrive.
-    2. Level by level: the feature parties send the candidates of the nodes to build,
-    3. the label holder picks the splits,
-    4. their owners apply them, and the label holder relays the children that may be split.
-    5. The label holder weighs the leaves; then everybody stores, the label holder last.
-    """
-    label_holder, features = spec.label_holder, list(spec.feature_parties)
-    build, level = [ROOT], 0
-    while build:
-        progress.depth(level)
-        sums = roster.ask_all(features, "build_histograms", boosting_pb2.BuildHistograms(nodes=build), tree, level)
-        if level == 0:
-            await together(roster.ask(label_holder, "begin_tree", boosting_pb2.BeginTree(), tree), sums)
-        else:
-            await sums
-        chosen = await roster.ask(label_holder, "choose_splits", boosting_pb2.ChooseSplits(), tree, level)
-        decisions = chosen.chosen_splits.decisions
-        if not decisions:
-            break
-        won = defaultdict(list)
-        for decision in decisions:
-            won[decision.owner].append(decision)
-        await together(
-            *(
-                roster.ask(owner, "apply_splits", boosting_pb2.ApplySplits(decisions=theirs), tree, level)
-                for owner, theirs in won.items()
-            )
-        )
-        relayed = await roster.ask(label_holder, "relay_children", boosting_pb2.RelayChildren(), tree, level)
-        build, level = list(relayed.relayed_children.build), level + 1
-    finished = await roster.ask(label_holder, "finish_tree", boosting_pb2.FinishTree(), tree)
-    await roster.ask_all(features, "store_tree", boosting_pb2.StoreTree(), tree)
-    await roster.ask(label_holder, "store_tree", boosting_pb2.StoreTree(), tree)
-    progress.metrics(finished.finished_tree.metrics)
-    return finished.finished_tree.stop

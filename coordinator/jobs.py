@@ -9,7 +9,7 @@ import logging
 import secrets
 from collections.abc import AsyncIterator, Mapping
 
-from coordinator import boosting, interactive, setup
+from coordinator import interactive, protocols, setup
 from coordinator.alignment import align
 from coordinator.journal import Journal
 from coordinator.metrics import CoordinatorMetrics
@@ -210,7 +210,7 @@ class Jobs:
                 progress.phase("keys")
                 await setup.exchange_keys(roster, spec)
                 progress.phase("train")
-                await boosting.train(roster, spec, plan, progress)
+                await protocols.TRAIN[spec.protocol](roster, spec, plan, progress)
             progress.phase("publish")
             await setup.publish(roster, spec)
         await self._finish(roster, job, attempt, progress, traffic)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, PrivateAttr, model_validator
 
@@ -11,6 +11,9 @@ from party.policy import Policy
 from treetap.config import Process, Strict, load
 from treetap.errors import ConfigError
 from treetap.names import Address
+
+#: How columns of text become numbers.
+Encoding = Literal["ordinal", "one-hot"]
 
 
 class TableConfig(Strict):
@@ -20,6 +23,7 @@ class TableConfig(Strict):
     id: str
     columns: list[str] = []
     label: str | None = None
+    encode: Encoding | None = None
 
     @model_validator(mode="after")
     def _sound(self) -> TableConfig:

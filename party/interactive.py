@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from party.alignment import Alignment
+from party.categories import Category
 from party.config import PartyConfig, TableConfig
 from party.parcels import Rows, batches, chunks_of, rows_of
 from party.session import Step, Tools, done, have
@@ -29,7 +30,7 @@ from party.table import Floats, Table, read_ids
 from party.vault import OwnSplit
 from treetap.errors import DataError, Malformed, OutOfOrder
 from treetap.trees.ensemble import Ensemble, Split, Tree
-from treetap.trees.loss import loss_for
+from treetap.trees.metrics import REGRESSIONS
 from treetap.wire import records
 from treetap.wire.v1 import control_pb2, interactive_pb2, types_pb2
 
@@ -57,14 +58,19 @@ class _Opened:
     async def _load(self) -> Table:
         """The columns of the model from the table of this name; labels are not read."""
         named = table_config(self._config, self._opening.table)
-        absent = [name for name in self.manifest["columns"] if name not in named.columns]
+        # models of releases before columns of text could be encoded say of neither: their features are their columns
+        columns = self.manifest.get("source_columns", self.manifest["columns"])
+        encoded = self.manifest.get("categories", {})
+        absent = [name for name in columns if name not in named.columns]
         if absent:
             raise DataError(
                 f"{self._config.name}: model {self._opening.model} needs column {absent[0]!r}, "
                 f"which table {self._opening.table!r} of the configuration does not name"
             )
-        wanted = TableConfig(path=named.path, id=named.id, columns=self.manifest["columns"])
-        return await load_table(self._tools, wanted, with_label=False, missing=self.manifest["missing"])
+        wanted = TableConfig(path=named.path, id=named.id, columns=columns)
+        categories = {name: Category.from_dict(each) for name, each in encoded.items()}
+        missing = self.manifest["missing"]
+        return await load_table(self._tools, wanted, with_label=False, missing=missing, categories=categories)
 
 
 class Router(_Opened):
@@ -134,6 +140,7 @@ class Asker(_Opened):
             trees=tuple(Tree.from_dict(tree["tree"]) for tree in self._trees),
             trees_per_round=manifest["trees_per_round"],
             best_round=manifest["best_round"],
+            averaged=manifest.get("averaged", False),  # models of releases before forests say nothing
         )
         self._nodes = [{split.node: split for split in tree.splits} for tree in self._ensemble.used_trees]
         own = [OwnSplit.from_dict(split) for tree in self._trees for split in tree["own"]]
@@ -313,9 +320,9 @@ def _write(path: Path, ids: list[str], scored: Mapping[str, Floats], ensemble: E
     """Write the predictions, a row per id; empty cells where a record is not common to all parties."""
     known = [value for value in ids if value in scored]
     scores = np.array([scored[value] for value in known])
-    outcome = loss_for(ensemble.objective, ensemble.classes).transform(scores)
+    outcome = ensemble.outcome(scores)
     columns: dict[str, Any] = {"id": known}
-    if ensemble.objective == "reg:squarederror":
+    if ensemble.objective in REGRESSIONS:
         columns |= {"prediction": outcome, "score": scores[:, 0]}
     elif ensemble.objective == "binary:logistic":
         columns |= {

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from party.table import Table, kind_name
+from party.cells import kind_name
+from party.table import Table
 from treetap.errors import DataError
+from treetap.trees.metrics import REGRESSIONS
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ def read_labels(table: Table, column: str, objective: str) -> Labels:
     elif cells.null_count:
         index = int(np.flatnonzero(cells.is_null().to_numpy())[0])
         raise DataError(f"{where}: the label at {table.where(index)} is missing")
-    if objective == "reg:squarederror":
+    if objective in REGRESSIONS:
         if not number:
             raise DataError(f"{where}: holds {kind_name(kind)}; {objective} needs numbers")
         targets = np.asarray(cells.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), dtype=np.float64)

@@ -72,6 +72,27 @@ async def take_sampled(parcels: AsyncIterator[exchange_pb2.Parcel], total: int) 
     return rows_of(chunks, total)
 
 
+def drawn_parcels(drawn: Rows, total: int) -> Iterator[boosting_pb2.SampledRecords]:
+    """How often a forest's tree draws each record (N,): the records drawn once or more, twice or more, and so on."""
+    for times in range(1, int(drawn.max(initial=0)) + 1):
+        for batch in batches(chunks_of(np.flatnonzero(drawn >= times), total)):
+            yield boosting_pb2.SampledRecords(chunks=batch, times=times)
+
+
+async def take_drawn(parcels: AsyncIterator[exchange_pb2.Parcel], total: int) -> Rows:
+    """How often each record was drawn, (N,), as the label holder sent it."""
+    chunks: dict[int, list[types_pb2.RecordChunk]] = defaultdict(list)
+    async for parcel in parcels:
+        chunks[parcel.sampled_records.times].extend(parcel.sampled_records.chunks)
+    drawn = np.zeros(total, dtype=np.int64)
+    for times in sorted(chunks):
+        rows = rows_of(chunks[times], total)
+        if (drawn[rows] != times - 1).any() or not len(rows):
+            raise Malformed(f"records drawn {times} times that were not drawn {times - 1} times")
+        drawn[rows] = times
+    return drawn
+
+
 def space_parcels(spaces: Iterable[tuple[int, Rows]], total: int) -> Iterator[boosting_pb2.InstanceSpaces]:
     """Instance spaces of nodes, as they go to a feature party."""
     items = (

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from party.boosting.feature_party import FeatureParty
 from party.boosting.label_holder import LabelHolder
 from party.config import PartyConfig
+from party.forest.feature_party import ForestFeatureParty
+from party.forest.label_holder import ForestLabelHolder
 from party.interactive import Asker, Router
 from party.session import Role, Tools
 from party.store import Store
 from treetap.wire.jobspec import check_spec
 from treetap.wire.v1 import interactive_pb2, setup_pb2
 
+Making = Callable[[PartyConfig, Tools, setup_pb2.JobSpec], Role]
+#: Protocol → roles of the label holder and of a feature party.
+TRAINING: dict[str, tuple[Making, Making]] = {
+    "boosting": (LabelHolder, FeatureParty),
+    "forest": (ForestLabelHolder, ForestFeatureParty),
+}
+
 
 def role_for_training(config: PartyConfig, tools: Tools, spec: setup_pb2.JobSpec) -> Role:
     """The role of this party in a training job; `ConfigError` where the job cannot be done."""
     check_spec(spec)
-    return (LabelHolder if spec.label_holder == config.name else FeatureParty)(config, tools, spec)
+    holder, feature_party = TRAINING[spec.protocol]
+    return (holder if spec.label_holder == config.name else feature_party)(config, tools, spec)
 
 
 def role_for_prediction(config: PartyConfig, store: Store, tools: Tools, opening: interactive_pb2.OpenModel) -> Role:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from collections.abc import Mapping
 
 import numpy as np
 import pyarrow as pa
 
+from party.categories import Category
 from party.config import PartyConfig, TableConfig
 from party.labels import Labels, read_labels
 from party.session import Tools
@@ -34,10 +36,19 @@ def table_config(config: PartyConfig, name: str) -> TableConfig:
     return config.tables[name]
 
 
-async def load_table(tools: Tools, config: TableConfig, *, with_label: bool, missing: float | None) -> Table:
-    """Read the party's table off the event loop."""
+async def load_table(
+    tools: Tools,
+    config: TableConfig,
+    *,
+    with_label: bool,
+    missing: float | None,
+    categories: Mapping[str, Category] | None = None,
+) -> Table:
+    """Read the party's table off the event loop; `categories` are those of a model that is there already."""
     try:
-        return await tools.offload(lambda: read_table(config, with_label=with_label, missing=missing))
+        return await tools.offload(
+            lambda: read_table(config, with_label=with_label, missing=missing, categories=categories)
+        )
     except DataError as failure:
         raise DataError(f"{tools.party}: {failure}") from None
 
@@ -75,7 +86,9 @@ def load_labels(tools: Tools, table: Table, column: str, objective: str) -> Labe
 async def bin_features(tools: Tools, table: Table, max_bin: int) -> BinnedTable:
     """Bin the party's columns off the event loop."""
     try:
-        return await tools.offload(lambda: bin_table(table.features, table.columns, max_bin))
+        return await tools.offload(
+            lambda: bin_table(table.features, table.columns, max_bin, may_be_constant=table.made)
+        )
     except DataError as failure:
         raise DataError(f"{tools.party}: {table.path}: {failure}") from None
 

@@ -6,27 +6,26 @@ the operator by way of the coordinator: they say where a fault is, never what st
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import logging
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import islice
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
+from party.categories import Category, encoded
+from party.cells import BLOCK, csv_rows, kind_name, row_name
 from party.config import TableConfig
 from treetap.errors import DataError
 
 log = logging.getLogger(__name__)
 Floats = np.ndarray[tuple[int, int], np.dtype[np.float64]]
-#: Bytes of a CSV file that are parsed at once: no row can be longer than about this.
-BLOCK = 1 << 20
 PARSING = pacsv.ParseOptions(newlines_in_values=True)
 #: How each kind of text in a file is held: views cannot be put in order.
 TEXT = {"string": pa.string(), "large_string": pa.large_string(), "string_view": pa.large_string()}
@@ -36,8 +35,9 @@ TEXT = {"string": pa.string(), "large_string": pa.large_string(), "string_view":
 class Table:
     """Records in the order of their sorted ids.
 
-    `ids`: N strings. `features`: (N, d) float64, NaN where missing. `label`: N values as read, or None.
-    `rows`: (N,) where each record stands in the file, from 0.
+    `ids`: N strings. `columns`: names of the d features. `features`: (N, d) float64, NaN where missing. `label`: N
+    values as read, or None. `rows`: (N,) where each record stands in the file, from 0. `sources`: the file's columns
+    that the features were made of; `categories`: how those of text were encoded.
     """
 
     path: Path
@@ -46,10 +46,25 @@ class Table:
     features: Floats
     label: pa.ChunkedArray | None
     rows: np.ndarray[tuple[int], np.dtype[np.int64]]
+    sources: list[str] = field(default_factory=list)
+    categories: Mapping[str, Category] = field(default_factory=dict)
+
+    @property
+    def made(self) -> set[str]:
+        """Features that are one category each: one of them may be constant among the common records."""
+        return {name for each in self.categories.values() for name in each.features if each.encode == "one-hot"}
+
+    def described(self) -> dict[str, Any]:
+        """What a model's manifest says of its columns: the features, and the file's columns they are made of."""
+        return {
+            "columns": self.columns,
+            "source_columns": self.sources,
+            "categories": {name: each.to_dict() for name, each in self.categories.items()},
+        }
 
     def where(self, record: int) -> str:
         """How a person finds a record in the file."""
-        return _row(self.path, int(self.rows[record]))
+        return row_name(self.path, int(self.rows[record]))
 
     def take(self, records: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Table:
         """The records at these places, in this order."""
@@ -60,6 +75,8 @@ class Table:
             self.features[records],
             None if self.label is None else self.label.take(pa.array(records)),
             self.rows[records],
+            self.sources,
+            self.categories,
         )
 
     def digest(self) -> bytes:
@@ -71,28 +88,32 @@ class Table:
         return state.digest()
 
 
-def read_table(config: TableConfig, *, with_label: bool, missing: float | None) -> Table:
+def read_table(
+    config: TableConfig,
+    *,
+    with_label: bool,
+    missing: float | None,
+    categories: Mapping[str, Category] | None = None,
+) -> Table:
     """Read the named columns; `DataError` names file, row and column of the first fault.
 
-    A cell equal to `missing`, an empty cell and NaN count as missing.
+    A cell equal to `missing`, an empty cell and NaN count as missing. Columns of text are encoded as the configuration
+    says or, for a model that is there already, as its `categories` say.
     """
     wanted = [config.id, *config.columns]
     if with_label:
         if config.label is None:
             raise DataError(f"{config.path}: the configuration names no label column for this table")
         wanted.append(config.label)
-    table = _load(config.path, wanted)
+    table = _load(config.path, wanted, frozenset(categories or {}))
     columns = {name: plain_column(config.path, f"column {name!r}", table.column(name)) for name in wanted}
     ids = ids_of(config.path, f"column {config.id!r}", columns[config.id])
     order = np.array(sorted(range(len(ids)), key=ids.__getitem__), dtype=np.int64)
-    features = np.empty((len(ids), len(config.columns)), dtype=np.float64)
-    for j, name in enumerate(config.columns):
-        values = numbers_of(config.path, name, columns[name])
-        if missing is not None and not np.isnan(missing):
-            values = np.where(values == _as_stored(missing, columns[name].type), np.nan, values)
-        features[:, j] = values[order]
+    chosen = {name: columns[name] for name in config.columns}
+    names, values, found = encoded(config.path, chosen, len(ids), config.encode, categories, missing)
+    features = values[order]
     label = _ordered(config.path, config.label, columns[config.label], order) if with_label and config.label else None
-    return Table(config.path, [ids[i] for i in order], list(config.columns), features, label, order)
+    return Table(config.path, [ids[i] for i in order], names, features, label, order, list(config.columns), found)
 
 
 def read_ids(path: Path) -> list[str]:
@@ -114,11 +135,6 @@ def read_ids(path: Path) -> list[str]:
     return ids_of(path, "first column", plain_column(path, "first column", _read(path, names[:1]).column(0)))
 
 
-def kind_name(kind: pa.DataType) -> str:
-    """A column's type in a message: of a nested one only what it is, since its fields may be many."""
-    return str(kind).partition("<")[0] if pa.types.is_nested(kind) else str(kind)
-
-
 def columns_of(path: Path) -> list[str]:
     """The names of a file's columns, in its order."""
     try:
@@ -132,7 +148,7 @@ def columns_of(path: Path) -> list[str]:
         raise unreadable(path, failure) from None
 
 
-def _load(path: Path, wanted: list[str]) -> pa.Table:
+def _load(path: Path, wanted: list[str], text: frozenset[str]) -> pa.Table:
     have = columns_of(path)
     absent = [name for name in wanted if name not in have]
     if absent:
@@ -142,13 +158,16 @@ def _load(path: Path, wanted: list[str]) -> pa.Table:
     doubled = sorted({name for name in wanted if have.count(name) > 1})
     if doubled:
         raise DataError(f"{path}: has column {doubled[0]!r} more than once")
-    return _read(path, wanted)
+    return _read(path, wanted, text)
 
 
-def _read(path: Path, wanted: list[str]) -> pa.Table:
-    """The columns, which are there; nothing of what Arrow says goes into an error, for Arrow quotes whole rows."""
+def _read(path: Path, wanted: list[str], text: frozenset[str] = frozenset()) -> pa.Table:
+    """The columns, which are there, those in `text` as text.
+
+    Nothing of what Arrow says goes into an error, for Arrow quotes whole rows.
+    """
     try:
-        table = pq.read_table(path, columns=wanted) if path.suffix == ".parquet" else _read_csv(path, wanted)
+        table = pq.read_table(path, columns=wanted) if path.suffix == ".parquet" else _read_csv(path, wanted, text)
     except (pa.ArrowException, OSError) as failure:
         raise (_undecodable(path, wanted) or unreadable(path, failure)) from None
     if table.num_rows == 0:
@@ -156,14 +175,15 @@ def _read(path: Path, wanted: list[str]) -> pa.Table:
     return table
 
 
-def _read_csv(path: Path, wanted: list[str]) -> pa.Table:
+def _read_csv(path: Path, wanted: list[str], text: frozenset[str]) -> pa.Table:
     """Ids, the first column wanted, stay as they are written: read as numbers, 007 would become 7.
 
     An unquoted NA or nothing is a missing cell in a column of text as in one of numbers.
     """
     conversion = pacsv.ConvertOptions(
         include_columns=wanted,
-        column_types={wanted[0]: pa.binary()},  # of text that is not UTF-8, Arrow would not say in which row
+        # of text that is not UTF-8, Arrow would not say in which row
+        column_types={name: pa.binary() for name in (wanted[0], *sorted(text))},
         strings_can_be_null=True,
         quoted_strings_can_be_null=False,
     )
@@ -205,35 +225,10 @@ def _ragged(path: Path) -> DataError | None:
 
     Arrow could tell its number and width, but not of a row that is not UTF-8.
     """
-    rows = _csv_rows(path)
+    rows = csv_rows(path)
     _, expected = next(rows, (0, 0))
     line, found = next((row for row in rows if row[1] != expected), (0, 0))
     return DataError(f"{path}: line {line}: {expected} cells expected, {found} found") if line else None
-
-
-def _row(path: Path, index: int) -> str:
-    """How a person finds the row: the line of a CSV file (the header is line 1), else the row from 1.
-
-    The row, too, where the file has changed since or cannot be followed so far.
-    """
-    row = f"row {index + 1}"
-    if path.suffix != ".csv":
-        return row
-    line, _ = next(islice(_csv_rows(path), index + 1, None), (0, 0))
-    return f"line {line}" if line else row
-
-
-def _csv_rows(path: Path) -> Iterator[tuple[int, int]]:
-    """The line where each row of a CSV file ends, from 1, and its number of cells, as far as it can be read."""
-    csv.field_size_limit(BLOCK)  # for the whole process: the module's own limit is below what Arrow takes
-    try:
-        with path.open(encoding="utf-8", errors="replace", newline="") as file:
-            reader = csv.reader(file)
-            for cells in reader:
-                if cells:  # Arrow skips empty lines too
-                    yield reader.line_num, len(cells)
-    except (csv.Error, OSError):
-        return
 
 
 def plain_column(path: Path, place: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -250,7 +245,7 @@ def plain_column(path: Path, place: str, column: pa.ChunkedArray) -> pa.ChunkedA
         return raw.cast(text)
     except pa.ArrowInvalid:
         index = next(i for i, cell in enumerate(raw.to_pylist()) if not _is_utf8(cell))
-        raise DataError(f"{path}: {_row(path, index)}, {place}: the cell is not UTF-8 text") from None
+        raise DataError(f"{path}: {row_name(path, index)}, {place}: the cell is not UTF-8 text") from None
 
 
 def _is_utf8(cell: bytes | None) -> bool:
@@ -274,7 +269,7 @@ def ids_of(path: Path, place: str, column: pa.ChunkedArray) -> list[str]:
     """Ids as text without surrounding blanks; `DataError` for one that is missing or there twice."""
     if column.null_count:
         index = int(np.flatnonzero(column.is_null().to_numpy())[0])
-        raise DataError(f"{path}: {_row(path, index)}, {place}: the id is missing")
+        raise DataError(f"{path}: {row_name(path, index)}, {place}: the id is missing")
     kind = column.type
     if not (pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)):
         raise DataError(f"{path}: {place} holds {kind_name(kind)}; ids are whole numbers or text")
@@ -285,58 +280,10 @@ def _distinct(path: Path, place: str, ids: list[str]) -> list[str]:
     first: dict[str, int] = {}
     for index, value in enumerate(ids):
         if not value:
-            raise DataError(f"{path}: {_row(path, index)}, {place}: the id is missing")
+            raise DataError(f"{path}: {row_name(path, index)}, {place}: the id is missing")
         if value in first:
             raise DataError(
-                f"{path}: {_row(path, index)}, {place}: the id is there already, at {_row(path, first[value])}"
+                f"{path}: {row_name(path, index)}, {place}: the id is there already, at {row_name(path, first[value])}"
             )
         first[value] = index
     return ids
-
-
-def numbers_of(path: Path, name: str, column: pa.ChunkedArray) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """A column of numbers (n,), NaN where missing; `DataError` names the first cell that is none."""
-    kind = column.type
-    if pa.types.is_boolean(kind):
-        column = column.cast(pa.int8())
-    elif not (
-        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind) or pa.types.is_null(kind)
-    ):
-        if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
-            raise DataError(f"{path}: column {name!r} holds {kind_name(kind)}, not numbers")
-        return _parse(path, name, column.to_pylist())
-    values = np.asarray(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), dtype=np.float64)
-    if np.isinf(values).any():
-        index = int(np.flatnonzero(np.isinf(values))[0])
-        raise DataError(f"{path}: {_row(path, index)}, column {name!r}: the cell is infinite")
-    return values
-
-
-def _as_stored(missing: float, kind: pa.DataType) -> float:
-    """What a column of this type holds where somebody wrote the number: -999.9 is another one in 32 bits."""
-    if pa.types.is_float16(kind) or pa.types.is_float32(kind):
-        return float(kind.to_pandas_dtype()(missing))
-    return missing
-
-
-def _number(cell: str) -> float:
-    """A number as CSV files write it: Python would take 1_000 and digits of other scripts too."""
-    if "_" in cell or not cell.isascii():
-        raise ValueError
-    return float(cell)
-
-
-def _parse(path: Path, name: str, cells: list[str | None]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    values = np.empty(len(cells), dtype=np.float64)
-    for index, cell in enumerate(cells):
-        try:
-            values[index] = np.nan if cell is None or not cell.strip() else _number(cell)
-        except ValueError:
-            raise DataError(
-                f"{path}: {_row(path, index)}, column {name!r}: the cell is not a number; "
-                "encode text columns as numbers, or leave the column out"
-            ) from None
-    if np.isinf(values).any():
-        index = int(np.flatnonzero(np.isinf(values))[0])
-        raise DataError(f"{path}: {_row(path, index)}, column {name!r}: the cell is infinite")
-    return values

@@ -16,8 +16,9 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
+from party.cells import BLOCK, numbers_of
 from party.labels import read_labels
-from party.table import BLOCK, PARSING, Table, columns_of, ids_of, numbers_of, plain_column, unreadable
+from party.table import PARSING, Table, columns_of, ids_of, plain_column, unreadable
 from treetap.errors import ConfigError, DataError
 from treetap.experimentfile import ExperimentFile
 from treetap.trees import sampling

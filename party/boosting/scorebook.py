@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from party.growth.book import SCORES
 from party.labels import Labels
 from party.store import JobStore
 from treetap.errors import DataError
@@ -19,12 +20,6 @@ from treetap.trees.params import BoostingParams
 Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
 Bools = np.ndarray[tuple[int], np.dtype[np.bool_]]
-
-
-def stored_trees(store: JobStore) -> int:
-    """How many trees the scores on disk have in them."""
-    arrays = store.load_arrays("scores")
-    return 0 if arrays is None else int(arrays["trees"])
 
 
 class Scorebook:
@@ -39,6 +34,7 @@ class Scorebook:
         self._labels = labels.values
         self.metrics: dict[str, float] = {}
         self.trees_per_round = params.trees_per_round(len(labels.classes))
+        self.planned = params.n_estimators * self.trees_per_round
         self._outputs_per_tree = params.outputs_per_tree(len(labels.classes))
         n = len(self._labels)
         self._training = np.ones(n, dtype=bool)
@@ -85,7 +81,7 @@ class Scorebook:
         """Put everything on disk, whole or not at all."""
         best, best_round = self._best
         self._store.save_arrays(
-            "scores",
+            SCORES,
             {
                 "trees": np.array(self.trees),
                 "scores": self._scores,
@@ -142,7 +138,7 @@ class Scorebook:
         return found
 
     def _load(self, n: int) -> None:
-        arrays = self._store.load_arrays("scores")
+        arrays = self._store.load_arrays(SCORES)
         if arrays is None:
             return
         if len(arrays["scores"]) != n:

@@ -7,7 +7,7 @@ bin ≤ v. A missing value (NaN) has the code n, one past the last bin.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,21 +61,21 @@ class BinnedTable:
         return encode(X, self.features, missing)
 
 
-def fit(values: npt.NDArray[Any], max_bin: int, name: str = "feature") -> FeatureBins:
+def fit(values: npt.NDArray[Any], max_bin: int, name: str = "feature", *, may_be_constant: bool = False) -> FeatureBins:
     """Bins of a column (N,): one per distinct value where at most `max_bin` are distinct, else `max_bin` quantiles.
 
-    Cuts lie midway between adjacent distinct values. Raises DataError naming the column if it holds an infinity, no
-    value at all, or one value and nothing missing.
+    Cuts lie midway between adjacent distinct values. Raises DataError naming the column if it holds an infinity, or,
+    unless it `may_be_constant`, no value at all or one value and nothing missing.
     """
     x = np.asarray(values, dtype=np.float64)
     absent = np.isnan(x)
     present, count = np.unique(x[~absent], return_counts=True)
-    if len(present) == 0:
+    if len(present) == 0 and not may_be_constant:
         raise DataError(f"column {name!r} has no value at all: leave it out")
     if np.isinf(present).any():
         raise DataError(f"column {name!r} holds an infinite value: mark it missing or clip it")
     has_missing = bool(absent.any())
-    if len(present) == 1 and not has_missing:
+    if len(present) == 1 and not has_missing and not may_be_constant:
         raise DataError(f"column {name!r} is constant: leave it out")
     return FeatureBins(quantile_cuts(present, count, max_bin), has_missing)
 
@@ -100,7 +100,13 @@ def _between(lower: npt.NDArray[np.float64], upper: npt.NDArray[np.float64]) -> 
     return np.where((middle > lower) & (middle <= upper), middle, upper)
 
 
-def bin_table(X: npt.NDArray[Any], names: Sequence[str], max_bin: int, missing: float = math.nan) -> BinnedTable:
+def bin_table(
+    X: npt.NDArray[Any],
+    names: Sequence[str],
+    max_bin: int,
+    missing: float = math.nan,
+    may_be_constant: Collection[str] = (),
+) -> BinnedTable:
     """Fit bins to every column of X (N, d) and encode it. Values equal to `missing` count as NaN.
 
     Raises DataError as `fit` does, or if `names` does not name every column.
@@ -108,7 +114,9 @@ def bin_table(X: npt.NDArray[Any], names: Sequence[str], max_bin: int, missing: 
     table = _with_nan(X, missing)
     if table.shape[1] != len(names):
         raise DataError(f"{table.shape[1]} columns but {len(names)} names")
-    features = [fit(table[:, j], max_bin, name) for j, name in enumerate(names)]
+    features = [
+        fit(table[:, j], max_bin, name, may_be_constant=name in may_be_constant) for j, name in enumerate(names)
+    ]
     return encode(table, features)
 
 

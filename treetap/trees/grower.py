@@ -9,9 +9,8 @@ import numpy.typing as npt
 
 from treetap.trees.candidates import Candidate
 from treetap.trees.ensemble import Leaf, Split, Tree
-from treetap.trees.histogram import left_sums
 from treetap.trees.rule import Rule
-from treetap.trees.treebins import GlobalBins, NodeBins, goes_left
+from treetap.trees.treebins import GlobalBins, NodeBins, goes_left, left_sums_of
 
 Ints = npt.NDArray[np.int64]
 #: A split in its owner's table: the candidate by the owner's own column, and its threshold.
@@ -73,17 +72,7 @@ class Grower:
     def _count(self, nodes: Sequence[int]) -> None:
         """Left sums over the drawn records of these nodes, of every candidate of every party."""
         rows = [self._members[node][self._drawn[self._members[node]]] for node in nodes]
-        by_party = []
-        for _, bins in self._bins:
-            if isinstance(bins, GlobalBins):
-                by_party.append(left_sums(bins.all_codes, bins.candidates, self._values, rows))
-                continue
-            parts = []
-            for node, here in zip(nodes, rows, strict=True):
-                bins.see(node, self._members[node])
-                codes = bins.codes(node, here)
-                parts.append(left_sums(codes, bins.candidates, self._values[here], [np.arange(len(here))])[0])
-            by_party.append(np.stack(parts))
+        by_party = [left_sums_of(bins, self._values, nodes, rows) for _, bins in self._bins]
         for i, node in enumerate(nodes):
             self._lefts[node] = [part[i] for part in by_party]
 

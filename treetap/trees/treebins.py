@@ -8,6 +8,7 @@ the missing values from all others, or nothing.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy.typing as npt
 
 from treetap.trees.binning import BinnedTable, Codes, FeatureBins, quantile_cuts
 from treetap.trees.candidates import Bools, Candidate, CandidateList, column_goes_left
+from treetap.trees.histogram import left_sums
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -100,6 +102,20 @@ class NodeBins:
         here = ~np.isnan(column)
         present, place = np.unique(column[here], return_inverse=True)
         return quantile_cuts(present, np.bincount(place, weights=times[here]).astype(np.int64), self._max_bin)
+
+
+def left_sums_of(
+    bins: GlobalBins | NodeBins, values: Ints, nodes: Sequence[int], rows: Sequence[Ints]
+) -> npt.NDArray[np.int64]:
+    """Left sums (nodes, candidates, S) of values (N, S) over each node's records; fresh bins are made of them first."""
+    if isinstance(bins, GlobalBins):
+        return left_sums(bins.all_codes, bins.candidates, values, rows)
+    found = np.empty((len(nodes), len(bins.candidates), values.shape[1]), dtype=np.int64)
+    for i, (node, here) in enumerate(zip(nodes, rows, strict=True)):
+        bins.see(node, here)
+        everything = [np.arange(len(here))]
+        found[i] = left_sums(bins.codes(node, here), bins.candidates, values[here], everything)[0]
+    return found
 
 
 def _cut(cuts: Floats, number: int) -> float:

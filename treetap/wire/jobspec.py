@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from treetap.errors import ConfigError
+from treetap.trees.forestparams import ForestParams
 from treetap.trees.params import BoostingParams
-from treetap.wire.v1 import boosting_pb2, setup_pb2
+from treetap.wire.v1 import boosting_pb2, forest_pb2, setup_pb2
 
-PROTOCOLS = ("boosting",)
+PROTOCOLS = ("boosting", "forest")
+#: The parameters of a job of some protocol that grows trees.
+Params = BoostingParams | ForestParams
 KEY_BITS = (1024, 2048, 3072)
 #: Exists to reproduce a paper's figure; breakable, said loudly wherever it is used.
 PAPER_KEY_BITS = 512
@@ -64,6 +67,44 @@ def params_from_wire(message: boosting_pb2.BoostingParams) -> BoostingParams:
     return params
 
 
+def forest_to_wire(params: ForestParams) -> forest_pb2.ForestParams:
+    """The wire form of a forest's parameters."""
+    message = forest_pb2.ForestParams(
+        criterion=params.criterion,
+        n_estimators=params.n_estimators,
+        max_depth=params.max_depth,
+        max_bin=params.max_bin,
+        subsample=params.subsample,
+        bootstrap=params.bootstrap,
+        colsample_bytree=params.colsample_bytree,
+        min_samples_leaf=params.min_samples_leaf,
+        binning=params.binning,
+        seed=params.seed,
+    )
+    if params.missing == params.missing:
+        message.missing = params.missing
+    return message
+
+
+def forest_from_wire(message: forest_pb2.ForestParams) -> ForestParams:
+    """The parameters of a forest; `ConfigError` lists every value out of range."""
+    params = ForestParams(
+        criterion=message.criterion,
+        n_estimators=message.n_estimators,
+        max_depth=message.max_depth,
+        max_bin=message.max_bin,
+        subsample=message.subsample,
+        bootstrap=message.bootstrap,
+        colsample_bytree=message.colsample_bytree,
+        min_samples_leaf=message.min_samples_leaf,
+        binning=message.binning,
+        missing=message.missing if message.HasField("missing") else float("nan"),
+        seed=message.seed,
+    )
+    params.validate()
+    return params
+
+
 def check_spec(spec: setup_pb2.JobSpec) -> None:
     """`ConfigError` listing everything in a job that no party could do."""
     faults = []
@@ -85,8 +126,14 @@ def check_spec(spec: setup_pb2.JobSpec) -> None:
     faults += [
         f"{name!r} is named twice among the parties" for name in sorted({n for n in names if names.count(n) > 1})
     ]
+    for other in PROTOCOLS:
+        if other != spec.protocol and spec.HasField(other):  # type: ignore[arg-type]
+            faults.append(f"{other}: a job of protocol {spec.protocol!r} has no parameters of {other}")
     try:
-        params_from_wire(spec.boosting)
+        if spec.protocol == "forest":
+            forest_from_wire(spec.forest)
+        elif spec.protocol == "boosting":
+            params_from_wire(spec.boosting)
     except ConfigError as failure:
         faults.append(str(failure))
     if faults:

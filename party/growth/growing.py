@@ -1,8 +1,8 @@
 """One tree as the label holder grows it: pure numbers, no wire.
 
-Nodes have heap numbers: root 1, children of u are 2u (left) and 2u+1 (right). Sums are exact
-integers in fixed point; only the smaller child of a pair is summed by the feature parties, its
-sibling's candidates are the parent's less its own.
+Nodes have heap numbers: root 1, children of u are 2u (left) and 2u+1 (right). Sums are exact integers. With the bins
+of the job only the smaller child of a pair is summed by the feature parties, its sibling's candidates are the parent's
+less its own; with bins of their own both children are summed.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from treetap.errors import Malformed
-from treetap.trees.gain import choose, cover, leaf_weights, loss_changes, may_split
-from treetap.trees.params import BoostingParams
+from treetap.trees.ensemble import Leaf, Split, Tree
+from treetap.trees.rule import Rule
 
 Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
@@ -23,7 +23,7 @@ ROOT = 1
 
 @dataclass(frozen=True)
 class Choice:
-    """The winner of a node: whose candidates, all that tie, and the loss change they promise."""
+    """The winner of a node: whose candidates, all that tie, and the gain they promise."""
 
     node: int
     party: int
@@ -46,13 +46,14 @@ class GrowingTree:
     """Instance spaces, sums and candidates of the tree under construction.
 
     Args:
-        values: (N, 2K+1) int64: g_0.., h_0.., 1 in fixed point; rows that are not sampled are zero.
-        scale: what the g were divided by.
-        parties: how many parties offer candidates; the label holder is number 0.
+        values: (N, S) int64: what the rule adds up, as often as a record is drawn; the last slot says how often.
+        rule: gains, stopping and leaves.
+        max_depth: no deeper node is split.
+        subtract: whether a sibling's candidates follow from the parent's.
     """
 
-    def __init__(self, values: Ints, scale: float, params: BoostingParams, parties: int) -> None:
-        self._values, self._scale, self._params, self._parties = values, scale, params, parties
+    def __init__(self, values: Ints, rule: Rule, max_depth: int, *, subtract: bool) -> None:
+        self._values, self._rule, self._max_depth, self._subtract = values, rule, max_depth, subtract
         self.rows: dict[int, Rows] = {ROOT: np.arange(len(values), dtype=np.int64)}
         self.sums: dict[int, Ints] = {ROOT: values.sum(axis=0)}
         self.frontier: list[int] = [ROOT]
@@ -63,7 +64,7 @@ class GrowingTree:
         self._parents: dict[int, list[Ints]] = {}
 
     def take_candidates(self, by_party: Sequence[Ints]) -> None:
-        """Left sums of the nodes in `build`, one (len(build), candidates, 2K+1) array per party; siblings follow."""
+        """Left sums of the nodes in `build`, one (len(build), candidates, S) array per party; siblings follow."""
         self._candidates = {node: [sums[place] for sums in by_party] for place, node in enumerate(self.build)}
         for node in self.frontier:
             if node not in self._candidates:
@@ -75,13 +76,12 @@ class GrowingTree:
         self.choices = {}
         for node in self.frontier:
             total = self.sums[node][np.newaxis]
-            changes = [
-                loss_changes(left[np.newaxis], total, self._scale, self._params)[0] for left in self._candidates[node]
-            ]
-            best = choose(changes, self._params)
+            gains = [self._rule.gains(left[np.newaxis], total)[0] for left in self._candidates[node]]
+            best = self._rule.choose(gains)
             if best is not None:
                 party, tied = best
-                self.choices[node] = Choice(node, party, [int(k) for k in tied], float(changes[party][tied[0]]))
+                gain = self._rule.shown(float(gains[party][tied[0]]))
+                self.choices[node] = Choice(node, party, [int(k) for k in tied], gain)
         return list(self.choices.values())
 
     def split(self, node: int, handle: int, left: Rows) -> None:
@@ -102,11 +102,11 @@ class GrowingTree:
         self.made[node] = Made(node, choice.party, handle, choice.gain, self.cover(node))
 
     def cover(self, node: int) -> float:
-        """Σ h of a node over its sampled records, summed over outputs."""
-        return float(cover(self.sums[node]))
+        """The weight of a node's sampled records."""
+        return self._rule.cover(self.sums[node])
 
     def next_level(self, depth: int) -> None:
-        """Move to the children: which may be split, and which of each pair is to be summed."""
+        """Move to the children: which may be split, and which are to be summed."""
         self._parents = self._candidates
         self.frontier, self.build = [], []
         for node in sorted(self.choices):
@@ -114,11 +114,12 @@ class GrowingTree:
             open_children = [child for child in pair if self._may_be_split(child, depth)]
             if open_children:
                 self.frontier += open_children
-                self.build.append(min(pair, key=lambda child: int(self.sums[child][-1])))
+                smaller = min(pair, key=lambda child: int(self.sums[child][-1]))
+                self.build += [smaller] if self._subtract else open_children
 
     def _may_be_split(self, node: int, depth: int) -> bool:
         """Whether any split of the node could pass the stopping rules."""
-        return depth < self._params.max_depth and bool(may_split(self.sums[node], self._params))
+        return depth < self._max_depth and self._rule.may_split(self.sums[node])
 
     def leaves(self) -> list[int]:
         """Leaves in order, left to right."""
@@ -132,6 +133,14 @@ class GrowingTree:
                 order.append(node)
         return order
 
-    def weights(self, leaf: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-        """Leaf weights (K,), the learning rate applied."""
-        return leaf_weights(self.sums[leaf], self._scale, self._params)
+    def finished(self, index: int, outputs: tuple[int, ...], names: Sequence[str]) -> Tree:
+        """The tree as the model has it, its owners by name."""
+        splits = (
+            Split(made.node, names[made.party], made.handle, made.gain, made.cover)
+            for _, made in sorted(self.made.items())
+        )
+        leaves = (
+            Leaf(leaf, tuple(float(w) for w in self._rule.leaf(self.sums[leaf])), self.cover(leaf))
+            for leaf in self.leaves()
+        )
+        return Tree(index, outputs, tuple(splits), tuple(leaves))

@@ -1,0 +1,56 @@
+"""The growth of one tree, level by level, whatever the trees are for (docs/protocol-boosting.md).
+
+The coordinator says whose turn it is. It sees owners, handles and node numbers, and the metrics that
+the label holder publishes.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from coordinator.progress import Progress
+from coordinator.roster import Roster, together
+from treetap.wire.v1 import boosting_pb2, setup_pb2
+
+ROOT = 1
+
+
+async def grow_tree(roster: Roster, spec: setup_pb2.JobSpec, tree: int, progress: Progress) -> bool:
+    """One tree; returns whether it is the last.
+
+    1. The label holder begins: it tells the sampled records and, in boosting, streams their ⟦g, h⟧. The feature parties
+       work on the root while blocks still arrive.
+    2. Level by level: the feature parties send the candidates of the nodes to build,
+    3. the label holder picks the splits,
+    4. their owners apply them, and the label holder relays the children that may be split.
+    5. The label holder fills the leaves; then everybody stores, the label holder last.
+    """
+    label_holder, features = spec.label_holder, list(spec.feature_parties)
+    build, level = [ROOT], 0
+    while build:
+        progress.depth(level)
+        sums = roster.ask_all(features, "build_histograms", boosting_pb2.BuildHistograms(nodes=build), tree, level)
+        if level == 0:
+            await together(roster.ask(label_holder, "begin_tree", boosting_pb2.BeginTree(), tree), sums)
+        else:
+            await sums
+        chosen = await roster.ask(label_holder, "choose_splits", boosting_pb2.ChooseSplits(), tree, level)
+        decisions = chosen.chosen_splits.decisions
+        if not decisions:
+            break
+        won = defaultdict(list)
+        for decision in decisions:
+            won[decision.owner].append(decision)
+        await together(
+            *(
+                roster.ask(owner, "apply_splits", boosting_pb2.ApplySplits(decisions=theirs), tree, level)
+                for owner, theirs in won.items()
+            )
+        )
+        relayed = await roster.ask(label_holder, "relay_children", boosting_pb2.RelayChildren(), tree, level)
+        build, level = list(relayed.relayed_children.build), level + 1
+    finished = await roster.ask(label_holder, "finish_tree", boosting_pb2.FinishTree(), tree)
+    await roster.ask_all(features, "store_tree", boosting_pb2.StoreTree(), tree)
+    await roster.ask(label_holder, "store_tree", boosting_pb2.StoreTree(), tree)
+    progress.metrics(finished.finished_tree.metrics)
+    return finished.finished_tree.stop

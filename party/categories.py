@@ -1,0 +1,117 @@
+"""Columns of text as numbers, at the party that owns them: the n-th category, or a column of 0 and 1 for each.
+
+Categories are the different texts of the whole column in the training's table, without blanks around them, in the order
+of their code points. They stay in the party's own shard, so that a prediction encodes as the training did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from party.cells import as_stored, kind_name, number, numbers_of
+from treetap.errors import DataError
+
+Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+#: A column may have as many categories whatever its length.
+FEW = 100
+
+
+@dataclass(frozen=True)
+class Category:
+    """How a column of text was encoded: `ordinal` or `one-hot`, its categories in order, the features made of it."""
+
+    encode: str
+    values: list[str]
+    features: list[str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types."""
+        return {"encode": self.encode, "values": self.values, "features": self.features}
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any]) -> Category:
+        """Back from JSON types."""
+        return cls(str(content["encode"]), list(content["values"]), list(content["features"]))
+
+    def numbers(self, cells: list[str | None]) -> Floats:
+        """Cells (N,) as features (N, len(features)): NaN for a missing cell and for a category that is not known."""
+        place = {value: float(k) for k, value in enumerate(self.values)}
+        codes = np.array([np.nan if cell is None else place.get(cell.strip(), np.nan) for cell in cells])
+        if self.encode == "ordinal":
+            return codes.reshape(-1, 1)
+        hot: Floats = np.where(np.isnan(codes)[:, None], np.nan, codes[:, None] == np.arange(len(self.values)))
+        return hot
+
+
+def encoded(
+    path: Path,
+    columns: Mapping[str, pa.ChunkedArray],
+    rows: int,
+    encode: str | None,
+    known: Mapping[str, Category] | None,
+    missing: float | None,
+) -> tuple[list[str], Floats, dict[str, Category]]:
+    """Names of the features, the features (rows, d), and how columns of text became features.
+
+    `known` is what a training found; without it categories are found here, if `encode` allows.
+
+    Raises:
+        DataError: a cell is no number and nothing says how to encode it, a column has too many categories, or two
+            features would have one name.
+    """
+    names: list[str] = []
+    blocks: list[Floats] = []
+    found: dict[str, Category] = {}
+    for name, column in columns.items():
+        category = known.get(name) if known is not None else categories_of(path, name, column, encode)
+        if category is None:
+            values = numbers_of(path, name, column)
+            if missing is not None and not np.isnan(missing):
+                values = np.where(values == as_stored(missing, column.type), np.nan, values)
+            names.append(name)
+            blocks.append(values.reshape(-1, 1))
+            continue
+        if not (is_text(column) or pa.types.is_null(column.type)):
+            raise DataError(f"{path}: column {name!r} holds {kind_name(column.type)}, and text when it was trained on")
+        names += category.features
+        blocks.append(category.numbers(column.to_pylist()))
+        found[name] = category
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise DataError(f"{path}: two features would be called {twice[0]!r}: rename the column of that name")
+    return names, np.concatenate([np.empty((rows, 0)), *blocks], axis=1), found
+
+
+def categories_of(path: Path, name: str, column: pa.ChunkedArray, encode: str | None) -> Category | None:
+    """How to encode a column; None where it holds numbers, as such or as text, or nobody says how."""
+    if encode is None or not is_text(column):
+        return None
+    cells = [cell.strip() for cell in column.to_pylist() if cell is not None and cell.strip()]
+    if _all_numbers(cells):
+        return None
+    values = sorted(set(cells))
+    if len(values) > max(FEW, len(column) // 2):
+        raise DataError(
+            f"{path}: column {name!r} holds {len(values)} different texts; a category has few: leave it out"
+        )
+    return Category(encode, values, [name] if encode == "ordinal" else [f"{name}={value}" for value in values])
+
+
+def is_text(column: pa.ChunkedArray) -> bool:
+    """Whether a column's cells are text."""
+    return bool(pa.types.is_string(column.type) or pa.types.is_large_string(column.type))
+
+
+def _all_numbers(cells: list[str]) -> bool:
+    try:
+        for cell in cells:
+            number(cell)
+    except ValueError:
+        return False
+    return True
