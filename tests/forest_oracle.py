@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from tests.oracle import ONE, OracleLeaf, OracleModel, OracleSplit, OracleTree, Parties, _leaf_of, _left, bin_cuts
+from tests.oracle import ONE, OracleLeaf, OracleModel, OracleSplit, OracleTree, Parties, _left, bin_cuts
 from treetap.trees import sampling
 from treetap.trees.forestparams import ForestParams
 
@@ -36,6 +36,7 @@ def forest_train(parties: Parties, labels: Sequence[Any], params: ForestParams, 
             scale /= 2.0
         rows = [[round((v - centre) / scale * ONE)] for v in y]
     model = OracleModel([0.0] * len(rows[0]), 1)
+    model.averaged = True
     for index in range(params.n_estimators):
         drawn = sampling.drawn(params.seed, index, n, params.subsample, bootstrap=params.bootstrap)
         tree = OracleTree(tuple(range(len(rows[0]))), {})
@@ -44,19 +45,6 @@ def forest_train(parties: Parties, labels: Sequence[Any], params: ForestParams, 
         grower.grow(1, list(range(n)), 0, tree, model)
         model.append(tree)
     return model
-
-
-def forest_predict(model: OracleModel, parties: Parties) -> list[list[float]]:
-    """Means over the trees (N, outputs) of raw records."""
-    columns = [(name, [[float(v) for v in X[:, j]] for j in range(X.shape[1])]) for name, X in parties]
-    found = []
-    for i in range(parties[0][1].shape[0]):
-        total = [0.0] * len(model.base_margin)
-        for tree in model:
-            for k, weight in enumerate(_leaf_of(tree, columns, i).weights):
-                total[k] += weight
-        found.append([value / len(model) for value in total])
-    return found
 
 
 class _Tree:

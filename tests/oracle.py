@@ -65,6 +65,7 @@ class OracleModel(list[OracleTree]):
         self.base_margin = base_margin
         self.trees_per_round = trees_per_round
         self.best_round: int | None = None
+        self.averaged = False
         self.validation: list[float] = []
         self.ties = 0
         self.lead = math.inf
@@ -124,7 +125,7 @@ def oracle_predict(model: OracleModel, parties: Parties) -> list[list[float]]:
         for tree in model[:used]:
             for k, weight in zip(tree.outputs, _leaf_of(tree, columns, i).weights, strict=True):
                 score[k] += weight
-        scores.append(score)
+        scores.append([value / used for value in score] if model.averaged else score)
     return scores
 
 

@@ -11,7 +11,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from rich.table import Table
@@ -23,11 +22,8 @@ from treetap.experiment import run_seed
 from treetap.experimentfile import AuditTable, DataTable, ExperimentFile, PartyTable
 from treetap.federation import clean_end, working_folder
 from treetap.jobfile import JobTable
-from treetap.joined import ID, read_table, split
+from treetap.joined import read_table
 from treetap.report import document, metrics_table, received_table, seconds_table
-from treetap.trees import metrics
-from treetap.trees.binning import bin_table
-from treetap.trees.centralised import train
 from treetap.wire.transcript import summarise
 
 LABEL = "benign"
@@ -44,7 +40,6 @@ def run(*, as_json: bool, workdir: Path | None, key_bits: int, audit_report: Pat
         if not as_json:
             introduce(experiment, table)
         found = run_seed(experiment, table, 0, folder / "federation")
-        found["metrics"] |= compare(experiment, table)
         transcript = summarise(folder / "federation" / "feature-b" / "state" / "transcripts" / "experiment")
         if audit_report is not None:
             _copy(Path(found["audit_report"]), audit_report)
@@ -71,27 +66,11 @@ def write_breast_cancer(path: Path) -> dict[str, list[str]]:
 def federation_of(workdir: Path, columns: dict[str, list[str]], key_bits: int) -> ExperimentFile:
     """Label holder with the standard error of each measure, feature parties with its mean and its worst value."""
     return ExperimentFile(
-        data=DataTable(path=str(workdir / "breast_cancer.parquet"), label=LABEL),
+        data=DataTable(path=str(workdir / "breast_cancer.parquet"), label=LABEL, compare=True),
         party=[PartyTable(name=name, columns=names, labels=name == "label-holder") for name, names in columns.items()],
         job=JobTable.model_validate({"n_estimators": 10, "max_depth": 3, "key_bits": key_bits, "alignment": "psi"}),
         audit=AuditTable(),
     )
-
-
-def compare(experiment: ExperimentFile, table: pa.Table) -> dict[str, dict[str, float]]:
-    """Test metrics of the centralised trainer: all columns joined, and the label holder's alone."""
-    drawn = split(experiment, table, 0)
-    ids = [table.column(ID).to_pylist()[i] for i in drawn.train]
-    rows = drawn.train[np.argsort(ids)]  # the order in which the parties align their records
-    label = table.column(LABEL).to_numpy()
-    found = {}
-    for title, parties in (("centralised, test", list(drawn.columns)), ("label holder alone, test", ["label-holder"])):
-        raw = {p: np.stack([table.column(c).to_numpy() for c in drawn.columns[p]], axis=1) for p in parties}
-        tables = [(p, bin_table(raw[p][rows], drawn.columns[p], experiment.job.max_bin)) for p in parties]
-        model = train(tables, label[rows], experiment.job.params())
-        encoded = [(p, binned.encode(raw[p][drawn.test])) for p, binned in tables]
-        found[title] = metrics.evaluate(experiment.job.objective, model.predict_proba(encoded), label[drawn.test])
-    return found
 
 
 def introduce(experiment: ExperimentFile, table: pa.Table) -> None:
@@ -101,9 +80,9 @@ def introduce(experiment: ExperimentFile, table: pa.Table) -> None:
         names = party.columns or []
         who.add_row(party.name, f"{len(names)}: {names[0]}, {names[1]}, …", "yes" if party.labels else "")
     show.out.print(who)
-    job = experiment.job
+    job, params = experiment.job, experiment.job.params()
     show.out.print(
-        f"SecureBoost, {job.n_estimators} trees of depth {job.max_depth}, Paillier {job.key_bits} bits, "
+        f"SecureBoost, {params.n_estimators} trees of depth {params.max_depth}, Paillier {job.key_bits} bits, "
         f"mutual TLS, {table.num_rows} records, 20 % held out\n"
     )
 

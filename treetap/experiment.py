@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from party.labels import class_name
 from treetap import show
+from treetap.comparison import compare
 from treetap.config import load
 from treetap.errors import BadInput, Interrupted, TreetapError
 from treetap.experimentfile import AuditTable, ExperimentFile
@@ -59,6 +60,8 @@ def run_seed(experiment: ExperimentFile, table: pa.Table, seed: int, folder: Pat
         settings = _write_tables(experiment, table, drawn, folder)
         started = time.monotonic()
         found = _run(experiment, table, seed, drawn, LocalFederation(folder, settings), started)
+        if experiment.data.compare:
+            found["metrics"] |= compare(experiment, settings, seed)
         return found if experiment.audit is None else found | _audited(experiment, experiment.audit, drawn, folder)
     except TreetapError as failure:
         raise type(failure)(_ADVICE.sub("", str(failure))) from failure
@@ -79,6 +82,7 @@ def _write_tables(experiment: ExperimentFile, table: pa.Table, drawn: Split, fol
             pq.write_table(table.select(kept).take(pa.array(rows)), path, compression="zstd")
             tables[name] = {"path": str(path), "id": ID, "columns": drawn.columns[party.name]}
             tables[name] |= {"label": experiment.data.label} if party.labels else {}
+            tables[name] |= {"encode": experiment.data.encode} if experiment.data.encode else {}
         # Whoever runs an experiment plays all parties: what the job asks for is what they allow.
         policy = {"record": experiment.record(party), "min_key_bits": experiment.job.key_bits}
         settings[party.name] = {"policy": policy, "workers": party.workers, "tables": tables}
@@ -151,8 +155,8 @@ def test_metrics(
     place = {value: i for i, value in enumerate(scores.column("id").to_pylist())}
     order = [place[str(value)] for value in rows.column(ID).to_pylist()]
     label = rows.column(experiment.data.label).to_pylist()
-    objective = experiment.job.objective
-    if objective == "reg:squarederror":
+    objective = experiment.job.params().objective
+    if objective in metrics.REGRESSIONS:
         prediction = scores.column("prediction").to_numpy()[order]
         with np.errstate(over="ignore", invalid="ignore"):
             return metrics.evaluate(objective, prediction, np.asarray(label, dtype=np.float64))

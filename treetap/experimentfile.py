@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from party.config import Encoding
 from treetap.config import Strict
 from treetap.jobfile import JobTable
 from treetap.names import Name
@@ -21,6 +22,8 @@ class DataTable(Strict):
     label: str
     id: str | None = None
     drop: list[str] = []
+    encode: Encoding | None = None
+    compare: bool = False
     test_share: Annotated[float, Field(gt=0, lt=1)] = 0.2
     seed: int | list[int] = 0
 

@@ -1,72 +1,72 @@
-"""The `[job]` table of a job or experiment file: parameters under XGBoost's scikit-learn names."""
+"""The `[job]` table of a job or experiment file: parameters under the names that XGBoost and scikit-learn give them."""
 
 from __future__ import annotations
 
 import math
-from typing import Literal
+from dataclasses import fields
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
 from treetap.config import Strict
 from treetap.errors import BadInput
 from treetap.names import Name
+from treetap.trees.forestparams import ForestParams
 from treetap.trees.params import BoostingParams
-from treetap.wire.jobspec import check_spec, params_to_wire
+from treetap.wire.jobspec import Params, check_spec, put_params
 from treetap.wire.v1 import setup_pb2
+
+#: Protocol → its parameters.
+KINDS: dict[str, type[BoostingParams] | type[ForestParams]] = {"boosting": BoostingParams, "forest": ForestParams}
 
 
 class JobTable(Strict):
-    """What to train and how; defaults are XGBoost's but for `max_bin` (32) and what XGBoost does not have."""
+    """What to train and how.
 
-    protocol: Literal["boosting"] = "boosting"
+    A parameter that is not given has its protocol's default, one that the protocol does not have is refused.
+    """
+
+    protocol: Literal["boosting", "forest"] = "boosting"
     key_bits: Literal[512, 1024, 2048, 3072] = 2048
     obfuscation: Literal["short-exponent", "half-length", "standard"] = "short-exponent"
     alignment: Literal["psi", "sorted-ids"] = "psi"
-    objective: str = "binary:logistic"
-    n_estimators: int = 100
-    max_depth: int = 6
-    max_bin: int = 32
-    learning_rate: float = 0.3
-    reg_lambda: float = 1.0
-    gamma: float = 0.0
-    min_child_weight: float = 1.0
-    subsample: float = 1.0
-    colsample_bytree: float = 1.0
-    multi_strategy: str = "one_output_per_tree"
+    seed: int = 0
+    missing: float = math.nan
+    n_estimators: int | None = None
+    max_depth: int | None = None
+    max_bin: int | None = None
+    subsample: float | None = None
+    colsample_bytree: float | None = None
+    objective: str | None = None
+    learning_rate: float | None = None
+    reg_lambda: float | None = None
+    gamma: float | None = None
+    min_child_weight: float | None = None
+    multi_strategy: str | None = None
     base_score: float | None = None
     early_stopping_rounds: int | None = None
-    validation_share: float = 0.1
-    missing: float = math.nan
-    seed: int = 0
+    validation_share: float | None = None
+    criterion: str | None = None
+    bootstrap: bool | None = None
+    min_samples_leaf: int | None = None
+    binning: str | None = None
 
     @model_validator(mode="after")
     def _in_range(self) -> JobTable:
+        given = self._given()
+        names = {field.name for field in fields(KINDS[self.protocol])}
+        if foreign := [name for name in given if name not in names]:
+            have = ", ".join(foreign)
+            raise ValueError(f"protocol {self.protocol!r} has no parameter {have}; remove it, or name another protocol")
         try:
             self.params().validate()
         except BadInput as failure:
             raise ValueError(str(failure)) from None
         return self
 
-    def params(self) -> BoostingParams:
+    def params(self) -> Params:
         """The model's parameters."""
-        return BoostingParams(
-            objective=self.objective,
-            n_estimators=self.n_estimators,
-            max_depth=self.max_depth,
-            max_bin=self.max_bin,
-            learning_rate=self.learning_rate,
-            reg_lambda=self.reg_lambda,
-            gamma=self.gamma,
-            min_child_weight=self.min_child_weight,
-            subsample=self.subsample,
-            colsample_bytree=self.colsample_bytree,
-            multi_strategy=self.multi_strategy,
-            base_score=self.base_score,
-            early_stopping_rounds=self.early_stopping_rounds,
-            validation_share=self.validation_share,
-            missing=self.missing,
-            seed=self.seed,
-        )
+        return KINDS[self.protocol](**self._given(), seed=self.seed, missing=self.missing)
 
     def spec(self, label_holder: str, feature_parties: list[str], table: str) -> setup_pb2.JobSpec:
         """The job as it goes to the coordinator."""
@@ -78,10 +78,16 @@ class JobTable(Strict):
             key_bits=self.key_bits,
             obfuscation=self.obfuscation,
             alignment=self.alignment,
-            boosting=params_to_wire(self.params()),
         )
+        put_params(spec, self.params())
         check_spec(spec)
         return spec
+
+    def _given(self) -> dict[str, Any]:
+        """Parameters of the model that the file names, but for those that every protocol has at every time."""
+        common = {"protocol", "key_bits", "obfuscation", "alignment", "seed", "missing"}
+        found = {name: getattr(self, name) for name in JobTable.model_fields if name not in common}
+        return {name: value for name, value in found.items() if value is not None}
 
 
 class JobTableOfFederation(JobTable):

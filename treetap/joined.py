@@ -16,12 +16,14 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
+from party.categories import categories_of
 from party.cells import BLOCK, numbers_of
 from party.labels import read_labels
 from party.table import PARSING, Table, columns_of, ids_of, plain_column, unreadable
 from treetap.errors import ConfigError, DataError
 from treetap.experimentfile import ExperimentFile
 from treetap.trees import sampling
+from treetap.trees.metrics import REGRESSIONS
 
 ID = "treetap_id"
 
@@ -58,7 +60,7 @@ def read_table(experiment: ExperimentFile, base: Path) -> pa.Table:
     for name in kept:
         if name in used or name == data.label:
             columns[name] = plain_column(path, f"column {name!r}", columns[name])
-        if name in used:
+        if name in used and categories_of(path, name, columns[name], data.encode) is None:
             numbers_of(path, name, columns[name])
     if data.id is None:
         width = len(str(table.num_rows))
@@ -67,7 +69,7 @@ def read_table(experiment: ExperimentFile, base: Path) -> pa.Table:
         place = f"column {data.id!r}"
         ids = ids_of(path, place, plain_column(path, place, table.column(data.id)))
     everybody = Table(path, ids, [], np.empty((len(ids), 0)), columns[data.label], np.arange(len(ids)))
-    read_labels(everybody, data.label, experiment.job.objective)
+    read_labels(everybody, data.label, experiment.job.params().objective)
     return pa.table(columns | {ID: pa.array(ids, pa.string())})
 
 
@@ -121,7 +123,8 @@ def split(experiment: ExperimentFile, table: pa.Table, seed: int) -> Split:
     label = table.column(data.label)
     groups = [np.arange(len(label))]
     names = np.array(["table"])
-    if experiment.job.objective != "reg:squarederror":
+    regression = experiment.job.params().objective in REGRESSIONS
+    if not regression:
         names, numbers = np.unique(np.asarray(label.to_pylist(), dtype=object).astype(str), return_inverse=True)
         groups = [np.flatnonzero(numbers == k) for k in range(len(names))]
     draw = sampling.generator(seed, "experiment rows")
@@ -135,7 +138,7 @@ def split(experiment: ExperimentFile, table: pa.Table, seed: int) -> Split:
                 f"{data.path}: label column {data.label!r}: class {str(name)!r} has too few rows, {len(rows)}: with "
                 f"test_share = {data.test_share} none is left to train on; lower it, or leave the class out"
             )
-    if experiment.job.objective == "reg:squarederror" and len(label.take(pa.array(train)).unique()) == 1:
+    if regression and len(label.take(pa.array(train)).unique()) == 1:
         raise DataError(f"{data.path}: label column {data.label!r}: seed {seed} draws training rows of one target only")
     return Split(train, np.sort(test), _columns(experiment, [n for n in table.column_names if n != ID], seed))
 

@@ -66,7 +66,7 @@ def centralised() -> tuple[CentralModel, list[tuple[str, Any]]]:
     params = JobTable.model_validate(asked)
     _, ((holder, columns, labelled), *others) = blocks("train")
     parties = [(holder, columns[:-1], labelled[:, :-1]), *others]
-    tables = [(name, bin_table(x, names, params.max_bin)) for name, names, x in parties]
+    tables = [(name, bin_table(x, names, params.params().max_bin)) for name, names, x in parties]
     return train(tables, labelled[:, -1].astype(int), params.params()), tables
 
 

@@ -15,6 +15,7 @@ from treetap.errors import Malformed
 from treetap.trees.binning import bin_table
 from treetap.trees.candidates import Candidate
 from treetap.trees.params import BoostingParams
+from treetap.trees.treebins import NodeBins
 
 NAN = float("nan")
 #: Two columns of six records; only the second one has missing values.
@@ -80,7 +81,8 @@ def test_a_kept_split_means_what_training_meant(place: int) -> None:
 
 def test_the_last_bin_has_no_cut_above_it() -> None:
     """Present left, missing right: the threshold is +inf."""
-    assert _vault().keep(1, Candidate(1, 1, missing_left=False)).threshold == math.inf
+    columns = _vault().columns_of_tree(0, BoostingParams(), permuted=False)
+    assert columns.bins.cut(1, Candidate(1, 1, missing_left=False)) == math.inf
 
 
 def test_of_tied_candidates_the_lowest_is_kept() -> None:
@@ -88,10 +90,11 @@ def test_of_tied_candidates_the_lowest_is_kept() -> None:
     seen = set()
     for _ in range(20):
         columns = _vault().columns_of_tree(0, BoostingParams(), permuted=True)
-        place = {int(canonical): at for at, canonical in enumerate(columns.permutation)}
+        place = {int(canonical): at for at, canonical in enumerate(columns.order(1))}
         split, _ = columns.split(1, ALL, [place[4], place[1], place[3]])
         assert (split.feature, split.bin) == (0, 1)
-        seen.add(tuple(columns.permutation.tolist()))
+        seen.add(tuple(columns.order(1).tolist()))
+        assert columns.order(2).tolist() == columns.order(1).tolist()
     assert len(seen) > 1
 
 
@@ -105,7 +108,7 @@ def test_only_the_rows_of_the_node_are_parted() -> None:
 def test_a_permutation_only_where_candidates_leave() -> None:
     """The label holder's own candidates stay where they are, and keep the canonical order."""
     columns = _vault().columns_of_tree(0, BoostingParams(), permuted=False)
-    assert columns.permutation.tolist() == list(range(5))
+    assert columns.order(1).tolist() == list(range(5))
 
 
 @pytest.mark.parametrize("places", [[], [5], [0, 99]])
@@ -115,7 +118,23 @@ def test_winners_that_were_not_offered(places: list[int]) -> None:
     columns = vault.columns_of_tree(0, BoostingParams(), permuted=True)
     with pytest.raises(Malformed, match="node 1: the winning candidates are not among those that were offered"):
         columns.split(1, ALL, places)
-    assert vault.keep(1, Candidate(0, 0, missing_left=False)).handle == 0
+    assert vault.keep(1, Candidate(0, 0, missing_left=False), 0.5).handle == 0
+
+
+def test_bins_of_a_node_part_as_their_thresholds_do() -> None:
+    """With bins of its own every node has an order of its own, and each kept split parts raw values as its bins did."""
+    drawn = np.array([1, 1, 2, 0, 1, 1])[: len(RAW)]
+    rows = np.arange(len(RAW))
+    orders = set()
+    for place in range(5):
+        columns = _vault().fresh_columns_of_tree(0, BoostingParams(), RAW, drawn, permuted=True)
+        assert isinstance(columns.bins, NodeBins)
+        for node in (1, 2):
+            columns.bins.see(node, rows)
+            split, left = columns.split(node, rows, [place])
+            assert np.flatnonzero(split.goes_left(RAW[:, split.feature])).tolist() == left.tolist()
+        orders |= {tuple(columns.order(node).tolist()) for node in range(1, 9)}
+    assert len(orders) > 5
 
 
 def test_features_are_numbered_among_all_columns() -> None:
@@ -133,9 +152,9 @@ def test_handles_go_on_where_they_are_told() -> None:
     """A tree that is grown again numbers its splits as it did the first time."""
     vault = _vault()
     candidate = Candidate(0, 0, missing_left=False)
-    assert [vault.keep(1, candidate).handle for _ in range(3)] == [0, 1, 2]
+    assert [vault.keep(1, candidate, 0.5).handle for _ in range(3)] == [0, 1, 2]
     vault.next_handle_is(1)
-    assert vault.keep(1, candidate).handle == 1
+    assert vault.keep(1, candidate, 0.5).handle == 1
 
 
 @pytest.mark.parametrize("threshold", [0.5, -1e300, math.inf])

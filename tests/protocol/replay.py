@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Literal
 
-from tests.protocol.worlds import PARTIES, spec, world
+from tests.protocol.worlds import PARTIES, World, spec, world
 from tests.simulator import COORDINATOR, Federation, run
 from treetap.trees.params import BoostingParams
-from treetap.wire.v1 import boosting_pb2, control_pb2, jobs_pb2
+from treetap.wire.v1 import boosting_pb2, control_pb2, jobs_pb2, setup_pb2
 
 Conducted = list[tuple[Literal["begin", "end"], str, control_pb2.StepRequest]]
 PARAMS = BoostingParams(n_estimators=2, max_depth=2, max_bin=3, min_child_weight=0.1)
@@ -26,12 +26,12 @@ SUBMISSION = "replayed"
 CLOSING = ("account", "leave")
 
 
-def conducted(folder: Path) -> tuple[Conducted, Conducted]:
+def conducted(folder: Path, here: World = HERE, job: setup_pb2.JobSpec = JOB) -> tuple[Conducted, Conducted]:
     """What a coordinator asks for in a training, and in a prediction of the new records by blocks of four."""
 
     async def main() -> tuple[Conducted, Conducted]:
-        federation = Federation(folder, HERE.tables)
-        assert (await federation.train(JOB)).state == "finished"
+        federation = Federation(folder, here.tables)
+        assert (await federation.train(job)).state == "finished"
         training = list(federation.conducted)
         request = jobs_pb2.PredictRequest(model="job", job="predict", block=4)
         assert (await federation.predict(request)).state == "finished"

@@ -15,9 +15,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.forest_oracle import forest_train
 from tests.oracle import OracleModel, OracleSplit, oracle_predict, oracle_train
-from treetap.trees.params import BoostingParams
-from treetap.wire.jobspec import params_to_wire
+from treetap.trees.forestparams import ForestParams
+from treetap.wire.jobspec import Params, put_params
 from treetap.wire.v1 import setup_pb2
 
 PARTIES = ("label-holder", "feature-b", "feature-c")
@@ -48,8 +49,10 @@ class World:
         """Blocks of the new records."""
         return list(zip(PARTIES, self.new, strict=False))
 
-    def oracle(self, params: BoostingParams) -> OracleModel:
+    def oracle(self, params: Params) -> OracleModel:
         """The model that the federation must find."""
+        if isinstance(params, ForestParams):
+            return forest_train(self.parties, list(self.y), params, self.classes)
         return oracle_train(self.parties, list(self.y), params, self.classes)
 
 
@@ -114,7 +117,7 @@ def _marked(column: Floats, sentinel: float | None) -> Floats:
     return marked
 
 
-def spec(params: BoostingParams, parties: int = 3, **changes: Any) -> setup_pb2.JobSpec:
+def spec(params: Params, parties: int = 3, **changes: Any) -> setup_pb2.JobSpec:
     """A job over the first parties of the world, with a short key."""
     given: dict[str, Any] = {
         "key_bits": 1024,
@@ -124,7 +127,10 @@ def spec(params: BoostingParams, parties: int = 3, **changes: Any) -> setup_pb2.
         "label_holder": PARTIES[0],
         "feature_parties": PARTIES[1:parties],
     }
-    return setup_pb2.JobSpec(protocol="boosting", boosting=params_to_wire(params), **(given | changes))
+    made = setup_pb2.JobSpec(protocol="forest" if isinstance(params, ForestParams) else "boosting")
+    put_params(made, params)
+    made.MergeFrom(setup_pb2.JobSpec(**(given | changes)))
+    return made
 
 
 def manifest(state: Path, job: str = "job") -> dict[str, Any]:

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tests.forest_oracle import forest_predict, forest_train
-from tests.oracle import OracleLeaf, OracleModel, OracleSplit
+from tests.forest_oracle import forest_train
+from tests.oracle import OracleLeaf, OracleModel, OracleSplit, oracle_predict
 from tests.trees.tables import Parties, labels_for, signal, table
 from treetap.errors import ConfigError, DataError
 from treetap.trees.centralised_forest import CentralForest, train_forest
@@ -79,7 +79,7 @@ def test_forest_equals_oracle(shape: str, kind: str, binning: str) -> None:
     forest, oracle = here.both()
     assert sum(len(tree.splits) for tree in forest.ensemble.trees) > 5
     assert_same(forest, oracle)
-    np.testing.assert_allclose(forest.predict(here.parties), forest_predict(oracle, here.parties), rtol=1e-12)
+    np.testing.assert_allclose(forest.predict(here.parties), oracle_predict(oracle, here.parties), rtol=1e-12)
 
 
 def test_the_shapes_hold_what_they_claim() -> None:

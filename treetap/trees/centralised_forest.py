@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from treetap.errors import DataError
 from treetap.trees import sampling
-from treetap.trees.binning import bin_table
+from treetap.trees.binning import BinnedTable, bin_table
 from treetap.trees.candidates import Bools
 from treetap.trees.ensemble import Ensemble, Split, Tree, route
 from treetap.trees.forestparams import ForestParams
@@ -28,6 +28,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 #: Party name and its raw columns (N, d), NaN where missing.
 Blocks = Sequence[tuple[str, npt.NDArray[Any]]]
+Tables = Sequence[tuple[str, BinnedTable]]
 
 
 @dataclass(frozen=True)
@@ -52,11 +53,16 @@ class CentralForest:
 
 
 def train_forest(
-    blocks: Blocks, labels: npt.NDArray[Any], params: ForestParams, classes: int | None = None
+    blocks: Blocks,
+    labels: npt.NDArray[Any],
+    params: ForestParams,
+    classes: int | None = None,
+    tables: Tables | None = None,
 ) -> CentralForest:
     """Train on the parties' raw columns, given in tie order, and labels (N,).
 
-    `classes` defaults to the largest label plus one (gini). Raises ConfigError, or DataError if columns and labels do
+    `classes` defaults to the largest label plus one (gini); `tables` are the columns in the bins of the job, made here
+    if they are not given. Raises ConfigError, or DataError if columns and labels do
     not fit together or a column cannot be binned.
     """
     params.validate()
@@ -69,10 +75,11 @@ def train_forest(
     check_labels(y, params.criterion, classes)
     found = targets(y, params.criterion, classes)
     rule = ForestRule(found, params)
-    tables = [
-        (name, bin_table(block, [f"{name}, column {j}" for j in range(block.shape[1])], params.max_bin))
-        for name, block in blocks
-    ]
+    if tables is None:
+        tables = [
+            (name, bin_table(block, [f"{name}, column {j}" for j in range(block.shape[1])], params.max_bin))
+            for name, block in blocks
+        ]
     splits: dict[str, list[Entry]] = {name: [] for name, _ in blocks}
     trees: list[Tree] = []
     for index in range(params.n_estimators):

@@ -105,6 +105,14 @@ def forest_from_wire(message: forest_pb2.ForestParams) -> ForestParams:
     return params
 
 
+def put_params(spec: setup_pb2.JobSpec, params: Params) -> None:
+    """Write a model's parameters into the job, where its protocol has them."""
+    if isinstance(params, ForestParams):
+        spec.forest.CopyFrom(forest_to_wire(params))
+    else:
+        spec.boosting.CopyFrom(params_to_wire(params))
+
+
 def check_spec(spec: setup_pb2.JobSpec) -> None:
     """`ConfigError` listing everything in a job that no party could do."""
     faults = []
