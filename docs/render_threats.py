@@ -29,7 +29,10 @@ PROTOS = ROOT / "protos"
 PAGE = ROOT / "docs" / "threats.md"
 BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
 #: In the order in which a reader meets them; `reveals` declares the classes and has no message.
-FILES = ("setup", "alignment", "boosting", "interactive", "types", "exchange", "control", "jobs", "own", "transcript")
+FILES = (
+    *("setup", "alignment", "boosting", "forest", "interactive", "types"),
+    *("exchange", "control", "jobs", "own", "transcript"),
+)
 PACKAGE = "treetap.wire.v1"
 #: Service → who reads its requests, who reads its responses.
 READERS = {

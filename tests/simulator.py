@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from coordinator.jobs import Jobs
 from coordinator.journal import Journal
-from party.config import PartyConfig, TableConfig
+from party.config import Encoding, PartyConfig, TableConfig
 from party.node import PartyNode
 from party.policy import Policy
 from party.recorder import Recorders, RecordingPort
@@ -115,7 +115,8 @@ def _ignored(ended: asyncio.Task[Any]) -> None:
 class Federation:
     """Parties and a coordinator on one virtual network; make it inside `run`.
 
-    `tables` maps each party to (columns, {table name: pyarrow table}); a column `y` is its label.
+    `tables` maps each party to (columns, {table name: pyarrow table}); a column `y` is its label. `encode` says what
+    becomes of columns of text.
     """
 
     def __init__(
@@ -127,8 +128,9 @@ class Federation:
         record: Literal["received", "both", "off"] = "off",
         silence_s: float = 20.0,
         policies: dict[str, dict[str, Any]] | None = None,
+        encode: Encoding | None = None,
     ) -> None:
-        self.policies = policies or {}
+        self.policies, self.encode = policies or {}, encode
         self.tables = tables
         self.folder, self.faults, self.record, self.silence_s = folder, faults or Faults(), record, silence_s
         self.hook: Hook | None = None
@@ -286,7 +288,7 @@ class Federation:
             path = folder / f"{table_name}.parquet"
             pq.write_table(table, path)
             label = "y" if "y" in table.column_names else None
-            configs[table_name] = TableConfig(path=path, id="id", columns=columns, label=label)
+            configs[table_name] = TableConfig(path=path, id="id", columns=columns, label=label, encode=self.encode)
         config = PartyConfig(name=name, state=folder / "state", tls=NOWHERE, tables=configs, data=folder)
         return config.under(self.law(name))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 from itertools import chain
 from pathlib import Path
@@ -54,6 +55,27 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Outcome]:
     parties += _party("registry", "share = 0.5")
     file = _file(folder, 'path = "cancer.parquet"\nlabel = "benign"\nseed = [0, 1]', parties)
     return folder, treetap("experiment", file, "--json", "--workdir", "kept", folder=folder)
+
+
+@pytest.mark.parametrize("encode", ["ordinal", "one-hot"])
+def test_a_forest_on_a_table_with_text(encode: str, tmp_path: Path) -> None:
+    """Text columns are encoded at their owners; the forest is the centralised one, and better than its holder alone."""
+    draw = random.Random(1)
+    rows = [(draw.random(), draw.choice(["red", "green", "blue"]), draw.random()) for _ in range(150)]
+    labels = [("high" if colour == "red" else "low") if a < 0.5 else "none" for a, colour, _ in rows]
+    lines = [f"{a},{colour},{b},{label}" for (a, colour, b), label in zip(rows, labels, strict=True)]
+    (tmp_path / "t.csv").write_text("\n".join(["a,colour,b,y", *lines]) + "\n")
+    parties = _party("clinic", 'labels = true\ncolumns = ["a"]') + _party("lab", 'columns = ["colour", "b"]')
+    job = 'protocol = "forest"\nkey_bits = 1024\nn_estimators = 4\nmax_depth = 4\ncolsample_bytree = 1.0\n'
+    data = f'path = "t.csv"\nlabel = "y"\nencode = "{encode}"\ncompare = true'
+    outcome = treetap("experiment", _file(tmp_path, data, parties, job), "--json", folder=tmp_path)
+    assert (outcome.status, outcome.err) == (0, "")
+    (found,) = json.loads(outcome.out)["runs"]
+    assert found["metrics"]["test"] == pytest.approx(found["metrics"]["centralised, test"])
+    assert found["metrics"]["test"]["accuracy"] > found["metrics"]["label holder alone, test"]["accuracy"] + 0.1
+    assert found["ciphertexts"]["encrypted_labels"] == found["records"]["train"]
+    names = {row["feature"] for row in found["importance"]}
+    assert ("colour" if encode == "ordinal" else "colour=red") in names
 
 
 def test_the_report_is_json_and_nothing_else(report: tuple[Path, Outcome]) -> None:

@@ -16,6 +16,7 @@ from treetap.config import load
 from treetap.errors import ConfigError
 from treetap.experimentfile import ExperimentFile
 from treetap.jobfile import JobFile
+from treetap.wire.jobspec import check_spec
 
 TLS = {"ca": "ca.crt", "certificate": "p.crt", "key": "p.key"}
 JOB: dict[str, Any] = {"label_holder": "bank", "feature_parties": ["telco"]}
@@ -49,6 +50,43 @@ def test_wrong_types_of_a_job(key: str, value: object, wanted: str, tmp_path: Pa
     if key not in (*JOB, "table"):
         with pytest.raises(ConfigError, match=fault):
             load(_experiment(tmp_path, job={key: value}), ExperimentFile)
+
+
+def test_a_forests_job(tmp_path: Path) -> None:
+    """A forest's parameters have a forest's defaults, and reach the job's description under its protocol alone."""
+    file = write(tmp_path / "job.toml", {"job": {**JOB, "protocol": "forest", "binning": "per-node", "max_depth": 4}})
+    spec = load(file, JobFile).to_spec()
+    assert (spec.protocol, spec.HasField("boosting")) == ("forest", False)
+    found = spec.forest
+    assert (found.criterion, found.binning, found.bootstrap) == ("gini", "per-node", False)
+    assert (found.max_depth, found.subsample, found.colsample_bytree, found.min_samples_leaf) == (4, 0.8, 0.8, 1)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "key", "value"),
+    [
+        *[("forest", key, 0.5) for key in ("learning_rate", "reg_lambda", "gamma", "base_score", "validation_share")],
+        *[("forest", "early_stopping_rounds", 3), ("forest", "objective", "binary:logistic")],
+        *[("boosting", "criterion", "gini"), ("boosting", "bootstrap", False), ("boosting", "min_samples_leaf", 2)],
+        ("boosting", "binning", "global"),
+    ],
+)
+def test_a_parameter_of_another_protocol_is_refused(protocol: str, key: str, value: object, tmp_path: Path) -> None:
+    """It is named, and so is the protocol that does not have it."""
+    file = write(tmp_path / "job.toml", {"job": {**JOB, "protocol": protocol, key: value}})
+    with pytest.raises(ConfigError, match=f"protocol '{protocol}' has no parameter {key}"):
+        load(file, JobFile)
+
+
+def test_a_description_with_parameters_of_two_protocols_is_refused(tmp_path: Path) -> None:
+    """Whoever calls the coordinator without a job file is held to the same."""
+    spec = load(write(tmp_path / "job.toml", {"job": {**JOB, "protocol": "forest"}}), JobFile).to_spec()
+    spec.boosting.n_estimators = 1
+    with pytest.raises(ConfigError, match="boosting: a job of protocol 'forest' has no parameters of boosting"):
+        check_spec(spec)
+    spec.protocol = "grove"
+    with pytest.raises(ConfigError, match="must be one of boosting, forest"):
+        check_spec(spec)
 
 
 def test_whole_numbers_are_real_ones_too(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from tests.protocol.test_order import Answered, Asked, _every_word_now
 from tests.protocol.worlds import PARTIES, assert_oracles_model, assert_oracles_scores, spec, world
 from tests.simulator import COORDINATOR, Federation, Message, run
 from treetap.trees.forestparams import ForestParams
-from treetap.wire.v1 import exchange_pb2, jobs_pb2
+from treetap.wire.v1 import exchange_pb2, jobs_pb2, reveals_pb2
 
 LABEL_HOLDER, FEATURE, OTHER = PARTIES
 PARAMS = ForestParams(n_estimators=2, max_depth=2, max_bin=3, colsample_bytree=1.0)
@@ -248,6 +249,44 @@ def test_sums_over_another_draw_are_noticed(tmp_path: Path) -> None:
         status = await federation.train(JOB)
         assert status.state == "failed"
         assert "do not have the sums that its owner offered" in status.error
+        await federation.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("party", "policy", "named"),
+    [
+        (LABEL_HOLDER, {"emits": {"CIPHERTEXT": [FEATURE]}}, f"CIPHERTEXT to {OTHER}"),
+        (LABEL_HOLDER, {"emits": {"INSTANCE_SPACE": []}}, "emits.INSTANCE_SPACE = []"),
+        (OTHER, {"emits": {"CANDIDATE_SUM": []}}, "emits.CANDIDATE_SUM = []"),
+        (FEATURE, {"min_instance_space": 15}, "in a forest min_samples_leaf"),
+    ],
+)
+def test_a_policy_forbids_what_a_forest_needs(party: str, policy: dict[str, Any], named: str, tmp_path: Path) -> None:
+    """Each class that a forest sends is refused by the party whose policy withholds it, by name."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables, policies={party: policy})
+        status = await federation.train(JOB)
+        assert status.state == "failed"
+        assert "Refused" in status.error
+        assert named in status.error
+        await federation.close()
+
+    run(main())
+
+
+def test_a_policy_of_the_classes_of_a_forest_is_enough(tmp_path: Path) -> None:
+    """A forest sends no class beyond those of boosting: whoever allows just these takes part."""
+    emits = {
+        name: ["*"] if name in ("CONTROL", "TOPOLOGY", "METRIC", "CIPHERTEXT", "PUBLIC_KEY", "INSTANCE_SPACE") else []
+        for name in (value.name for value in reveals_pb2.Disclosure.DESCRIPTOR.values if value.number)
+    }
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables, policies={LABEL_HOLDER: {"emits": emits}})
+        assert (await federation.train(JOB)).state == "finished"
         await federation.close()
 
     run(main())

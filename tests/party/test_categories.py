@@ -1,0 +1,108 @@
+"""Columns of text as numbers: the same at prediction as in training, and never by accident."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from party.categories import Category
+from party.config import Encoding, TableConfig
+from party.table import Table, read_table
+from treetap.errors import DataError
+
+NAN = float("nan")
+TRAIN = {"id": ["d", "b", "c", "a"], "colour": ["red", " blue", None, "red "], "n": [1.0, 2.0, 3.0, 4.0]}
+
+
+def _file(folder: Path, kind: str, content: dict[str, list[object]]) -> Path:
+    path = folder / f"{len(list(folder.iterdir()))}.{kind}"
+    if kind == "parquet":
+        pq.write_table(pa.table(content), path)
+    else:
+        rows = zip(*content.values(), strict=True)
+        lines = [",".join("" if cell is None else str(cell) for cell in row) for row in rows]
+        path.write_text("\n".join([",".join(content), *lines]) + "\n")
+    return path
+
+
+def _read(path: Path, encode: Encoding | None = None, like: Table | None = None) -> Table:
+    config = TableConfig(path=path, id="id", columns=["colour", "n"], encode=encode)
+    stored = None if like is None else json.loads(json.dumps(like.described()["categories"]))
+    known = None if stored is None else {name: Category.from_dict(each) for name, each in stored.items()}
+    return read_table(config, with_label=False, missing=None, categories=known)
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_ordinal(kind: str, tmp_path: Path) -> None:
+    """The place of a category in the order of their texts, without blanks around them; missing stays missing."""
+    table = _read(_file(tmp_path, kind, TRAIN), "ordinal")
+    assert (table.columns, table.made) == (["colour", "n"], set())
+    np.testing.assert_array_equal(table.features[:, 0], [1.0, 0.0, NAN, 1.0])
+    assert table.categories["colour"].values == ["blue", "red"]
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_one_hot(kind: str, tmp_path: Path) -> None:
+    """A feature of 0 and 1 per category, named after both; a missing cell is missing in all of them."""
+    table = _read(_file(tmp_path, kind, TRAIN), "one-hot")
+    assert table.columns == ["colour=blue", "colour=red", "n"]
+    assert table.made == {"colour=blue", "colour=red"}
+    assert table.sources == ["colour", "n"]
+    np.testing.assert_array_equal(table.features[:, 0], [0.0, 1.0, NAN, 0.0])
+    np.testing.assert_array_equal(table.features[:, 1], [1.0, 0.0, NAN, 1.0])
+    np.testing.assert_array_equal(table.take(np.array([2, 0])).features[:, 2], [3.0, 4.0])
+
+
+@pytest.mark.parametrize("encode", ["ordinal", "one-hot"])
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_prediction_encodes_as_the_training_did(encode: Encoding, kind: str, tmp_path: Path) -> None:
+    """Whatever the new table's own categories and configuration are; one that training had not is missing."""
+    trained = _read(_file(tmp_path, kind, TRAIN), encode)
+    new = {"id": ["x", "y", "z"], "colour": ["red", "azure", "blue"], "n": [1.0, 2.0, 3.0]}
+    table = _read(_file(tmp_path, kind, new), None, trained)
+    assert table.columns == trained.columns
+    np.testing.assert_array_equal(table.features[:, -2], [1.0, NAN, 0.0])
+
+
+def test_numbers_written_as_text_stay_numbers(tmp_path: Path) -> None:
+    """A text column of nothing but numbers is one of numbers, also where text may be encoded."""
+    path = _file(tmp_path, "parquet", {**TRAIN, "colour": ["1", "2.5", None, "-3"]})
+    table = _read(path, "one-hot")
+    assert (table.columns, dict(table.categories)) == (["colour", "n"], {})
+    np.testing.assert_array_equal(table.features[:, 0], [-3.0, 2.5, NAN, 1.0])
+
+
+def test_categories_that_look_like_numbers_keep_their_text(tmp_path: Path) -> None:
+    """Among other texts 7 and 007 are two categories, also where a new CSV file holds nothing but such numbers."""
+    trained = _read(_file(tmp_path, "csv", {**TRAIN, "colour": ["7", "007", "x", "7"]}), "ordinal")
+    assert trained.categories["colour"].values == ["007", "7", "x"]
+    table = _read(_file(tmp_path, "csv", {"id": ["a", "b"], "colour": ["007", "7"], "n": [1, 2]}), None, trained)
+    np.testing.assert_array_equal(table.features[:, 0], [0.0, 1.0])
+
+
+def test_text_is_refused_where_nobody_says_how_to_encode_it(tmp_path: Path) -> None:
+    """The message names the setting and both of its values, and not the cell."""
+    with pytest.raises(DataError, match='encode = "ordinal" or "one-hot"') as failure:
+        _read(_file(tmp_path, "parquet", TRAIN))
+    assert "red" not in str(failure.value)
+
+
+def test_what_cannot_be_encoded(tmp_path: Path) -> None:
+    """Texts that are no categories, names that clash, and numbers where training had text are told by column."""
+    many = {"id": [f"{i}" for i in range(300)], "colour": [f"text {i}" for i in range(300)], "n": [1.0] * 300}
+    with pytest.raises(DataError, match="column 'colour' holds 300 different texts"):
+        _read(_file(tmp_path, "parquet", many), "ordinal")
+    clash = {**TRAIN, "colour=red": [1.0, 2.0, 3.0, 4.0]}
+    config = TableConfig(
+        path=_file(tmp_path, "parquet", clash), id="id", columns=["colour", "colour=red"], encode="one-hot"
+    )
+    with pytest.raises(DataError, match="two features would be called 'colour=red'"):
+        read_table(config, with_label=False, missing=None)
+    trained = _read(_file(tmp_path, "parquet", TRAIN), "ordinal")
+    with pytest.raises(DataError, match="column 'colour' holds double, and text when it was trained on"):
+        _read(_file(tmp_path, "parquet", {**TRAIN, "colour": [1.0, 2.0, 3.0, 4.0]}), None, trained)
