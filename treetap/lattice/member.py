@@ -1,0 +1,154 @@
+"""A feature party: masks columns that it cannot read, and adds them up or passes them on.
+
+What keeps its masks from the key owner, who knows every ciphertext it sent and all noise in them: the last member adds a
+fresh encryption of zero, which makes the second polynomial look uniform, and flooding, which buries the noise
+(`treetap.lattice.parameters`). What keeps them from the next member, who has no key: a fresh encryption of zero in every
+ciphertext passed on. The owner and a later member together could read the masks of an earlier one.
+
+The number and size of ciphertexts and the operations on them do not depend on the masks.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from treetap.errors import Malformed, OutOfOrder
+from treetap.lattice.parameters import PARAMETERS_BYTES, PARTIAL_SUMS, Parameters
+from treetap.lattice.seal import Scheme, api, scheme_of, to_bytes
+
+Bools = npt.NDArray[np.bool_]
+
+
+class Member:
+    """Holds the label holder's public key.
+
+    Args:
+        agreed: the job's parameters, from this party's own record of the agreement.
+        public: what `LatticeKey.public_bytes` gave.
+
+    Raises:
+        Malformed: other parameters than agreed, or not just a public key.
+    """
+
+    def __init__(self, agreed: Parameters, public: bytes) -> None:
+        if Parameters.from_bytes(public[:PARAMETERS_BYTES]) != agreed:
+            raise Malformed("the label holder's key has other lattice parameters than this job agreed on")
+        self.parameters = agreed
+        self.scheme = scheme_of(agreed)
+        self._encryptor = api.Encryptor(self.scheme.context, self.scheme.public_key(public[PARAMETERS_BYTES:]))
+
+    def fresh_zero(self) -> Any:
+        """An encryption of zero under the public key."""
+        value = api.Ciphertext()
+        self._encryptor.encrypt_zero(value)
+        return value
+
+    def pass_on(self, mask: Bools, data: bytes) -> bytes:
+        """A column with its entries outside the mask (n ≤ N,) blanked, under fresh randomness: for the next member.
+
+        Raises:
+            Malformed: not a ciphertext of these parameters, or a mask longer than it.
+        """
+        kept = self.fresh_zero()
+        for value in self._masked(mask, [data]):
+            self.scheme.evaluator.transform_from_ntt_inplace(value)
+            self.scheme.evaluator.add_inplace(kept, value)
+        return to_bytes(kept)
+
+    def _masked(self, mask: Bools, ciphertexts: Sequence[bytes]) -> list[Any]:
+        """The products in NTT form; none for an empty mask, after the same work."""
+        if len(mask) > self.parameters.degree:
+            raise Malformed(f"a mask of {len(mask)} records for ciphertexts of {self.parameters.degree} slots")
+        scheme = self.scheme
+        empty = not mask.any()  # the library refuses a product with zero, so it is computed with one and dropped
+        plain = scheme.encode(np.ones(1, dtype=np.int64) if empty else mask.astype(np.int64))
+        factor = api.Plaintext()
+        scheme.evaluator.transform_to_ntt(plain, scheme.level, factor)
+        products = []
+        for data in ciphertexts:
+            value = scheme.ciphertext(data)
+            scheme.evaluator.transform_to_ntt_inplace(value)
+            scheme.evaluator.multiply_plain_inplace(value, factor)
+            products.append(value)
+        return [] if empty else products
+
+
+class MaskedSum:
+    """Sums Σ_columns mask · column of one block of at most N records, one sum per output.
+
+    It holds one ciphertext per output, however many columns come. `finish` ends it.
+    """
+
+    def __init__(self, member: Member, outputs: int = 1) -> None:
+        self._member = member
+        self._sums = [member.fresh_zero() for _ in range(outputs)]
+        for total in self._sums:
+            member.scheme.evaluator.transform_to_ntt_inplace(total)
+        self._columns = 0
+        self._zeros = 1
+        self._ended = False
+
+    def add(self, mask: Bools, ciphertexts: Sequence[bytes]) -> None:
+        """Add one masked column: mask (n ≤ N,), one ciphertext per output.
+
+        Raises:
+            Malformed: not ciphertexts of these parameters, or another number than outputs.
+            OutOfOrder: more columns than agreed, or after the end.
+        """
+        if len(ciphertexts) != len(self._sums):
+            raise Malformed(f"{len(ciphertexts)} ciphertexts of a column with {len(self._sums)} outputs")
+        self._count(1, 0)
+        products = self._member._masked(mask, ciphertexts)
+        for total, product in zip(self._sums, products, strict=False):  # an empty mask gives no products
+            self._member.scheme.evaluator.add_inplace(total, product)
+
+    def partial(self) -> tuple[int, int, list[bytes]]:
+        """What another sum of the same party takes over with `merge`: (columns, zeros, sums). It ends this one."""
+        self._count(0, 0)
+        self._ended = True
+        return self._columns, self._zeros, [to_bytes(total) for total in self._sums]
+
+    def merge(self, partial: tuple[int, int, list[bytes]]) -> None:
+        """Add another lane's part of the same block. Raises OutOfOrder beyond the agreed number of columns."""
+        columns, zeros, sums = partial
+        self._count(columns, zeros)
+        for total, data in zip(self._sums, sums, strict=True):
+            self._member.scheme.evaluator.add_inplace(total, self._member.scheme.ciphertext(data, ntt=True))
+
+    def finish(self) -> list[bytes]:
+        """One flooded ciphertext per output, for the key owner. Raises OutOfOrder the second time."""
+        self._count(0, 0)
+        self._ended = True
+        scheme = self._member.scheme
+        answers = []
+        for total in self._sums:
+            scheme.evaluator.transform_from_ntt_inplace(total)
+            scheme.evaluator.add_inplace(total, flood(scheme))
+            answers.append(to_bytes(total))
+        return answers
+
+    def _count(self, columns: int, zeros: int) -> None:
+        """The noise is bounded for so many columns and fresh zeros only."""
+        if self._ended:
+            raise OutOfOrder("this masked sum has ended")
+        self._columns += columns
+        self._zeros += zeros
+        if self._columns > self._member.parameters.columns:
+            raise OutOfOrder(f"more than the agreed {self._member.parameters.columns} columns in one masked sum")
+        if self._zeros > PARTIAL_SUMS:
+            raise OutOfOrder(f"a masked sum is made of at most {PARTIAL_SUMS} parts")
+
+
+def flood(scheme: Scheme) -> Any:
+    """(e, 0) with coefficients of e uniform in [-A, A], from the operating system's randomness."""
+    bound = scheme.parameters.flood
+    width = 2 * bound + 1
+    size = (width.bit_length() + 128 + 7) // 8  # reducing 128 bits more makes the bias negligible
+    drawn = os.urandom(size * scheme.parameters.degree)
+    noise = [int.from_bytes(drawn[at : at + size], "little") % width - bound for at in range(0, len(drawn), size)]
+    return scheme.noise(np.array([value % prime for value in noise], dtype=np.uint64) for prime in scheme.primes)

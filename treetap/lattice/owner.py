@@ -1,0 +1,89 @@
+"""The label holder: makes the key, encrypts columns of integers, opens sums.
+
+The key is used for one job: a decryption that fails tells a member one bit about it.
+"""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from treetap.errors import Malformed, PlaintextOverflow
+from treetap.lattice.parameters import PARAMETERS_BYTES, Parameters
+from treetap.lattice.seal import api, scheme_of, secret_key, to_bytes
+
+Ints = npt.NDArray[np.int64]
+
+
+class LatticeKey:
+    """A secret key with its scheme. It cannot be pickled and its repr shows no secret."""
+
+    def __init__(self, parameters: Parameters, _saved: bytes | None = None) -> None:
+        """A fresh key; `from_worker` alone passes a saved one."""
+        self.parameters = parameters
+        self._scheme = scheme_of(parameters)
+        context = self._scheme.context
+        if _saved is None:
+            generator = api.KeyGenerator(context)
+            self._secret = generator.secret_key()
+        else:
+            self._secret = secret_key(self._scheme, _saved)
+        self._encryptor = api.Encryptor(context, self._secret)
+        self._decryptor = api.Decryptor(context, self._secret)
+
+    def __repr__(self) -> str:
+        return f"LatticeKey(N = {self.parameters.degree})"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a secret key is not pickled or copied: hand it to a worker with for_worker()")
+
+    @property
+    def modulus(self) -> int:
+        """t: sums are exact between -t/2 and t/2."""
+        return self._scheme.modulus
+
+    def public_bytes(self) -> bytes:
+        """Parameters and a fresh public key: what members need, and nothing else."""
+        public = api.PublicKey()
+        api.KeyGenerator(self._scheme.context, self._secret).create_public_key(public)
+        return self.parameters.to_bytes() + to_bytes(public)
+
+    def for_worker(self) -> bytes:
+        """The key for a worker process of the same party, over its private pipe: the only way by which it leaves."""
+        return self.parameters.to_bytes() + to_bytes(self._secret)
+
+    @classmethod
+    def from_worker(cls, data: bytes) -> LatticeKey:
+        """The key in the worker."""
+        return cls(Parameters.from_bytes(data[:PARAMETERS_BYTES]), data[PARAMETERS_BYTES:])
+
+    def encrypt(self, column: Ints) -> bytes:
+        """One column (n ≤ N,) as a ciphertext whose uniform half is a seed.
+
+        Raises:
+            PlaintextOverflow: more than N records, or a number outside ±t/2.
+        """
+        if len(column) > self.parameters.degree:
+            raise PlaintextOverflow(f"{len(column)} records in a ciphertext of {self.parameters.degree} slots")
+        if len(column) and max(int(column.max()), -int(column.min())) > (self.modulus - 1) // 2:
+            raise PlaintextOverflow(f"a number beyond ±{(self.modulus - 1) // 2} does not fit a slot")
+        return to_bytes(self._encryptor.encrypt_symmetric(self._scheme.encode(column)))
+
+    def decrypt(self, data: bytes, n: int) -> Ints:
+        """The first n numbers of a returned sum.
+
+        Raises:
+            Malformed: not a ciphertext of these parameters, or its noise exceeds what a sum can have.
+        """
+        value = self._scheme.ciphertext(data)
+        if self._decryptor.invariant_noise_budget(value) < 1:
+            raise Malformed("a returned sum has more noise than the agreed number of columns can make")
+        plain = api.Plaintext()
+        self._decryptor.decrypt(value, plain)
+        return self._scheme.decode(plain, n)
+
+    def noise_budget(self, data: bytes) -> int:
+        """Bits by which noise could still grow: for measurements, never for an answer to a member."""
+        return int(self._decryptor.invariant_noise_budget(self._scheme.ciphertext(data)))

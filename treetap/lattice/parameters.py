@@ -1,0 +1,173 @@
+"""Sizes of a BFV sum of masked columns: what fits, and how far the flooding hides the masks from the key owner.
+
+Ring R = Z[X]/(X^N + 1), ciphertext modulus q = product of primes, plaintext modulus t. A ciphertext (c0, c1) under the
+ternary secret s satisfies c0 + c1·s = (q/t)·m + e; multiplication by a mask polynomial p (|coefficients| ≤ t/2) turns e
+into p·e, so the noise of a masked sum carries the masks, and the key owner can read it. The last member therefore adds
+to c0 a polynomial with coefficients uniform in [-A, A] (noise flooding: Gentry 2009, chapter 21). With |masked noise| ≤ V the
+statistical distance to a noise that does not depend on the masks is at most N·V/(2A+1).
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from dataclasses import dataclass, fields
+
+from treetap.errors import BadInput, Malformed
+
+STATISTICAL_BITS = 40
+TAIL = 14  # 2·N·exp(-TAIL²/2) < 2^-120: the noise leaves its sub-Gaussian bound with that probability
+ERROR_BOUND = 21  # the library's centred binomial errors are sums of 42 halves ±1/2
+PARTIAL_SUMS = 128  # fresh encryptions of zero that may go into one sum
+PRIME_BITS = 60
+LEAST_SPECIAL_BITS = 30
+# Largest log2 of q times the special prime for 128-bit security with ternary secrets: Homomorphic Encryption Standard
+# (Albrecht et al. 2018), table 1. The library checks it again.
+TOTAL_BITS = {8192: 218, 16384: 438}
+PLAIN_BITS = range(20, 31)
+SPARE_PLAIN_BITS = 2
+_FORMAT = struct.Struct("<6Q")
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """One agreed set of sizes; all parties of a job hold equal ones.
+
+    Attributes:
+        degree: N, also the number of records in one ciphertext.
+        data_primes: number of 60-bit primes in q.
+        special_bits: size of the prime that only key material has.
+        plain_bits: bits of the prime t ≡ 1 (mod 2N).
+        columns: most columns in one sum.
+        members: how many members mask each ciphertext, one after the other.
+
+    Raises:
+        BadInput: below 128-bit security, or the flooding would reach less than `STATISTICAL_BITS`.
+    """
+
+    degree: int
+    data_primes: int
+    special_bits: int
+    plain_bits: int
+    columns: int
+    members: int
+
+    def __post_init__(self) -> None:
+        if self.degree not in TOTAL_BITS:
+            raise BadInput(f"the ring degree is one of {', '.join(map(str, TOTAL_BITS))}, not {self.degree}")
+        if self.plain_bits not in PLAIN_BITS:
+            raise BadInput(f"plaintexts have {PLAIN_BITS[0]} to {PLAIN_BITS[-1]} bits, not {self.plain_bits}")
+        if self.columns < 1 or self.members < 1 or self.data_primes < 1:
+            raise BadInput("a masked sum needs at least one column, one member and one prime")
+        if not LEAST_SPECIAL_BITS <= self.special_bits <= PRIME_BITS:
+            raise BadInput(f"the special prime has {LEAST_SPECIAL_BITS} to {PRIME_BITS} bits, not {self.special_bits}")
+        if self.modulus_bits + self.special_bits > TOTAL_BITS[self.degree]:
+            raise BadInput(
+                f"{self.modulus_bits + self.special_bits} bits of modulus at degree {self.degree} "
+                f"are below 128-bit security: at most {TOTAL_BITS[self.degree]}"
+            )
+        if self.statistical_bits < STATISTICAL_BITS:
+            raise BadInput(
+                f"the masks of {self.columns} columns and {self.members} members would be hidden by "
+                f"{self.statistical_bits:.0f} bits only, {STATISTICAL_BITS} are required: take more primes"
+            )
+
+    @classmethod
+    def choose(cls, trees: int, columns: int, members: int, tolerance: float = 1e-4) -> Parameters:
+        """The cheapest set that fits, with a plaintext up to 2 bits finer than the tolerance asks if that costs nothing.
+
+        Args:
+            trees: leaf weights that add up in one score.
+            columns: most columns in one sum.
+            members: feature parties in the chain.
+            tolerance: largest error of a score, as a part of the range of scores.
+
+        Raises:
+            BadInput: nothing fits.
+        """
+        needed = plain_bits_for(trees, tolerance)
+        for degree, total in TOTAL_BITS.items():
+            for primes in range(2, total // PRIME_BITS + 1):
+                special = min(PRIME_BITS, total - primes * PRIME_BITS)
+                if special < LEAST_SPECIAL_BITS:
+                    continue
+                for bits in range(min(needed + SPARE_PLAIN_BITS, PLAIN_BITS[-1]), needed - 1, -1):
+                    try:
+                        return cls(degree, primes, special, bits, columns, members)
+                    except BadInput:
+                        continue
+        raise BadInput(
+            f"no lattice parameters hide {columns} columns masked by {members} members at a tolerance of {tolerance}: "
+            "use Paillier, or fewer feature parties"
+        )
+
+    @property
+    def modulus_bits(self) -> int:
+        """Bits of q."""
+        return PRIME_BITS * self.data_primes
+
+    @property
+    def masked_noise(self) -> int:
+        """V: bound of every coefficient of the noise before flooding, for honest encryptions and any masks.
+
+        The encryption errors are independent of the masks and sub-Gaussian with variance proxy ERROR_BOUND/2, hence
+        so is their sum with any fixed weights; the owner's rounding of (q/t)·m and the members' fresh encryptions of zero are bounded in
+        the worst case. A product with a mask multiplies a bound by N·t/2.
+        """
+        n, columns, members = self.degree, self.columns, self.members
+        half = 2 ** (self.plain_bits - 1)
+        growth = n * half
+        # ‖p₁⋯p_M‖₂ ≤ √N·N^(M-1)·(t/2)^M
+        weights = n ** (members - 1) * half**members
+        errors = math.isqrt(TAIL**2 * ERROR_BOUND * columns * n // 2) + 1
+        rounding = columns * growth**members // 2 + 1  # |rounding of (q/t)·m| ≤ 1/2
+        fresh = self.fresh_noise * sum(columns * growth**hops for hops in range(1, members))
+        return errors * weights + rounding + fresh + PARTIAL_SUMS * self.fresh_noise
+
+    @property
+    def fresh_noise(self) -> int:
+        """Bound of the noise of a public-key encryption of zero, after the special prime has been divided away."""
+        return ERROR_BOUND * (2 * self.degree + 1) // 2 ** (self.special_bits - 1) + self.degree // 2 + 2
+
+    @property
+    def flood(self) -> int:
+        """A: as large as leaves the owner at least one bit of noise budget; 0 where not even the masked sum fits."""
+        return max(0, 2 ** (self.modulus_bits - 2 - self.plain_bits) - self.masked_noise)
+
+    @property
+    def statistical_bits(self) -> float:
+        """-log2 of the statistical distance N·V/(2A+1), for one returned ciphertext."""
+        return math.log2((2 * self.flood + 1) / (self.degree * self.masked_noise))
+
+    @property
+    def ciphertext_bytes(self) -> int:
+        """Size of a ciphertext's two polynomials; seeded ones have half, serialisation adds some 130."""
+        return 2 * self.degree * self.data_primes * 8
+
+    def to_bytes(self) -> bytes:
+        """A fixed-size form that goes ahead of a public key."""
+        return _FORMAT.pack(*(getattr(self, field.name) for field in fields(self)))
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Parameters:
+        """The inverse of `to_bytes`. Raises Malformed for anything else, weak sizes included."""
+        try:
+            return cls(*_FORMAT.unpack(data))
+        except (struct.error, BadInput, OverflowError) as error:
+            raise Malformed(f"not lattice parameters: {error}") from error
+
+
+PARAMETERS_BYTES = _FORMAT.size
+
+
+def plain_bits_for(trees: int, tolerance: float) -> int:
+    """Bits of t at which `trees` rounded leaf weights keep a score within `tolerance` of its range.
+
+    Raises:
+        BadInput: no offered size does.
+    """
+    for bits in PLAIN_BITS:
+        # the largest prime t ≡ 1 (mod 2N) of that many bits is at least 3/4·2^bits at all offered sizes
+        if trees / 2 <= tolerance * (2**bits * 3 // 4 - 1 - trees):
+            return bits
+    raise BadInput(f"{trees} trees at a tolerance of {tolerance} need larger plaintexts than lattices offer here")
