@@ -1,4 +1,4 @@
-"""Scores as integers modulo t: leaf weights are centred per tree and rounded to one step, so that no sum wraps around."""
+"""Scores as integers modulo t: leaf weights, centred per tree and rounded to one step, whose sums never wrap."""
 
 from __future__ import annotations
 
@@ -42,7 +42,9 @@ class FixedPoint:
         middles = [(tree.max() + tree.min()) / 2 for tree in weights]
         reach = float(sum((tree.max() - tree.min()) / 2 for tree in weights))
         if trees / 2 > tolerance * (modulus - 1 - trees):
-            raise BadInput(f"{trees} trees need a larger plaintext modulus than {modulus} for a tolerance of {tolerance}")
+            raise BadInput(
+                f"{trees} trees need a larger plaintext modulus than {modulus} for a tolerance of {tolerance}"
+            )
         self.modulus = modulus
         self.step = reach / (half - trees / 2) if reach > 0 else 1.0
         self._offset = float(sum(middles))
@@ -61,5 +63,9 @@ class FixedPoint:
         """
         if sums.size and int(np.abs(sums).max()) > self.limit:
             raise Malformed(f"an opened score of {int(np.abs(sums).max())} steps exceeds the model's {self.limit}")
-        scores: Floats = self._offset + sums * self.step
-        return scores
+        return np.asarray(self._offset + sums * self.step, dtype=np.float64)
+
+    def wrap(self, values: Ints) -> Ints:
+        """The representatives modulo t between -t/2 and t/2: exact again once a whole score has been summed."""
+        half = (self.modulus - 1) // 2
+        return (values + half) % self.modulus - half

@@ -1,9 +1,9 @@
 """A feature party: masks columns that it cannot read, and adds them up or passes them on.
 
-What keeps its masks from the key owner, who knows every ciphertext it sent and all noise in them: the last member adds a
-fresh encryption of zero, which makes the second polynomial look uniform, and flooding, which buries the noise
-(`treetap.lattice.parameters`). What keeps them from the next member, who has no key: a fresh encryption of zero in every
-ciphertext passed on. The owner and a later member together could read the masks of an earlier one.
+What keeps its masks from the key owner, who knows every ciphertext it sent and all noise in them: the last member adds
+a fresh encryption of zero, which makes the second polynomial look uniform, and flooding, which buries the noise
+(`treetap.lattice.parameters`). What keeps them from the next member, who has no key: a fresh encryption of zero in
+every ciphertext passed on. The owner and a later member together could read the masks of an earlier one.
 
 The number and size of ciphertexts and the operations on them do not depend on the masks.
 """

@@ -3,8 +3,8 @@
 Ring R = Z[X]/(X^N + 1), ciphertext modulus q = product of primes, plaintext modulus t. A ciphertext (c0, c1) under the
 ternary secret s satisfies c0 + c1·s = (q/t)·m + e; multiplication by a mask polynomial p (|coefficients| ≤ t/2) turns e
 into p·e, so the noise of a masked sum carries the masks, and the key owner can read it. The last member therefore adds
-to c0 a polynomial with coefficients uniform in [-A, A] (noise flooding: Gentry 2009, chapter 21). With |masked noise| ≤ V the
-statistical distance to a noise that does not depend on the masks is at most N·V/(2A+1).
+to c0 a polynomial with coefficients uniform in [-A, A] (noise flooding: Gentry 2009, chapter 21). With |masked noise|
+≤ V the statistical distance to a noise that does not depend on the masks is at most N·V/(2A+1).
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Parameters:
 
     @classmethod
     def choose(cls, trees: int, columns: int, members: int, tolerance: float = 1e-4) -> Parameters:
-        """The cheapest set that fits, with a plaintext up to 2 bits finer than the tolerance asks if that costs nothing.
+        """The cheapest set that fits, its plaintext up to two bits finer than asked where that costs nothing.
 
         Args:
             trees: leaf weights that add up in one score.
@@ -111,28 +111,28 @@ class Parameters:
         """V: bound of every coefficient of the noise before flooding, for honest encryptions and any masks.
 
         The encryption errors are independent of the masks and sub-Gaussian with variance proxy ERROR_BOUND/2, hence
-        so is their sum with any fixed weights; the owner's rounding of (q/t)·m and the members' fresh encryptions of zero are bounded in
-        the worst case. A product with a mask multiplies a bound by N·t/2.
+        so is their sum with any fixed weights; the owner's rounding of (q/t)·m and the members' fresh encryptions of
+        zero are bounded in the worst case. A product with a mask multiplies a bound by N·t/2.
         """
         n, columns, members = self.degree, self.columns, self.members
-        half = 2 ** (self.plain_bits - 1)
+        half = 1 << (self.plain_bits - 1)
         growth = n * half
         # ‖p₁⋯p_M‖₂ ≤ √N·N^(M-1)·(t/2)^M
-        weights = n ** (members - 1) * half**members
+        weights: int = n ** (members - 1) * half**members
         errors = math.isqrt(TAIL**2 * ERROR_BOUND * columns * n // 2) + 1
         rounding = columns * growth**members // 2 + 1  # |rounding of (q/t)·m| ≤ 1/2
         fresh = self.fresh_noise * sum(columns * growth**hops for hops in range(1, members))
-        return errors * weights + rounding + fresh + PARTIAL_SUMS * self.fresh_noise
+        return int(errors * weights + rounding + fresh + PARTIAL_SUMS * self.fresh_noise)
 
     @property
     def fresh_noise(self) -> int:
         """Bound of the noise of a public-key encryption of zero, after the special prime has been divided away."""
-        return ERROR_BOUND * (2 * self.degree + 1) // 2 ** (self.special_bits - 1) + self.degree // 2 + 2
+        return (ERROR_BOUND * (2 * self.degree + 1) >> (self.special_bits - 1)) + self.degree // 2 + 2
 
     @property
     def flood(self) -> int:
         """A: as large as leaves the owner at least one bit of noise budget; 0 where not even the masked sum fits."""
-        return max(0, 2 ** (self.modulus_bits - 2 - self.plain_bits) - self.masked_noise)
+        return max(0, (1 << (self.modulus_bits - 2 - self.plain_bits)) - self.masked_noise)
 
     @property
     def statistical_bits(self) -> float:

@@ -1,7 +1,8 @@
 """The seam to Microsoft SEAL, through the low-level bindings that TenSEAL ships: contexts, and objects as bytes.
 
-SEAL draws seeds from /dev/urandom and expands them with Blake2xb. It reads and writes files only, so every object passes through an anonymous
-file in memory (`memfd_create`, Linux); nothing touches a disk. What a peer sent is checked before anything is computed with it.
+SEAL draws seeds from /dev/urandom and expands them with Blake2xb. The bindings read and write files only, so every
+object passes through an anonymous file in memory (`memfd_create`, Linux); nothing touches a disk. What a peer sent is
+checked before anything is computed with it.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ try:
     import tenseal.sealapi as api
 except ImportError as error:
     raise BadInput("the lattice backend needs TenSEAL: install treetap[lattice], or choose Paillier") from error
+
+__all__ = ["Scheme", "api", "scheme_of", "secret_key", "to_bytes"]
 
 Words = npt.NDArray[np.uint64]
 
@@ -91,7 +94,7 @@ class Scheme:
         return key
 
     def noise(self, residues: Iterable[Words]) -> Any:
-        """The pair (c0, 0) for a polynomial c0 given by its residues (N,) modulo each prime: to be added, never to be sent."""
+        """The pair (c0, 0), to be added and never sent; c0 is given by its residues (N,) modulo each prime."""
         words = np.concatenate([*residues, np.zeros(self.parameters.degree * len(self.primes), dtype=np.uint64)])
         inner = _COUNT.pack(len(words)) + words.astype("<u8").tobytes()
         level = struct.pack("<4Q", *self.level)

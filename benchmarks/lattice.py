@@ -1,0 +1,153 @@
+"""Time the lattice backend: single operations, then a whole masked inference on the lanes of two parties.
+
+    python benchmarks/lattice.py --records 30000 --columns 1600 --lanes 1
+
+The whole inference runs owner and member in this process over worker lanes of their own: no network, keys and
+arithmetic as in a federation. Its numbers are random; its cost does not depend on them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from treetap.he.engine import ProcessEngine
+from treetap.lattice.lanes import LatticeMember, LatticeOwner
+from treetap.lattice.member import MaskedSum, Member, flood
+from treetap.lattice.owner import LatticeKey
+from treetap.lattice.parameters import Parameters
+from treetap.usage import measure
+
+ROUNDS = 4
+GROUP = 16
+
+
+def best(action: Callable[[], object], count: int = 20) -> float:
+    """Milliseconds of one call, best round."""
+    times = []
+    for _ in range(ROUNDS):
+        start = time.perf_counter()
+        for _ in range(count):
+            action()
+        times.append((time.perf_counter() - start) / count)
+    return min(times) * 1e3
+
+
+def operations(parameters: Parameters) -> dict[str, float]:
+    """Single operations in this process: milliseconds, bytes, bits of noise budget."""
+    figures: dict[str, float] = {}
+    start = time.perf_counter()
+    key = LatticeKey(parameters)
+    public = key.public_bytes()
+    member = Member(parameters, public)
+    figures["keys and contexts, ms"] = (time.perf_counter() - start) * 1e3
+    figures["public key, bytes"] = len(public)
+    rng = np.random.default_rng(0)
+    column = rng.integers(-1000, 1000, parameters.degree)
+    mask = rng.random(parameters.degree) < 0.5
+    fresh = key.encrypt(column)
+    figures["encrypt, ms"] = best(lambda: key.encrypt(column))
+    figures["ciphertext from the owner, bytes"] = len(fresh)
+    total = MaskedSum(member)
+    count = max(1, min(20, parameters.columns // ROUNDS))
+    figures["mask and add, ms"] = best(lambda: total.add(mask, [fresh]), count)
+    figures["mask and refresh for the next member, ms"] = best(lambda: member.pass_on(mask, fresh), 5)
+    figures["flooding noise, ms"] = best(lambda: flood(member.scheme), 5)
+    start = time.perf_counter()
+    answer = total.finish()[0]
+    figures["finish, ms"] = (time.perf_counter() - start) * 1e3
+    figures["ciphertext returned, bytes"] = len(answer)
+    figures["open, ms"] = best(lambda: key.decrypt(answer, parameters.degree))
+    figures["budget fresh, bits"] = key.noise_budget(fresh)
+    figures["budget after one mask and refresh, bits"] = key.noise_budget(member.pass_on(mask, fresh))
+    figures["budget returned, bits"] = key.noise_budget(answer)
+    return figures
+
+
+async def whole(parameters: Parameters, records: int, columns: int, lanes: int) -> dict[str, Any]:
+    """Every column of every block through an owner's and a member's lanes."""
+    engines = ProcessEngine(lanes), ProcessEngine(lanes)
+    for engine in engines:
+        engine.start()
+    figures: dict[str, Any] = {}
+    rng = np.random.default_rng(1)
+    start = time.perf_counter()
+    key = LatticeKey(parameters)
+    owner = LatticeOwner(engines[0], key, "bench")
+    member = LatticeMember(engines[1], parameters, key.public_bytes(), "bench")
+    await asyncio.gather(owner.start(), member.start())
+    figures["keys to the lanes, s"] = time.perf_counter() - start
+    sent = 0
+    expected = np.zeros(records, dtype=np.int64)
+    opened = np.zeros(records, dtype=np.int64)
+    mask_store: list[np.ndarray] = []
+
+    def groups(first: int, n: int) -> Iterator[np.ndarray]:
+        for at in range(0, columns, GROUP):
+            size = min(GROUP, columns - at)
+            values = rng.integers(-500, 500, (size, n))
+            masks = rng.random((size, n)) < 0.5
+            mask_store.append(masks)
+            expected[first : first + n] += (values * masks).sum(axis=0)
+            yield values
+
+    start = time.perf_counter()
+    for block, first in enumerate(range(0, records, parameters.degree)):
+        n = min(parameters.degree, records - first)
+        under_way: set[asyncio.Task[None]] = set()
+        async for ciphertexts in owner.encrypt(groups(first, n)):
+            sent += sum(map(len, ciphertexts))
+            under_way.add(asyncio.create_task(member.add(block, mask_store.pop(0), ciphertexts)))
+            if len(under_way) >= 2 * lanes:
+                done, under_way = await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()
+        await asyncio.gather(*under_way)
+        opened[first : first + n] = (await owner.open(await member.finish(block), n))[0]
+    figures["whole inference, s"] = time.perf_counter() - start
+    figures["all sums right"] = bool((opened == expected).all())
+    figures["sent by the owner, MB"] = sent / 2**20
+    for name, engine in zip(("owner", "member"), engines, strict=True):
+        used = engine.usage()
+        figures[f"{name}: CPU of its lanes, s"] = sum(part.cpu_seconds for part in used)
+        figures[f"{name}: peak of each lane, MB"] = [round(part.peak_rss_mb, 1) for part in used]
+        await engine.close()
+    figures["this process: CPU, s"] = measure().cpu_seconds
+    figures["this process: peak, MB"] = measure().peak_rss_mb
+    return figures
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trees", type=int, default=100, help="trees that add up (default 100)")
+    parser.add_argument("--columns", type=int, default=1600, help="columns in one sum (default 1600)")
+    parser.add_argument("--members", type=int, default=1, help="feature parties in the chain (default 1)")
+    parser.add_argument("--records", type=int, default=0, help="records of a whole inference (default: none)")
+    parser.add_argument("--lanes", type=int, default=1, help="worker processes of each party (default 1)")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    args = parser.parse_args()
+    parameters = Parameters.choose(args.trees, args.columns, args.members)
+    figures: dict[str, Any] = {
+        "parameters": vars(parameters),
+        "masks hidden by, bits": parameters.statistical_bits,
+        "operations": operations(parameters),
+    }
+    if args.records:
+        one = Parameters.choose(args.trees, args.columns, 1)
+        figures["whole"] = asyncio.run(whole(one, args.records, args.columns, args.lanes))
+    if args.json:
+        print(json.dumps(figures, indent=2))
+        return
+    for name, value in figures.items():
+        for label, figure in value.items() if isinstance(value, dict) else ((name, value),):
+            print(f"{label:<48} {round(figure, 3) if isinstance(figure, float) else figure}")
+
+
+if __name__ == "__main__":
+    main()

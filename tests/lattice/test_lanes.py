@@ -1,0 +1,152 @@
+"""Owner and member on lanes."""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from treetap.errors import Malformed, OutOfOrder, PlaintextOverflow
+from treetap.he.engine import InProcessEngine, ProcessEngine
+from treetap.lattice.fixedpoint import FixedPoint
+from treetap.lattice.lanes import IN_FLIGHT_PER_LANE, LatticeMember, LatticeOwner
+from treetap.lattice.owner import LatticeKey
+from treetap.lattice.parameters import Parameters
+from treetap.trees.nodewise import label_columns, member_masks
+
+PARAMETERS = Parameters(8192, 2, 60, 20, 12, 1)
+KEY = LatticeKey(PARAMETERS)
+RNG = np.random.default_rng(3)
+
+
+async def federation(engines, blocks, masks, outputs):
+    """Masked sums (blocks, outputs, n) through an owner and a member on their own lanes."""
+    owner = LatticeOwner(engines[0], KEY, "t")
+    member = LatticeMember(engines[1], PARAMETERS, KEY.public_bytes(), "t", outputs)
+    await asyncio.gather(owner.start(), member.start())
+    sums = []
+    for number, (values, kept) in enumerate(zip(blocks, masks, strict=True)):
+        groups = [values[at : at + 2 * outputs] for at in range(0, len(values), 2 * outputs)]
+        turn = 0
+        async for ciphertexts in owner.encrypt(groups):
+            await member.add(number, kept[turn : turn + 2], ciphertexts)
+            turn += 2
+        sums.append(await owner.open(await member.finish(number), values.shape[1]))
+    await asyncio.gather(owner.close(), member.close())
+    for engine in engines:
+        await engine.close()
+    return np.array(sums)
+
+
+@pytest.mark.parametrize("processes", [False, True])
+def test_sums_over_lanes_are_right(processes):
+    """Two blocks of two outputs, dealt out to one lane in this process or to two worker processes, open to the sums."""
+    blocks = RNG.integers(-500, 500, (2, 12, 40))
+    masks = RNG.random((2, 6, 40)) < 0.5
+
+    async def run():
+        engines = [ProcessEngine(2), ProcessEngine(2)] if processes else [InProcessEngine(), InProcessEngine()]
+        if processes:
+            for engine in engines:
+                engine.start()
+        return await federation(engines, blocks, masks, 2)
+
+    expected = (blocks.reshape(2, 6, 2, 40) * masks[:, :, None]).sum(axis=1)
+    assert asyncio.run(run()).tolist() == expected.tolist()
+
+
+def test_the_owner_reads_only_a_little_ahead():
+    """However many columns there are, at most two groups per lane are taken before the first is asked for."""
+
+    async def run():
+        taken = []
+
+        def groups():
+            for place in range(20):
+                taken.append(place)
+                yield np.full((1, 3), place)
+
+        owner = LatticeOwner(InProcessEngine(), KEY, "t")
+        await owner.start()
+        stream = owner.encrypt(groups())
+        await anext(stream)
+        assert len(taken) <= IN_FLIGHT_PER_LANE + 1
+        await stream.aclose()
+
+    asyncio.run(run())
+
+
+def test_a_chain_over_lanes():
+    """A first member passes columns on for two outputs in order."""
+
+    async def run():
+        engine = InProcessEngine()
+        member = LatticeMember(engine, PARAMETERS, KEY.public_bytes(), "t", 2)
+        await member.start()
+        columns = RNG.integers(-500, 500, (4, 30))
+        masks = RNG.random((2, 30)) < 0.5
+        passed = await member.pass_on(masks, [KEY.encrypt(column) for column in columns])
+        assert [KEY.decrypt(data, 30).tolist() for data in passed] == [
+            (column * masks[place // 2]).tolist() for place, column in enumerate(columns)
+        ]
+
+    asyncio.run(run())
+
+
+def test_an_ensemble_is_scored_within_tolerance():
+    """Sixty random trees over a label holder and one member score 50 records within 1e-4 of the range of scores."""
+    trees, n = 60, 50
+    parameters = Parameters.choose(trees, 4 * trees, 1)
+    key = LatticeKey(parameters)
+    weights = [RNG.normal(3.0, 1.0, 4) for _ in range(trees)]
+    fixed = FixedPoint(weights, key.modulus)
+    exact, base = np.zeros(n), np.zeros(n, dtype=np.int64)
+    columns, masks = [], []
+    for tree, integers in zip(weights, fixed.integers, strict=True):
+        # the label holder's root above two nodes of the member
+        left = {node: RNG.random(n) < 0.5 for node in (1, 2, 3)}
+        start, found = label_columns({4 + j: int(integers[j]) for j in range(4)}, [2, 3], {1: left[1]}, n)
+        base += start
+        columns.append(fixed.wrap(np.array([found[2], found[3]])))
+        masks.append(member_masks([2, 3], {2: left[2], 3: left[3]}, n))
+        exact += tree[np.where(left[1], 1 - left[2], 3 - left[3])]
+
+    async def run():
+        owner = LatticeOwner(InProcessEngine(), key, "t")
+        member = LatticeMember(InProcessEngine(), parameters, key.public_bytes(), "t")
+        await asyncio.gather(owner.start(), member.start())
+        place = 0
+        async for ciphertexts in owner.encrypt(columns):
+            await member.add(0, masks[place], ciphertexts)
+            place += 1
+        return (await owner.open(await member.finish(0), n))[0]
+
+    scores = fixed.decode(fixed.wrap(asyncio.run(run()) + base))
+    assert np.abs(scores - exact).max() <= 1e-4 * sum(np.ptp(tree) for tree in weights)
+
+
+def test_errors_come_back_from_a_lane():
+    """What does not fit, a wrong count, a broken ciphertext and too many columns raise here as they do there."""
+
+    async def run():
+        engine = ProcessEngine(1)
+        engine.start()
+        try:
+            owner = LatticeOwner(engine, KEY, "t")
+            member = LatticeMember(engine, PARAMETERS, KEY.public_bytes(), "t")
+            await asyncio.gather(owner.start(), member.start())
+            with pytest.raises(PlaintextOverflow):
+                await anext(owner.encrypt([np.array([[2**40]])]))
+            mask = np.ones((1, 3), dtype=bool)
+            with pytest.raises(Malformed, match="0 ciphertexts"):
+                await member.add(0, mask, [])
+            with pytest.raises(Malformed):
+                await member.add(0, mask, [b"\x00" * 500])
+            data = KEY.encrypt(np.arange(3))
+            with pytest.raises(OutOfOrder, match="columns"):
+                await member.add(1, np.ones((13, 3), dtype=bool), [data] * 13)
+        finally:
+            await engine.close()
+
+    asyncio.run(run())

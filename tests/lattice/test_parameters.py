@@ -1,0 +1,114 @@
+"""Sizes: security, hiding, precision."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from treetap.errors import BadInput, DataError, Malformed
+from treetap.lattice.fixedpoint import FixedPoint
+from treetap.lattice.parameters import STATISTICAL_BITS, TOTAL_BITS, Parameters, plain_bits_for
+from treetap.lattice.seal import api, scheme_of
+
+
+def test_our_table_of_secure_sizes_is_the_librarys():
+    """The bits of modulus we allow at a degree are what the library's own table of 128-bit security allows."""
+    for degree, bits in TOTAL_BITS.items():
+        assert api.CoeffModulus.MaxBitCount(degree, api.SEC_LEVEL_TYPE.TC128) == bits
+
+
+@pytest.mark.parametrize("members", [1, 2, 3, 5, 8])
+def test_chosen_parameters_hide_and_build(members):
+    """For one to eight members the choice reaches the statistical bits, and the library has the sizes assumed."""
+    chosen = Parameters.choose(100, 1600, members)
+    assert chosen.statistical_bits >= STATISTICAL_BITS
+    scheme = scheme_of(chosen)
+    assert math.prod(scheme.primes).bit_length() == chosen.modulus_bits
+    assert 3 * 2**chosen.plain_bits / 4 <= scheme.modulus < 2**chosen.plain_bits
+    # flooding plus masked noise leaves two bits of q/t: one to decrypt, one of budget
+    assert 4 * scheme.modulus * (chosen.flood + chosen.masked_noise) <= 2**chosen.modulus_bits
+
+
+def test_more_of_anything_hides_less():
+    """The argument's bits fall with columns, with members and with plaintext bits, and rise with primes."""
+    base = Parameters(8192, 3, 38, 20, 100, 1)
+    assert replace(base, columns=1000).statistical_bits < base.statistical_bits
+    assert replace(base, members=2).statistical_bits < base.statistical_bits
+    assert replace(base, plain_bits=22).statistical_bits < base.statistical_bits
+    assert replace(base, data_primes=2).statistical_bits < base.statistical_bits
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"degree": 4096}, "degree"),
+        ({"special_bits": 60}, "128-bit"),
+        ({"data_primes": 1}, "hidden"),
+        ({"members": 4}, "hidden"),
+        ({"plain_bits": 40}, "plaintexts"),
+        ({"columns": 0}, "column"),
+    ],
+)
+def test_weak_parameters_are_refused(change, word):
+    """A set below 128 bits, or one that would not hide the masks, cannot be made, not even from a peer's bytes."""
+    good = Parameters(8192, 3, 38, 20, 1600, 1)
+    with pytest.raises(BadInput, match=word):
+        replace(good, **change)
+    forged = object.__new__(Parameters)
+    forged.__dict__.update({**vars(good), **change})
+    with pytest.raises(Malformed):
+        Parameters.from_bytes(forged.to_bytes())
+    assert Parameters.from_bytes(good.to_bytes()) == good
+
+
+def test_what_cannot_fit_is_refused():
+    """Too many members, or a tolerance finer than any plaintext, end in one message."""
+    with pytest.raises(BadInput, match="Paillier"):
+        Parameters.choose(100, 1600, 20)
+    with pytest.raises(BadInput, match="larger plaintexts"):
+        Parameters.choose(100, 1600, 1, tolerance=1e-9)
+
+
+@pytest.mark.parametrize(("centre", "spread"), [(0.0, 0.1), (5000.0, 300.0), (-1e-6, 1e-7)])
+def test_scores_keep_their_tolerance_and_never_wrap(centre, spread):
+    """Whichever leaf each tree contributes, also far from zero and at the extremes, the score is within 1e-4."""
+    rng = np.random.default_rng(5)
+    trees = [rng.normal(centre, spread, rng.integers(2, 17)) for _ in range(200)]
+    modulus = 3 * 2 ** plain_bits_for(200, 1e-4) // 4 + 1
+    fixed = FixedPoint(trees, modulus)
+    span = sum(tree.max() - tree.min() for tree in trees)
+    picks = [
+        [int(tree.argmax()) for tree in trees],
+        [int(tree.argmin()) for tree in trees],
+        *([int(rng.integers(len(tree))) for tree in trees] for _ in range(50)),
+    ]
+    sums = np.array([sum(int(part[j]) for part, j in zip(fixed.integers, pick, strict=True)) for pick in picks])
+    exact = np.array([sum(tree[j] for tree, j in zip(trees, pick, strict=True)) for pick in picks])
+    assert np.abs(sums).max() <= fixed.limit <= (modulus - 1) // 2
+    assert np.abs(fixed.decode(sums) - exact).max() <= 1e-4 * span
+    assert fixed.limit > 0.9 * (modulus - 1) / 2  # the plaintext is used
+
+
+def test_a_scale_that_cannot_hold_is_refused():
+    """Too small a modulus, a weight that is not finite and a sum beyond the model are errors, never a wrong score."""
+    with pytest.raises(BadInput, match="larger plaintext"):
+        FixedPoint([np.array([0.0, 1.0])] * 1000, 2**20)
+    with pytest.raises(DataError, match="finite"):
+        FixedPoint([np.array([0.0, np.nan])], 2**20)
+    fixed = FixedPoint([np.array([0.0, 1.0])], 2**20)
+    with pytest.raises(Malformed, match="exceeds"):
+        fixed.decode(np.array([fixed.limit + 1]))
+    assert FixedPoint([np.array([3.0])], 2**20).decode(np.array([0])).tolist() == [3.0]  # a tree of one leaf
+
+
+def test_differences_that_wrap_come_back_exactly():
+    """Terms beyond t/2 may be sent as their representatives, if the whole sum is a score."""
+    fixed = FixedPoint([np.array([0.0, 1.0])], 1009, tolerance=1e-2)
+    low, high = sorted(fixed.integers[0].tolist())
+    terms = fixed.wrap(np.array([high - low, low]))
+    assert np.abs(terms).max() <= 504
+    assert high - low > 504
+    assert int(fixed.wrap(terms.sum())) == high
