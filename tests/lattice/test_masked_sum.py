@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.lattice.words import signed, words_of
-from treetap.errors import Malformed, OutOfOrder, PlaintextOverflow
+from treetap.errors import Incompatible, Malformed, OutOfOrder, PlaintextOverflow
 from treetap.lattice.member import MaskedSum, Member, flood
 from treetap.lattice.owner import LatticeKey
 from treetap.lattice.parameters import Parameters
@@ -145,6 +145,14 @@ def test_a_ciphertext_that_hides_nothing_is_malformed():
     """A pair whose second polynomial is zero is plaintext in disguise and is refused."""
     with pytest.raises(Malformed, match="hides nothing"):
         KEY.decrypt(to_bytes(flood(MEMBER.scheme)), 5)
+
+
+def test_another_version_of_the_library_is_named():
+    """Bytes of another SEAL version are refused with the remedy, before the library sees them."""
+    data = bytearray(KEY.encrypt(np.arange(5)))
+    data[4] += 1
+    with pytest.raises(Incompatible, match="install the same TenSEAL"):
+        KEY.decrypt(bytes(data), 5)
 
 
 def test_a_sum_under_another_key_is_not_opened():

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from treetap.errors import BadInput, Malformed
+from treetap.errors import BadInput, Incompatible, Malformed
 from treetap.lattice.parameters import PRIME_BITS, Parameters
 
 try:
@@ -75,6 +75,7 @@ class Scheme:
 
         Raises:
             Malformed: other parameters, truncated, or not a ciphertext that hides anything.
+            Incompatible: the peer's library has another version; two versions do not read each other's files.
         """
         value = api.Ciphertext()
         _load(value.load, self.context, data, self.parameters.ciphertext_bytes, "ciphertext")
@@ -134,9 +135,14 @@ def _load(load: Callable[[Any, str], None], context: Any, data: bytes, expected:
         raise Malformed(f"a {what} of {len(data)} bytes, this job's parameters give at most {expected + _SLACK}")
     if len(data) < _HEADER.size:
         raise Malformed(f"a {what} of {len(data)} bytes")
-    magic, _, major, _, _, _, size = _HEADER.unpack_from(data)
-    if magic != _OFFERED.magic or major != _OFFERED.version_major or size != len(data):
+    magic, _, major, minor, _, _, size = _HEADER.unpack_from(data)
+    if magic != _OFFERED.magic or size != len(data):
         raise Malformed(f"not a whole {what}: {len(data)} bytes that say they are {size}")
+    if (major, minor) != (_OFFERED.version_major, _OFFERED.version_minor):
+        raise Incompatible(
+            f"a {what} made by SEAL {major}.{minor}, this party has SEAL {_OFFERED.version_major}."
+            f"{_OFFERED.version_minor}: install the same TenSEAL at all parties"
+        )
     try:
         _through_memory(functools.partial(load, context), data)
     except (RuntimeError, ValueError, IndexError, MemoryError, OverflowError) as error:
