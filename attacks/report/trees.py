@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -11,8 +12,8 @@ from attacks.report.words import count
 
 #: So many nodes are drawn in one file at most (the first tree of every party always), so many trees of a party.
 MOST_NODES, MOST_TREES = 2000, 20
-COLUMN, ROW, BOX, BOX_HEIGHT, MARGIN = 140, 34, 88, 23, 8
-LETTERS = 20  # of a split's text in a picture; it is whole in the tooltip and the table
+COLUMN, ROW, BOX, BOX_HEIGHT, MARGIN = 128, 34, 88, 23, 8  # the least width of a column; a long split's text widens it
+LETTERS, LETTER = 22, 7.4  # of a split's text in a picture, and the width of one; table and tooltip have the text whole
 OVERVIEW = (440, 150)
 
 
@@ -104,9 +105,10 @@ def draw(document: Document, tree: SeenTree) -> Drawing:
             above >>= 1
         children[above].append(number) if above else tops.append(number)
     y = _rows(nodes, children, tops)
-    boxes = [_box(nodes[number], y[number]) for number in sorted(nodes)]
+    column = max([COLUMN, *(math.ceil(LETTER * len(_brief(node)) + 10) for node in tree.nodes)])
+    boxes = [_box(nodes[number], y[number], column) for number in sorted(nodes)]
     links = [
-        _link(nodes[number], y[number], nodes[child], y[child], document.records)
+        _link(nodes[number], y[number], nodes[child], y[child], document.records, column)
         for number, below in children.items()
         for child in below
     ]
@@ -116,7 +118,7 @@ def draw(document: Document, tree: SeenTree) -> Drawing:
         tree=tree.tree,
         known=sum(node.known for node in tree.nodes),
         hidden=sum(not node.known for node in tree.nodes),
-        width=2 * MARGIN + depth * COLUMN + COLUMN,
+        width=2 * MARGIN + (depth + 1) * column,
         height=2 * MARGIN + max(1, leaves) * ROW,
         boxes=boxes,
         links=links,
@@ -188,11 +190,11 @@ def _rows(nodes: dict[int, TreeNode], children: dict[int, list[int]], tops: list
     return y
 
 
-def _left(node: TreeNode) -> float:
-    return MARGIN + node.depth * COLUMN
+def _left(node: TreeNode, column: int) -> float:
+    return MARGIN + node.depth * column
 
 
-def _box(node: TreeNode, y: float) -> Box:
+def _box(node: TreeNode, y: float, column: int) -> Box:
     text = "hidden" if not node.known else count(node.records)
     split = _split(node)
     known = _known_by(node)
@@ -202,7 +204,7 @@ def _box(node: TreeNode, y: float) -> Box:
         title += f", {count(node.records)} records{classes}"
     if split:
         title += f", own split {split}"
-    x, top = _left(node), y - BOX_HEIGHT / 2 - 3
+    x, top = _left(node, column), y - BOX_HEIGHT / 2 - 3
     return Box(short(x), short(top), node.source or "hidden", node.leaf, text, _brief(node), title, _segments(node))
 
 
@@ -217,8 +219,8 @@ def _segments(node: TreeNode) -> list[Segment]:
     return found
 
 
-def _link(parent: TreeNode, y: float, child: TreeNode, end: float, records: int) -> Link:
-    x0, x1 = _left(parent) + BOX, _left(child)
+def _link(parent: TreeNode, y: float, child: TreeNode, end: float, records: int, column: int) -> Link:
+    x0, x1 = _left(parent, column) + BOX, _left(child, column)
     y0, y1 = y - 3, end - 3
     bend = x0 + 22
     path = f"M{short(x0)} {short(y0)}C{short(bend)} {short(y0)} {short(x1 - 24)} {short(y1)} {short(x1)} {short(y1)}"

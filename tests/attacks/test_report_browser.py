@@ -27,6 +27,12 @@ OUTSIDE = """[...document.querySelectorAll("svg text")].filter(it => it.checkVis
   return text.left < box.left - 1 || text.right > box.right + 1
     || text.top < box.top - 1 || text.bottom > box.bottom + 1;
 }).map(it => it.textContent)"""
+#: Texts of splits that a box covers.
+COVERED = """[...document.querySelectorAll(".tree text.split")].filter(it => it.checkVisibility()).filter(it => {
+  const text = it.getBoundingClientRect();
+  return [...it.ownerSVGElement.querySelectorAll(".box")].map(box => box.getBoundingClientRect()).some(
+    box => text.left < box.right && box.left < text.right && text.top + 2 < box.bottom && box.top < text.bottom - 2);
+}).map(it => it.textContent)"""
 #: How many colours a screenshot has in each of some boxes.
 COLOURS = """(async () => {
   const bytes = await (await fetch("data:image/png;base64,%s")).blob();
@@ -68,6 +74,7 @@ def test_every_picture_is_shown(width: int, scheme: str, page: Path, browser: Br
     assert len([box for box in boxes if box["role"] == "img"]) >= 2 * (1 + 1 + 2 + 1 + 1 + 1)
     assert all(box["width"] > 0 and box["height"] > 0 for box in boxes)
     assert browser.evaluate(OUTSIDE) == []
+    assert browser.evaluate(COVERED) == []
     assert browser.evaluate("document.documentElement.scrollWidth") <= width
     picture = base64.b64encode(browser.screenshot()).decode()
     within = [box for box in boxes if box["role"] == "img" and box["x"] + box["width"] <= width]

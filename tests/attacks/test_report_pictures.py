@@ -84,7 +84,7 @@ def test_long_names_of_columns_keep_their_thresholds() -> None:
     content = SEEN.model_dump()
     content["nodes"][2]["feature"] = "a-name-that-is-much-too-long-for-a-picture"
     drawn = trees.draw(made(trees=1), SeenTree.model_validate(content))
-    assert drawn.boxes[2].split == "a-name-that… < 51.25"
+    assert drawn.boxes[2].split == "a-name-that-i… < 51.25"
     assert drawn.table[2][-1] == "a-name-that-is-much-too-long-for-a-picture < 51.25"
 
 
