@@ -115,7 +115,7 @@ def _ignored(ended: asyncio.Task[Any]) -> None:
 class Federation:
     """Parties and a coordinator on one virtual network; make it inside `run`.
 
-    `tables` maps each party to (columns, {table name: pyarrow table}); a column `y` is its label. `encode`: columns of text.
+    `tables`: party → (columns, {table name: pyarrow table}); column `y` is its label. `encode`: its columns of text.
     """
 
     def __init__(
