@@ -1,0 +1,56 @@
+"""What every party of a centralised model decides about records, which tests of explanations share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from treetap.trees.candidates import column_goes_left
+from treetap.trees.centralised import CentralModel, Tables
+from treetap.trees.ensemble import Ensemble, Split, Tree
+from treetap.trees.leaves import candidate_leaves
+
+Bools = npt.NDArray[np.bool_]
+
+
+def decisions(model: CentralModel, tables: Tables) -> Callable[[Split], Bools]:
+    """Which records go left at a split."""
+    binned = dict(tables)
+
+    def goes_left(split: Split) -> Bools:
+        candidate = model.splits[split.owner][split.handle]
+        table = binned[split.owner]
+        n_bins = table.features[candidate.feature].n_bins
+        return column_goes_left(table.codes[:, candidate.feature], candidate, n_bins)
+
+    return goes_left
+
+
+def player_of(model: CentralModel, holder: str) -> Callable[[Split], str]:
+    """The label holder's features one by one, every other party as one player."""
+
+    def player(split: Split) -> str:
+        own = f"{holder}:{model.splits[holder][split.handle].feature}" if split.owner == holder else ""
+        return own or split.owner
+
+    return player
+
+
+def masks_by_player(
+    tree: Tree, n: int, goes_left: Callable[[Split], Bools], player: Callable[[Split], str]
+) -> dict[str, Bools]:
+    """Each player's candidate leaves (n, leaves) in one tree."""
+    names = {player(split) for split in tree.splits}
+    return {
+        name: candidate_leaves(tree, n, lambda split, name=name: goes_left(split) if player(split) == name else None)
+        for name in names
+    }
+
+
+def all_masks(
+    ensemble: Ensemble, n: int, goes_left: Callable[[Split], Bools], player: Callable[[Split], str]
+) -> list[dict[str, Bools]]:
+    """The same for every used tree."""
+    return [masks_by_player(tree, n, goes_left, player) for tree in ensemble.used_trees]

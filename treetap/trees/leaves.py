@@ -1,0 +1,155 @@
+"""Candidate leaves: the leaves that a record may still reach when only some splits are decided.
+
+Fed-EINI (Chen et al. 2021, section III) calls f_k^m(x) the candidate set of party m: every leaf of tree k that x can
+reach when the splits of other parties may go either way. The leaf that x does reach is the one in the intersection of
+all parties' sets (Proposition 1). In this module a leaf is a column, in the order of `Tree.leaves`.
+
+How much a score hides. The label holder knows the weights, its own candidate sets and the score, so the score is one
+equation about which leaf of each candidate set was reached. It has about 2^(candidate bits − output bits) solutions.
+Where that is not large, the equation can be solved and the other parties' decisions read off.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from treetap.trees.ensemble import Ensemble, Split, Tree
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+#: Which of the n records go left at a split, (n,); None: not known here, they may go either way.
+Decide = Callable[[Split], Bools | None]
+
+#: Bits that the candidates must have beyond the output: about 2^40 paths then explain every score.
+MARGIN_BITS = 40.0
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One step of a path: the split passed, the side taken, and what that says about the record, if disclosed."""
+
+    node: int
+    owner: str
+    handle: int
+    left: bool
+    meaning: str | None
+
+
+@dataclass(frozen=True)
+class CandidatePath:
+    """The way from the root to one candidate leaf, and the leaf's weights."""
+
+    leaf: int
+    weights: tuple[float, ...]
+    turns: tuple[Turn, ...]
+
+
+def paths(tree: Tree) -> dict[int, tuple[tuple[Split, bool], ...]]:
+    """Leaf (heap number) → its splits from the root down, each with whether the path goes left there."""
+    splits = {split.node: split for split in tree.splits}
+    found = {}
+    for leaf in tree.leaves:
+        depth = leaf.node.bit_length() - 1
+        ways = ((leaf.node >> up, leaf.node >> (up - 1)) for up in range(depth, 0, -1))
+        found[leaf.node] = tuple((splits[parent], child % 2 == 0) for parent, child in ways)
+    return found
+
+
+def candidate_leaves(tree: Tree, n: int, decide: Decide) -> Bools:
+    """f_k(x) of n records under the splits that `decide` answers: (n, leaves)."""
+    decided = {split.node: decide(split) for split in tree.splits}
+    mask = np.ones((n, len(tree.leaves)), dtype=bool)
+    for column, path in enumerate(paths(tree).values()):
+        for split, left in path:
+            goes_left = decided[split.node]
+            if goes_left is not None:
+                mask[:, column] &= goes_left if left else ~goes_left
+    return mask
+
+
+def candidate_paths(
+    tree: Tree, candidates: Bools, meaning: Callable[[Split, bool], str | None]
+) -> tuple[CandidatePath, ...]:
+    """One record's candidate leaves (leaves,) and the paths to them; `meaning(split, left)` names what is disclosed."""
+    ways = paths(tree)
+    return tuple(
+        CandidatePath(
+            leaf.node,
+            leaf.weights,
+            tuple(Turn(s.node, s.owner, s.handle, left, meaning(s, left)) for s, left in ways[leaf.node]),
+        )
+        for leaf, possible in zip(tree.leaves, candidates, strict=True)
+        if possible
+    )
+
+
+def condition(name: str, threshold: float, missing_left: bool, left: bool) -> str:
+    """What taking a side says about a feature. An infinite threshold parts missing values from all others."""
+    if math.isinf(threshold):
+        return f"{name} is missing" if left == missing_left else f"{name} is present"
+    side = f"{name} < {threshold:.6g}" if left else f"{name} ≥ {threshold:.6g}"
+    return f"{side} or missing" if left == missing_left else side
+
+
+def candidate_bits(masks: Iterable[Bools]) -> Floats:
+    """log2 Π_k |f_k(x)| of n records over trees with candidate masks (n, leaves): (n,)."""
+    bits: Floats = np.sum([np.log2(mask.sum(axis=1)) for mask in masks], axis=0, dtype=np.float64)
+    return bits
+
+
+def output_bits(trees: Iterable[Tree], fraction_bits: int) -> float:
+    """log2 of the number of sums that trees of the same outputs can have, in units of 2^−fraction_bits.
+
+    Every output counts by the distance from its least to its greatest sum, so this is never too low.
+    """
+    low: defaultdict[int, float] = defaultdict(float)
+    high: defaultdict[int, float] = defaultdict(float)
+    for tree in trees:
+        weights = np.array([leaf.weights for leaf in tree.leaves])
+        for column, output in enumerate(tree.outputs):
+            low[output] += float(weights[:, column].min())
+            high[output] += float(weights[:, column].max())
+    return math.fsum(math.log2((high[k] - low[k]) * 2.0**fraction_bits + 1.0) for k in low)
+
+
+def spare_bits(ensemble: Ensemble, masks: Sequence[Bools], fraction_bits: int) -> Floats:
+    """Candidate bits beyond the output's of n records, (n,); `masks` (n, leaves) in the order of the used trees.
+
+    Trees that add to different outputs are different equations, each with its own unknowns: the least of them counts.
+    A job is safe from path decoding, as far as counting goes, if every record has `MARGIN_BITS` or more. That holds for
+    scores alone: attributions are further equations, some over few trees.
+    """
+    groups: defaultdict[tuple[int, ...], list[int]] = defaultdict(list)
+    trees = ensemble.used_trees
+    for k, tree in enumerate(trees):
+        groups[tree.outputs].append(k)
+    spare = [
+        candidate_bits(masks[k] for k in group) - output_bits((trees[k] for k in group), fraction_bits)
+        for group in groups.values()
+    ]
+    return np.min(spare, axis=0) if spare else np.zeros(len(masks[0]) if masks else 0)
+
+
+def least_candidates(own_nodes: Iterable[int]) -> int:
+    """The fewest candidate leaves that a tree can leave to somebody who decides all splits but these heap numbers.
+
+    What a feature party can say for itself, without knowing anybody else's splits: at each node that is not its own the
+    side with fewer of its own splits is taken. Leaves of records whose paths meet none of them are one.
+    """
+    own = frozenset(own_nodes)
+    inside = {node >> up for node in own for up in range(node.bit_length())}
+
+    def least(node: int) -> int:
+        if node not in inside:
+            return 1
+        left, right = least(2 * node), least(2 * node + 1)
+        return left + right if node in own else min(left, right)
+
+    return least(1)
