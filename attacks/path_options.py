@@ -1,0 +1,140 @@
+"""What each tree may have contributed to a record's score and attributions, as the label holder can list it.
+
+Numbers are integers in units of 2^−fraction_bits, rounded entry by entry as they are encrypted: their sums are exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+import numpy.typing as npt
+
+from treetap.trees.attribution import masked_terms
+from treetap.trees.ensemble import Ensemble, Split, Tree
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Options:
+    """One tree: leaves (k,) heap numbers that may have been reached, terms (k, equations) what that adds to each."""
+
+    leaves: Ints
+    terms: Ints
+
+
+@dataclass(frozen=True)
+class Game:
+    """Whose attributions there are: the player of each split, the players in order, those whose masks are unknown."""
+
+    player_of: Callable[[Split], str]
+    players: tuple[str, ...]
+    remote: tuple[str, ...]
+
+
+def fixed_point(values: Floats, fraction_bits: int) -> Ints:
+    """Values in units of 2^−fraction_bits, half to even."""
+    return np.rint(np.ldexp(values, fraction_bits)).astype(np.int64)
+
+
+def score_options(ensemble: Ensemble, candidates: Sequence[Bools], fraction_bits: int) -> list[Options]:
+    """One record's options by its score alone; candidates (leaves,) per used tree.
+
+    One equation per output: the sum of the leaf weights, hence the score without the base margin.
+    """
+    found = []
+    for tree, mask in zip(ensemble.used_trees, candidates, strict=True):
+        terms = np.zeros((int(mask.sum()), len(ensemble.base_margin)), dtype=np.int64)
+        terms[:, list(tree.outputs)] = _weights(tree, fraction_bits)[mask]
+        found.append(Options(_nodes(tree)[mask], terms))
+    return found
+
+
+def explained_options(
+    ensemble: Ensemble, game: Game, known: Sequence[Mapping[str, Bools]], fraction_bits: int, most: int
+) -> list[Options] | None:
+    """One record's options by its score and its attributions: which masks the remote parties may hold in each tree.
+
+    `known` holds the other players' masks (leaves,) per used tree. Equations: the outputs, then for each player in
+    order the outputs again. None if a tree has more than `most` combinations of masks.
+    """
+    found = []
+    for tree, own in zip(ensemble.used_trees, known, strict=True):
+        owners = {game.player_of(split) for split in tree.splits}
+        remote = [player for player in game.remote if player in owners]
+        shapes = [_possible_masks(tree, game.player_of, player, most) for player in remote]
+        if any(shape is None for shape in shapes):
+            return None
+        each = [shape for shape in shapes if shape is not None]
+        if np.prod([len(shape) for shape in each], dtype=np.float64) > most:
+            return None
+        rows = np.array(list(product(*(range(len(shape)) for shape in each))), dtype=np.int64)
+        masks = {player: each[m][rows[:, m]] for m, player in enumerate(remote)}
+        options = explained_terms(ensemble, tree, game, own, masks, len(rows), fraction_bits)
+        both = np.unique(np.column_stack([options.leaves, options.terms]), axis=0)  # masks that differ in nothing seen
+        found.append(Options(both[:, 0], both[:, 1:]))
+    return found
+
+
+def explained_terms(
+    ensemble: Ensemble,
+    tree: Tree,
+    game: Game,
+    known: Mapping[str, Bools],
+    remote: Mapping[str, Bools],
+    n: int,
+    fraction_bits: int,
+) -> Options:
+    """The contributions of one tree under n given combinations of the remote parties' masks, each (n, leaves)."""
+    outputs, count = len(ensemble.base_margin), len(tree.leaves)
+    columns = list(tree.outputs)
+    here = np.ones((n, count), dtype=bool)
+    for mask in (*known.values(), *remote.values()):
+        here &= mask
+    reached = here.argmax(axis=1)
+    terms = np.zeros((n, 1 + len(game.players), outputs), dtype=np.int64)
+    terms[:, 0, columns] = _weights(tree, fraction_bits)[reached]
+    shown = {player: mask[None] for player, mask in known.items()}
+    for group, by_player in masked_terms(tree, game.player_of, shown, game.remote, 1).items():
+        both = np.ones((n, count), dtype=np.int64)
+        for player in group:
+            both *= remote[player]
+        for player, part in by_player.items():
+            terms[:, 1 + game.players.index(player), columns] += both @ fixed_point(part[0], fraction_bits)
+    return Options(_nodes(tree)[reached], terms.reshape(n, -1))
+
+
+def _possible_masks(tree: Tree, player_of: Callable[[Split], str], player: str, most: int) -> Bools | None:
+    """The masks (k, leaves) that a player's own splits can give, each once; None if they are more than `most`."""
+    splits = {split.node: player_of(split) for split in tree.splits}
+    column = {leaf.node: k for k, leaf in enumerate(tree.leaves)}
+
+    def below(node: int) -> Bools | None:
+        if node in column:
+            only: Bools = np.arange(len(column))[None] == column[node]
+            return only
+        left, right = below(2 * node), below(2 * node + 1)
+        if left is None or right is None:
+            return None
+        if splits[node] == player:
+            return np.concatenate([left, right])
+        if len(left) * len(right) > most:
+            return None
+        pairs: Bools = left[:, None] | right[None]
+        return pairs.reshape(-1, len(column))
+
+    return below(1)
+
+
+def _weights(tree: Tree, fraction_bits: int) -> Ints:
+    """Leaf weights (leaves, outputs of the tree)."""
+    return fixed_point(np.array([leaf.weights for leaf in tree.leaves]), fraction_bits)
+
+
+def _nodes(tree: Tree) -> Ints:
+    return np.array([leaf.node for leaf in tree.leaves], dtype=np.int64)
