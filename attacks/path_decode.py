@@ -9,7 +9,7 @@ the same kind over the same unknowns: further equations, some of them over few t
 2. The open equation that touches the fewest combinations is solved: its blocks are joined by meeting in the middle,
    on all open equations that lie within them, and become one block of surviving combinations.
 3. When no equation is left the surviving combinations are all solutions. When the next one is too much work, two
-   solutions of the rest are looked for among random restrictions: found, they prove that the path is not determined.
+   solutions of the rest are looked for among random parts of it: found, they prove that the path is not determined.
 
 Work is bounded throughout: what lies beyond the bound is reported as undecided.
 """
@@ -29,8 +29,8 @@ from attacks.path_options import Ints, Options
 Words = npt.NDArray[np.uint64]
 #: Most sums on one side of a join, and most combinations kept. 2^21 take half a second and 100 MB.
 WORK = 2**21
-#: Random restrictions tried before an equation that is too much work stays undecided.
-ROUNDS = 4
+#: Random parts searched for two solutions before what is too much work stays undecided.
+ROUNDS = 16
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def decode(
 ) -> Decoded:
     """All ways to choose one option per tree whose terms add up to target (equations,), one record.
 
-    `work` bounds the sums on a side of a join and the combinations kept; `rounds` the restrictions; `seed` draws them.
+    `work` bounds the sums on a side of a join and the combinations kept; `rounds` the random parts; `seed` draws them.
     The outcome is none only if the inputs contradict each other.
     """
     blocks = [_Block((k,), np.arange(len(o.leaves))[:, None], o.terms) for k, o in enumerate(options)]
@@ -90,6 +90,35 @@ def decode(
         return Decoded("unique", 1, True, leaves)
     found = _sample(blocks, sorted(unsolved), target, options, work, rounds, np.random.default_rng(seed))
     return Decoded("several" if found >= 2 else "undecided", found, False, leaves)
+
+
+def decode_explained(
+    scored: Sequence[Options], explained: Sequence[Options], target: Ints, *, work: int = WORK, rounds: int = ROUNDS
+) -> Decoded:
+    """Score first, then score and attributions over the masks that the solved leaves leave possible.
+
+    `scored` and `explained` are one record's options by `score_options` and `explained_options`; target (equations,)
+    is that of the latter, whose first equations are the former's. Never tells less than the score alone; several means
+    that attributions do not determine the path either.
+    """
+    outputs = scored[0].terms.shape[1] if scored else len(target)
+    alone = decode(scored, target[:outputs], work=work, rounds=1)
+    if alone.outcome in ("unique", "none"):
+        return alone
+    left = [_reaching(options, int(leaf)) for options, leaf in zip(explained, alone.leaves, strict=True)]
+    both = decode(left, target, work=work, rounds=rounds)
+    leaves = np.where(both.leaves >= 0, both.leaves, alone.leaves)
+    if (leaves >= 0).all():
+        return Decoded("unique", 1, True, leaves)
+    return Decoded(both.outcome, both.solutions, both.complete, leaves)
+
+
+def _reaching(options: Options, leaf: int) -> Options:
+    """The options that end in a leaf; all if it is not known (−1)."""
+    if leaf < 0:
+        return options
+    kept = options.leaves == leaf
+    return Options(options.leaves[kept], options.terms[kept])
 
 
 def _varies(block: _Block, equation: int) -> bool:
@@ -132,14 +161,15 @@ def _meet(
     drawn = np.random.default_rng(len(equations)).integers(0, 2**63, size=len(equations), dtype=np.uint64)
     factors = drawn * np.uint64(2) + np.uint64(1)
     left, right = (_keys(half, equations, factors) for half in halves)
-    order = np.argsort(left, kind="stable")
     wanted = np.sum(target[list(equations)].astype(np.uint64) * factors, dtype=np.uint64) - right
-    first = np.searchsorted(left[order], wanted, side="left")
-    counts = np.searchsorted(left[order], wanted, side="right") - first
+    order, order_right = np.argsort(left), np.argsort(wanted)
+    left, wanted = left[order], wanted[order_right]  # needles in order are found several times as fast
+    first = np.searchsorted(left, wanted, side="left")
+    counts = np.searchsorted(left, wanted, side="right") - first
     matches = int(counts.sum())
     if matches > most:
         return None
-    of_right = np.repeat(np.arange(len(right)), counts)
+    of_right = np.repeat(order_right, counts)
     offset = np.arange(matches) - np.repeat(np.cumsum(counts) - counts, counts)
     of_left = order[np.repeat(first, counts) + offset]
     parts = [_pick(half, chosen, width) for half, chosen in zip(halves, (of_left, of_right), strict=True)]
@@ -197,17 +227,14 @@ def _sample(
 ) -> int:
     """How many different paths were found that solve all equations, stopping at two.
 
-    In each round random blocks are fixed to random combinations until both halves of the others are within the bound.
+    Each round meets in the middle on random parts of the blocks, as large as the bound allows.
     """
     found: set[tuple[int, ...]] = set()
     for _ in range(rounds):
-        kept = list(blocks)
-        for place in generator.permutation(len(kept)):
-            if max(math.prod(len(block) for block in half) for half in _halves(kept)) <= work:
-                break
-            one = generator.integers(len(kept[place]), size=1)
-            kept[place] = _Block(kept[place].trees, kept[place].choices[one], kept[place].terms[one])
-        solved = _meet(_halves(kept), equations, target, work, len(target))
+        halves = _halves(blocks)
+        for half in halves:
+            _thin(half, work, generator)
+        solved = _meet(halves, equations, target, work, len(target))
         if solved is None:  # more solutions than can be kept
             if _distinct(options):
                 return 2
@@ -216,8 +243,17 @@ def _sample(
             order = np.argsort(solved.trees)
             found |= {tuple(path) for path in _paths(solved, options)[:, order].tolist()}
         if len(found) >= 2:
-            return len(found)
+            break
     return len(found)
+
+
+def _thin(half: list[_Block], work: int, generator: np.random.Generator) -> None:
+    """Drop random options of random blocks until there are at most `work` combinations."""
+    while math.prod(len(block) for block in half) > work:
+        place = int(generator.choice([k for k, block in enumerate(half) if len(block) > 1]))
+        block = half[place]
+        kept = generator.permutation(len(block))[: -(-len(block) // 2)]
+        half[place] = _Block(block.trees, block.choices[kept], block.terms[kept])
 
 
 def _distinct(options: Sequence[Options]) -> bool:

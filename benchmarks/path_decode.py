@@ -1,11 +1,12 @@
 """Path decoding on credit default: for how many trees the label holder reads the whole path off a score.
 
-    python benchmarks/path_decode.py [--trees 5 10 20 40] [--depth 4] [--records 200] [--fraction-bits 40] [--json]
+    python benchmarks/path_decode.py [--trees 5 10 20 40] [--depth 4] [--holder-columns 5 12]
+        [--records 200] [--fraction-bits 40] [--json]
 
 Needs TREETAP_DATA (the folder with credit_default.parquet). The model is trained centrally, which gives the
-federation's model, on 24,000 records; the label holder has the first 12 columns, two feature parties the others. Tried
-are records that the model has not seen. `score`: the decrypted score alone. `score + SHAP`: with attributions, the
-label holder's features one by one and each feature party as one player.
+federation's model, on 24,000 records. The label holder has the first columns (5 as in Fed-EINI, or 12, which leaves
+most splits to it), two feature parties the others. Tried are records that the model has not seen. `score`: the decrypted
+score alone. `score + SHAP`: with attributions, the label holder's features one by one and each feature party as one.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.parquet as pq
 
-from attacks.path_decode import WORK, Decoded, decode
+from attacks.path_decode import decode, decode_explained
 from attacks.path_options import Game, Options, explained_options, explained_terms, score_options
 from treetap import show
 from treetap.trees.binning import BinnedTable, bin_table
@@ -37,22 +38,22 @@ from treetap.trees.leaves import candidate_bits, candidate_leaves, output_bits
 from treetap.trees.params import BoostingParams
 
 LABEL = "default.payment.next.month"
-HOLDER, FEATURE_PARTIES, HOLDER_COLUMNS = "label-holder", ("feature-b", "feature-c"), 12
+HOLDER, FEATURE_PARTIES = "label-holder", ("feature-b", "feature-c")
 TRAINING = 24_000
 #: Combinations of masks per tree up to which attributions are used.
 MASKS = 2**14
 Bools = npt.NDArray[np.bool_]
 
 
-def read(path: Path) -> tuple[dict[str, npt.NDArray[np.float64]], npt.NDArray[np.int64]]:
+def read(path: Path, holder_columns: int) -> tuple[dict[str, npt.NDArray[np.float64]], npt.NDArray[np.int64]]:
     """The parties' columns and the labels, records in one random order."""
     table = pq.read_table(path)
     names = [name for name in table.column_names if name != LABEL]
     order = np.random.default_rng(0).permutation(table.num_rows)
     x = np.stack([table.column(name).to_numpy() for name in names], axis=1).astype(np.float64)[order]
-    columns = {HOLDER: x[:, :HOLDER_COLUMNS]}
+    columns = {HOLDER: x[:, :holder_columns]}
     for m, party in enumerate(FEATURE_PARTIES):
-        columns[party] = x[:, HOLDER_COLUMNS + m :: len(FEATURE_PARTIES)]
+        columns[party] = x[:, holder_columns + m :: len(FEATURE_PARTIES)]
     return columns, table.column(LABEL).to_numpy()[order]
 
 
@@ -89,7 +90,8 @@ def run(model: CentralModel, tables: dict[str, BinnedTable], n: int, bits: int, 
         np.logical_and.reduce([np.ones((n, len(tree.leaves)), bool), *each.values()])
         for tree, each in zip(ensemble.trees, known, strict=True)
     ]
-    players = tuple(f"{HOLDER}:{j}" for j in range(HOLDER_COLUMNS)) + FEATURE_PARTIES
+    own_columns = len(tables[HOLDER].features)
+    players = tuple(f"{HOLDER}:{j}" for j in range(own_columns)) + FEATURE_PARTIES
     game = Game(player, players, FEATURE_PARTIES)
     reached = [candidate_leaves(tree, n, goes_left).argmax(axis=1) for tree in ensemble.trees]
     rows = []
@@ -97,12 +99,11 @@ def run(model: CentralModel, tables: dict[str, BinnedTable], n: int, bits: int, 
         outcomes, seconds, right, opened = Counter[str](), [], True, []
         for i in range(n):
             mine = [{p: mask[i] for p, mask in each.items()} for each in known]
-            options: list[Options] | None
-            if name == "score":
-                options = score_options(ensemble, [mask[i] for mask in own], bits)
-                target = np.array([sum(_weight(t, r[i], bits) for t, r in zip(ensemble.trees, reached, strict=True))])
-            else:
-                options = explained_options(ensemble, game, mine, bits, MASKS)
+            scored = score_options(ensemble, [mask[i] for mask in own], bits)
+            explained: list[Options] | None = None
+            target = np.array([sum(_weight(t, r[i], bits) for t, r in zip(ensemble.trees, reached, strict=True))])
+            if name != "score":
+                explained = explained_options(ensemble, game, mine, bits, MASKS)
                 target = np.sum(
                     [
                         explained_terms(ensemble, tree, game, mine[k], _remote(masks[k], i), 1, bits).terms[0]
@@ -111,8 +112,7 @@ def run(model: CentralModel, tables: dict[str, BinnedTable], n: int, bits: int, 
                     axis=0,
                 )
             start = time.perf_counter()
-            none = np.full(trees, -1)
-            found = Decoded("undecided", 0, False, none) if options is None else decode(options, target, work=WORK)
+            found = decode(scored, target[:1]) if explained is None else decode_explained(scored, explained, target)
             seconds.append(time.perf_counter() - start)
             outcomes[found.outcome] += 1
             opened.append(float((found.leaves >= 0).mean()))
@@ -121,6 +121,7 @@ def run(model: CentralModel, tables: dict[str, BinnedTable], n: int, bits: int, 
         rows.append(
             {
                 "trees": trees,
+                "holder_columns": own_columns,
                 "from": name,
                 "records": n,
                 "fraction_bits": bits,
@@ -146,10 +147,20 @@ def _remote(masks: dict[str, Bools], i: int) -> dict[str, Bools]:
 def report(rows: list[dict[str, Any]]) -> None:
     """The figures for a person."""
     table = show.table(
-        "trees", "from", "candidate bits", "output bits", "unique", "several", "undecided", "leaves known", "s/record"
+        "columns",
+        "trees",
+        "from",
+        "candidate bits",
+        "output bits",
+        "unique",
+        "several",
+        "undecided",
+        "leaves known",
+        "s/record",
     )
     for row in rows:
         table.add_row(
+            str(row["holder_columns"]),
             str(row["trees"]),
             row["from"],
             f"{row['candidate_bits']:.1f}",
@@ -168,19 +179,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trees", type=int, nargs="+", default=[5, 10, 20, 40])
     parser.add_argument("--depth", type=int, default=4)
+    parser.add_argument("--holder-columns", type=int, nargs="+", default=[5, 12])
     parser.add_argument("--records", type=int, default=200)
     parser.add_argument("--fraction-bits", type=int, default=40)
     parser.add_argument("--json", action="store_true", dest="as_json")
     given = parser.parse_args()
     if "TREETAP_DATA" not in os.environ:
         sys.exit("path_decode: set TREETAP_DATA to the folder with credit_default.parquet")
-    columns, labels = read(Path(os.environ["TREETAP_DATA"]) / "credit_default.parquet")
-    names = {party: [str(j) for j in range(x.shape[1])] for party, x in columns.items()}
-    binned = [(party, bin_table(x[:TRAINING], names[party], 32)) for party, x in columns.items()]
-    params = BoostingParams(n_estimators=max(given.trees), max_depth=given.depth)
-    model = train(binned, labels[:TRAINING], params)
-    tried = {party: table.encode(columns[party][TRAINING : TRAINING + given.records]) for party, table in binned}
-    rows = [row for trees in given.trees for row in run(model, tried, given.records, given.fraction_bits, trees)]
+    rows = []
+    for holder_columns in given.holder_columns:
+        path = Path(os.environ["TREETAP_DATA"]) / "credit_default.parquet"
+        columns, labels = read(path, holder_columns)
+        names = {party: [str(j) for j in range(x.shape[1])] for party, x in columns.items()}
+        binned = [(party, bin_table(x[:TRAINING], names[party], 32)) for party, x in columns.items()]
+        params = BoostingParams(n_estimators=max(given.trees), max_depth=given.depth)
+        model = train(binned, labels[:TRAINING], params)
+        tried = {party: table.encode(columns[party][TRAINING : TRAINING + given.records]) for party, table in binned}
+        for trees in given.trees:
+            rows += run(model, tried, given.records, given.fraction_bits, trees)
     if given.as_json:
         print(json.dumps({"depth": given.depth, "rows": rows}, indent=1))
     else:

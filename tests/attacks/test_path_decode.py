@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from attacks.path_decode import decode
+from attacks.path_decode import decode, decode_explained
 from attacks.path_options import Game, Options, explained_options, explained_terms, fixed_point, score_options
 from tests.trees.decisions import all_masks, decisions, player_of
 from tests.trees.tables import cases, encoded
@@ -126,12 +126,28 @@ def test_paths_of_small_models_lie_open(name: str) -> None:
         difference = terms[len(ensemble.base_margin) :] - fixed_point(values[i].ravel(), BITS)
         assert np.abs(difference).max() <= rounding
         explained = decode(options, terms)
-        for found in (alone, explained):
+        for found in (alone, explained, decode_explained(scored, options, terms)):
             assert found.complete
             assert all(leaf in (-1, true) for leaf, true in zip(found.leaves, reached[:, i], strict=True))
         assert explained.solutions <= alone.solutions
         unique += explained.outcome == "unique"
     assert unique == len(range(0, n, 7))
+
+
+def test_attributions_cut_what_the_score_leaves_open() -> None:
+    """Two leaves of one weight are told apart by an attribution; masks of a leaf that is known already are dropped."""
+    scored = [Options(np.array([4, 5]), np.array([[3], [3]])), Options(np.array([2, 3]), np.array([[1], [2]]))]
+    explained = [
+        Options(np.array([4, 5]), np.array([[3, 10], [3, 20]])),
+        Options(np.array([2, 2, 3]), np.array([[1, 0], [1, 0], [2, 10]])),
+    ]
+    assert decode(scored, np.array([4])).leaves.tolist() == [-1, 2]
+    found = decode_explained(scored, explained, np.array([4, 20]))
+    assert (found.outcome, found.leaves.tolist()) == ("unique", [5, 2])
+    same = [Options(each.leaves, each.terms * [1, 0]) for each in explained]
+    found = decode_explained(scored, same, np.array([4, 0]))
+    assert (found.outcome, found.solutions, found.leaves.tolist()) == ("several", 2, [-1, 2])
+    assert decode_explained(scored, explained, np.array([9, 9])).outcome == "none"
 
 
 def test_too_many_masks_are_not_listed() -> None:
