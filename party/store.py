@@ -24,6 +24,8 @@ import numpy as np
 from treetap.errors import BadInput, ConfigError, DataError
 from treetap.names import NAME
 
+#: Format of a published model, in its manifest. Raised when an older treetap could not read what is written; older
+#: formats are read for good, and one of each is kept below tests/party/models.
 SHARD_VERSION = 1
 #: What only the training needs: deleted when the model is there.
 TRANSIENT = ("secret.json", "scores.npz", "alignment.npz")
@@ -80,14 +82,29 @@ class Store:
         folder = self._models / name
         if not NAME.match(name) or not (folder / "manifest.json").is_file():
             raise DataError(f"there is no model {name!r} in {self._models}")
-        manifest = read_json(folder / "manifest.json")
-        if manifest.get("version", 0) > SHARD_VERSION:
-            raise DataError(f"{folder}: written by a newer version (shard version {manifest['version']})")
         if read_json(folder / "job.json").get("submission") != submission:
             raise DataError(f"{folder}: this model was trained by another job of that name")
-        if manifest.get("shard") != _sha256(folder / "shard.jsonl"):
-            raise DataError(f"{folder / 'shard.jsonl'}: is not the file that was published; bring a back-up of it back")
-        return manifest, read_lines(folder / "shard.jsonl")
+        return read_model(folder)
+
+
+def read_model(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """A published model's manifest and trees, of this format or an older one; nothing is written.
+
+    Raises:
+        DataError: it is not there, of a newer format, or its files are not what was published.
+    """
+    manifest = read_json(folder / "manifest.json")
+    version = manifest.get("version", 1)
+    if type(version) is not int or version < 1:
+        raise DataError(f"{folder / 'manifest.json'}: version {version!r} is none; bring a back-up of the file back")
+    if version > SHARD_VERSION:
+        raise DataError(
+            f"{folder}: is a model of format {version}, written by a newer version of treetap; this one reads formats "
+            f"up to {SHARD_VERSION}: install the version that wrote it, or a later one"
+        )
+    if manifest.get("shard") != _sha256(folder / "shard.jsonl"):
+        raise DataError(f"{folder / 'shard.jsonl'}: is not the file that was published; bring a back-up of it back")
+    return manifest, read_lines(folder / "shard.jsonl")
 
 
 class JobStore:
