@@ -6,7 +6,8 @@
 Needs TREETAP_DATA (the folder with credit_default.parquet). The model is trained centrally, which gives the
 federation's model, on 24,000 records. The label holder has the first columns (5 as in Fed-EINI, or 12, which leaves
 most splits to it), two feature parties the others. Tried are records that the model has not seen. `score`: from the
-decrypted score alone. `score + SHAP`: with attributions, the label holder's features one by one and each feature party as one.
+decrypted score alone. `score + SHAP`: with attributions, where the players are the label holder's features and the
+feature parties.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ import typer
 from treetap import auditcli, logs
 from treetap.auditcli import needs
 from treetap.errors import BadInput, Conflict, Incompatible, Malformed, TreetapError, UnknownJob
+from treetap.modelcli import model
 from treetap.output import guarded
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ app.add_typer(certs, name="certs")
 data = typer.Typer(help="Public data sets that benchmarks read.", no_args_is_help=True)
 app.add_typer(data, name="data")
 auditcli.register(app)
+app.add_typer(model, name="model")
 
 Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON on standard output and nothing else.")]
 OperatorFile = Annotated[
