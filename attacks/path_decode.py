@@ -31,6 +31,10 @@ Words = npt.NDArray[np.uint64]
 WORK = 2**21
 #: Random parts searched for two solutions before what is too much work stays undecided.
 ROUNDS = 16
+#: Keys by which the number of matches is estimated before all are looked up.
+PROBE = 2**12
+#: A search for two solutions is not begun where fewer than 2^−HOPE are expected.
+HOPE = 10.0
 
 
 @dataclass(frozen=True)
@@ -164,6 +168,10 @@ def _meet(
     wanted = np.sum(target[list(equations)].astype(np.uint64) * factors, dtype=np.uint64) - right
     order, order_right = np.argsort(left), np.argsort(wanted)
     left, wanted = left[order], wanted[order_right]  # needles in order are found several times as fast
+    probe = wanted[:: -(-len(wanted) // PROBE)]
+    hits = np.searchsorted(left, probe, side="right") - np.searchsorted(left, probe, side="left")
+    if hits.sum() * (len(wanted) / max(1, len(probe))) > 4 * most:
+        return None
     first = np.searchsorted(left, wanted, side="left")
     counts = np.searchsorted(left, wanted, side="right") - first
     matches = int(counts.sum())
@@ -227,8 +235,12 @@ def _sample(
 ) -> int:
     """How many different paths were found that solve all equations, stopping at two.
 
-    Each round meets in the middle on random parts of the blocks, as large as the bound allows.
+    Each round meets in the middle on random parts of the blocks, as large as the bound allows. Those hold up to work²
+    combinations, hence about work² / 2^bits solutions, where bits are those of the sums.
     """
+    spread = np.sum([np.ptp(block.terms[:, list(equations)].astype(np.float64), axis=0) for block in blocks], axis=0)
+    if np.log2(spread + 1).sum() - 2 * math.log2(work) > HOPE:
+        return 0
     found: set[tuple[int, ...]] = set()
     for _ in range(rounds):
         halves = _halves(blocks)
