@@ -23,7 +23,7 @@ What is then left of the leak is that every attribution is one more equation abo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, combinations
 
@@ -113,8 +113,7 @@ def _leaf_terms(zero: Mapping[str, float], ones: Mapping[str, Floats], n: int) -
     t, weight = _quadrature(len(zero))
     own = list(ones)
     far = sorted(player for player in zero if player not in ones)
-    factors = np.array([[(1 - t) * zero[p] + t * one for one in ones[p][:, None]] for p in own])  # (own, n, points)
-    factors = factors.reshape(len(own), n, len(t))
+    factors = [(1 - t) * zero[player] + t * ones[player][:, None] for player in own]  # each (n, points)
     before, after = _products(factors, n, len(t))
     whole = before[-1]
     terms: dict[Parties, dict[str, Floats]] = {}
@@ -139,7 +138,7 @@ def _far(t: Floats, zero: Mapping[str, float], far: Collection[str], group: Coll
     return product
 
 
-def _products(factors: Floats, n: int, points: int) -> tuple[list[Floats], list[Floats]]:
+def _products(factors: Sequence[Floats], n: int, points: int) -> tuple[list[Floats], list[Floats]]:
     """Products of the first k and of the last K−k factors, each (n, points), for k = 0..K."""
     before, after = [np.ones((n, points))], [np.ones((n, points))]
     for factor in factors:
