@@ -35,7 +35,7 @@ from treetap.trees.binning import BinnedTable, bin_table
 from treetap.trees.candidates import column_goes_left
 from treetap.trees.centralised import CentralModel, train
 from treetap.trees.ensemble import Ensemble, Split, Tree
-from treetap.trees.leaves import candidate_bits, candidate_leaves, output_bits
+from treetap.trees.leaves import candidate_bits, candidate_leaves, output_bits, spare_bits
 from treetap.trees.params import BoostingParams
 
 LABEL = "default.payment.next.month"
@@ -126,6 +126,7 @@ def run(model: CentralModel, tables: dict[str, BinnedTable], n: int, bits: int, 
                 "from": name,
                 "records": n,
                 "fraction_bits": bits,
+                "least_spare_bits": float(spare_bits(ensemble, own, bits).min()),
                 "candidate_bits": float(np.median(candidate_bits(own))),
                 "output_bits": output_bits(ensemble.trees, bits),
                 **{outcome: outcomes[outcome] for outcome in ("unique", "several", "undecided", "none")},
@@ -147,18 +148,8 @@ def _remote(masks: dict[str, Bools], i: int) -> dict[str, Bools]:
 
 def report(rows: list[dict[str, Any]]) -> None:
     """The figures for a person."""
-    table = show.table(
-        "columns",
-        "trees",
-        "from",
-        "candidate bits",
-        "output bits",
-        "unique",
-        "several",
-        "undecided",
-        "leaves known",
-        "s/record",
-    )
+    found = ("unique", "several", "undecided", "leaves known", "s/record")
+    table = show.table("columns", "trees", "from", "candidate bits", "output bits", "least spare", *found)
     for row in rows:
         table.add_row(
             str(row["holder_columns"]),
@@ -166,6 +157,7 @@ def report(rows: list[dict[str, Any]]) -> None:
             row["from"],
             f"{row['candidate_bits']:.1f}",
             f"{row['output_bits']:.1f}",
+            f"{row['least_spare_bits']:.1f}",
             *(str(row[outcome]) for outcome in ("unique", "several", "undecided")),
             f"{row['share_of_leaves_known']:.0%}",
             f"{row['seconds_per_record']:.3f}",

@@ -17,9 +17,11 @@ from treetap.trees.leaves import (
     candidate_leaves,
     candidate_paths,
     condition,
+    least_candidate_bits,
     least_candidates,
     output_bits,
     paths,
+    paths_hidden,
     spare_bits,
 )
 
@@ -112,6 +114,13 @@ def test_the_output_with_the_fewest_spare_bits_counts() -> None:
     masks = [np.ones((1, 5), dtype=bool), np.array([[True, False, False, False, False]])]
     assert spare_bits(model, masks, 3).tolist() == [-math.log2(13)]
     assert spare_bits(model, masks[:1] * 2, 3).tolist() == [math.log2(5) - math.log2(13)]
+
+
+def test_paths_are_hidden_from_the_margin_on() -> None:
+    """40 spare bits by default; a feature party's bound adds over trees and counts a tree without its splits as one."""
+    assert paths_hidden(np.array([39.9, 40.0, 50.0])).tolist() == [False, True, True]
+    assert paths_hidden(np.array([-1.0, 3.0]), margin=0.0).tolist() == [False, True]
+    assert least_candidate_bits([[1], [], [1, 2, 3], [4, 5]]) == 1 + 0 + 2 + 0
 
 
 def test_a_feature_party_bounds_the_candidates_alone() -> None:

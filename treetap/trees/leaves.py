@@ -123,8 +123,7 @@ def spare_bits(ensemble: Ensemble, masks: Sequence[Bools], fraction_bits: int) -
     """Candidate bits beyond the output's of n records, (n,); `masks` (n, leaves) in the order of the used trees.
 
     Trees that add to different outputs are different equations, each with its own unknowns: the least of them counts.
-    A job is safe from path decoding, as far as counting goes, if every record has `MARGIN_BITS` or more. That holds for
-    scores alone: attributions are further equations, some over few trees.
+    That is about scores alone: attributions are further equations, some over few trees.
     """
     groups: defaultdict[tuple[int, ...], list[int]] = defaultdict(list)
     trees = ensemble.used_trees
@@ -135,6 +134,17 @@ def spare_bits(ensemble: Ensemble, masks: Sequence[Bools], fraction_bits: int) -
         for group in groups.values()
     ]
     return np.min(spare, axis=0) if spare else np.zeros(len(masks[0]) if masks else 0)
+
+
+def paths_hidden(spare: Floats, margin: float = MARGIN_BITS) -> Bools:
+    """Which records' scores have, by counting, at least 2^margin paths that explain them; spare bits (n,) → (n,)."""
+    hidden: Bools = spare >= margin
+    return hidden
+
+
+def least_candidate_bits(own_nodes: Iterable[Iterable[int]]) -> float:
+    """A lower bound of every record's candidate bits, from one party's splits (heap numbers) in each tree alone."""
+    return math.fsum(math.log2(least_candidates(nodes)) for nodes in own_nodes)
 
 
 def least_candidates(own_nodes: Iterable[int]) -> int:
