@@ -1,0 +1,106 @@
+"""Obesity levels, seven classes in one ciphertext per record: ciphertexts, seconds and bytes of a federated forest.
+
+    python benchmarks/forest.py [--binning global per-node] [--encode ordinal] [--key-bits 2048] [--trees 5] [--depth 6]
+                                [--json]
+
+Needs TREETAP_DATA (the folder with obesity.parquet). Three parties with a random part of the columns each, the label
+holder among them; the centralised forest on the same rows and columns stands beside the federation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from treetap import show
+from treetap.experiment import run_seed
+from treetap.experimentfile import ExperimentFile
+from treetap.joined import read_table
+
+#: From the accepted job to the stored shards, without key generation and alignment.
+TRAINING = ("prepare", "bin", "train", "publish")
+
+
+def experiment(given: argparse.Namespace, binning: str) -> ExperimentFile:
+    """The benchmark's federation."""
+    data = {"path": "$TREETAP_DATA/obesity.parquet", "label": "NObeyesdad", "encode": given.encode, "compare": True}
+    shares = {"label-holder": 0.3, "feature-b": 0.4, "feature-c": 0.3}
+    parties = [{"name": name, "share": share, "labels": name == "label-holder"} for name, share in shares.items()]
+    job = {"protocol": "forest", "binning": binning, "key_bits": given.key_bits}
+    job |= {"n_estimators": given.trees, "max_depth": given.depth}
+    return ExperimentFile.model_validate({"data": data, "party": parties, "job": job})
+
+
+def run(given: argparse.Namespace, binning: str) -> dict[str, Any]:
+    """One federation from start to end."""
+    setting = experiment(given, binning)
+    table = read_table(setting, Path())
+    with tempfile.TemporaryDirectory(prefix="treetap-bench-") as folder:
+        found = run_seed(setting, table, 0, Path(folder) / "federation")
+    return {
+        "binning": binning,
+        "key_bits": given.key_bits,
+        "records": found["records"]["train"],
+        "wall_s": sum(found["seconds"][phase] for phase in TRAINING),
+        "keys_s": found["seconds"]["keys"],
+        "cpu_s": sum(found["cpu_seconds"].values()),
+        "largest_process_mb": max(found["peak_rss_mb"].values()),
+        "bytes": sum(row["bytes"] for row in found["traffic"]),
+        "ciphertexts": found["ciphertexts"],
+        "operations": found["operations"],
+        "accuracy": found["metrics"]["test"]["accuracy"],
+        "centralised_accuracy": found["metrics"]["centralised, test"]["accuracy"],
+        "alone_accuracy": found["metrics"]["label holder alone, test"]["accuracy"],
+        "seconds_by_step": found["seconds_by_step"],
+    }
+
+
+def report(runs: list[dict[str, Any]]) -> None:
+    """The figures for a person."""
+    names = ("binning", "key bits", "wall s", "cpu s", "labels", "candidates", "sent", "MiB", "accuracy", "centralised")
+    table = Table(*names, "alone")
+    for each in runs:
+        table.add_row(
+            each["binning"],
+            str(each["key_bits"]),
+            f"{each['wall_s']:.1f}",
+            f"{each['cpu_s']:.1f}",
+            str(each["ciphertexts"]["encrypted_labels"]),
+            str(each["ciphertexts"]["candidate_sums"]),
+            show.size(each["bytes"]),
+            f"{each['largest_process_mb']:.0f}",
+            *(f"{each[name]:.4f}" for name in ("accuracy", "centralised_accuracy", "alone_accuracy")),
+        )
+    show.out.print(table)
+    for each in runs:
+        show.out.print({each["binning"]: each["operations"]})
+
+
+def main() -> None:
+    """Run and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--binning", nargs="*", default=["global", "per-node"])
+    parser.add_argument("--encode", default="ordinal")
+    parser.add_argument("--key-bits", type=int, default=2048)
+    parser.add_argument("--trees", type=int, default=5)
+    parser.add_argument("--depth", type=int, default=6)
+    parser.add_argument("--json", action="store_true", dest="as_json")
+    given = parser.parse_args()
+    if "TREETAP_DATA" not in os.environ:
+        sys.exit("forest: set TREETAP_DATA to the folder with obesity.parquet")
+    runs = [run(given, binning) for binning in given.binning]
+    if given.as_json:
+        print(json.dumps({"runs": runs}, indent=1))
+    else:
+        report(runs)
+
+
+if __name__ == "__main__":
+    main()
