@@ -13,7 +13,7 @@ from treetap import demo, show
 def main() -> None:
     """Run the demo on a recording console."""
     show.out = Console(record=True, width=100)
-    demo.run(as_json=False, workdir=None, key_bits=2048)
+    demo.run(as_json=False, workdir=None, key_bits=2048, audit_report=None)
     picture = show.out.export_svg(title="make demo")
     picture = re.sub(r"<!--.*?-->\s*", "", picture, flags=re.DOTALL)
     picture = re.sub(r"@font-face \{.*?\}\s*", "", picture, flags=re.DOTALL)  # fonts of the reader's machine will do

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,6 +19,8 @@ from attacks.report.words import ATTACKS, NOT_A_PROOF, count, rank, unscored
 from treetap import show
 
 Rows = list[list[str]]
+#: Longest line of text that is read with ease.
+PROSE_COLUMNS = 100
 
 
 def print_summary(document: Document | Mapping[str, Any], console: Console) -> None:
@@ -41,11 +44,11 @@ def print_summary(document: Document | Mapping[str, Any], console: Console) -> N
     _leaks(content, console)
     if reason := unscored(content):
         _say(console, reason)
-    _say(
-        console,
+    words = (
         "V-measure: 0 groups say nothing of the classes, 1 they are the classes. CL uses the party's own columns "
-        "alone. Bounds are per node, not joint. " + NOT_A_PROOF,
+        "alone. Bounds are per node, not joint. " + NOT_A_PROOF
     )
+    _say(console, *textwrap.wrap(words, min(console.width, PROSE_COLUMNS)))
 
 
 def _learned(document: Document, console: Console) -> None:
