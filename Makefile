@@ -28,11 +28,12 @@ lint: $(VENV)/.dev  ## formatting, lint, types, import rules
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(VENV)/.dev  ## building blocks, the wire, alignment and the credit benchmark (needs TREETAP_DATA)
+bench: $(VENV)/.dev  ## building blocks, the wire, alignment, credit training and prediction (needs TREETAP_DATA)
 	$(BIN)/python benchmarks/he_blocks.py
 	$(BIN)/python benchmarks/wire.py
 	$(BIN)/python benchmarks/psi.py
 	$(BIN)/python benchmarks/credit.py
+	$(BIN)/python benchmarks/eini.py speed
 
 protos: $(VENV)/.dev  ## regenerate treetap/wire/v1 from protos/
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m grpc_tools.protoc -Iprotos \

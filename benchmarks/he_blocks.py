@@ -25,8 +25,8 @@ from treetap.he.fixed_base import table_bytes, window_for
 from treetap.he.owner import Owner
 from treetap.he.pack import Packer
 from treetap.he.packing import Slots, width_for
-from treetap.he.public import HalfLength
-from treetap.he.secret import SHORT_EXPONENT_BITS, Obfuscation, SecretKey
+from treetap.he.public import SHORT_EXPONENT_BITS, Obfuscators
+from treetap.he.secret import Obfuscation, SecretKey
 from treetap.he.sums import EncryptedSums
 
 FRACTION_BITS = 24
@@ -58,8 +58,9 @@ def operations(key: SecretKey, slots: Slots) -> dict[str, float]:
         count = 40 if kind == "standard" else 400
         plains = [(-1) ** place * (place << 60) for place in range(count)]
         figures[f"encrypt {kind}"] = best(functools.partial(key.encrypt_many, plains, kind), len(plains))
-    source = HalfLength(public)
-    figures["obfuscator half-length, non-owner"] = best(source.draw, 1)
+    for kind in ("half-length", "short-exponent"):
+        source = Obfuscators(public, kind)
+        figures[f"obfuscator {kind}, non-owner"] = best(functools.partial(source.draw, 20), 20)
     figures["obfuscator standard, non-owner"] = best(public.standard, 1)
     blob = key.encrypt_many(range(200), "short-exponent")
     values = public.read(blob)

@@ -1,4 +1,4 @@
-"""Multi-interactive inference, one round per level over all trees of a block of records."""
+"""Multi-interactive inference: one round per level, over all trees of a block or one tree after the other."""
 
 from __future__ import annotations
 
@@ -23,27 +23,29 @@ async def predict(
     """
     label_holder = opening.label_holder
     progress.phase("align")
-    await roster.ask_all(roster.names, "open_model", opening)
+    opened = await roster.ask_all(roster.names, "open_model", opening)
     await align(roster, roster.names, opening.alignment)
+    most = MOST_LEVELS * (opened[label_holder].opened_model.trees if opening.form == "per-tree" else 1)
     progress.phase("predict")
     block, blocks = 0, 1
     while block < blocks:
         progress.tree(block, blocks)
-        blocks = await _predict_block(roster, label_holder, block, progress)
+        blocks = await _predict_block(roster, label_holder, block, most, progress)
         block += 1
     progress.phase("write")
     written = await roster.ask(label_holder, "write_predictions", interactive_pb2.WritePredictions())
     return written.written_predictions
 
 
-async def _predict_block(roster: Roster, label_holder: str, block: int, progress: Progress) -> int:
-    """Lead one block down; returns how many blocks there are."""
-    for level in range(MOST_LEVELS):
+async def _predict_block(roster: Roster, label_holder: str, block: int, most: int, progress: Progress) -> int:
+    """Lead one block down in at most so many rounds; returns how many blocks there are."""
+    for level in range(most + 1):
         progress.depth(level)
         answer = await roster.ask(label_holder, "ask_directions", interactive_pb2.AskDirections(), block, level)
         owners = list(answer.asked_directions.asked)
+        progress.records(answer.asked_directions.done, answer.asked_directions.total)
         if not owners:
             return answer.asked_directions.blocks
         await roster.ask_all(owners, "answer_directions", interactive_pb2.AnswerDirections(), block, level)
         await roster.ask(label_holder, "take_directions", interactive_pb2.TakeDirections(), block, level)
-    raise ProtocolError(f"{label_holder} still asks after {MOST_LEVELS} levels")
+    raise ProtocolError(f"{label_holder} still asks after {most} levels")

@@ -9,10 +9,11 @@ import logging
 import secrets
 from collections.abc import AsyncIterator, Mapping
 
-from coordinator import interactive, protocols, setup
+from coordinator import protocols, setup
 from coordinator.alignment import align
 from coordinator.journal import Journal
 from coordinator.metrics import CoordinatorMetrics
+from coordinator.prediction import opening_of, predict
 from coordinator.progress import Progress
 from coordinator.roster import Roster
 from treetap import logs
@@ -24,8 +25,6 @@ from treetap.wire.traffic import Traffic
 from treetap.wire.v1 import control_pb2, interactive_pb2, jobs_pb2, setup_pb2
 
 log = logging.getLogger(__name__)
-#: Records per block of a prediction where the request names none.
-BLOCK = 65_536
 #: Seconds for which a party is waited for when a job ends badly.
 LEAVE_S = 3.0
 #: From here on a job is as good as finished, and is not cancelled any more.
@@ -74,16 +73,7 @@ class Jobs:
         if model["kind"] != "train" or self._state(request.model).state != "finished":
             raise UnknownJob(f"{request.model!r} is not a finished training job")
         spec = setup_pb2.JobSpec.FromString(_bytes(model["spec"]))
-        opening = interactive_pb2.OpenModel(
-            model=request.model,
-            table=request.table or "predict",
-            label_holder=spec.label_holder,
-            feature_parties=spec.feature_parties,
-            records_file=request.records_file,
-            alignment=spec.alignment,
-            block=request.block or BLOCK,
-            submission=model["word"],
-        )
+        opening = opening_of(request, spec, model["word"])
         job = self._new_name(request.job, f"predict-{request.model}"[:50])
         self._journal.write(job, "submitted", kind="predict", opening=_text(opening), word=_random_word())
         return self._start(job)
@@ -133,10 +123,14 @@ class Jobs:
     async def watch(self, job: str) -> AsyncIterator[jobs_pb2.JobStatus]:
         """The status whenever it changes, at most five times a second, until the job does not run any more."""
         while True:
-            status = self._state(job)
+            # A copy: the live one may end while it is being sent, and its end would never be told.
+            status = jobs_pb2.JobStatus()
+            status.CopyFrom(self._state(job))
             yield status
             if status.state != "running":
                 return
+            if job not in self._running:
+                continue
             progress = self._progress[job]
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(1.0):
@@ -220,7 +214,7 @@ class Jobs:
         traffic = Traffic(self._name, self._metrics)
         roster = self._roster(job, attempt, [opening.label_holder, *opening.feature_parties], traffic, progress)
         opening.peers.extend(roster.peers())
-        written = await interactive.predict(roster, opening, progress)
+        written = await predict(roster, opening, progress)
         progress.status.predictions = written.path
         await self._finish(roster, job, attempt, progress, traffic)
 

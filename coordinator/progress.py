@@ -18,6 +18,7 @@ class Progress:
         self._phase_started = self._started
         self._bytes: dict[str, int] = {}
         self._before = status.seconds
+        self.scorer = ""  #: of a prediction: the party whose signs of life count records
 
     def phase(self, name: str) -> None:
         """A new phase begins; the seconds of the last one are kept."""
@@ -46,9 +47,16 @@ class Progress:
             self.status.metrics.extend(found)
         self.touch()
 
+    def records(self, scored: int, total: int) -> None:
+        """Of a prediction: how many records have their score."""
+        self.status.scored, self.status.records = scored, total
+        self.touch()
+
     def heard(self, party: str, progress: control_pb2.Progress) -> None:
         """A party's sign of life."""
         self._bytes[party] = max(progress.bytes, self._bytes.get(party, 0))
+        if party == self.scorer and progress.total and self.status.phase == "predict":
+            self.status.scored, self.status.records = progress.done, progress.total
         self.touch()
 
     def end(self, state: str, error: str = "", *, bad_input: bool = False) -> None:

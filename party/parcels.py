@@ -11,10 +11,17 @@ import numpy as np
 from party.outbox import PARCEL_BYTES
 from treetap.errors import Malformed
 from treetap.wire import records
-from treetap.wire.v1 import boosting_pb2, exchange_pb2, interactive_pb2, types_pb2
+from treetap.wire.v1 import boosting_pb2, eini_pb2, exchange_pb2, interactive_pb2, types_pb2
 
 Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
-Item = TypeVar("Item", boosting_pb2.Child, boosting_pb2.NodeSpace, interactive_pb2.RouteQuery, types_pb2.RecordChunk)
+Item = TypeVar(
+    "Item",
+    boosting_pb2.Child,
+    boosting_pb2.NodeSpace,
+    eini_pb2.TreeEntries,
+    interactive_pb2.RouteQuery,
+    types_pb2.RecordChunk,
+)
 
 
 def chunks_of(rows: Rows, total: int) -> Iterator[types_pb2.RecordChunk]:

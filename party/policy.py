@@ -14,6 +14,7 @@ from pydantic import Field, field_validator
 from treetap.config import Strict
 from treetap.errors import Refused
 from treetap.names import NAME, Name
+from treetap.trees.leaves import Floats, paths_hidden
 from treetap.wire.v1 import reveals_pb2
 
 #: Words for receivers beside the names of certificates.
@@ -29,6 +30,7 @@ DEFAULT_EMITS: dict[str, list[str]] = {
     "CANDIDATE_SUM": [PARTIES],
     "INSTANCE_SPACE": [PARTIES],
     "SPLIT_DIRECTION": [PARTIES],
+    "PREDICTION": [PARTIES],
 }
 
 
@@ -40,6 +42,7 @@ class Policy(Strict):
     min_key_bits: Annotated[int, Field(ge=512)] = 2048
     min_common_records: Annotated[int, Field(ge=1)] = 1
     min_instance_space: Annotated[int, Field(ge=1)] = 1
+    min_candidate_bits: Annotated[float, Field(ge=0)] | None = None
     emits: dict[str, list[str]] = {}
 
     @field_validator("emits")
@@ -71,6 +74,18 @@ class Policy(Strict):
             raise Refused(
                 f"{party} takes no part in a job with a key of {bits} bits: its policy says min_key_bits = "
                 f"{self.min_key_bits}"
+            )
+
+    def check_paths(self, party: str, spare: Floats, fault: str) -> None:
+        """`Refused` with this fault if too few ways through the trees explain the sums of an encrypted prediction.
+
+        `spare`: of each record, or for all of them, the bits by which candidate leaves exceed the possible sums.
+        """
+        least = self.min_candidate_bits
+        if least is not None and not paths_hidden(spare, least).all():
+            raise Refused(
+                f"{party} takes no part: its policy says min_candidate_bits = {least:g}, and {fault}; a model of more "
+                "trees has more"
             )
 
     def check_space(self, party: str, to: str, node: int, records: int) -> None:

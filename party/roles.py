@@ -7,12 +7,14 @@ from collections.abc import Callable
 from party.boosting.feature_party import FeatureParty
 from party.boosting.label_holder import LabelHolder
 from party.config import PartyConfig
+from party.eini.feature_party import EntryMasker
+from party.eini.label_holder import EntrySender
 from party.forest.feature_party import ForestFeatureParty
 from party.forest.label_holder import ForestLabelHolder
 from party.interactive import Asker, Router
 from party.session import Role, Tools
 from party.store import Store
-from treetap.wire.jobspec import check_spec
+from treetap.wire.jobspec import check_prediction, check_spec
 from treetap.wire.v1 import interactive_pb2, setup_pb2
 
 Making = Callable[[PartyConfig, Tools, setup_pb2.JobSpec], Role]
@@ -31,5 +33,9 @@ def role_for_training(config: PartyConfig, tools: Tools, spec: setup_pb2.JobSpec
 
 
 def role_for_prediction(config: PartyConfig, store: Store, tools: Tools, opening: interactive_pb2.OpenModel) -> Role:
-    """The role of this party in a prediction."""
+    """The role of this party in a prediction; `ConfigError` where it cannot be done."""
+    check_prediction(opening.protocol, opening.form, opening.key_bits, opening.obfuscation)
+    if opening.protocol == "eini":
+        config.law.check_key(config.name, opening.key_bits)
+        return (EntrySender if opening.label_holder == config.name else EntryMasker)(config, store, tools, opening)
     return (Asker if opening.label_holder == config.name else Router)(config, store, tools, opening)

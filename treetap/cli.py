@@ -167,6 +167,10 @@ def predict(
         str, typer.Option(help="File of ids at the label holder, below its data folder; without it all records.")
     ] = "",
     name: Annotated[str, typer.Option(help="Name of this prediction; without it, one is made up.")] = "",
+    protocol: Annotated[str, typer.Option(help="interactive, or eini: encrypted, without decision paths.")] = "",
+    form: Annotated[str, typer.Option(help="Of interactive: batched (default) or per-tree, as it was published.")] = "",
+    key_bits: Annotated[int, typer.Option(min=0, help="Of eini: length of the key; 0: the training job's.")] = 0,
+    block: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Records per block; 0: the protocol's own.")] = 0,
     operator: OperatorFile = Path("operator.toml"),
     detach: Annotated[bool, typer.Option(help="Hand the job in and do not wait.")] = False,
     as_json: Json = False,
@@ -174,8 +178,10 @@ def predict(
     """Predict with a trained model. The label holder writes a Parquet file in its own state folder."""
     from treetap.wire.v1 import jobs_pb2
 
+    request = jobs_pb2.PredictRequest(job=name, model=model, table=table, records_file=records, block=block)
+    request.protocol, request.form, request.key_bits = protocol, form, key_bits
     with _operator(operator) as client:
-        job = client.predict(jobs_pb2.PredictRequest(job=name, model=model, table=table, records_file=records))
+        job = client.predict(request)
         _follow(client, job, detach=detach, as_json=as_json)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +19,14 @@ import pyarrow.parquet as pq
 
 from party.labels import class_name
 from treetap import show
-from treetap.comparison import compare
+from treetap.comparison import Comparison
 from treetap.config import load
 from treetap.errors import BadInput, Interrupted, TreetapError
 from treetap.experimentfile import AuditTable, ExperimentFile
 from treetap.federation import LocalFederation, clean_end, working_folder
 from treetap.joined import ID, Split, read_table, split
 from treetap.report import collect, document, print_run
-from treetap.trees import metrics
+from treetap.trees import metrics, sampling
 from treetap.wire.v1 import jobs_pb2
 
 #: The end of an error that tells how to go on with a job: an experiment's federation is gone by then.
@@ -55,18 +56,31 @@ def run_file(file: Path, *, as_json: bool, workdir: Path | None) -> None:
 
 def run_seed(experiment: ExperimentFile, table: pa.Table, seed: int, folder: Path) -> dict[str, Any]:
     """One federation from start to end: train, predict the test rows, measure, collect what it cost."""
-    drawn = split(experiment, table, seed)
+    drawn = _limited(experiment, split(experiment, table, seed), seed)
     try:
         settings = _write_tables(experiment, table, drawn, folder)
         started = time.monotonic()
-        found = _run(experiment, table, seed, drawn, LocalFederation(folder, settings), started)
-        if experiment.data.compare:
-            found["metrics"] |= compare(experiment, settings, seed)
+        found, done = _run(experiment, table, seed, drawn, LocalFederation(folder, settings), started)
+        if experiment.data.compare or experiment.predict is not None:
+            central = Comparison(experiment, settings, seed)
+            if experiment.data.compare:
+                found["metrics"] |= central.metrics()
+            if experiment.predict is not None:
+                found["predict"] = _compared(central, done)
         return found if experiment.audit is None else found | _audited(experiment, experiment.audit, drawn, folder)
     except TreetapError as failure:
         raise type(failure)(_ADVICE.sub("", str(failure))) from failure
     except OSError as failure:
         raise TreetapError(f"{failure.filename or folder}: {failure.strerror or failure}") from failure
+
+
+def _limited(experiment: ExperimentFile, drawn: Split, seed: int) -> Split:
+    """The same split with at most `predict.limit` of the held-out rows, drawn by the seed."""
+    limit = experiment.predict.limit if experiment.predict is not None else None
+    if limit is None or limit >= len(drawn.test):
+        return drawn
+    kept = sampling.generator(seed, "experiment limit").permutation(drawn.test)[:limit]
+    return replace(drawn, test=np.sort(kept))
 
 
 def _write_tables(experiment: ExperimentFile, table: pa.Table, drawn: Split, folder: Path) -> dict[str, dict[str, Any]]:
@@ -90,9 +104,14 @@ def _write_tables(experiment: ExperimentFile, table: pa.Table, drawn: Split, fol
 
 
 def _run(
-    experiment: ExperimentFile, table: pa.Table, seed: int, drawn: Split, parties: LocalFederation, started: float
-) -> dict[str, Any]:
-    """The run itself; the processes live as long."""
+    experiment: ExperimentFile,
+    table: pa.Table,
+    seed: int,
+    drawn: Split,
+    parties: LocalFederation,
+    started: float,
+) -> tuple[dict[str, Any], dict[str, jobs_pb2.JobStatus]]:
+    """The run itself, and how each protocol's prediction ended; the processes live as long."""
     holder = next(party.name for party in experiment.party if party.labels)
     with parties as federation:
         seconds = {"startup": time.monotonic() - started}
@@ -102,12 +121,17 @@ def _run(
         name = operator.submit(jobs_pb2.SubmitRequest(job="experiment", spec=job.spec(holder, others, "train")))
         with show.live(f"seed {seed}") as update:
             trained = _finished(operator.watch(name, update))
-            asked = jobs_pb2.PredictRequest(job="experiment-predict", model=name, table="predict")
-            predicted = _finished(operator.watch(operator.predict(asked), update))
+            protocols = ["interactive"] if experiment.predict is None else experiment.predict.protocols
+            done = {}
+            for protocol in protocols:
+                words = "experiment-predict" if protocol == protocols[0] else f"experiment-predict-{protocol}"
+                asked = jobs_pb2.PredictRequest(job=words, model=name, table="predict", protocol=protocol)
+                done[protocol] = _finished(operator.watch(operator.predict(asked), update))
+        predicted = done[protocols[0]]
         scores = pq.read_table(predicted.predictions)
         models = {party: federation.state(party) / "models" / name for party in drawn.columns}
         manifest = json.loads((models[holder] / "manifest.json").read_text())
-        return {
+        found = {
             "seed": seed,
             "metrics": {
                 "train": _named(manifest["training_metrics"], "train_"),
@@ -116,11 +140,12 @@ def _run(
             "seconds": seconds
             | {row.name: row.amount for row in trained.phases}
             | {f"predict.{row.name}": row.amount for row in predicted.phases},
-            **collect([trained, predicted], models),
+            **collect([trained, *done.values()], models),
             "model": {party: str(path) for party, path in models.items()},
             "columns": drawn.columns,
             "records": {"train": len(drawn.train), "test": len(drawn.test)},
         }
+        return found, done
 
 
 def _audited(experiment: ExperimentFile, table: AuditTable, drawn: Split, folder: Path) -> dict[str, Any]:
@@ -146,6 +171,17 @@ def _audited(experiment: ExperimentFile, table: AuditTable, drawn: Split, folder
         "audit_report": str(folder / audited.REPORT),
         "audit_seconds": time.monotonic() - started,
     }
+
+
+def _compared(central: Comparison, done: dict[str, jobs_pb2.JobStatus]) -> dict[str, dict[str, float | None]]:
+    """Per protocol what a prediction took, and how far its raw scores are from the centralised model's."""
+    found: dict[str, dict[str, float | None]] = {}
+    for protocol, status in done.items():
+        sent = sum(row.bytes for each in status.accounts for row in each.account.traffic)
+        table = pq.read_table(status.predictions)
+        difference = central.difference(table) if central.comparable else None
+        found[protocol] = {"seconds": status.seconds, "bytes": sent, "max_difference": difference}
+    return found
 
 
 def test_metrics(

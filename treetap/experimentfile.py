@@ -92,6 +92,20 @@ class AuditTable(Strict):
         return self
 
 
+class PredictTable(Strict):
+    """How the held-out rows are predicted, and how many of them."""
+
+    protocols: Annotated[list[Literal["interactive", "eini"]], Field(min_length=1)] = ["interactive"]
+    limit: Annotated[int, Field(ge=1)] | None = None
+
+    @field_validator("protocols")
+    @classmethod
+    def _once(cls, protocols: list[str]) -> list[str]:
+        if len(set(protocols)) < len(protocols):
+            raise ValueError("names a protocol twice")
+        return protocols
+
+
 class ExperimentFile(Strict):
     """The file that `treetap experiment` reads."""
 
@@ -99,6 +113,7 @@ class ExperimentFile(Strict):
     party: Annotated[list[PartyTable], Field(min_length=2)]
     job: JobTable
     audit: AuditTable | None = None
+    predict: PredictTable | None = None
 
     @model_validator(mode="before")
     @classmethod

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -94,6 +94,7 @@ class LocalFederation:
             those of its policy file.
         coordinator: further keys of the coordinator's configuration file.
         options: further words of every process's command, such as `--log-format json`.
+        reached: where a party that listens at an address is reached by the others; without it, there.
     """
 
     def __init__(
@@ -102,7 +103,9 @@ class LocalFederation:
         parties: Mapping[str, Mapping[str, Any]],
         coordinator: Mapping[str, Any] | None = None,
         options: Sequence[str] = (),
+        reached: Callable[[str], str] | None = None,
     ) -> None:
+        self._reached = reached
         self._coordinator, self._options = dict(coordinator or {}), tuple(options)
         self.folder = folder.resolve()
         self._parties = dict(parties)
@@ -117,7 +120,8 @@ class LocalFederation:
                 self._configure(name, {**settings})
                 self._spawn(name, "party")
             for name in self._parties:
-                self.addresses[name] = self._await_address(name)
+                address = self._await_address(name)
+                self.addresses[name] = address if self._reached is None else self._reached(address)
             self._configure("coordinator", {**self._coordinator, "parties": self.addresses})
             self._spawn("coordinator", "coordinator")
             self.addresses["coordinator"] = self._await_address("coordinator")

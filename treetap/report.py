@@ -111,6 +111,16 @@ def seconds_table(seconds: dict[str, float]) -> Table:
     return table
 
 
+def predict_table(found: dict[str, dict[str, float | None]]) -> Table:
+    """What each protocol of prediction took, and how far it is from the centralised model."""
+    table = Table("protocol", "seconds", "sent", "largest difference", title="Predictions")
+    for protocol, row in found.items():
+        difference = row["max_difference"]
+        cells = (f"{row['seconds']:.2f}", show.size(row["bytes"] or 0))
+        table.add_row(protocol, *cells, "not comparable" if difference is None else f"{difference:.1e}")
+    return table
+
+
 def metrics_table(rows: dict[str, dict[str, float]], title: str) -> Table:
     """Models, a row each."""
     names = list(dict.fromkeys(name for row in rows.values() for name in row))
@@ -142,6 +152,8 @@ def print_run(run: dict[str, Any]) -> None:
     show.out.rule(f"seed {run['seed']}")
     show.out.print(metrics_table(run["metrics"], "Metrics"))
     show.out.print(seconds_table(run["seconds"]))
+    if "predict" in run:
+        show.out.print(predict_table(run["predict"]))
     show.out.print(received_table(run["traffic"]))
     best = ", ".join(f"{row['feature']} ({row['party']})" for row in run["importance"][:5])
     show.out.print(f"most important: {best}", markup=False)

@@ -54,16 +54,23 @@ def live(title: str) -> Iterator[Callable[[jobs_pb2.JobStatus], None]]:
     with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bars:
         bar = bars.add_task(title, total=None, where="", what="")
 
+        began: list[float] = []  # seconds of the job at which records began to be scored
+
         def update(status: jobs_pb2.JobStatus) -> None:
-            unit = "block" if status.kind == "predict" else "tree"
             where = f"{status.phase}"
-            if status.trees and status.phase in ("train", "predict"):
-                where = f"{unit} {status.tree}/{status.trees} depth {status.depth}"
+            total, done = status.trees, max(0, status.tree - 1)
+            if status.trees and status.phase == "train":
+                where = f"tree {status.tree}/{status.trees} depth {status.depth}"
+            if status.phase == "predict":
+                began[:] = began or [status.seconds]
+                total, done = status.records, status.scored
+                rate = done / max(status.seconds - began[0], 1e-3)
+                where = f"{done}/{total} records, {rate:,.0f}/s"
             shown = [f"{m.name} {m.value:.4f}" for m in status.metrics if m.name.endswith(("auc", "rmse", "logloss"))]
             bars.update(
                 bar,
-                total=status.trees or None,
-                completed=max(0, status.tree - 1),
+                total=total or None,
+                completed=done,
                 where=where,
                 what=", ".join([size(status.bytes), *shown[:2]]),
             )

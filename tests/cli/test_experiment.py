@@ -149,6 +149,26 @@ def test_the_report_for_people(folder: Path) -> None:
         assert word in outcome.out
 
 
+def test_predictions_by_several_protocols(folder: Path) -> None:
+    """As many rows as wanted, by each protocol; seconds, bytes, and scores that are the centralised model's to 1e-9."""
+    lines = [f"r{i},{(i * 7) % 31},{i % 5},,{(i * i) % 13 + i / 10}" for i in range(40)]
+    (folder / "small.csv").write_text("\n".join(["who,a,b,c,y", *lines]) + "\n")
+    job = JOB.replace("binary:logistic", "reg:squarederror") + "subsample = 0.8\n"
+    predict = '[predict]\nprotocols = ["interactive", "eini"]\nlimit = 5\n'
+    file = _file(folder, SMALL + 'id = "who"\ndrop = ["c"]', HOLDER + OTHER, job + predict)
+    outcome = treetap("experiment", file, "--json")
+    assert (outcome.status, outcome.err) == (0, "")
+    (found,) = json.loads(outcome.out)["runs"]
+    assert found["records"] == {"train": 32, "test": 5}
+    assert set(found["predict"]) == {"interactive", "eini"}
+    for row in found["predict"].values():
+        assert row["seconds"] > 0
+        assert 0 <= row["max_difference"] < 1e-9
+    assert found["predict"]["eini"]["bytes"] > 4 * found["predict"]["interactive"]["bytes"] > 0
+    assert found["ciphertexts"]["leaf_sums"] == 1
+    assert "largest difference" in treetap("experiment", file).out
+
+
 @pytest.mark.parametrize(
     ("data", "parties", "expected"),
     [
@@ -176,8 +196,11 @@ def test_files_that_contradict_themselves_or_the_table(data: str, parties: str, 
 def test_all_faults_at_once(folder: Path) -> None:
     """An unknown key, a wrong key size and a share beyond 1 are told together, each with its place."""
     parties = HOLDER + _party("lab", "share = 1.5\nColumns = 5")
-    message = refused(treetap("experiment", _file(folder, SMALL, parties, "key_bits = 1000\n")))
-    assert message.splitlines()[0].endswith("exp.toml: 3 wrong:")
+    job = 'key_bits = 1000\n[predict]\nlimit = 0\nprotocols = ["eini", "eini"]\n'
+    message = refused(treetap("experiment", _file(folder, SMALL, parties, job)))
+    assert message.splitlines()[0].endswith("exp.toml: 5 wrong:")
+    assert "predict.limit: " in message
+    assert "predict.protocols: names a protocol twice" in message
     assert "party.[2].share: " in message
     assert "party.[2].Columns: unknown key" in message
     assert "job.key_bits: " in message

@@ -112,12 +112,30 @@ def test_predicting(federation: LocalFederation, trained: Outcome) -> None:
     assert pq.read_table(json.loads(outcome.out)["predictions"]).column("id").to_pylist() == ["r00041", "r00051"]
 
 
+def test_predicting_without_showing_paths(federation: LocalFederation, trained: Outcome) -> None:
+    """--protocol eini and --form per-tree find the scores of a plain prediction; the status counts records."""
+    scores = []
+    for words in (["--protocol", "eini", "--block", "5"], ["--form", "per-tree"], ["--protocol", "interactive"]):
+        outcome = _run(federation, "predict", "good", "--table", "train-new", "--json", *words)
+        assert (outcome.status, outcome.err) == (0, "")
+        status = json.loads(outcome.out)
+        assert (status["scored"], status["records"]) == (12, 12)
+        scores.append(pq.read_table(status["predictions"]).column("score").to_numpy())
+        assert ("keys" in status["phases"]) == ("eini" in words)
+    np.testing.assert_allclose(scores[0], scores[2], rtol=0, atol=1e-9)
+    np.testing.assert_array_equal(scores[1], scores[2])
+
+
 @pytest.mark.parametrize(
     ("words", "status", "expected"),
     [
         (["nobodys"], 2, "there is no job 'nobodys'"),
         (["good", "--name", "good"], 2, "there is a job 'good' already"),
         (["good", "--table", "nowhere"], 2, "has no table 'nowhere' in its configuration"),
+        (["good", "--protocol", "magic"], 2, "protocol = 'magic': must be one of interactive, eini"),
+        (["good", "--protocol", "eini", "--form", "batched"], 2, "is an option of interactive predictions only"),
+        (["good", "--protocol", "eini", "--key-bits", "999"], 2, "key_bits = 999: must be 1024, 2048 or 3072"),
+        (["good", "--protocol", "eini", "--key-bits", "512"], 1, "takes no part in a job with a key of 512 bits"),
         (["good", "--table", "train-new", "--records", "../../etc/passwd"], 2, "is not below the data folder"),
         (["good", "--table", "train-new", "--records", "absent.txt"], 2, "absent.txt: cannot be read"),
         (["good", "--table", "train-new", "--records", "stranger.txt"], 2, "id number 2 is not in table 'train-new'"),

@@ -6,6 +6,7 @@ import io
 import os
 import subprocess
 import sys
+import time
 from importlib.metadata import version
 from pathlib import Path
 
@@ -125,3 +126,18 @@ def test_the_version() -> None:
     """`treetap --version` says which one is installed."""
     outcome = treetap("--version")
     assert (outcome.status, outcome.out, outcome.err) == (0, f"treetap {version('treetap')}\n", "")
+
+
+def test_a_prediction_counts_records_and_their_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The progress line tells how many records have their score, of how many, and how many a second."""
+    written = io.StringIO()
+    monkeypatch.setattr(show, "err", Console(file=written, force_terminal=True, width=200))
+    with show.live("p") as update:
+        status = jobs_pb2.JobStatus(kind="predict", state="running", phase="align", seconds=4)
+        update(status)
+        status = jobs_pb2.JobStatus(kind="predict", state="running", phase="predict", seconds=10, records=900)
+        update(status)
+        status.seconds, status.scored = 12, 300
+        update(status)
+        time.sleep(0.3)  # the line is drawn ten times a second
+    assert "300/900 records, 150/s" in written.getvalue()

@@ -13,7 +13,7 @@ import pytest
 
 from treetap.errors import BadInput, ConfigError, Malformed, PlaintextOverflow
 from treetap.he.fixed_base import FixedBase, table_bytes, window_for
-from treetap.he.public import HalfLength, PublicKey
+from treetap.he.public import Obfuscators, PublicKey
 from treetap.he.secret import OBFUSCATIONS, SecretKey
 
 KEY = SecretKey.generate(1024)
@@ -56,17 +56,20 @@ def test_we_open_phe_ciphertexts_and_use_its_keys():
 def test_public_arithmetic():
     """Sums, products by negative integers and re-randomisation keep their plaintexts; the ciphertext changes."""
     public = KEY.public
-    three, minus_five = public.encrypt(3, public.standard()), public.encrypt(-5, HalfLength(public).draw())
+    three, minus_five = (
+        public.encrypt(3, public.standard()),
+        public.encrypt(-5, Obfuscators(public, "half-length").draw(1)[0]),
+    )
     again = public.rerandomise_standard(three)
     assert again != three
     results = [public.add(three, minus_five), public.scale(three, -4), again]
     assert KEY.decrypt_many(public.write(results)) == [-2, -12, 3]
 
 
-def test_half_length_obfuscators_differ():
+@pytest.mark.parametrize("kind", OBFUSCATIONS)
+def test_obfuscators_of_a_party_without_the_key_differ(kind: str):
     """Two draws are two obfuscators, and both encrypt zero."""
-    source = HalfLength(KEY.public, window=4)
-    first, second = source.draw(), source.draw()
+    first, second = Obfuscators(KEY.public, kind, window=4).draw(2)
     assert first != second
     assert KEY.decrypt_many(KEY.public.write([first, second])) == [0, 0]
 

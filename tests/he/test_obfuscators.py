@@ -15,7 +15,7 @@ from treetap.he.engine import InProcessEngine
 from treetap.he.fixed_base import FixedBase
 from treetap.he.pack import Packer
 from treetap.he.packing import Slots
-from treetap.he.public import HalfLength
+from treetap.he.public import Obfuscators
 from treetap.he.secret import Obfuscation, SecretKey
 from treetap.he.sums import EncryptedSums
 
@@ -110,12 +110,15 @@ def test_exponents_have_the_length_that_their_security_rests_on(
         assert length - 16 < max(exponent.bit_length() for exponent in side) <= length + 12
 
 
-def test_a_party_without_the_key_draws_exponents_of_half_the_length_of_n(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the public half draws is as long as what the owner draws."""
+@pytest.mark.parametrize(("kind", "length"), [("short-exponent", 256), ("half-length", BITS // 2)])
+def test_a_party_without_the_key_draws_exponents_of_the_same_lengths(
+    kind: str, length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the public half draws is as long as what the owner draws, one exponent each."""
     powers = Powers(monkeypatch)
-    table = HalfLength(PUBLIC, window=8)
-    assert len({table.draw() for _ in range(20)}) == 20
-    assert BITS // 2 - 16 < max(exponent.bit_length() for exponent in powers.exponents) <= BITS // 2 + 8
+    assert len(set(Obfuscators(PUBLIC, kind, window=8).draw(20))) == 20
+    assert len(set(powers.exponents)) == 20
+    assert length - 16 < max(exponent.bit_length() for exponent in powers.exponents) <= length + 8
 
 
 def _prime(bits: int, residue: int, modulus: int) -> int:

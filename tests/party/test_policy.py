@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from party.policy import DEFAULT_EMITS, Policy
@@ -18,18 +19,20 @@ def _load(folder: Path, text: str) -> Policy:
     return load(path, Policy)
 
 
-def test_the_default_policy_emits_what_boosting_needs_and_no_more() -> None:
-    """No plaintext sum, bin, leaf weight, feature name, explanation, embedding or prediction leaves by default."""
+def test_the_default_policy_emits_what_boosting_and_inference_need_and_no_more() -> None:
+    """No plaintext sum, bin, leaf weight, feature name, explanation or embedding leaves; predictions go to parties."""
     every = {value.name for value in reveals_pb2.Disclosure.DESCRIPTOR.values}
     assert every - set(DEFAULT_EMITS) == {
         *("DISCLOSURE_UNSPECIFIED", "BIN_ASSIGNMENT", "AGGREGATE", "LEAF_WEIGHT", "MASKED_SHARE", "FEATURE_NAME"),
-        *("EXPLANATION", "EMBEDDING", "EMBEDDING_GRADIENT", "PREDICTION"),
+        *("EXPLANATION", "EMBEDDING", "EMBEDDING_GRADIENT"),
     }
     law = Policy()
     law.check_emits("bank", "telco", ["CONTROL", "CIPHERTEXT", "INSTANCE_SPACE"])
     law.check_emits("bank", "coordinator", ["CONTROL", "TOPOLOGY", "METRIC"])
     with pytest.raises(Refused, match=r"send CIPHERTEXT to coordinator: its policy says emits\.CIPHERTEXT"):
         law.check_emits("bank", "coordinator", ["CONTROL", "CIPHERTEXT"])
+    with pytest.raises(Refused, match="bank does not send PREDICTION to coordinator"):
+        law.check_emits("bank", "coordinator", ["PREDICTION"])
     with pytest.raises(Refused, match="bank does not send METRIC to telco"):
         law.check_emits("bank", "telco", ["METRIC"])
     with pytest.raises(Refused, match="DISCLOSURE_UNSPECIFIED"):
@@ -62,6 +65,12 @@ def test_floors() -> None:
     ) as caught:
         law.check_space("bank", "telco", 3, 4)
     assert " 4" not in str(caught.value)
+    Policy().check_paths("bank", np.array([-50.0]), "")
+    Policy(min_candidate_bits=40).check_paths("bank", np.array([40.0, 77.0]), "")
+    with pytest.raises(Refused, match=r"its policy says min_candidate_bits = 40, and there are few; a model of more"):
+        Policy(min_candidate_bits=40).check_paths("bank", np.array([77.0, 39.9]), "there are few")
+    with pytest.raises(Refused, match="min_candidate_bits = 0"):
+        Policy(min_candidate_bits=0).check_paths("bank", np.array([-0.1]), "")
 
 
 @pytest.mark.parametrize(
@@ -75,6 +84,7 @@ def test_floors() -> None:
         ("min_key_bits = 100", "min_key_bits"),
         ("min_instance_space = 0", "min_instance_space"),
         ("min_common_records = 0", "min_common_records"),
+        ("min_candidate_bits = -1", "min_candidate_bits"),
         ('record = "sometimes"', "record"),
         ("forbid = 1", "forbid: unknown key"),
     ],

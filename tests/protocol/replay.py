@@ -62,6 +62,7 @@ def with_word(name: str, job: str = "job", attempt: int = 1) -> control_pb2.Step
         request.open_model.label_holder = PARTIES[0]
         request.open_model.feature_parties.extend(PARTIES[1:])
         request.open_model.model = "nothing"
+        request.open_model.protocol, request.open_model.form = "interactive", "batched"
     return request
 
 

@@ -96,12 +96,14 @@ def _secrets(federation: Federation, here: World) -> dict[str, list[bytes]]:
     found["weights"] = _numbers(w for tree in trees for n in tree.values() if n[0] == "leaf" for w in n[1])
     found["gains"] = _numbers(n[5] for tree in trees for n in tree.values() if n[0] == "split")
     for party, state in federation.states.items():
-        for record in TranscriptReader(state / "transcripts" / "job"):
+        records = (record for job in ("job", "eini") for record in TranscriptReader(state / "transcripts" / job))
+        for record in records:
             message = open_message(record)
             if not isinstance(message, exchange_pb2.Parcel):
                 continue
             found["ciphertexts"] += _windows(message.gradients.ciphertexts)
             found["ciphertexts"] += _windows(message.candidate_sums.ciphertexts)
+            found["ciphertexts"] += _windows(message.leaf_entries.ciphertexts) + _windows(message.leaf_sums.ciphertexts)
             found["keys"] += _windows(message.public_key.modulus, step=WINDOW)
             found["digests"] += [message.record_digest.digest] if message.HasField("record_digest") else []
         assert party in PARTIES
@@ -110,7 +112,7 @@ def _secrets(federation: Federation, here: World) -> dict[str, list[bytes]]:
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
-    """A training that is killed and resumed, a prediction, and one that fails: with all that the parties know."""
+    """A training that is killed and resumed, predictions in both ways, one that fails: with all the parties know."""
     folder = tmp_path_factory.mktemp("blind") / "federation"
     here = _named_world()
 
@@ -129,6 +131,8 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
         assert (await federation.train(spec(PARAMS, obfuscation="standard"))).state == "interrupted"
         assert (await federation.resume()).state == "finished"
         assert (await federation.predict(jobs_pb2.PredictRequest(model="job", block=7))).state == "finished"
+        encrypted = jobs_pb2.PredictRequest(model="job", job="eini", protocol="eini")
+        assert (await federation.predict(encrypted)).state == "finished"
         (folder / PARTIES[0] / "ids.txt").write_text("patient-nobody\n")
         wrong = jobs_pb2.PredictRequest(model="job", records_file="ids.txt")
         assert (await federation.predict(wrong)).state == "failed"

@@ -56,7 +56,7 @@ def _case(target: str, shape: str, **changes: Any) -> tuple[World, ForestParams]
 def test_the_federation_finds_and_uses_the_oracles_forest(
     target: str, shape: str, binning: str, tmp_path: Path
 ) -> None:
-    """Trees and scores are the oracle's, also of new records with NaN where training had none."""
+    """Trees and scores are the oracle's, also of new records with NaN where training had none, and encrypted."""
     here, params = _case(target, shape, binning=binning)
     oracle = here.oracle(params)
 
@@ -66,8 +66,13 @@ def test_the_federation_finds_and_uses_the_oracles_forest(
         assert (trained.state, trained.error) == ("finished", "")
         assert_oracles_model(federation.states, oracle)
         assert any(len(tree.nodes) > 1 for tree in oracle)
-        for table, parties, first in (("train", here.parties, 0), ("", here.newcomers, len(here.y))):
-            predicted = await federation.predict(jobs_pb2.PredictRequest(model="job", table=table, block=17))
+        for table, protocol, parties, first in (
+            ("train", "interactive", here.parties, 0),
+            ("", "interactive", here.newcomers, len(here.y)),
+            ("", "eini", here.newcomers, len(here.y)),
+        ):
+            asked = jobs_pb2.PredictRequest(model="job", table=table, block=17, protocol=protocol)
+            predicted = await federation.predict(asked)
             assert (predicted.state, predicted.error) == ("finished", "")
             assert_oracles_scores(predicted.predictions, oracle, parties, first)
         await federation.close()

@@ -320,6 +320,22 @@ def test_a_watcher_sees_the_job_from_phase_to_phase_until_its_end(tmp_path: Path
     run(main())
 
 
+def test_a_slow_watcher_is_told_the_end(tmp_path: Path) -> None:
+    """A job that ends while its last status is on its way to the watcher: the end still comes, and what came stays."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+        federation.jobs.submit(jobs_pb2.SubmitRequest(job="job", spec=JOB))
+        watching = federation.jobs.watch("job")
+        first = await anext(watching)
+        await federation.jobs.wait("job")
+        assert first.state == "running"
+        assert [status.state async for status in watching] == ["finished"]
+        await federation.close()
+
+    run(main())
+
+
 def test_cancelled_at_every_message(tmp_path: Path) -> None:
     """Whatever is under way, the order to cancel is never lost: the job ends within seconds and leaves nothing."""
 

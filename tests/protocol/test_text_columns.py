@@ -56,9 +56,10 @@ def test_text_is_trained_on_and_predicted_with(encode: Encoding, params: Params,
         federation = Federation(tmp_path, here.tables, encode=encode)
         assert (await federation.train(spec(params))).state == "finished"
         assert_oracles_model(federation.states, oracle)
-        predicted = await federation.predict(jobs_pb2.PredictRequest(model="job"))
-        assert (predicted.state, predicted.error) == ("finished", "")
-        assert_oracles_scores(predicted.predictions, oracle, shown.newcomers, len(here.y))
+        for protocol in ("interactive", "eini"):
+            predicted = await federation.predict(jobs_pb2.PredictRequest(model="job", protocol=protocol))
+            assert (predicted.state, predicted.error) == ("finished", "")
+            assert_oracles_scores(predicted.predictions, oracle, shown.newcomers, len(here.y))
         stored = manifest(federation.state("feature-b"))
         assert stored["categories"]["b0"]["values"] == WORDS[:3]
         assert stored["source_columns"] == ["b0", "b1"]
@@ -95,8 +96,9 @@ def test_models_of_earlier_releases_still_predict(tmp_path: Path) -> None:
             for key in ("averaged", "source_columns", "categories"):
                 content.pop(key, None)
             path.write_text(json.dumps(content))
-        predicted = await federation.predict(jobs_pb2.PredictRequest(model="job"))
-        assert_oracles_scores(predicted.predictions, oracle, here.newcomers, len(here.y))
+        for protocol in ("interactive", "eini"):
+            predicted = await federation.predict(jobs_pb2.PredictRequest(model="job", protocol=protocol))
+            assert_oracles_scores(predicted.predictions, oracle, here.newcomers, len(here.y))
         await federation.close()
 
     run(main())

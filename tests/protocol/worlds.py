@@ -22,6 +22,8 @@ from treetap.wire.jobspec import Params, put_params
 from treetap.wire.v1 import setup_pb2
 
 PARTIES = ("label-holder", "feature-b", "feature-c")
+#: With one more feature party, for worlds of four blocks.
+FOUR = (*PARTIES, "feature-d")
 Floats = npt.NDArray[np.float64]
 Tables = dict[str, tuple[list[str], dict[str, pa.Table]]]
 
@@ -42,12 +44,12 @@ class World:
     @property
     def parties(self) -> list[tuple[str, Floats]]:
         """Blocks as the oracle wants them, the label holder first."""
-        return list(zip(PARTIES, self.blocks, strict=False))
+        return list(zip(FOUR, self.blocks, strict=False))
 
     @property
     def newcomers(self) -> list[tuple[str, Floats]]:
         """Blocks of the new records."""
-        return list(zip(PARTIES, self.new, strict=False))
+        return list(zip(FOUR, self.new, strict=False))
 
     def oracle(self, params: Params) -> OracleModel:
         """The model that the federation must find."""
@@ -93,7 +95,7 @@ def world(
     orders = {"train": rng.permutation(n), "predict": n + rng.permutation(fresh)}
     tables: Tables = {}
     starts = np.cumsum([0, *dims])
-    for m, name in enumerate(PARTIES[: len(dims)]):
+    for m, name in enumerate(FOUR[: len(dims)]):
         block = x[:, starts[m] : starts[m + 1]]
         columns = [f"{name[-1]}{j}" for j in range(block.shape[1])]
         tables[name] = (columns, {})
@@ -125,7 +127,7 @@ def spec(params: Params, parties: int = 3, **changes: Any) -> setup_pb2.JobSpec:
         "alignment": "sorted-ids",
         "table": "train",
         "label_holder": PARTIES[0],
-        "feature_parties": PARTIES[1:parties],
+        "feature_parties": FOUR[1:parties],
     }
     made = setup_pb2.JobSpec(protocol="forest" if isinstance(params, ForestParams) else "boosting")
     put_params(made, params)

@@ -31,6 +31,8 @@ JOBS: dict[str, tuple[World, BoostingParams]] = {
         BoostingParams(objective="multi:softprob", n_estimators=2, max_depth=3, max_bin=6),
     ),
 }
+#: The trainings, the interactive and the encrypted prediction of each.
+EVERYTHING = [*JOBS, *(f"{job}-{what}" for job in JOBS for what in ("new", "eini"))]
 LABEL_HOLDER, *FEATURE_PARTIES = PARTIES
 
 
@@ -49,7 +51,7 @@ class Run:
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
-    """Both jobs trained, and the new records of each predicted in blocks of 5, with everything on record."""
+    """Both jobs trained, the new records of each predicted in blocks of 5 in both ways, with everything on record."""
     folder = tmp_path_factory.mktemp("sockets")
     worlds = {name: here for name, (here, _) in JOBS.items()}
     with LocalFederation(folder, settings(folder, worlds, record="both")) as federation:
@@ -66,6 +68,8 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
             found.ended[name] = operator.watch(name, look)
             asked = jobs_pb2.PredictRequest(job=f"{name}-new", model=name, table=f"{name}-new", block=5)
             found.ended[f"{name}-new"] = operator.watch(operator.predict(asked), lambda _: None)
+            asked.job, asked.protocol = f"{name}-eini", "eini"
+            found.ended[f"{name}-eini"] = operator.watch(operator.predict(asked), lambda _: None)
         yield found
 
 
@@ -110,7 +114,10 @@ def test_the_same_model_and_predictions(job: str, done: Run, simulated: dict[str
     assert pq.read_table(done.ended[f"{job}-new"].predictions) == predictions
     oracle = here.oracle(params)
     assert_oracles_model(states(done.federation, here), oracle, job)
-    assert_oracles_scores(done.ended[f"{job}-new"].predictions, oracle, here.newcomers, len(here.y))
+    for what in ("new", "eini"):
+        ended = done.ended[f"{job}-{what}"]
+        assert (ended.state, ended.error, ended.scored, ended.records) == ("finished", "", 12, 12)
+        assert_oracles_scores(ended.predictions, oracle, here.newcomers, len(here.y))
 
 
 def test_everybody_won_splits(done: Run) -> None:
@@ -126,7 +133,7 @@ def test_everybody_won_splits(done: Run) -> None:
     assert {missing_left for *_, missing_left, _ in splits} == {True, False}
 
 
-@pytest.mark.parametrize("job", [*JOBS, *(f"{job}-new" for job in JOBS)])
+@pytest.mark.parametrize("job", EVERYTHING)
 @pytest.mark.parametrize("party", PARTIES)
 def test_transcripts_can_be_read(party: str, job: str, done: Run) -> None:
     """The chain of hashes holds, every message opens as what it says it is, and the classes add up to its size."""
@@ -157,7 +164,7 @@ def test_own_splits_are_those_of_the_model(party: str, job: str, done: Run) -> N
     ]
 
 
-@pytest.mark.parametrize("job", [*JOBS, *(f"{job}-new" for job in JOBS)])
+@pytest.mark.parametrize("job", EVERYTHING)
 @pytest.mark.parametrize("receiver", PARTIES)
 def test_what_was_sent_is_what_arrived(receiver: str, job: str, done: Run) -> None:
     """Byte for byte and class for class: senders' accounts, the receiver's log and the senders' own logs agree."""
@@ -207,14 +214,24 @@ def test_feature_parties_receive_no_more_than_they_must(party: str, job: str, do
     assert received == {"CONTROL", "TOPOLOGY", "PUBLIC_KEY", "CIPHERTEXT", "INSTANCE_SPACE"}
 
 
-@pytest.mark.parametrize("job", [*JOBS, *(f"{job}-new" for job in JOBS)])
+@pytest.mark.parametrize("job", EVERYTHING)
 def test_the_coordinator_is_told_no_data(job: str, done: Run) -> None:
     """What the parties say to the coordinator is of the classes of the control plane only."""
     told = {
         row.disclosure for each in done.ended[job].accounts for row in each.account.traffic if row.to == "coordinator"
     }
     assert told <= {"CONTROL", "TOPOLOGY", "METRIC"}
-    assert "TOPOLOGY" in told
+    assert ("TOPOLOGY" in told) != job.endswith("-eini")
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_an_encrypted_prediction_tells_ciphertexts_only(job: str, done: Run) -> None:
+    """Feature parties see ciphertexts, the layout and which records; the label holder the sums and no direction."""
+    for party in FEATURE_PARTIES:
+        received = {kind for _, _, kind in _tables(done.transcript(party, f"{job}-eini"), "received")}
+        assert received == {"CONTROL", "TOPOLOGY", "PUBLIC_KEY", "CIPHERTEXT", "INSTANCE_SPACE"}
+    received = {kind for _, _, kind in _tables(done.transcript(LABEL_HOLDER, f"{job}-eini"), "received")}
+    assert received == {"CONTROL", "BLINDED_ID", "PREDICTION"}
 
 
 def test_nothing_secret_is_left(done: Run) -> None:

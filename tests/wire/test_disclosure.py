@@ -97,7 +97,7 @@ def test_what_crosses_between_parties_in_these_protocols() -> None:
     """The classes of parcels are these and no others: no aggregate, leaf weight, feature name or bin ever crosses."""
     assert set(_classes(exchange_pb2.Parcel.DESCRIPTOR)) == {
         *("CONTROL", "TOPOLOGY", "PUBLIC_KEY", "BLINDED_ID", "CIPHERTEXT"),
-        *("CANDIDATE_SUM", "INSTANCE_SPACE", "SPLIT_DIRECTION"),
+        *("CANDIDATE_SUM", "INSTANCE_SPACE", "SPLIT_DIRECTION", "PREDICTION"),
     }
 
 

@@ -10,6 +10,8 @@ here; the key owner has faster ones in `treetap.he.secret`.
   reader owns the key, because the owner knows the group's order and may strip a short exponent.
 * half-length: h_n^a with h_n = (-y²)^n and a of half the length of n (Damgård, Jurik and Nielsen 2010, §4.2). Sound for
   keys with p ≡ q ≡ 3 (mod 4) and gcd(p-1, q-1) = 2, between parties that do not hold the key.
+* short-exponent: the same with a of 256 bits. Assumes that discrete logarithms with 256-bit exponents are hard in a
+  group whose order the reader does not know.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from treetap.he.fixed_base import FixedBase
 
 KEY_BITS = (1024, 2048, 3072)
 TOY_KEY_BITS = 512
+SHORT_EXPONENT_BITS = 256
 
 
 def check_key_bits(bits: int, allow_512: bool = False) -> None:
@@ -156,14 +159,40 @@ class PublicKey:
         return ciphertexts
 
 
-class HalfLength:
-    """Half-length obfuscators for a party without the key, from one fixed-base table modulo n²."""
+class Obfuscators:
+    """Obfuscators for a party without the key, of one of the kinds above.
 
-    def __init__(self, public: PublicKey, window: int | None = None) -> None:
+    The short ones come from one fixed-base table modulo n². Powers of h_n all have the Jacobi symbol 1, which anybody
+    can compute, while what the owner makes (`standard`, or `short-exponent` with its two independent exponents) has -1
+    half of the time. A re-randomised ciphertext of the owner and a fresh one of this party could so be told apart.
+    Hence every second draw, at random, is multiplied by z^n for a z with the symbol -1.
+
+    Raises:
+        BadInput: an unknown kind.
+    """
+
+    def __init__(self, public: PublicKey, kind: str, window: int | None = None) -> None:
+        self._public = public
+        self._table: FixedBase | None = None
+        if kind == "standard":
+            return
+        if kind not in ("half-length", "short-exponent"):
+            raise BadInput(f"obfuscation is one of standard, half-length, short-exponent, not {kind!r}")
+        bits = SHORT_EXPONENT_BITS if kind == "short-exponent" else -(-public.bits // 2)
         y = random_unit(public.n)
         base = gmpy2.powmod(-y * y % public.n, public.n, public.n_squared)
-        self._table = FixedBase(base, public.n_squared, -(-public.bits // 2), window)
+        self._table = FixedBase(base, public.n_squared, bits, window)
+        z = random_unit(public.n)
+        while gmpy2.jacobi(z, public.n) != -1:
+            z = random_unit(public.n)
+        self._twist = gmpy2.powmod(z, public.n, public.n_squared)
 
-    def draw(self) -> mpz:
-        """One obfuscator, to be used once."""
-        return self._table.random_powers(1)[0]
+    def draw(self, count: int) -> list[mpz]:
+        """`count` obfuscators, each to be used once."""
+        if self._table is None:
+            return [self._public.standard() for _ in range(count)]
+        modulus, twists = self._public.n_squared, secrets.randbits(max(count, 1))
+        return [
+            power * self._twist % modulus if twists >> place & 1 else power
+            for place, power in enumerate(self._table.random_powers(count))
+        ]

@@ -25,11 +25,10 @@ from gmpy2 import mpz
 
 from treetap.errors import BadInput, ConfigError, Malformed
 from treetap.he.fixed_base import FixedBase, random_digits, window_for
-from treetap.he.public import PublicKey, check_key_bits, random_unit
+from treetap.he.public import SHORT_EXPONENT_BITS, PublicKey, check_key_bits, random_unit
 
 Obfuscation = Literal["standard", "half-length", "short-exponent"]
 OBFUSCATIONS: tuple[str, ...] = get_args(Obfuscation)
-SHORT_EXPONENT_BITS = 256
 _FILE_KIND = "treetap paillier secret key 1"
 
 

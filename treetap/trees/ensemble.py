@@ -109,13 +109,20 @@ class Ensemble:
         scores = np.tile(np.array(self.base_margin, dtype=np.float64), (n, 1))
         for tree, nodes in zip(self.used_trees, reached, strict=True):
             scores[:, list(tree.outputs)] += tree.values(nodes)
-        return scores / len(self.used_trees) if self.averaged else scores
+        return self._mean(scores)
 
     def outcome(self, scores: Floats) -> Floats:
         """Scores (n, outputs) as P(label = 1) (n,), class probabilities (n, C) or values (n,)."""
         if not self.averaged:
             return loss_for(self.objective, self.classes).transform(scores)
         return scores if self.objective == "gini" else scores[:, 0]
+
+    def from_sums(self, sums: Floats) -> Floats:
+        """Scores (n, outputs) from the sums of the leaf weights over the used trees (n, outputs)."""
+        return self._mean(np.array(self.base_margin, dtype=np.float64) + sums)
+
+    def _mean(self, scores: Floats) -> Floats:
+        return scores / len(self.used_trees) if self.averaged else scores
 
     def to_dict(self) -> dict[str, Any]:
         """A structure of plain JSON types; json writes floats so that they read back exactly."""

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +27,8 @@ Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 #: Which of the n records go left at a split, (n,); None: not known here, they may go either way.
 Decide = Callable[[Split], Bools | None]
+#: What names a split: itself, or its handle at its owner.
+Name = TypeVar("Name", bound=Hashable)
 
 #: Bits that the candidates must have beyond the output: about 2^40 paths then explain every score.
 MARGIN_BITS = 40.0
@@ -64,11 +67,16 @@ def paths(tree: Tree) -> dict[int, tuple[tuple[Split, bool], ...]]:
 
 def candidate_leaves(tree: Tree, n: int, decide: Decide) -> Bools:
     """f_k(x) of n records under the splits that `decide` answers: (n, leaves)."""
-    decided = {split.node: decide(split) for split in tree.splits}
-    mask = np.ones((n, len(tree.leaves)), dtype=bool)
-    for column, path in enumerate(paths(tree).values()):
-        for split, left in path:
-            goes_left = decided[split.node]
+    return reachable(list(paths(tree).values()), n, decide)
+
+
+def reachable(ways: Sequence[Sequence[tuple[Name, bool]]], n: int, decide: Callable[[Name], Bools | None]) -> Bools:
+    """Which ways n records can go to the end, (n, ways); a way is its splits, each with whether it goes left."""
+    decided = {name: decide(name) for name in dict.fromkeys(name for way in ways for name, _ in way)}
+    mask = np.ones((n, len(ways)), dtype=bool)
+    for column, way in enumerate(ways):
+        for name, left in way:
+            goes_left = decided[name]
             if goes_left is not None:
                 mask[:, column] &= goes_left if left else ~goes_left
     return mask
@@ -116,7 +124,7 @@ def output_bits(trees: Iterable[Tree], fraction_bits: int) -> float:
         for column, output in enumerate(tree.outputs):
             low[output] += float(weights[:, column].min())
             high[output] += float(weights[:, column].max())
-    return math.fsum(math.log2((high[k] - low[k]) * 2.0**fraction_bits + 1.0) for k in low)
+    return math.fsum(math.log2(math.ldexp(high[k] - low[k], fraction_bits) + 1.0) for k in low)
 
 
 def spare_bits(ensemble: Ensemble, masks: Sequence[Bools], fraction_bits: int) -> Floats:

@@ -15,6 +15,9 @@ KEY_BITS = (1024, 2048, 3072)
 PAPER_KEY_BITS = 512
 OBFUSCATIONS = ("short-exponent", "half-length", "standard")
 ALIGNMENTS = ("psi", "sorted-ids")
+PREDICTIONS = ("interactive", "eini")
+#: How an interactive prediction walks the trees: all at once, or one after the other as it was published.
+FORMS = ("batched", "per-tree")
 
 
 def params_to_wire(params: BoostingParams) -> boosting_pb2.BoostingParams:
@@ -144,5 +147,26 @@ def check_spec(spec: setup_pb2.JobSpec) -> None:
             params_from_wire(spec.boosting)
     except ConfigError as failure:
         faults.append(str(failure))
+    if faults:
+        raise ConfigError("\n".join(faults))
+
+
+def check_prediction(protocol: str, form: str, key_bits: int, obfuscation: str) -> None:
+    """`ConfigError` listing everything in a prediction that no party could do; each protocol has its own options."""
+    faults = []
+    if protocol not in PREDICTIONS:
+        faults.append(f"protocol = {protocol!r}: must be one of {', '.join(PREDICTIONS)}")
+    if protocol == "interactive":
+        if form not in FORMS:
+            faults.append(f"form = {form!r}: must be one of {', '.join(FORMS)}")
+        if key_bits:
+            faults.append(f"key_bits = {key_bits}: an interactive prediction encrypts nothing; leave it out")
+    if protocol == "eini":
+        if form:
+            faults.append(f"form = {form!r}: is an option of interactive predictions only; leave it out")
+        if key_bits not in (*KEY_BITS, PAPER_KEY_BITS):
+            faults.append(f"key_bits = {key_bits}: must be 1024, 2048 or 3072 (512 only to reproduce a paper's figure)")
+        if obfuscation not in OBFUSCATIONS:
+            faults.append(f"obfuscation = {obfuscation!r}: must be one of {', '.join(OBFUSCATIONS)}")
     if faults:
         raise ConfigError("\n".join(faults))

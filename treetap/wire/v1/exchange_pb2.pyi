@@ -9,6 +9,7 @@ import google.protobuf.message
 import sys
 import treetap.wire.v1.alignment_pb2
 import treetap.wire.v1.boosting_pb2
+import treetap.wire.v1.eini_pb2
 import treetap.wire.v1.forest_pb2
 import treetap.wire.v1.interactive_pb2
 import treetap.wire.v1.setup_pb2
@@ -45,6 +46,11 @@ class Parcel(google.protobuf.message.Message):
     ENCRYPTED_LABELS_FIELD_NUMBER: builtins.int
     ROUTE_QUERIES_FIELD_NUMBER: builtins.int
     ROUTE_ANSWERS_FIELD_NUMBER: builtins.int
+    ENTRY_LAYOUT_FIELD_NUMBER: builtins.int
+    CONSTANT_ENTRIES_FIELD_NUMBER: builtins.int
+    BLOCK_RECORDS_FIELD_NUMBER: builtins.int
+    LEAF_ENTRIES_FIELD_NUMBER: builtins.int
+    LEAF_SUMS_FIELD_NUMBER: builtins.int
     job: builtins.str
     attempt: builtins.int
     tree: builtins.int
@@ -77,6 +83,16 @@ class Parcel(google.protobuf.message.Message):
     def route_queries(self) -> treetap.wire.v1.interactive_pb2.RouteQueries: ...
     @property
     def route_answers(self) -> treetap.wire.v1.interactive_pb2.RouteAnswers: ...
+    @property
+    def entry_layout(self) -> treetap.wire.v1.eini_pb2.EntryLayout: ...
+    @property
+    def constant_entries(self) -> treetap.wire.v1.eini_pb2.ConstantEntries: ...
+    @property
+    def block_records(self) -> treetap.wire.v1.eini_pb2.BlockRecords: ...
+    @property
+    def leaf_entries(self) -> treetap.wire.v1.eini_pb2.LeafEntries: ...
+    @property
+    def leaf_sums(self) -> treetap.wire.v1.eini_pb2.LeafSums: ...
     def __init__(
         self,
         *,
@@ -98,10 +114,15 @@ class Parcel(google.protobuf.message.Message):
         encrypted_labels: treetap.wire.v1.forest_pb2.EncryptedLabels | None = ...,
         route_queries: treetap.wire.v1.interactive_pb2.RouteQueries | None = ...,
         route_answers: treetap.wire.v1.interactive_pb2.RouteAnswers | None = ...,
+        entry_layout: treetap.wire.v1.eini_pb2.EntryLayout | None = ...,
+        constant_entries: treetap.wire.v1.eini_pb2.ConstantEntries | None = ...,
+        block_records: treetap.wire.v1.eini_pb2.BlockRecords | None = ...,
+        leaf_entries: treetap.wire.v1.eini_pb2.LeafEntries | None = ...,
+        leaf_sums: treetap.wire.v1.eini_pb2.LeafSums | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["blinded_ids", b"blinded_ids", "body", b"body", "candidate_sums", b"candidate_sums", "children", b"children", "encrypted_labels", b"encrypted_labels", "gradients", b"gradients", "instance_spaces", b"instance_spaces", "leaf_paths", b"leaf_paths", "public_key", b"public_key", "record_digest", b"record_digest", "route_answers", b"route_answers", "route_queries", b"route_queries", "sampled_records", b"sampled_records"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "blinded_ids", b"blinded_ids", "body", b"body", "candidate_sums", b"candidate_sums", "children", b"children", "encrypted_labels", b"encrypted_labels", "gradients", b"gradients", "instance_spaces", b"instance_spaces", "job", b"job", "last", b"last", "leaf_paths", b"leaf_paths", "level", b"level", "part", b"part", "public_key", b"public_key", "record_digest", b"record_digest", "route_answers", b"route_answers", "route_queries", b"route_queries", "sampled_records", b"sampled_records", "tree", b"tree"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["body", b"body"]) -> typing.Literal["public_key", "record_digest", "blinded_ids", "sampled_records", "gradients", "candidate_sums", "children", "instance_spaces", "leaf_paths", "encrypted_labels", "route_queries", "route_answers"] | None: ...
+    def HasField(self, field_name: typing.Literal["blinded_ids", b"blinded_ids", "block_records", b"block_records", "body", b"body", "candidate_sums", b"candidate_sums", "children", b"children", "constant_entries", b"constant_entries", "encrypted_labels", b"encrypted_labels", "entry_layout", b"entry_layout", "gradients", b"gradients", "instance_spaces", b"instance_spaces", "leaf_entries", b"leaf_entries", "leaf_paths", b"leaf_paths", "leaf_sums", b"leaf_sums", "public_key", b"public_key", "record_digest", b"record_digest", "route_answers", b"route_answers", "route_queries", b"route_queries", "sampled_records", b"sampled_records"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "blinded_ids", b"blinded_ids", "block_records", b"block_records", "body", b"body", "candidate_sums", b"candidate_sums", "children", b"children", "constant_entries", b"constant_entries", "encrypted_labels", b"encrypted_labels", "entry_layout", b"entry_layout", "gradients", b"gradients", "instance_spaces", b"instance_spaces", "job", b"job", "last", b"last", "leaf_entries", b"leaf_entries", "leaf_paths", b"leaf_paths", "leaf_sums", b"leaf_sums", "level", b"level", "part", b"part", "public_key", b"public_key", "record_digest", b"record_digest", "route_answers", b"route_answers", "route_queries", b"route_queries", "sampled_records", b"sampled_records", "tree", b"tree"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["body", b"body"]) -> typing.Literal["public_key", "record_digest", "blinded_ids", "sampled_records", "gradients", "candidate_sums", "children", "instance_spaces", "leaf_paths", "encrypted_labels", "route_queries", "route_answers", "entry_layout", "constant_entries", "block_records", "leaf_entries", "leaf_sums"] | None: ...
 
 Global___Parcel: typing_extensions.TypeAlias = Parcel
 

@@ -37,6 +37,10 @@ class OpenModel(google.protobuf.message.Message):
     BLOCK_FIELD_NUMBER: builtins.int
     ALIGNMENT_FIELD_NUMBER: builtins.int
     SUBMISSION_FIELD_NUMBER: builtins.int
+    PROTOCOL_FIELD_NUMBER: builtins.int
+    FORM_FIELD_NUMBER: builtins.int
+    KEY_BITS_FIELD_NUMBER: builtins.int
+    OBFUSCATION_FIELD_NUMBER: builtins.int
     model: builtins.str
     table: builtins.str
     """The name under which each party keeps the table it predicts on."""
@@ -44,11 +48,18 @@ class OpenModel(google.protobuf.message.Message):
     records_file: builtins.str
     """A file of ids at the label holder, below its data folder; empty: every record of the table."""
     block: builtins.int
-    """Records per block."""
+    """Records per block at most; fewer where a block would not fit in memory."""
     alignment: builtins.str
     """How the records of the prediction tables are aligned: psi or sorted-ids."""
     submission: builtins.str
     """The submission of the job that trained the model: shards of another one do not belong to it."""
+    protocol: builtins.str
+    """interactive or eini."""
+    form: builtins.str
+    """Of interactive: batched (a round per level over all trees) or per-tree (the published baseline)."""
+    key_bits: builtins.int
+    """Of eini: length of the key, and how ciphertexts are randomised whose reader does not hold it."""
+    obfuscation: builtins.str
     @property
     def feature_parties(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
     @property
@@ -65,8 +76,12 @@ class OpenModel(google.protobuf.message.Message):
         block: builtins.int = ...,
         alignment: builtins.str = ...,
         submission: builtins.str = ...,
+        protocol: builtins.str = ...,
+        form: builtins.str = ...,
+        key_bits: builtins.int = ...,
+        obfuscation: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["alignment", b"alignment", "block", b"block", "feature_parties", b"feature_parties", "label_holder", b"label_holder", "model", b"model", "peers", b"peers", "records_file", b"records_file", "submission", b"submission", "table", b"table"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["alignment", b"alignment", "block", b"block", "feature_parties", b"feature_parties", "form", b"form", "key_bits", b"key_bits", "label_holder", b"label_holder", "model", b"model", "obfuscation", b"obfuscation", "peers", b"peers", "protocol", b"protocol", "records_file", b"records_file", "submission", b"submission", "table", b"table"]) -> None: ...
 
 Global___OpenModel: typing_extensions.TypeAlias = OpenModel
 
@@ -74,9 +89,15 @@ Global___OpenModel: typing_extensions.TypeAlias = OpenModel
 class OpenedModel(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
+    TREES_FIELD_NUMBER: builtins.int
+    trees: builtins.int
+    """Label holder: trees that the prediction uses."""
     def __init__(
         self,
+        *,
+        trees: builtins.int = ...,
     ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["trees", b"trees"]) -> None: ...
 
 Global___OpenedModel: typing_extensions.TypeAlias = OpenedModel
 
@@ -98,8 +119,13 @@ class AskedDirections(google.protobuf.message.Message):
 
     ASKED_FIELD_NUMBER: builtins.int
     BLOCKS_FIELD_NUMBER: builtins.int
+    DONE_FIELD_NUMBER: builtins.int
+    TOTAL_FIELD_NUMBER: builtins.int
     blocks: builtins.int
     """Blocks that there are in all."""
+    done: builtins.int
+    """Records that have been scored, and records there are to score."""
+    total: builtins.int
     @property
     def asked(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Parties that were asked; none: the block is finished."""
@@ -109,8 +135,10 @@ class AskedDirections(google.protobuf.message.Message):
         *,
         asked: collections.abc.Iterable[builtins.str] | None = ...,
         blocks: builtins.int = ...,
+        done: builtins.int = ...,
+        total: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["asked", b"asked", "blocks", b"blocks"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["asked", b"asked", "blocks", b"blocks", "done", b"done", "total", b"total"]) -> None: ...
 
 Global___AskedDirections: typing_extensions.TypeAlias = AskedDirections
 

@@ -50,11 +50,21 @@ class PredictRequest(google.protobuf.message.Message):
     TABLE_FIELD_NUMBER: builtins.int
     RECORDS_FILE_FIELD_NUMBER: builtins.int
     BLOCK_FIELD_NUMBER: builtins.int
+    PROTOCOL_FIELD_NUMBER: builtins.int
+    FORM_FIELD_NUMBER: builtins.int
+    KEY_BITS_FIELD_NUMBER: builtins.int
     job: builtins.str
     model: builtins.str
     table: builtins.str
     records_file: builtins.str
     block: builtins.int
+    """Records per block at most; 0: as the protocol has it."""
+    protocol: builtins.str
+    """interactive or eini; empty: interactive."""
+    form: builtins.str
+    """Of interactive: batched or per-tree; empty: batched."""
+    key_bits: builtins.int
+    """Of eini: length of the key of this prediction; 0: that of the training job."""
     def __init__(
         self,
         *,
@@ -63,8 +73,11 @@ class PredictRequest(google.protobuf.message.Message):
         table: builtins.str = ...,
         records_file: builtins.str = ...,
         block: builtins.int = ...,
+        protocol: builtins.str = ...,
+        form: builtins.str = ...,
+        key_bits: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["block", b"block", "job", b"job", "model", b"model", "records_file", b"records_file", "table", b"table"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["block", b"block", "form", b"form", "job", b"job", "key_bits", b"key_bits", "model", b"model", "protocol", b"protocol", "records_file", b"records_file", "table", b"table"]) -> None: ...
 
 Global___PredictRequest: typing_extensions.TypeAlias = PredictRequest
 
@@ -150,6 +163,8 @@ class JobStatus(google.protobuf.message.Message):
     PREDICTIONS_FIELD_NUMBER: builtins.int
     PHASES_FIELD_NUMBER: builtins.int
     ACCOUNTS_FIELD_NUMBER: builtins.int
+    SCORED_FIELD_NUMBER: builtins.int
+    RECORDS_FIELD_NUMBER: builtins.int
     job: builtins.str
     kind: builtins.str
     """train or predict."""
@@ -157,7 +172,7 @@ class JobStatus(google.protobuf.message.Message):
     """running, finished, failed, interrupted or cancelled."""
     attempt: builtins.int
     phase: builtins.str
-    """What is being done: prepare, align, keys, bin, train, publish; align, predict, write."""
+    """What is being done: prepare, align, keys, bin, train, publish; align, keys, predict, write."""
     tree: builtins.int
     trees: builtins.int
     depth: builtins.int
@@ -169,6 +184,9 @@ class JobStatus(google.protobuf.message.Message):
     """The person's input is to blame: exit status 2."""
     predictions: builtins.str
     """Where the label holder left its file of predictions, on its own disk."""
+    scored: builtins.int
+    """Of a prediction: records that have been scored, and records there are to score."""
+    records: builtins.int
     @property
     def metrics(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[treetap.wire.v1.types_pb2.NamedMetric]: ...
     @property
@@ -194,8 +212,10 @@ class JobStatus(google.protobuf.message.Message):
         predictions: builtins.str = ...,
         phases: collections.abc.Iterable[treetap.wire.v1.types_pb2.NamedAmount] | None = ...,
         accounts: collections.abc.Iterable[Global___PartyAccount] | None = ...,
+        scored: builtins.int = ...,
+        records: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["accounts", b"accounts", "attempt", b"attempt", "bad_input", b"bad_input", "bytes", b"bytes", "depth", b"depth", "error", b"error", "job", b"job", "kind", b"kind", "metrics", b"metrics", "phase", b"phase", "phases", b"phases", "predictions", b"predictions", "seconds", b"seconds", "state", b"state", "tree", b"tree", "trees", b"trees"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["accounts", b"accounts", "attempt", b"attempt", "bad_input", b"bad_input", "bytes", b"bytes", "depth", b"depth", "error", b"error", "job", b"job", "kind", b"kind", "metrics", b"metrics", "phase", b"phase", "phases", b"phases", "predictions", b"predictions", "records", b"records", "scored", b"scored", "seconds", b"seconds", "state", b"state", "tree", b"tree", "trees", b"trees"]) -> None: ...
 
 Global___JobStatus: typing_extensions.TypeAlias = JobStatus
 

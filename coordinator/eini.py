@@ -1,0 +1,42 @@
+"""Fed-EINI inference: one round for a block of records, along the chain of the parties (docs/protocol-eini.md).
+
+The coordinator sees how many blocks and records there are, and names; not a ciphertext.
+"""
+
+from __future__ import annotations
+
+from coordinator.alignment import align
+from coordinator.progress import Progress
+from coordinator.roster import Roster, together
+from treetap.wire.v1 import eini_pb2, interactive_pb2, setup_pb2
+
+
+async def predict(
+    roster: Roster, opening: interactive_pb2.OpenModel, progress: Progress
+) -> interactive_pb2.WrittenPredictions:
+    """Open the model everywhere, align, make keys, score block after block, write.
+
+    One block is under way at a time, and its members work on it at once: whatever has come of it goes on while the
+    rest is still encrypted. So nobody holds more than a block, however many records there are.
+    """
+    label_holder, members = opening.label_holder, list(opening.feature_parties)
+    progress.phase("align")
+    await roster.ask_all(roster.names, "open_model", opening)
+    await align(roster, roster.names, opening.alignment)
+    progress.phase("keys")
+    making = roster.ask(label_holder, "make_keys", setup_pb2.MakeKeys())
+    await together(making, roster.ask_all(members, "take_key", setup_pb2.TakeKey()))
+    progress.phase("predict")
+    block, blocks = 0, 1
+    while block < blocks:
+        progress.tree(block, blocks)
+        masking = roster.ask_all(members, "mask_block", eini_pb2.MaskBlock(), block)
+        scoring = roster.ask_all([label_holder], "score_block", eini_pb2.ScoreBlock(), block)
+        answers, _ = await together(scoring, masking)
+        scored = answers[label_holder].scored_block
+        progress.records(scored.done, scored.total)
+        blocks = scored.blocks
+        block += 1
+    progress.phase("write")
+    written = await roster.ask(label_holder, "write_predictions", interactive_pb2.WritePredictions())
+    return written.written_predictions

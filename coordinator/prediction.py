@@ -1,0 +1,48 @@
+"""Predictions: what an operator asked for as the parties are told it, and which protocol does it."""
+
+from __future__ import annotations
+
+from coordinator import eini, interactive
+from coordinator.progress import Progress
+from coordinator.roster import Roster
+from treetap.wire.jobspec import check_prediction
+from treetap.wire.v1 import interactive_pb2, jobs_pb2, setup_pb2
+
+#: Records per block of a prediction where the request names none, by protocol: entries are many and large.
+BLOCKS = {"interactive": 65_536, "eini": 1024}
+
+
+def opening_of(request: jobs_pb2.PredictRequest, spec: setup_pb2.JobSpec, submission: str) -> interactive_pb2.OpenModel:
+    """The opening of a prediction with the model of a training job; `ConfigError` where nobody could do it.
+
+    What the request leaves open is as in training, and one round per level over all trees.
+    """
+    protocol = request.protocol or "interactive"
+    encrypted = protocol == "eini"
+    form = request.form or ("" if encrypted else "batched")
+    key_bits = request.key_bits or (spec.key_bits if encrypted else 0)
+    obfuscation = spec.obfuscation if encrypted else ""
+    check_prediction(protocol, form, key_bits, obfuscation)
+    return interactive_pb2.OpenModel(
+        model=request.model,
+        table=request.table or "predict",
+        label_holder=spec.label_holder,
+        feature_parties=spec.feature_parties,
+        records_file=request.records_file,
+        alignment=spec.alignment,
+        block=request.block or BLOCKS[protocol],
+        submission=submission,
+        protocol=protocol,
+        form=form,
+        key_bits=key_bits,
+        obfuscation=obfuscation,
+    )
+
+
+async def predict(
+    roster: Roster, opening: interactive_pb2.OpenModel, progress: Progress
+) -> interactive_pb2.WrittenPredictions:
+    """Conduct a prediction by the protocol that its opening names."""
+    progress.scorer = opening.label_holder
+    body = eini.predict if opening.protocol == "eini" else interactive.predict
+    return await body(roster, opening, progress)

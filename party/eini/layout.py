@@ -1,0 +1,106 @@
+"""Which entry each leaf is in: told by the label holder, checked by a feature party against its own shard."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from party.parcels import batches
+from treetap.errors import DataError, Malformed
+from treetap.trees.entries import SUM_BITS, GoesLeft, Ints, TreeHop
+from treetap.trees.leaves import Bools, least_candidate_bits, reachable
+from treetap.wire.v1 import eini_pb2, exchange_pb2
+
+#: The turns of one party on the way to a leaf, from the root: (handle of its split, whether left).
+Turns = tuple[tuple[int, bool], ...]
+
+
+def layout_parcels(hop: Sequence[TreeHop], constant: list[int]) -> Iterator[eini_pb2.EntryLayout]:
+    """What one member of the chain is told, in bounded messages."""
+    trees = (
+        eini_pb2.TreeEntries(
+            tree=each.tree, incoming=each.incoming.tolist(), outgoing=each.outgoing.tolist(), outputs=each.outputs
+        )
+        for each in hop
+    )
+    for number, batch in enumerate(batches(trees)):
+        yield eini_pb2.EntryLayout(trees=batch, constant=constant if number == 0 else [])
+
+
+@dataclass(frozen=True)
+class MemberLayout:
+    """The entries as one member gets them: its own turns on the way to each, and where each goes.
+
+    `spare`: bits by which the leaves that its own splits leave open in every record's trees exceed any possible sum.
+    """
+
+    turns: list[Turns]
+    outgoing: Ints
+    constant: Ints
+    spare: float
+
+    def masks(self, goes_left: GoesLeft, n: int) -> Bools:
+        """Equation 9: the entries that n records may be in by the own columns (n, entries)."""
+        return reachable(self.turns, n, goes_left)
+
+
+async def take_layout(
+    parcels: AsyncIterator[exchange_pb2.Parcel],
+    party: str,
+    label_holder: str,
+    shard: Sequence[dict[str, Any]],
+    outputs: int,
+) -> MemberLayout:
+    """What the label holder told this party, checked against its shard; the score has so many columns.
+
+    Raises:
+        DataError: trees or leaves are others than in the shard.
+        Malformed: leaves that this party's own turns tell apart are in one entry, or a numbering is wrong.
+    """
+    turns: dict[int, Turns] = {0: ()}
+    outgoing: dict[int, int] = {0: 0}
+    constant: list[int] = []
+    nodes: defaultdict[tuple[int, ...], list[list[int]]] = defaultdict(list)
+    async for parcel in parcels:
+        constant += parcel.entry_layout.constant
+        for tree in parcel.entry_layout.trees:
+            if tree.tree >= len(shard):
+                raise DataError(
+                    f"{party}: {label_holder} predicts with tree {tree.tree}, this party's shard has {len(shard)} "
+                    "trees: the shards are of different jobs"
+                )
+            own: list[Turns] = [
+                tuple((handle, bool(left)) for handle, left in leaf) for leaf in shard[tree.tree]["leaves"]
+            ]
+            if not len(own) == len(tree.incoming) == len(tree.outgoing):
+                raise DataError(
+                    f"{party}: tree {tree.tree} has {len(tree.incoming)} leaves at {label_holder}, {len(own)} in this "
+                    "party's shard: the shards are of different jobs"
+                )
+            if not tree.outputs or not set(tree.outputs) <= set(range(outputs)):
+                raise Malformed(f"{label_holder} has named columns of the score wrongly")
+            nodes[tuple(tree.outputs)].append([split["node"] for split in shard[tree.tree]["splits"]])
+            for entry, to, way in zip(tree.incoming, tree.outgoing, own, strict=True):
+                if turns.setdefault(entry, way) != way or outgoing.setdefault(entry, to) != to:
+                    raise Malformed(f"{label_holder} has put leaves of tree {tree.tree} in one entry that differ here")
+    numbers = sorted(turns)
+    if numbers != list(range(len(numbers))) or not set(constant) <= set(numbers[1:]) or turns[0]:
+        raise Malformed(f"{label_holder} has numbered the entries wrongly")
+    if sorted(set(outgoing.values())) != list(range(max(outgoing.values()) + 1)):
+        raise Malformed(f"{label_holder} has numbered the entries that go on wrongly")
+    return MemberLayout(
+        [turns[number] for number in numbers],
+        np.array([outgoing[number] for number in numbers], dtype=np.int64),
+        np.array(sorted(set(constant)), dtype=np.int64),
+        _spare(nodes),
+    )
+
+
+def _spare(nodes: Mapping[tuple[int, ...], Sequence[Sequence[int]]]) -> float:
+    """Whatever the weights are: each column of a sum has SUM_BITS and a sign. `nodes`: by columns, of each tree."""
+    each = (least_candidate_bits(trees) - (SUM_BITS + 1) * len(outputs) for outputs, trees in nodes.items())
+    return min(each, default=0.0)
