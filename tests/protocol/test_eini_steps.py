@@ -16,7 +16,6 @@ from treetap.errors import OutOfOrder
 from treetap.wire.v1 import jobs_pb2
 
 LABEL_HOLDER, FIRST, LAST = PARTIES
-WIDTH = 256
 ASKED = jobs_pb2.PredictRequest(model="job", protocol="eini", block=4)
 
 
