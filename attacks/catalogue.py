@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,7 +96,8 @@ def attack(
     if name != "uni" and features is not None:
         own = normalised(_picked(features, chosen), records)
     if name == "cl" and own is None:
-        raise BadInput("attack 'cl' clusters the attacker's own features: give them")
+        raise BadInput("attack 'cl' clusters the attacker's own features: give its table")
+    _load(name)
     groups: Groups | None = None
     parts: Ints | None = None
     seconds: dict[str, float] = {}
@@ -125,6 +128,16 @@ def attack(
         seconds=seconds,
         parameters=chosen.of(*_USED[name]),
     )
+
+
+def _load(name: str) -> None:
+    """Import what an attack needs before its clock starts; what is not there is told where it is used."""
+    with suppress(ImportError):
+        if name != "uni":
+            importlib.import_module("sklearn.cluster")
+        if name in _GRAPHS:
+            importlib.import_module("networkit")
+            importlib.import_module("community")
 
 
 def _picked(features: npt.ArrayLike, settings: Settings) -> npt.NDArray[Any]:

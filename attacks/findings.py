@@ -36,25 +36,27 @@ def bound_rows(view: View, labels: Labels | None) -> list[dict[str, Any]]:
     """
     if labels is None:
         return []
-    rows = []
+    found = []
     for tree in view.trees:
         nodes = [node for node in tree.nodes.values() if node.source != "root"]
-        counts = np.array([_counts(node.records, labels) for node in nodes], dtype=np.int64)
+        # As in the paper's experiments: of a forest's tree only the records that it drew are in a node, once each.
+        inside = [tree.drawn_of(node.records) if view.protocol == "forest" else node.records for node in nodes]
+        counts = np.array([_counts(rows, labels) for rows in inside], dtype=np.int64)
         bounds = node_bounds(counts.reshape(len(nodes), len(labels.classes)), labels.counts)
-        rows += [
+        found += [
             {
                 "tree": tree.index,
                 "node": node.node,
                 "depth": node.depth,
-                "records": len(node.records),
+                "records": len(rows),
                 "nats": float(larger),
                 "node_nats": float(within),
                 "complement_nats": float(outside),
                 "source": node.source,
             }
-            for node, larger, within, outside in zip(nodes, bounds.larger, *bounds, strict=True)
+            for node, rows, larger, within, outside in zip(nodes, inside, bounds.larger, *bounds, strict=True)
         ]
-    return rows
+    return found
 
 
 def signature(view: View, labels: Labels | None) -> dict[str, Any]:

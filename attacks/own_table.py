@@ -71,7 +71,13 @@ def load_own_table(path: Path, view: View, id_column: str = "id", columns: Seque
     """
     if view.rows is None:
         raise DataError(f"{view.path}: does not say which rows of {view.party}'s table the records are")
-    wanted = [name for name in _columns(path) if name != id_column] if columns is None else list(columns)
+    have = _columns(path)
+    for name in sorted({node.split.feature_name for tree in view.trees for node in tree.nodes.values() if node.split}):
+        if name not in have and name.partition("=")[0] not in have:  # a column of text stands there as column=value
+            raise DataError(
+                f"{path}: lacks column {name!r}, at which {view.party} split: this is another party's table"
+            )
+    wanted = [name for name in have if name != id_column] if columns is None else list(columns)
     table = _read(path, [id_column, *wanted], id_column)
     if table.num_rows <= int(view.rows.max(initial=-1)):
         raise DataError(

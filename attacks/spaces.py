@@ -73,6 +73,10 @@ class TreeView:
         """
         return [self.nodes[u] for u in sorted(self.nodes) if not {2 * u, 2 * u + 1} & self.nodes.keys()]
 
+    def drawn_of(self, records: Ints) -> Ints:
+        """Those of the records on which the tree was trained; all, where no message said which."""
+        return records if self.drawn is None else records[self.drawn[records] > 0]
+
     def received_only(self) -> TreeView:
         """The same tree by messages alone: the root and the instance spaces that others sent, nothing worked out."""
         kept = {

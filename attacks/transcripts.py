@@ -18,6 +18,7 @@ from treetap.errors import BadInput, Malformed
 from treetap.wire.transcript import TranscriptReader
 
 _BELOW = 3  # of a party's state, of the folder around it and of a container's volume, transcripts lie this deep at most
+_IN_ARCHIVES = 10  # people pack with any number of folders in front
 _UNREADABLE = (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError)
 _TAP = re.compile(r"\d{6,}\.tap")
 
@@ -48,25 +49,25 @@ def located(path: Path, job: str | None = None) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="treetap-transcript-") as scratch:
         _unpack(path, Path(scratch))
         try:
-            yield _chosen(Path(scratch), path, job)
+            yield _chosen(Path(scratch), path, job, below=_IN_ARCHIVES)
         except (Malformed, BadInput) as fault:
             raise type(fault)(str(fault).replace(scratch, str(path))) from None
 
 
-def find(path: Path) -> list[Found]:
-    """Every transcript at `path` or up to three levels below it, by job."""
+def find(path: Path, below: int = _BELOW) -> list[Found]:
+    """Every transcript at `path` or so many levels below it, by job."""
     if path.is_file() or _has_files(path):
         return [_look(path)]
-    folders = {file.parent for depth in range(1, _BELOW + 1) for file in path.glob("*/" * depth + "*.tap")}
+    folders = {file.parent for depth in range(1, below + 1) for file in path.glob("*/" * depth + "*.tap")}
     return sorted(_look(folder) for folder in folders if _has_files(folder))
 
 
-def _chosen(path: Path, named: Path, job: str | None) -> Path:
+def _chosen(path: Path, named: Path, job: str | None, below: int = _BELOW) -> Path:
     if not path.exists():
         raise BadInput(f"{named}: there is no such file or folder")
-    found = find(path)
+    found = find(path, below)
     if not found:
-        raise BadInput(f"{named}: holds no transcript, and no folder within {_BELOW} levels below it does")
+        raise BadInput(f"{named}: holds no transcript, and no folder within {below} levels below it does")
     jobs = ", ".join(sorted({each.job for each in found}))
     if job is not None:
         fitting = [each for each in found if each.job == job]

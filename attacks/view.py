@@ -15,7 +15,7 @@ import numpy as np
 from google.protobuf.message import Message
 
 from attacks.reading import Growth, Story, read_story
-from attacks.spaces import Ints, TreeView
+from attacks.spaces import ROOT, Ints, TreeView
 from attacks.transcripts import located
 from treetap.errors import BadInput, Malformed
 from treetap.wire.v1 import setup_pb2
@@ -68,9 +68,17 @@ class View:
         """Whether the label is a number rather than a class."""
         return self.objective in ("reg:squarederror", "squared_error")
 
-    def leaves(self) -> list[list[Ints]]:
-        """The attacker's leaves of every complete tree, in order: what the attacks start from."""
-        return [[leaf.records for leaf in tree.leaves()] for tree in self.trees]
+    def leaves(self, *, drawn_only: bool = False) -> list[list[Ints]]:
+        """The attacker's leaves of every complete tree, in order: what the attacks start from.
+
+        A root of which nothing below is known joins all records, which says nothing: such a tree has no leaves here,
+        as the paper counts the trees that are available to the party. `drawn_only`: keep of each leaf the records
+        that the tree was trained on, where a message named them.
+        """
+        return [
+            [tree.drawn_of(leaf.records) if drawn_only else leaf.records for leaf in tree.leaves() if leaf.node != ROOT]
+            for tree in self.trees
+        ]
 
     def received_only(self) -> View:
         """The same job by the messages received alone."""

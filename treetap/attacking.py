@@ -32,6 +32,7 @@ class Task:
     id: str
     classes: int | None
     received_only: bool
+    drawn_only: bool
     labels: tuple[Path, str, str] | None
     settings: dict[str, Any]
 
@@ -56,15 +57,17 @@ def run(task: Task) -> Found:
     view = read_view(task.transcript, task.job, task.party)
     table = None if task.table is None else load_own_table(task.table, view, task.id, task.use)
     labels = _labels(task, view, table)
-    clusters = task.classes or (None if labels is None else len(labels.classes))
-    if clusters is None:
+    if task.name == "cl" and table is None:
+        raise BadInput("attack cl clusters the attacker's own columns: say --columns FILE")
+    clusters = task.classes if task.classes is not None else None if labels is None else len(labels.classes)
+    if clusters is None and task.name != "uni":
         raise BadInput("say --classes C: how many groups of records to look for")
     usual = FOREST_DISCOUNT if view.protocol == "forest" else BOOSTING_DISCOUNT
     settings = Settings.read({"discount": usual} | task.settings)
-    leaves = (view.received_only() if task.received_only else view).leaves()
+    leaves = (view.received_only() if task.received_only else view).leaves(drawn_only=task.drawn_only)
     features = None if table is None else table.features
-    outcome = attack(task.name, leaves, view.records, features, clusters, settings)
-    sizes = np.sort(np.bincount(outcome.clusters))[::-1]
+    outcome = attack(task.name, leaves, view.records, features, 2 if clusters is None else clusters, settings)
+    sizes = np.sort(np.unique(outcome.clusters, return_counts=True)[1])[::-1]
     report = {
         "attack": outcome.attack,
         "party": view.party,
@@ -74,10 +77,12 @@ def run(task: Task) -> Found:
         "trees": len(view.trees),
         "leaves": [len(each) for each in leaves],
         "received_only": task.received_only,
+        "drawn_only": task.drawn_only,
         "groups": outcome.found,
         "alone": outcome.alone,
         "modularity": outcome.modularity,
-        "clusters": sizes[sizes > 0].tolist()[:100],
+        "clusters": len(sizes),
+        "largest_clusters": sizes[:100].tolist(),
         **scores(labels, outcome.clusters),
         "seconds": outcome.seconds,
         "parameters": outcome.parameters,
@@ -112,7 +117,8 @@ def show_found(found: Found, out: Path | None) -> None:
         rows.add_row("groups found", str(report["groups"]))
     if report["modularity"] is not None:
         rows.add_row("modularity", f"{report['modularity']:.4f}")
-    rows.add_row("guesses", f"{len(report['clusters'])} clusters, of {', '.join(map(str, report['clusters'][:10]))} …")
+    largest = ", ".join(map(str, report["largest_clusters"][:10])) + (", …" if report["clusters"] > 10 else "")
+    rows.add_row("guesses", f"{report['clusters']} clusters, of {largest} records")
     for name in ("v_measure", "homogeneity", "completeness", "ari", "nmi", "accuracy"):
         if report[name] is not None:
             rows.add_row(name.replace("_", " "), f"{report[name]:.4f}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from treetap import show
-from treetap.errors import BadInput
+from treetap.errors import BadInput, Malformed
 
 Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON on standard output and nothing else.")]
 
@@ -32,19 +33,22 @@ def audit(
         list[str] | None,
         typer.Option(metavar="ATTACK=V", help="Exit with 1 if an attack reaches a higher V-measure; may be repeated."),
     ] = None,
+    allow_partial: Annotated[
+        bool, typer.Option(help="Let --fail-above judge transcripts that end before their job does, or lack trees.")
+    ] = False,
 ) -> None:
     """Put every feature party's transcript under attack, and report what each of them could infer.
 
     RUN/audit.toml names the transcripts, the parties' own tables, and the labels that score the attacks:
     docs/audit.md. `treetap demo` and `treetap experiment` with --workdir leave one.
 
-    treetap audit runs/demo --fail-above id2graph=0.3
+    treetap audit runs/demo/federation --fail-above id2graph=0.3
     """
-    limits = dict(map(_limit, fail_above or []))
     with needs("audit"):
         from attacks.report import html as report
         from attacks.report import print_summary
         from treetap import auditfile, auditing
+    limits = _limits(fail_above or [])
     file = auditfile.read(run)
     if attacks is not None:
         try:
@@ -54,11 +58,16 @@ def audit(
         file = file.model_copy(update={"attacks": names})
     if job is not None:
         file = file.model_copy(update={"job": job})
-    with show.steps("audit") as progress:
-        found = auditing.audit(file, by_tree=not last_tree_only, progress=progress)
-    above = auditing.exceeded(found, limits)
-    content = json.dumps(found.plain(), indent=1)
     path = html or (run if run.is_dir() else run.parent) / "audit.html"
+    for folder in {path.parent, (document or path).parent}:
+        if not folder.is_dir():
+            raise BadInput(f"{folder}: there is no such folder for the report")
+    with show.steps("audit") as progress, _damage():
+        found = auditing.audit(file, by_tree=not last_tree_only, progress=progress)
+    content = json.dumps(found.plain(), indent=1)
+    above = auditing.exceeded(found, limits)
+    if limits and not above and not allow_partial and (faults := auditing.incomplete(found)):
+        raise BadInput(f"{faults[0]}; figures may be too small: --fail-above needs --allow-partial to judge by them")
     _write(path, report(found.plain()), "--html")
     if document is not None:
         _write(document, content, "--document")
@@ -88,6 +97,9 @@ def attack(
     party: Annotated[str | None, typer.Option(help="Whose transcript it is, where it does not tell.")] = None,
     received_only: Annotated[
         bool, typer.Option(help="Go by messages alone, without own splits and set differences.")
+    ] = False,
+    drawn_only: Annotated[
+        bool, typer.Option(help="Of each leaf only the records that its tree was trained on; forests draw some.")
     ] = False,
     discount: Annotated[
         float | None, typer.Option(help="Weight of each further tree; 0.6 for boosting, 1 for forests.")
@@ -143,10 +155,14 @@ def attack(
         id=id_column,
         classes=classes,
         received_only=received_only,
+        drawn_only=drawn_only,
         labels=None if labels is None or label is None else (labels, label, label_id or id_column),
         settings=given,
     )
-    found = attacking.run(task)
+    if out is not None and not out.parent.is_dir():
+        raise BadInput(f"--out {out}: there is no folder {out.parent}")
+    with _damage():
+        found = attacking.run(task)
     if out is not None:
         attacking.write(found, out)
     if as_json:
@@ -162,12 +178,33 @@ def _write(path: Path, content: str, option: str) -> None:
         raise BadInput(f"{path}: cannot be written: {failure.strerror}; say {option} FILE") from None
 
 
-def _limit(text: str) -> tuple[str, float]:
-    name, _, value = text.partition("=")
+def _limits(texts: list[str]) -> dict[str, float]:
+    from attacks.catalogue import ATTACKS
+
+    limits: dict[str, float] = {}
+    for text in texts:
+        name, _, value = text.partition("=")
+        try:
+            limit = float(value)
+        except ValueError:
+            limit = math.nan
+        if not 0 <= limit <= 1:
+            raise BadInput(f"--fail-above {text!r}: say ATTACK=V with V from 0 to 1, as in id2graph=0.3")
+        if name not in ATTACKS:
+            raise BadInput(f"--fail-above {text!r}: unknown attack {name!r}; known are {', '.join(ATTACKS)}")
+        if name in limits:
+            raise BadInput(f"--fail-above names {name} twice")
+        limits[name] = limit
+    return limits
+
+
+@contextmanager
+def _damage() -> Iterator[None]:
+    """A transcript that was changed is bad input, as everywhere; status 1 is for limits that were passed."""
     try:
-        return name, float(value)
-    except ValueError:
-        raise BadInput(f"--fail-above {text!r}: say ATTACK=V, as in id2graph=0.3") from None
+        yield
+    except Malformed as fault:
+        raise BadInput(str(fault)) from None
 
 
 @contextmanager

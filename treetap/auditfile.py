@@ -37,12 +37,16 @@ class AuditedParty(Strict):
 
 
 class AuditFile(Strict):
-    """The file itself. `classes`: how many groups an attack looks for; needed where no label tells."""
+    """The file itself. `classes`: how many groups an attack looks for; needed where no label tells.
+
+    `drawn_only`: of each leaf the records that the tree was trained on, as far as messages named them.
+    """
 
     job: str | None = None
     classes: Annotated[int, Field(ge=2)] | None = None
     attacks: Annotated[list[str], Field(min_length=1)] | None = None
     label: LabelTable | None = None
+    drawn_only: bool = False
     settings: dict[str, Any] = {}
     party: Annotated[list[AuditedParty], Field(min_length=1)]
 

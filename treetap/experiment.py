@@ -52,6 +52,9 @@ def run_file(file: Path, *, as_json: bool, workdir: Path | None) -> None:
     finally:
         if as_json and runs:
             print(document(runs))
+    faults = [f"seed {run['seed']}: the audit failed: {run['audit_fault']}" for run in runs if "audit_fault" in run]
+    if faults:
+        raise BadInput("; ".join(faults))
 
 
 def run_seed(experiment: ExperimentFile, table: pa.Table, seed: int, folder: Path) -> dict[str, Any]:
@@ -67,7 +70,12 @@ def run_seed(experiment: ExperimentFile, table: pa.Table, seed: int, folder: Pat
                 found["metrics"] |= central.metrics()
             if experiment.predict is not None:
                 found["predict"] = _compared(central, done)
-        return found if experiment.audit is None else found | _audited(experiment, experiment.audit, drawn, folder)
+        if experiment.audit is None:
+            return found
+        try:
+            return found | _audited(experiment, experiment.audit, drawn, folder)
+        except TreetapError as fault:  # the run is there all the same
+            return found | {"audit": None, "audit_fault": str(fault)}
     except TreetapError as failure:
         raise type(failure)(_ADVICE.sub("", str(failure))) from failure
     except OSError as failure:
@@ -162,7 +170,7 @@ def _audited(experiment: ExperimentFile, table: AuditTable, drawn: Split, folder
         for party in experiment.party
         if not party.labels
     }
-    more = table.model_dump(include={"attacks", "settings"}, exclude_none=True)
+    more = table.model_dump(include={"attacks", "classes", "drawn_only", "settings"}, exclude_none=True)
     label = (folder / holder / "train.parquet", experiment.data.label)
     started = time.monotonic()
     document = audited.run(folder, audited.write_file(folder, parties, ID, label, more), by_tree=table.by_tree)

@@ -77,7 +77,9 @@ class AuditTable(Strict):
     """What is tried on the feature parties' transcripts after each run; `attacks` left out: as `treetap audit`."""
 
     attacks: Annotated[list[str], Field(min_length=1)] | None = None
+    classes: Annotated[int, Field(ge=2)] | None = None
     by_tree: bool = True
+    drawn_only: bool = False
     settings: dict[str, Any] = {}
 
     @model_validator(mode="after")

@@ -157,6 +157,14 @@ def print_run(run: dict[str, Any]) -> None:
     show.out.print(received_table(run["traffic"]))
     best = ", ".join(f"{row['feature']} ({row['party']})" for row in run["importance"][:5])
     show.out.print(f"most important: {best}", markup=False)
+    if run.get("audit"):
+        scored = show.table("party", "attack", "V-measure", "accuracy", "groups")
+        for party, attacks in run["audit"].items():
+            for name, each in attacks.items():
+                cells = (_shown(each["v_measure"]), _shown(each["accuracy"]), str(each["groups"] or ""))
+                scored.add_row(party, name, *cells)
+        show.out.print(scored)
+        show.out.print(f"audit: {run['audit_report']}", markup=False, highlight=False, soft_wrap=True)
     peak = max(run["peak_rss_mb"].items(), key=lambda item: item[1], default=("", 0.0))
     show.out.print(f"largest process: {peak[0]}, {peak[1]:.0f} MiB")
     show.out.file.flush()

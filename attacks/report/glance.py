@@ -26,7 +26,8 @@ class Glance(NamedTuple):
     bound: str
     information: str
     known: str
-    nodes: str
+    hidden: str
+    signatures: str
 
 
 def glances(document: Document) -> list[Glance]:
@@ -59,7 +60,8 @@ def glance(name: str, party: Party) -> Glance:
         bound=score(max((row.nats for row in party.bounds), default=None)),
         information=information,
         known=count(known),
-        nodes=count(len(nodes)),
+        hidden=count(len(nodes) - known),
+        signatures=count(signature.signatures),
     )
 
 

@@ -79,7 +79,7 @@ KINDS = {
 SOURCES = {
     "received": "received: a message named the records",
     "own": "own: made by the party's own split",
-    "difference": "derived: a known node less a known child",
+    "difference": "derived: a known node less a known child, or two known children together",
 }
 NOT_A_PROOF = (
     "Nothing here is a proof. A low figure says that these attacks found little, not that there is little to find; "

@@ -162,7 +162,7 @@ def test_unknown_attacks_and_missing_features_are_refused() -> None:
     """The message lists what there is."""
     with pytest.raises(BadInput, match="known are cl, uni"):
         attack("id2grph", [], 6, None, 2)
-    with pytest.raises(BadInput, match="give them"):
+    with pytest.raises(BadInput, match="give its table"):
         attack("cl", [], 6, None, 2)
 
 

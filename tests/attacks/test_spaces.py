@@ -105,3 +105,11 @@ def test_whatever_is_left_out_what_follows_is_true_and_complete(data: st.DataObj
     cells = TreeView(0, 1, True, total, found, None).cells()
     for record in range(total):
         assert cells[record] == max(u for u, node in found.items() if record in node.records)
+
+
+def test_drawn_only_keeps_what_the_tree_was_trained_on() -> None:
+    """Records that a tree did not draw leave its leaves; multiplicity does not count; without a word all stay."""
+    rows = np.array([0, 2, 3], dtype=np.int64)
+    drawn = np.array([1, 1, 0, 2], dtype=np.int64)
+    assert TreeView(0, 1, True, 4, {}, drawn).drawn_of(rows).tolist() == [0, 3]
+    assert TreeView(0, 1, True, 4, {}, None).drawn_of(rows).tolist() == [0, 2, 3]
