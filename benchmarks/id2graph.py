@@ -1,14 +1,13 @@
 """Attacks on the leaves a feature party sees: seconds by step, peak memory, growth with the records, V-measure.
 
     python benchmarks/id2graph.py [--rows 80774 250000 1000000] [--attacks NAME …] [--strategy NAME] [--json]
-    python benchmarks/id2graph.py --breast-cancer [--json]
 
 Needs TREETAP_DATA (the folder with fars.parquet) and the `audit` extra. The model is boosted centrally: 5 rounds of
 depth 6, columns split half and half by the seed, 80 % of the records; what the federation would show the party without
 labels is read off its trees. Rows beyond these are synthetic: a record drawn again, with a tenth of its cells taken
 from another. Every attack runs in a process of its own, whose peak resident memory is its own.
 
-`--breast-cancer` repeats the ID2Graph paper's setting on the set that comes with scikit-learn, seeds 42 to 46.
+The ID2Graph paper's own experiments are in benchmarks/reproductions.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ import argparse
 import json
 import os
 import pickle
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -33,18 +31,17 @@ from rich.progress import Progress
 from rich.table import Table
 
 from attacks.catalogue import ATTACKS, attack
+from attacks.foreseen import foreseen
 from attacks.leaves import Ints
 from attacks.scores import score
 from attacks.settings import BOOSTING_DISCOUNT, Settings
 from treetap import show, usage
 from treetap.trees import centralised
-from treetap.trees.binning import BinnedTable, bin_table
-from treetap.trees.candidates import column_goes_left
-from treetap.trees.ensemble import Tree
+from treetap.trees.binning import bin_table
 from treetap.trees.params import BoostingParams
 
 HOLDER, ATTACKER = "label-holder", "attacker"
-SEEDS = range(42, 47)
+SEED = 42
 SHARE = 0.8
 LIMIT_S = 3600
 
@@ -79,35 +76,9 @@ def make_case(x: npt.NDArray[np.float64], y: npt.NDArray[Any], seed: int, strate
         seed=seed,
     )
     model = centralised.train(tables, y, params, classes)
-    leaves = [known_leaves(tree, model, dict(tables)) for tree in model.ensemble.trees]
-    return Case(leaves, x[:, own[ATTACKER]], y, classes)
-
-
-def known_leaves(tree: Tree, model: centralised.CentralModel, tables: dict[str, BinnedTable]) -> list[Ints]:
-    """The attacker's leaves of a tree: known nodes without known children.
-
-    Known are the root, the children of its own splits, every child that may be split further (the label holder relays
-    those: above the last level, two records or more, enough weight), and the sibling of a known child of a known node.
-    """
-    rows: dict[int, Ints] = {1: np.arange(len(tables[HOLDER].codes), dtype=np.int64)}
-    cover = {each.node: each.cover for each in tree.splits} | {each.node: each.cover for each in tree.leaves}
-    least = model.params.min_child_weight * (2 if len(tree.outputs) == 1 else 1)
-    known = {1}
-    for split in sorted(tree.splits, key=lambda each: each.node):
-        candidate = model.splits[split.owner][split.handle]
-        table, here = tables[split.owner], rows[split.node]
-        left = column_goes_left(
-            table.codes[here, candidate.feature], candidate, table.features[candidate.feature].n_bins
-        )
-        children = (2 * split.node, 2 * split.node + 1)
-        for child, part in zip(children, (here[left], here[~left]), strict=True):
-            rows[child] = part
-            above = child.bit_length() - 1 < model.params.max_depth
-            if split.owner == ATTACKER or (above and len(part) >= 2 and cover[child] >= least):
-                known.add(child)
-        if split.node in known and known.intersection(children):
-            known.update(children)
-    return [rows[node] for node in sorted(known) if not known.intersection((2 * node, 2 * node + 1))]
+    blocks = [(name, x[:, columns]) for name, columns in own.items()]
+    views = foreseen(model, blocks, ATTACKER, [str(j) for j in own[ATTACKER]])
+    return Case([[leaf.records for leaf in view.leaves()] for view in views], blocks[1][1], y, classes)
 
 
 def fars(rows: int, seed: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[Any]]:
@@ -175,32 +146,10 @@ def grow(rows: list[int], names: list[str], strategy: str) -> list[dict[str, Any
         bar = bars.add_task("attacks", total=len(rows) * (len(names) + 1))
         for count in rows:
             bars.update(bar, description=f"{count:,} records")
-            case = make_case(*fars(count, SEEDS[0]), SEEDS[0], strategy)
+            case = make_case(*fars(count, SEED), SEED, strategy)
             bars.advance(bar)
             found += run_apart(case, names, lambda: bars.advance(bar))
     return found
-
-
-def breast_cancer(names: list[str]) -> list[dict[str, Any]]:
-    """V-measures over the seeds, per attack."""
-    from sklearn.datasets import load_breast_cancer
-
-    x, y = load_breast_cancer(return_X_y=True)
-    reached: dict[str, list[float]] = {name: [] for name in names}
-    with Progress(console=show.err, transient=True) as bars:
-        bar = bars.add_task("breast cancer", total=len(SEEDS) * len(names))
-        for seed in SEEDS:
-            kept = np.sort(np.random.default_rng(seed).permutation(len(y))[: int(SHARE * len(y))])
-            case = make_case(x[kept], y[kept], seed, "one_output_per_tree")
-            settings = Settings(discount=BOOSTING_DISCOUNT, seed=seed)
-            for name in names:
-                found = attack(name, case.leaves, len(kept), case.features, case.clusters, settings)
-                reached[name].append(score(case.labels, found.clusters).v_measure)
-                bars.advance(bar)
-    return [
-        {"attack": name, "v_measure": values, "mean": statistics.mean(values), "sd": statistics.stdev(values)}
-        for name, values in reached.items()
-    ]
 
 
 def report(found: list[dict[str, Any]]) -> None:
@@ -235,26 +184,18 @@ def main() -> None:
     parser.add_argument("--attacks", nargs="+", choices=list(ATTACKS), metavar="NAME", help=", ".join(ATTACKS))
     strategies = ("multi_output_tree", "one_output_per_tree")
     parser.add_argument("--strategy", choices=strategies, default=strategies[0], help="5 trees, or 5 per class")
-    parser.add_argument("--breast-cancer", action="store_true", help="the paper's setting, five seeds")
     parser.add_argument("--json", action="store_true", dest="as_json", help="print JSON")
     parser.add_argument("--case", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.case:
         print(json.dumps(run_here(given.case, given.attacks[0])))
         return
-    if given.breast_cancer:
-        found = breast_cancer(given.attacks or list(ATTACKS))
-        if not given.as_json:
-            for row in found:
-                print(f"{row['attack']:<18} V {row['mean']:.3f} ± {row['sd']:.3f}")
-            return
-    else:
-        if "TREETAP_DATA" not in os.environ:
-            sys.exit("id2graph: set TREETAP_DATA to the folder with fars.parquet")
-        found = grow(given.rows, given.attacks or [name for name in ATTACKS if name != "id2graph"], given.strategy)
-        if not given.as_json:
-            report(found)
-            return
+    if "TREETAP_DATA" not in os.environ:
+        sys.exit("id2graph: set TREETAP_DATA to the folder with fars.parquet")
+    found = grow(given.rows, given.attacks or [name for name in ATTACKS if name != "id2graph"], given.strategy)
+    if not given.as_json:
+        report(found)
+        return
     print(json.dumps(found, indent=1))
 
 

@@ -14,6 +14,7 @@ from tests.oracle import OracleSplit, OracleTree
 from tests.protocol.worlds import World, spec
 from tests.simulator import Federation, run
 from treetap.trees.params import BoostingParams
+from treetap.wire.jobspec import Params
 from treetap.wire.transcript import TranscriptReader, TranscriptWriter, open_message
 from treetap.wire.v1.transcript_pb2 import TranscriptRecord
 
@@ -23,9 +24,7 @@ Nodes = dict[int, tuple[list[int], str]]
 KEY_BITS = 512
 
 
-def train(
-    folder: Path, here: World, params: BoostingParams, record: Any = "received", **changes: Any
-) -> dict[str, Path]:
+def train(folder: Path, here: World, params: Params, record: Any = "received", **changes: Any) -> dict[str, Path]:
     """Train in memory with recording on; the parties' states."""
 
     async def main() -> dict[str, Path]:

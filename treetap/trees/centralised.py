@@ -37,12 +37,22 @@ Labels = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class CentralModel:
-    """A model whose split tables lie open: `splits[owner][handle]` is the candidate, by the owner's own column."""
+    """A model whose split tables lie open: `splits[owner][handle]` is the candidate, by the owner's own column.
+
+    `thresholds[owner][handle]` is the value below which a record goes left; `divisible` names, per tree, the nodes that
+    the stopping rules would let split.
+    """
 
     ensemble: Ensemble
     params: BoostingParams
     splits: dict[str, list[Candidate]]
+    thresholds: dict[str, list[float]]
     history: tuple[dict[str, float], ...]
+    divisible: tuple[frozenset[int], ...]
+
+    def entry(self, split: Split) -> Entry:
+        """Candidate and threshold of a split."""
+        return self.splits[split.owner][split.handle], self.thresholds[split.owner][split.handle]
 
     def predict(self, tables: Tables) -> Floats:
         """Scores (N, outputs) of records encoded in the training bins, tables by party name."""
@@ -90,12 +100,14 @@ def train(tables: Tables, labels: Labels, params: BoostingParams, classes: int |
     base = loss.base_margin(params.base_score, y[training])
     scores = np.tile(base, (n, 1))
     trees: list[Tree] = []
+    divisible: list[frozenset[int]] = []
     history: list[dict[str, float]] = []
     best_round: int | None = None
     for round_number in range(params.n_estimators):
-        for tree, reached in _round(job, scores, len(trees)):
+        for tree, reached, nodes in _round(job, scores, len(trees)):
             scores[:, list(tree.outputs)] += tree.values(reached)
             trees.append(tree)
+            divisible.append(nodes)
         history.append({"training": loss.watched(scores[training], y[training])})
         if params.early_stopping_rounds is not None:
             history[-1]["validation"] = loss.watched(scores[~training], y[~training])
@@ -111,8 +123,9 @@ def train(tables: Tables, labels: Labels, params: BoostingParams, classes: int |
         trees_per_round=params.trees_per_round(classes),
         best_round=best_round,
     )
-    tables_of_splits = {name: [candidate for candidate, _ in entries] for name, entries in job.splits.items()}
-    return CentralModel(ensemble, params, tables_of_splits, tuple(history))
+    candidates = {name: [candidate for candidate, _ in entries] for name, entries in job.splits.items()}
+    thresholds = {name: [cut for _, cut in entries] for name, entries in job.splits.items()}
+    return CentralModel(ensemble, params, candidates, thresholds, tuple(history), tuple(divisible))
 
 
 @dataclass(frozen=True)
@@ -128,8 +141,8 @@ class _Job:
     splits: dict[str, list[Entry]]
 
 
-def _round(job: _Job, scores: Floats, first_tree: int) -> list[tuple[Tree, Ints]]:
-    """The trees of one round, each with the leaf that every record reached (N,)."""
+def _round(job: _Job, scores: Floats, first_tree: int) -> list[tuple[Tree, Ints, frozenset[int]]]:
+    """The trees of one round, each with the leaf that every record reached (N,) and its divisible nodes."""
     quantised = job.loss.quantise(*job.loss.gradients(scores, job.labels))
     one = np.ones((len(scores), 1), dtype=np.int64)
     params = job.params
@@ -144,5 +157,6 @@ def _round(job: _Job, scores: Floats, first_tree: int) -> list[tuple[Tree, Ints]
         for name, table in job.tables:
             kept = sampling.columns(params.seed, index, name, len(table.features), params.colsample_bytree)
             bins.append((name, GlobalBins(table, kept)))
-        grown.append(Grower(bins, values, rule, params.max_depth, job.splits).grow(index, outputs))
+        grower = Grower(bins, values, rule, params.max_depth, job.splits)
+        grown.append((*grower.grow(index, outputs), grower.divisible()))
     return grown

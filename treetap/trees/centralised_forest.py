@@ -33,11 +33,19 @@ Tables = Sequence[tuple[str, BinnedTable]]
 
 @dataclass(frozen=True)
 class CentralForest:
-    """A forest whose split tables lie open: `splits[owner][handle]` is the candidate and its threshold."""
+    """A forest whose split tables lie open: `splits[owner][handle]` is the candidate and its threshold.
+
+    `divisible` names, per tree, the nodes that the stopping rules would let split.
+    """
 
     ensemble: Ensemble
     params: ForestParams
     splits: dict[str, list[Entry]]
+    divisible: tuple[frozenset[int], ...]
+
+    def entry(self, split: Split) -> Entry:
+        """Candidate and threshold of a split."""
+        return self.splits[split.owner][split.handle]
 
     def predict(self, blocks: Blocks) -> Floats:
         """Class frequencies (N, C) or means (N, 1) of raw records."""
@@ -45,7 +53,7 @@ class CentralForest:
         n = len(next(iter(raw.values())))
 
         def goes_left(split: Split, rows: Ints) -> Bools:
-            candidate, cut = self.splits[split.owner][split.handle]
+            candidate, cut = self.entry(split)
             values = raw[split.owner][rows, candidate.feature]
             return np.where(np.isnan(values), candidate.missing_left, values < cut)
 
@@ -82,6 +90,7 @@ def train_forest(
         ]
     splits: dict[str, list[Entry]] = {name: [] for name, _ in blocks}
     trees: list[Tree] = []
+    divisible: list[frozenset[int]] = []
     for index in range(params.n_estimators):
         drawn = sampling.drawn(params.seed, index, len(y), params.subsample, bootstrap=params.bootstrap)
         values = np.concatenate([found.values, np.ones((len(y), 1), dtype=np.int64)], axis=1) * drawn[:, None]
@@ -91,7 +100,9 @@ def train_forest(
             per_node = params.binning == "per-node"
             bins.append((name, NodeBins(block, kept, drawn, params.max_bin) if per_node else GlobalBins(table, kept)))
         outputs = tuple(range(params.outputs(classes)))
-        trees.append(Grower(bins, values, rule, params.max_depth, splits).grow(index, outputs)[0])
+        grower = Grower(bins, values, rule, params.max_depth, splits)
+        trees.append(grower.grow(index, outputs)[0])
+        divisible.append(grower.divisible())
     ensemble = Ensemble(
         objective=params.objective,
         classes=classes,
@@ -100,4 +111,4 @@ def train_forest(
         trees_per_round=1,
         averaged=True,
     )
-    return CentralForest(ensemble, params, splits)
+    return CentralForest(ensemble, params, splits, tuple(divisible))

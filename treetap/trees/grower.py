@@ -69,6 +69,14 @@ class Grower:
             frontier = [child for node in sorted(chosen) for child in (2 * node, 2 * node + 1)]
         return Tree(index, outputs, tuple(splits), tuple(leaves)), reached
 
+    def divisible(self) -> frozenset[int]:
+        """Nodes that the stopping rules would let split, whether or not a split was found."""
+        return frozenset(
+            node
+            for node, sums in self._sums.items()
+            if node.bit_length() - 1 < self._max_depth and self._rule.may_split(sums)
+        )
+
     def _count(self, nodes: Sequence[int]) -> None:
         """Left sums over the drawn records of these nodes, of every candidate of every party."""
         rows = [self._members[node][self._drawn[self._members[node]]] for node in nodes]
