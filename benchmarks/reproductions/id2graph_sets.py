@@ -149,12 +149,17 @@ SETS = {
 def table_of(name: str) -> pa.Table:
     """The whole set as numbers, label column included; columns with one value only are left out.
 
+    Records are shuffled, since some files are in order of classes and chunks of consecutive records would tell them.
     Columns of text become the number of their text in alphabetical order: the paper counts them as one feature each.
 
     Raises:
         BadInput: TREETAP_DATA is not set, or has no such file.
     """
-    given = SETS[name]
+    table = _read(SETS[name])
+    return table.take(pa.array(np.random.default_rng(0).permutation(table.num_rows)))
+
+
+def _read(given: DataSet) -> pa.Table:
     if given.file is None:
         return _breast_cancer()
     path = _path(given.file)

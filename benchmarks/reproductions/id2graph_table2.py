@@ -6,7 +6,8 @@
 Two parties with a random half of the columns each (images: the left and the right half), 80 % of the records, five
 trees of depth 6, seeds 42 to 46; the party without labels runs four attacks on what it saw. `cl` clusters its own
 columns, `uni` joins records that share a leaf, `uni+cl` does both, ID2Graph clusters columns and communities of the
-graph of shared leaves: as the paper builds it (in chunks for its four largest sets), and with equal records merged.
+graph of shared leaves. The graph is built as in the paper, in chunks for its four largest sets, whose edges between
+chunks are self-loops as printed, or `linked` as the text says; and with equal records merged, which needs no chunks.
 
 Small sets are trained by a real federation over sockets with keys of 1024 bits, the others centrally, which gives the
 same leaves: --check trains breast cancer both ways and compares. Every result goes into the results file at once, and
@@ -22,12 +23,19 @@ from typing import Any
 
 from id2graph_runs import add_over, collect, ended, parser_of, summary, way
 from id2graph_sets import MODELS, SETS
-from id2graph_trial import BASELINES, QUOTIENT, WAYS, Trial
+from id2graph_trial import BASELINES, LINKED, QUOTIENT, WAYS, Trial
 from rich.table import Table
 
 from treetap import show
 
-TITLES = {"cl": "CL", "uni": "UNI", "uni+cl": "UNI+CL", "id2graph": "ID2Graph", QUOTIENT: "ID2Graph, merged"}
+TITLES = {
+    "cl": "CL",
+    "uni": "UNI",
+    "uni+cl": "UNI+CL",
+    "id2graph": "ID2Graph",
+    LINKED: "chunks linked",
+    QUOTIENT: "merged",
+}
 
 
 def rows_of(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -40,7 +48,7 @@ def rows_of(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
                 continue
             graph = "id2graph-chunked" if given.chunked else "id2graph"
             ours = {kind: summary(some, kind) for kind in BASELINES}
-            ours |= {"id2graph": summary(some, graph), QUOTIENT: summary(some, QUOTIENT)}
+            ours |= {"id2graph": summary(some, graph), **{kind: summary(some, kind) for kind in (LINKED, QUOTIENT)}}
             exact = {"id2graph, not in chunks": summary(some, "id2graph")} if given.chunked else {}
             rows.append(
                 {
@@ -63,7 +71,7 @@ def cells_of(row: dict[str, Any]) -> list[str]:
     cells = [SETS[row["set"]].title, row["model"], row["over"], f"{len(row['seeds'])}"]
     for kind in TITLES:
         cells.append(_text(row["ours"].get(kind)))
-        if kind != QUOTIENT:
+        if kind in row["paper"]:
             cells.append(_text(row["paper"][kind]))
     return cells
 
@@ -76,7 +84,7 @@ def headers() -> list[str]:
     """The titles above `cells_of`."""
     found = ["set", "model", "trained", "seeds"]
     for kind, title in TITLES.items():
-        found += [title] if kind == QUOTIENT else [title, "paper"]
+        found += [title] if kind in (LINKED, QUOTIENT) else [title, "paper"]
     return found
 
 

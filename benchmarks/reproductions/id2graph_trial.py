@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -21,7 +20,7 @@ from id2graph_sets import SETS, left_share, stored, table_of
 
 from attacks.catalogue import attack
 from attacks.foreseen import foreseen
-from attacks.leaves import Ints
+from attacks.leaves import Ints, Leaves
 from attacks.scores import score
 from attacks.settings import BOOSTING_DISCOUNT, FOREST_DISCOUNT, Settings
 from attacks.view import read_view
@@ -43,6 +42,8 @@ KEY_BITS = 1024
 MAX_BIN = 32
 BASELINES = ("cl", "uni", "uni+cl")
 QUOTIENT = "id2graph-quotient"
+#: The chunked graph with edges between chunks as the paper's text has them, not as its algorithm prints them.
+LINKED = "id2graph-chunked, linked"
 Floats = npt.NDArray[np.float64]
 
 
@@ -60,11 +61,11 @@ class Trial:
 
 
 def attacks_of(trial: Trial) -> tuple[str, ...]:
-    """The attacks of a trial: the exact graph where it fits, in chunks where the paper does so; else the merged one."""
+    """The attacks of a trial: the exact graph where it fits, both readings of chunks where the paper has chunks."""
     if (trial.depth, trial.trees, trial.top) != (6, 5, None):
         return (*BASELINES, QUOTIENT)
     exact = ["id2graph"] if table_of(trial.set).num_rows <= EXACT_UP_TO else []
-    chunked = ["id2graph-chunked"] if SETS[trial.set].chunked else []
+    chunked = ["id2graph-chunked", LINKED] if SETS[trial.set].chunked else []
     return (*BASELINES, *exact, *chunked, QUOTIENT)
 
 
@@ -78,6 +79,7 @@ def run(trial: Trial) -> dict[str, Any]:
 def experiment(trial: Trial) -> ExperimentFile:
     """The trial as an experiment: parties, columns, job, audit."""
     given = SETS[trial.set]
+    audited = [name for name in attacks_of(trial) if name != LINKED]
     return ExperimentFile.model_validate(
         {
             "data": {"path": str(stored(trial.set)), "label": given.label, "seed": trial.seed},
@@ -86,7 +88,7 @@ def experiment(trial: Trial) -> ExperimentFile:
                 {"name": ATTACKER, **_columns(trial, ATTACKER)},
             ],
             "job": {"key_bits": KEY_BITS, **_job(trial)},
-            "audit": {"attacks": list(attacks_of(trial)), "by_tree": False, "settings": {"seed": trial.seed}},
+            "audit": {"attacks": audited, "by_tree": False, "settings": {"seed": trial.seed}},
         }
     )
 
@@ -144,19 +146,19 @@ def importance(name: str) -> dict[str, float]:
 
 def _over_wire(trial: Trial) -> dict[str, Any]:
     """A federation of two parties and a coordinator, processes and sockets, and the audit of its transcripts."""
-    asked = experiment(trial)
+    asked, table = experiment(trial), _joined(trial.set)
     with clean_end(), working_folder(None, "treetap-id2graph-") as folder:
-        found = run_seed(asked, _joined(trial.set), trial.seed, folder)
-        view = read_view(folder / ATTACKER / "state" / "transcripts" / "experiment", party=ATTACKER)
-        return {
-            "records": view.records,
-            "columns": {name: len(columns) for name, columns in found["columns"].items()},
-            "leaves": _digest(view.leaves()),
-            "attacks": {
-                name: {key: each[key] for key in ("v_measure", "ari", "accuracy", "groups", "seconds")}
-                for name, each in found["audit"][ATTACKER].items()
-            },
-        }
+        audited = run_seed(asked, table, trial.seed, folder)["audit"][ATTACKER]
+        leaves = read_view(folder / ATTACKER / "state" / "transcripts" / "experiment", party=ATTACKER).leaves()
+    drawn = split(asked, table, trial.seed)
+    attacks = {
+        name: {key: each[key] for key in ("v_measure", "ari", "accuracy", "groups", "seconds")}
+        for name, each in audited.items()
+    }
+    if LINKED in attacks_of(trial):
+        x, y = _block(table, drawn, drawn.columns[ATTACKER]), _labels(asked, table, drawn)
+        attacks[LINKED] = _attacked(LINKED, trial, leaves, x, y)
+    return _found(drawn, leaves, attacks)
 
 
 def _centralised(trial: Trial) -> dict[str, Any]:
@@ -177,21 +179,30 @@ def _centralised(trial: Trial) -> dict[str, Any]:
         model = centralised.train(bins, y, params, SETS[trial.set].classes)
     views = foreseen(model, list(x.items()), ATTACKER, drawn.columns[ATTACKER])
     leaves = [[leaf.records for leaf in view.leaves()] for view in views]
+    attacks = {name: _attacked(name, trial, leaves, x[ATTACKER], y) for name in attacks_of(trial)}
+    return _found(drawn, leaves, attacks)
+
+
+def _attacked(name: str, trial: Trial, leaves: Leaves, x: Floats, y: Ints) -> dict[str, Any]:
+    """Figures of one attack on the attacker's leaves and columns x (N, d), scored against y (N,)."""
     discount = FOREST_DISCOUNT if trial.model == "forest" else BOOSTING_DISCOUNT
-    settings = Settings(discount=discount, seed=trial.seed)
-    attacks = {}
-    for name in attacks_of(trial):
-        outcome = attack(name, leaves, len(y), x[ATTACKER], SETS[trial.set].classes, settings)
-        measured = score(y, outcome.clusters)
-        attacks[name] = {
-            "v_measure": measured.v_measure,
-            "ari": measured.ari,
-            "accuracy": measured.accuracy,
-            "groups": outcome.found,
-            "seconds": sum(outcome.seconds.values()),
-        }
+    edges = {"chunk_edges": "linked"} if name == LINKED else {}
+    settings = Settings.read({"discount": discount, "seed": trial.seed, **edges})
+    kind = "id2graph-chunked" if name == LINKED else name
+    outcome = attack(kind, leaves, len(y), x, SETS[trial.set].classes, settings)
+    measured = score(y, outcome.clusters)
     return {
-        "records": len(y),
+        "v_measure": measured.v_measure,
+        "ari": measured.ari,
+        "accuracy": measured.accuracy,
+        "groups": outcome.found,
+        "seconds": sum(outcome.seconds.values()),
+    }
+
+
+def _found(drawn: Split, leaves: Leaves, attacks: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "records": len(drawn.train),
         "columns": {name: len(columns) for name, columns in drawn.columns.items()},
         "leaves": _digest(leaves),
         "attacks": attacks,
@@ -218,7 +229,7 @@ def _labels(asked: ExperimentFile, table: pa.Table, drawn: Split) -> Ints:
     return read_labels(alone, asked.data.label, asked.job.params().objective).values.astype(np.int64)
 
 
-def _digest(leaves: Iterable[Iterable[Ints]]) -> str:
+def _digest(leaves: Leaves) -> str:
     """SHA-256 over all leaves of all trees, to compare views."""
     sha = hashlib.sha256()
     for tree in leaves:
