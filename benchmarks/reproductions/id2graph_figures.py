@@ -15,6 +15,7 @@ on after an interruption. Needs TREETAP_DATA for all sets but breast cancer, and
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -56,15 +57,20 @@ def trials_of(figure: Figure, name: str, model: str, seeds: Sequence[int], over:
 
 
 def panel(figure: Figure, results: Sequence[dict[str, Any]], name: str, model: str) -> dict[str, list[list[float]]]:
-    """The lines of one panel: attack → [value, mean, standard deviation] in order."""
+    """The lines of one panel: attack → [value, mean, standard deviation] in order.
+
+    A seed counts if it has a result for every value: points over different seeds would not make a line.
+    """
     mine = [each for each in results if (each["trial"]["set"], each["trial"]["model"]) == (name, model)]
+    have = Counter(each["trial"]["seed"] for each in mine)
+    mine = [each for each in mine if have[each["trial"]["seed"]] == len(figure.values)]
     lines: dict[str, list[list[float]]] = {}
     for kind in (*BASELINES, QUOTIENT):
         lines[kind] = []
         for value in figure.values:
             found = summary([each for each in mine if each["trial"][figure.field] == value], kind)
             if found is not None:
-                lines[kind].append([value, *found])
+                lines[kind].append([value, found[0], found[1] or 0.0])
     return lines
 
 

@@ -47,12 +47,12 @@ def collect(path: Path, trials: Sequence[Trial], *, only_stored: bool) -> list[d
     return [result for result in found if result is not None]
 
 
-def summary(results: Sequence[dict[str, Any]], attack: str) -> tuple[float, float] | None:
-    """Mean and standard deviation of an attack's V-measure over the results; None if no result has it."""
+def summary(results: Sequence[dict[str, Any]], attack: str) -> tuple[float, float | None] | None:
+    """Mean of an attack's V-measure over the results and its standard deviation, if there are several; None if none."""
     values = [each["attacks"][attack]["v_measure"] for each in results if attack in each["attacks"]]
     if not values:
         return None
-    return statistics.mean(values), statistics.stdev(values) if len(values) > 1 else 0.0
+    return statistics.mean(values), statistics.stdev(values) if len(values) > 1 else None
 
 
 def ended(main: Callable[[], int]) -> None:

@@ -76,8 +76,10 @@ def cells_of(row: dict[str, Any]) -> list[str]:
     return cells
 
 
-def _text(figure: Sequence[float] | None) -> str:
-    return "–" if figure is None else f"{figure[0]:.3f} ± {figure[1]:.3f}".replace("0.", ".")
+def _text(figure: tuple[float, float | None] | None) -> str:
+    if figure is None:
+        return "–"
+    return " ± ".join(f"{part:.3f}".replace("0.", ".", 1) for part in figure if part is not None)
 
 
 def headers() -> list[str]:
