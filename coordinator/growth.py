@@ -10,6 +10,7 @@ from collections import defaultdict
 
 from coordinator.progress import Progress
 from coordinator.roster import Roster, together
+from treetap.wire.jobspec import taking_part
 from treetap.wire.v1 import boosting_pb2, setup_pb2
 
 ROOT = 1
@@ -24,8 +25,10 @@ async def grow_tree(roster: Roster, spec: setup_pb2.JobSpec, tree: int, progress
     3. the label holder picks the splits,
     4. their owners apply them, and the label holder relays the children that may be split.
     5. The label holder fills the leaves; then everybody stores, the label holder last.
+
+    A feature party that sits the tree out (party-wise dropout) is asked to store, and nothing before.
     """
-    label_holder, features = spec.label_holder, list(spec.feature_parties)
+    label_holder, features = spec.label_holder, taking_part(spec, tree)
     build, level = [ROOT], 0
     while build:
         progress.depth(level)
@@ -50,7 +53,7 @@ async def grow_tree(roster: Roster, spec: setup_pb2.JobSpec, tree: int, progress
         relayed = await roster.ask(label_holder, "relay_children", boosting_pb2.RelayChildren(), tree, level)
         build, level = list(relayed.relayed_children.build), level + 1
     finished = await roster.ask(label_holder, "finish_tree", boosting_pb2.FinishTree(), tree)
-    await roster.ask_all(features, "store_tree", boosting_pb2.StoreTree(), tree)
+    await roster.ask_all(list(spec.feature_parties), "store_tree", boosting_pb2.StoreTree(), tree)
     await roster.ask(label_holder, "store_tree", boosting_pb2.StoreTree(), tree)
     progress.metrics(finished.finished_tree.metrics)
     return finished.finished_tree.stop

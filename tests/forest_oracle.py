@@ -57,6 +57,8 @@ class _Tree:
         self.columns, self.rows, self.drawn, self.params = columns, rows, drawn, params
         self.kept = [
             [int(f) for f in sampling.columns(params.seed, index, name, len(part), params.colsample_bytree)]
+            if sampling.takes_part(params.seed, index, name, params.party_dropout.get(name, 0.0))
+            else []
             for name, part in columns
         ]
 

@@ -235,6 +235,8 @@ class _Tree:
         self.columns, self.params, self.sampled = columns, params, sampled
         self.candidates: list[tuple[int, int, float, bool]] = []  # party, feature, cut, missing left: the tie order
         for party, (name, part) in enumerate(columns):
+            if not sampling.takes_part(params.seed, index, name, params.party_dropout.get(name, 0.0)):
+                continue
             for f in sampling.columns(params.seed, index, name, len(part), params.colsample_bytree):
                 has_missing = any(math.isnan(v) for v in part[f])
                 for cut in cuts[party][f]:

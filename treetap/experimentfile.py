@@ -10,6 +10,7 @@ from party.config import Encoding
 from treetap.config import Strict
 from treetap.jobfile import JobTable
 from treetap.names import Name
+from treetap.wire.jobspec import foreign_dropout
 
 #: Names of the federation's other processes, and of the certificates' folder and authority.
 RESERVED = ("coordinator", "operator", "certs", "ca")
@@ -145,6 +146,9 @@ class ExperimentFile(Strict):
                 owner[column] = party.name
         if sum(party.share or 0 for party in self.party) > 1 + 1e-9:
             raise ValueError("the shares add up to more than 1")
+        others = [party.name for party in self.party if not party.labels]
+        if faults := foreign_dropout(self.job.params(), others):
+            raise ValueError("; ".join(faults))
         if self.audit is not None:
             for party in self.party:
                 if party.record == "off" and not party.labels:

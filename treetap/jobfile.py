@@ -50,6 +50,7 @@ class JobTable(Strict):
     bootstrap: bool | None = None
     min_samples_leaf: int | None = None
     binning: str | None = None
+    party_dropout: dict[Name, float] | None = None
 
     @model_validator(mode="after")
     def _in_range(self) -> JobTable:

@@ -8,6 +8,8 @@ take_key         build_histograms(t, 0) for the next tree t, publish
 build(t, l)      apply_splits(t, l), build_histograms(t, l+1), store_tree(t)
 apply(t, l)      build_histograms(t, l+1), store_tree(t)
 store_tree(t)    build_histograms(t+1, 0), publish
+
+Of a tree that the party sits out there is store_tree(t) alone.
 """
 
 from __future__ import annotations

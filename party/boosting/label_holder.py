@@ -21,15 +21,16 @@ import numpy as np
 
 from party.boosting.scorebook import Scorebook
 from party.config import PartyConfig
+from party.growth.growing import Ints
 from party.growth.label_holder import GrowingLabelHolder
 from party.labels import Labels
-from party.parcels import sampled_parcels
+from party.parcels import Rows, sampled_parcels
 from party.session import Tools, done, have
 from party.steps import StepId
 from treetap.he.packing import Slots, width_for
 from treetap.trees.gain import BoostingRule
 from treetap.trees.loss import Loss, loss_for
-from treetap.wire.jobspec import params_from_wire
+from treetap.wire.jobspec import params_from_wire, taking_part
 from treetap.wire.v1 import boosting_pb2, control_pb2, setup_pb2
 
 
@@ -42,17 +43,23 @@ class LabelHolder(GrowingLabelHolder):
         super().__init__(config, tools, spec, self._boosting)
 
     async def begin_tree(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Step 1 of a tree: g, h of the sampled records, packed, encrypted, streamed to every feature party."""
+        """Step 1 of a tree: g, h of the sampled records, packed, encrypted, streamed to whoever takes part."""
         t = request.tree
         self._order.check(("begin_tree", t, request.level))
-        owner = have(self._owner)
         columns = self._columns(t).columns_of_tree(t, self._params, permuted=False)
         values, scale, sampled = have(self._scores).derivatives(t)
         rows = np.flatnonzero(sampled)
-        outbox = self._tools.outbox
-        for party in self._feature_parties:
+        if parties := taking_part(self._spec, t):
+            await self._stream(t, parties, values, rows)
+        self._grow(t, values, BoostingRule(scale, self._boosting), columns, subtract=True)
+        return done()
+
+    async def _stream(self, t: int, parties: list[str], values: Ints, rows: Rows) -> None:
+        """The records of a tree and their ciphertexts, encrypted once for all who take part."""
+        owner, outbox = have(self._owner), self._tools.outbox
+        for party in parties:
             await outbox.send(party, "sampled_records", sampled_parcels(rows, len(values)), tree=t)
-        streams = [outbox.open(party, "gradients", t) for party in self._feature_parties]
+        streams = [outbox.open(party, "gradients", t) for party in parties]
         meter = self._tools.meter
         meter.done, meter.total = 0, len(rows)
         width = have(self._secret).public.ciphertext_bytes
@@ -65,8 +72,6 @@ class LabelHolder(GrowingLabelHolder):
             self._tools.ledger.operations["encryptions"] += count
             self._tools.ledger.ciphertexts["gradients"] += count * len(streams)
         await asyncio.gather(*(stream.close() for stream in streams))
-        self._grow(t, values, BoostingRule(scale, self._boosting), columns, subtract=True)
-        return done()
 
     def _check_labels(self, labels: Labels) -> None:
         self._loss(labels).check(labels.values)

@@ -32,7 +32,7 @@ from party.steps import StepId
 from treetap.he.packing import Slots, width_for
 from treetap.trees import sampling
 from treetap.trees.impurity import ForestRule, Targets, check_labels, targets
-from treetap.wire.jobspec import forest_from_wire
+from treetap.wire.jobspec import forest_from_wire, taking_part
 from treetap.wire.v1 import control_pb2, forest_pb2, setup_pb2
 
 
@@ -66,7 +66,7 @@ class ForestLabelHolder(GrowingLabelHolder):
         return done()
 
     async def begin_tree(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Step 1 of a tree: draw its records, tell every feature party which."""
+        """Step 1 of a tree: draw its records, tell every feature party that takes part which."""
         t = request.tree
         self._order.check(("begin_tree", t, request.level))
         found = have(self._found)
@@ -78,7 +78,7 @@ class ForestLabelHolder(GrowingLabelHolder):
             columns = vault.fresh_columns_of_tree(t, params, features, drawn, permuted=False)
         else:
             columns = vault.columns_of_tree(t, params, permuted=False)
-        for party in self._feature_parties:
+        for party in taking_part(self._spec, t):
             await self._tools.outbox.send(party, "sampled_records", drawn_parcels(drawn, total), tree=t)
         one = np.ones((total, 1), dtype=np.int64)
         values = np.concatenate([found.values, one], axis=1) * drawn[:, None]

@@ -1,7 +1,8 @@
 """Trees grown at a feature party, whatever they are for: columns in, encrypted candidate sums out, no label ever.
 
 Where the ciphertexts come from and when is the protocols' own: `party.boosting`, `party.forest`. Their tables say which
-step may follow which; from `build_histograms(t, 0)` on they have these lines in common:
+step may follow which; from `build_histograms(t, 0)` on they have these lines in common, except that in a tree that the
+party sits out `store_tree(t)` comes at once:
 
 after            may come
 build(t, l)      apply_splits(t, l), build_histograms(t, l+1), store_tree(t)
@@ -95,7 +96,11 @@ class GrowingFeatureParty(ABC):
 
         The label holder may have stored fewer trees than this party.
         """
-        return [("build_histograms", tree, 0) for tree in range(len(self._tools.store.trees()) + 1)]
+        return [self._first_step(tree) for tree in range(len(self._tools.store.trees()) + 1)]
+
+    def _first_step(self, t: int) -> StepId:
+        """What a tree begins with here: a party that sits it out only stores that it was there."""
+        return ("build_histograms" if self._takes_part(t) else "store_tree"), t, 0
 
     async def close(self) -> None:
         """Let go of the ciphertexts in the workers."""
@@ -183,15 +188,15 @@ class GrowingFeatureParty(ABC):
         """End of a tree: this party's shard of the tree is on disk before the answer."""
         t = request.tree
         self._order.check(("store_tree", t, request.level))
-        tree = self._growing(t)
+        splits = self._growing(t).splits if self._takes_part(t) else []
         leaves: list[list[list[int]]] = []
         async for parcel in self._tools.mailbox.series(self._label_holder, "leaf_paths", t, 0):
             leaves += [[[turn.handle, int(turn.left)] for turn in leaf.turns] for leaf in parcel.leaf_paths.leaves]
-        shard: dict[str, Any] = {"tree": t, "splits": [split.to_dict() for split in tree.splits], "leaves": leaves}
+        shard: dict[str, Any] = {"tree": t, "splits": [split.to_dict() for split in splits], "leaves": leaves}
         self._tools.store.add_tree(shard, t)
         await self._drop_tree()
         self._tools.mailbox.forget(t)
-        self._order.then(("build_histograms", t + 1, 0), ("publish", 0, 0))
+        self._order.then(self._first_step(t + 1), ("publish", 0, 0))
         return done()
 
     async def publish(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
@@ -212,6 +217,9 @@ class GrowingFeatureParty(ABC):
             self._tools.store.publish(manifest)
         self._order.then()
         return done()
+
+    def _takes_part(self, t: int) -> bool:
+        return self._params.takes_part(t, self._tools.party)
 
     def _columns(self, t: int) -> Vault:
         """The vault, which numbers the handles of this tree on from those of the stored ones."""

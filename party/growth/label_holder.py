@@ -39,7 +39,7 @@ from treetap.he.secret import SecretKey
 from treetap.trees.ensemble import Tree, importance_by_owner
 from treetap.trees.rule import Rule
 from treetap.trees.treebins import left_sums_of
-from treetap.wire.jobspec import Params
+from treetap.wire.jobspec import Params, taking_part
 from treetap.wire.v1 import boosting_pb2, control_pb2, setup_pb2, types_pb2
 
 
@@ -151,9 +151,10 @@ class GrowingLabelHolder(ABC):
         growing = tree.growing
         rows = [growing.rows[node] for node in growing.build]
         own = await self._tools.offload(lambda: left_sums_of(tree.columns.bins, tree.values, growing.build, rows))
-        offered = [own]
+        offered, there = [own], taking_part(self._spec, t)
         for party in self._feature_parties:
-            offered.append(await self._open_candidates(party, t, level, growing.build))
+            build = growing.build
+            offered.append(await self._open_candidates(party, t, level, build) if party in there else own[:, :0])
         growing.take_candidates(offered)
         choices = await self._tools.offload(growing.choose)
         decisions = [
@@ -200,7 +201,7 @@ class GrowingLabelHolder(ABC):
                 growing.split(node, handle, left)
         growing.next_level(level + 1)
         if growing.frontier:
-            await asyncio.gather(*(self._relay(number, t, level + 1) for number in range(1, len(self._parties))))
+            await asyncio.gather(*(self._relay(party, t, level + 1) for party in taking_part(self._spec, t)))
             self._order.then(("choose_splits", t, level + 1))
         else:
             self._order.then(("finish_tree", t, 0))
@@ -209,7 +210,7 @@ class GrowingLabelHolder(ABC):
         )
 
     async def finish_tree(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Step 5 of a tree: leaves, new scores, and to each feature party its own turns per leaf."""
+        """Step 5 of a tree: leaves, new scores, and to each feature party its own turns per leaf, be it none."""
         t = request.tree
         self._order.check(("finish_tree", t, request.level))
         tree = self._growing(t)
@@ -322,14 +323,13 @@ class GrowingLabelHolder(ABC):
         )
         return self._complete(sums.reshape(len(nodes), candidates, sums.shape[1]))
 
-    async def _relay(self, number: int, t: int, level: int) -> None:
+    async def _relay(self, party: str, t: int, level: int) -> None:
         """To one feature party the instance spaces of the frontier that it did not make itself."""
-        growing = self._growing(t).growing
+        growing, number = self._growing(t).growing, self._parties.index(party)
         spaces: list[tuple[int, Rows]] = [
             (node, growing.rows[node]) for node in growing.frontier if growing.made[node >> 1].party != number
         ]
         total = len(self._growing(t).values)
-        party = self._parties[number]
         for node, rows in spaces:
             self._tools.law.check_space(self._tools.party, party, node, len(rows))
         await self._tools.outbox.send(party, "instance_spaces", space_parcels(spaces, total), tree=t, level=level)

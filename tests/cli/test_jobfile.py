@@ -16,7 +16,7 @@ from treetap.config import load
 from treetap.errors import ConfigError
 from treetap.experimentfile import ExperimentFile
 from treetap.jobfile import JobFile
-from treetap.wire.jobspec import check_spec
+from treetap.wire.jobspec import check_spec, params_of
 
 TLS = {"ca": "ca.crt", "certificate": "p.crt", "key": "p.key"}
 JOB: dict[str, Any] = {"label_holder": "bank", "feature_parties": ["telco"]}
@@ -39,6 +39,7 @@ JOB: dict[str, Any] = {"label_holder": "bank", "feature_parties": ["telco"]}
         ("table", 1, "string"),
         ("feature_parties", "telco", "list"),
         ("key_bits", "2048", "2048 or 3072"),
+        ("party_dropout", [0.5], "dictionary"),
         ("key_bits", True, "2048 or 3072"),
     ],
 )
@@ -76,6 +77,39 @@ def test_a_parameter_of_another_protocol_is_refused(protocol: str, key: str, val
     file = write(tmp_path / "job.toml", {"job": {**JOB, "protocol": protocol, key: value}})
     with pytest.raises(ConfigError, match=f"protocol '{protocol}' has no parameter {key}"):
         load(file, JobFile)
+
+
+@pytest.mark.parametrize("protocol", ["boosting", "forest"])
+def test_party_dropout(protocol: str, tmp_path: Path) -> None:
+    """A table of feature parties and shares reaches the job's description; others than feature parties are refused."""
+    table = f'protocol = "{protocol}"\nlabel_holder = "bank"\nfeature_parties = ["telco", "shop"]\n'
+
+    def job(dropout: str) -> Path:
+        path = tmp_path / "job.toml"
+        path.write_text(f"[job]\n{table}party_dropout = {dropout}\n")
+        return path
+
+    spec = load(job("{ shop = 0.25, telco = 0 }"), JobFile).to_spec()
+    assert params_of(spec).party_dropout == {"shop": 0.25, "telco": 0.0}
+    for name in ("bank", "nobody"):
+        with pytest.raises(ConfigError, match=f"party_dropout names '{name}', which is not a feature party of the job"):
+            load(job(f"{{ {name} = 0.25 }}"), JobFile).to_spec()
+    with pytest.raises(ConfigError, match=r"party_dropout of telco must be a number in \[0, 1\), not 1\.0"):
+        load(job("{ telco = 1 }"), JobFile)
+
+
+def test_party_dropout_of_an_experiment(tmp_path: Path) -> None:
+    """A name that is no feature party is a fault of the file."""
+
+    def experiment(name: str) -> Path:
+        file = _experiment(tmp_path)
+        file.write_text(f"{file.read_text()}\nparty_dropout = {{ {name} = 0.5 }}\n")
+        return file
+
+    assert load(experiment("telco"), ExperimentFile).job.party_dropout == {"telco": 0.5}
+    for name in ("bank", "nobody"):
+        with pytest.raises(ConfigError, match=f"party_dropout names '{name}'"):
+            load(experiment(name), ExperimentFile)
 
 
 def test_a_description_with_parameters_of_two_protocols_is_refused(tmp_path: Path) -> None:

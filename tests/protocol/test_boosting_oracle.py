@@ -45,6 +45,13 @@ SHAPES = {
     "a value that means missing": Shape(
         {"dims": (2, 2), "missing": 0.3, "sentinel": -999.0}, {"missing": -999.0, "max_bin": 7}
     ),
+    "parties that sit trees out": Shape(
+        {"dims": (1, 2, 2), "missing": 0.1},
+        {"n_estimators": 4, "party_dropout": {"feature-b": 0.4, "feature-c": 0.6}},
+    ),
+    "trees in which nobody has columns": Shape(
+        {"dims": (0, 2, 2), "n": 50}, {"n_estimators": 3, "party_dropout": {"feature-b": 0.8, "feature-c": 0.8}}
+    ),
     "a party without columns": Shape({"dims": (2, 0, 2), "n": 40}, {"max_bin": 5}),
     "gamma and least weight": Shape(
         {"dims": (2, 2, 1), "missing": 0.2},

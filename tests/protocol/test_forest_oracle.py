@@ -40,6 +40,10 @@ SHAPES = {
     "a value that means missing": Shape(
         {"dims": (2, 2), "missing": 0.3, "sentinel": -999.0}, {"missing": -999.0, "max_bin": 5}
     ),
+    "parties that sit trees out": Shape(
+        {"dims": (1, 2, 2), "missing": 0.1},
+        {"n_estimators": 4, "party_dropout": {"feature-b": 0.5, "feature-c": 0.6}},
+    ),
     "drawn with replacement": Shape({"dims": (2, 0, 2), "n": 50}, {"bootstrap": True, "subsample": 1.0}),
 }
 

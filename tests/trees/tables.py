@@ -72,6 +72,11 @@ def cases() -> list[Case]:
             {**plain, "subsample": 0.7, "colsample_bytree": 0.5, "gamma": 0.2, "reg_lambda": 0.5, "seed": 3},
         ),
         (
+            "parties sit trees out",
+            {"n": 60, "widths": [1, 2, 2], "missing": 0.1},
+            {**plain, "n_estimators": 4, "party_dropout": {"p1": 0.5, "p2": 0.7}},
+        ),
+        (
             "stopped",
             {"n": 90, "widths": [2, 2], "missing": 0.1},
             {

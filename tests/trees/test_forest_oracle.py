@@ -21,6 +21,10 @@ SHAPES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "missing": ({"n": 60, "widths": [3, 2, 1], "missing": 0.25}, {"max_bin": 6, "min_samples_leaf": 3}),
     "ties": ({"n": 50, "widths": [2, 2], "levels": 3}, {"max_bin": 32}),
     "drawn": ({"n": 70, "widths": [3, 4], "missing": 0.1}, {"subsample": 0.5, "colsample_bytree": 0.5, "seed": 3}),
+    "parties sit trees out": (
+        {"n": 60, "widths": [2, 2, 2], "missing": 0.1},
+        {"n_estimators": 4, "party_dropout": {"p1": 0.4, "p2": 0.6}},
+    ),
     "bootstrap": ({"n": 50, "widths": [2, 2], "missing": 0.1}, {"subsample": 1.0, "bootstrap": True, "max_bin": 5}),
 }
 KINDS = {"two classes": ("gini", 2), "five classes": ("gini", 5), "numbers": ("squared_error", 0)}
@@ -47,7 +51,7 @@ def case(shape: str, kind: str, binning: str) -> Case:
     parties = table(seed=len(shape), **world)
     objective = "reg:squarederror" if criterion == "squared_error" else "multi:softprob"
     labels = labels_for(objective, signal(parties, 4), classes or 2)
-    params = ForestParams(criterion=criterion, n_estimators=3, max_depth=4, binning=binning, **options)
+    params = ForestParams(**{"n_estimators": 3, "max_depth": 4, **options}, criterion=criterion, binning=binning)
     return Case(parties, labels, params, classes)
 
 

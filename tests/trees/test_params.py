@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from treetap.errors import ConfigError
+from treetap.trees.forestparams import ForestParams
 from treetap.trees.params import BoostingParams
 
 
@@ -32,6 +33,15 @@ def test_every_wrong_field_is_named_at_once() -> None:
         assert f"{field} must be" not in message
     assert "(0, 1]" in message
     assert "[1, 20]" in message
+
+
+@pytest.mark.parametrize("kind", [BoostingParams, ForestParams])
+def test_dropout_leaves_a_chance(kind: type[BoostingParams] | type[ForestParams]) -> None:
+    """A share of 1 would leave the party out of every tree, which is a job without it; who is meant is named."""
+    kind(party_dropout={"telco": 0.0, "shop": 0.999}).validate()
+    for share in (1.0, -0.1, float("nan"), True):
+        with pytest.raises(ConfigError, match=r"party_dropout of shop must be a number in \[0, 1\)"):
+            kind(party_dropout={"telco": 0.5, "shop": share}).validate()
 
 
 @pytest.mark.parametrize("score", [0.0, 1.0])

@@ -55,6 +55,24 @@ def test_columns_depend_on_seed_tree_and_party() -> None:
     assert (np.bincount(seen, minlength=10) > 10).all()
 
 
+def test_parties_sit_trees_out_at_their_rate() -> None:
+    """As often as asked, each party by itself and afresh in every tree; with a share of 0 never."""
+    there = {name: [sampling.takes_part(7, tree, name, 0.3) for tree in range(2000)] for name in ("bank", "shop")}
+    for drawn in there.values():
+        assert abs(np.mean(drawn) - 0.7) < 0.03
+    both = np.mean(np.logical_and(*there.values()))
+    assert abs(both - 0.49) < 0.03
+    assert there["bank"] != [sampling.takes_part(8, tree, "bank", 0.3) for tree in range(2000)]
+    assert all(sampling.takes_part(7, tree, "bank", 0.0) for tree in range(200))
+    assert not any(sampling.takes_part(7, tree, "bank", 1 - 2**-53) for tree in range(200))
+
+
+def test_who_takes_part_is_the_same_everywhere() -> None:
+    """All processes of a job draw this, so it hangs on no release of any library."""
+    drawn = [sampling.takes_part(0, tree, "telco", 0.5) for tree in range(16)]
+    assert "".join(str(int(there)) for there in drawn) == "0000110001010101"
+
+
 def test_names_that_run_together_differ() -> None:
     """Parts of a name are kept apart, and a number is not its digits."""
     draws = [sampling.generator(1, *path).integers(2**60) for path in (("a", 12), ("a1", 2), ("a", "12"), ("a", 1, 2))]

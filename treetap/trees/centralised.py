@@ -155,6 +155,8 @@ def _round(job: _Job, scores: Floats, first_tree: int) -> list[tuple[Tree, Ints,
         values[~sampling.rows(params.seed, index, len(values), params.subsample, job.training)] = 0
         bins = []
         for name, table in job.tables:
+            if not params.takes_part(index, name):
+                continue
             kept = sampling.columns(params.seed, index, name, len(table.features), params.colsample_bytree)
             bins.append((name, GlobalBins(table, kept)))
         grower = Grower(bins, values, rule, params.max_depth, job.splits)

@@ -96,6 +96,8 @@ def train_forest(
         values = np.concatenate([found.values, np.ones((len(y), 1), dtype=np.int64)], axis=1) * drawn[:, None]
         bins: list[tuple[str, GlobalBins | NodeBins]] = []
         for (name, block), (_, table) in zip(blocks, tables, strict=True):
+            if not params.takes_part(index, name):
+                continue
             kept = sampling.columns(params.seed, index, name, block.shape[1], params.colsample_bytree)
             per_node = params.binning == "per-node"
             bins.append((name, NodeBins(block, kept, drawn, params.max_bin) if per_node else GlobalBins(table, kept)))

@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from treetap.errors import ConfigError
-from treetap.trees.ranges import COMMON, Range, bad_missing, not_a_choice, out_of_range
+from treetap.trees import sampling
+from treetap.trees.ranges import COMMON, Range, bad_dropout, bad_missing, not_a_choice, out_of_range
 
 CRITERIA = ("gini", "squared_error")
 BINNINGS = ("global", "per-node")
@@ -22,7 +24,8 @@ class ForestParams:
 
     Each tree draws ⌊subsample · N⌋ records, at least one, without replacement unless `bootstrap`, and of every party's
     columns the share `colsample_bytree`. `min_samples_leaf` counts drawn records. `binning`: quantiles once per job, or
-    of each node's own drawn records. `missing` is the value that means "missing" besides NaN.
+    of each node's own drawn records. `missing` is the value that means "missing" besides NaN. `party_dropout`: the
+    chance, by name, that a party offers no candidates to a tree.
     """
 
     criterion: str = "gini"
@@ -36,6 +39,7 @@ class ForestParams:
     binning: str = "global"
     missing: float = math.nan
     seed: int = 0
+    party_dropout: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def objective(self) -> str:
@@ -45,11 +49,15 @@ class ForestParams:
     def validate(self) -> None:
         """Raise ConfigError naming every field that is wrong, with the range it must lie in."""
         wrong = not_a_choice(self, {"criterion": CRITERIA, "binning": BINNINGS})
-        wrong += out_of_range(self, _RANGES) + bad_missing(self.missing)
+        wrong += out_of_range(self, _RANGES) + bad_missing(self.missing) + bad_dropout(self.party_dropout)
         if not isinstance(self.bootstrap, bool):
             wrong.append(f"bootstrap must be true or false, not {self.bootstrap!r}")
         if wrong:
             raise ConfigError("forest parameters: " + "; ".join(wrong))
+
+    def takes_part(self, tree: int, party: str) -> bool:
+        """Whether a party offers candidates to tree number `tree`."""
+        return sampling.takes_part(self.seed, tree, party, self.party_dropout.get(party, 0.0))
 
     def outputs(self, classes: int) -> int:
         """Numbers that a leaf holds: a frequency for each class, or the mean."""

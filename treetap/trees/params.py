@@ -7,10 +7,12 @@ and `max_depth=0` (no limit) is refused, because a heap-numbered tree needs a li
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 
 from treetap.errors import ConfigError
-from treetap.trees.ranges import COMMON, Range, bad_missing, not_a_choice, out_of_range
+from treetap.trees import sampling
+from treetap.trees.ranges import COMMON, Range, bad_dropout, bad_missing, not_a_choice, out_of_range
 
 OBJECTIVES = ("binary:logistic", "multi:softprob", "reg:squarederror")
 MULTI_STRATEGIES = ("one_output_per_tree", "multi_output_tree")
@@ -36,6 +38,7 @@ class BoostingParams:
     round of `one_output_per_tree` with C classes grows C trees. `validation_share` of the records is set aside only if
     `early_stopping_rounds` is given. `missing` is the value that means "missing" besides NaN. `base_score` None is 0.5
     for the classifiers and the mean training label for squared error (XGBoost 2 and later estimates it for all three).
+    `party_dropout`: the chance, by name, that a party offers no candidates to a tree.
     """
 
     objective: str = "binary:logistic"
@@ -54,6 +57,7 @@ class BoostingParams:
     validation_share: float = 0.1
     missing: float = math.nan
     seed: int = 0
+    party_dropout: Mapping[str, float] = field(default_factory=dict)
 
     def validate(self) -> None:
         """Raise ConfigError naming every field that is wrong, with the range it must lie in."""
@@ -65,9 +69,13 @@ class BoostingParams:
             ranges["early_stopping_rounds"] = Range(1, 100_000, integer=True)
         wrong = not_a_choice(self, {"objective": OBJECTIVES, "multi_strategy": MULTI_STRATEGIES})
         in_order = {field.name: ranges[field.name] for field in fields(self) if field.name in ranges}
-        wrong += out_of_range(self, in_order) + bad_missing(self.missing)
+        wrong += out_of_range(self, in_order) + bad_missing(self.missing) + bad_dropout(self.party_dropout)
         if wrong:
             raise ConfigError("boosting parameters: " + "; ".join(wrong))
+
+    def takes_part(self, tree: int, party: str) -> bool:
+        """Whether a party offers candidates to tree number `tree`."""
+        return sampling.takes_part(self.seed, tree, party, self.party_dropout.get(party, 0.0))
 
     def outputs(self, classes: int) -> int:
         """Columns of the score: one for logistic and squared error, `classes` for softmax."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 
@@ -58,3 +59,10 @@ def bad_missing(missing: object) -> list[str]:
     if isinstance(missing, bool) or not isinstance(missing, int | float) or math.isinf(missing):
         return [f"missing must be a finite number or nan, not {missing!r}"]
     return []
+
+
+def bad_dropout(shares: Mapping[str, float]) -> list[str]:
+    """What is wrong with the chances that parties sit a tree out."""
+    allowed = Range(0, 1, open_high=True)
+    found = ((name, allowed.complaint(share)) for name, share in shares.items())
+    return [f"party_dropout of {name} {complaint}" for name, complaint in found if complaint]

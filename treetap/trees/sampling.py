@@ -3,7 +3,8 @@
 Each draw has its own generator, seeded by SHA-256 over the seed and the draw's name: the same on every machine and in
 every process (Python's own hash of a string is not), and independent of the order in which draws are asked for. numpy
 may change the stream behind a generator between releases, so let one party make each draw (rows: the label holder,
-columns: their owner) rather than two that must agree.
+columns: their owner) rather than two that must agree. Who takes part in a tree all must agree on, so that draw is taken
+from the digest itself.
 """
 
 from __future__ import annotations
@@ -20,9 +21,16 @@ Bools = npt.NDArray[np.bool_]
 
 def generator(seed: int, *path: str | int) -> np.random.Generator:
     """The generator of one named draw."""
-    parts = [f"s:{part}" if isinstance(part, str) else f"i:{int(part)}" for part in (seed, *path)]
-    digest = hashlib.sha256("\x1f".join(parts).encode()).digest()
-    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(int.from_bytes(digest, "little"))))
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(int.from_bytes(_digest(seed, *path), "little"))))
+
+
+def takes_part(seed: int, tree: int, party: str, dropout: float) -> bool:
+    """Whether a party offers candidates to tree number `tree`: not so with chance `dropout`, tree by tree.
+
+    Dropout (Srivastava et al. 2014) of whole parties: a model that has grown without each of them now and then leans
+    less on any one.
+    """
+    return int.from_bytes(_digest(seed, "party", tree, party)[:8], "little") >= dropout * 2.0**64
 
 
 def rows(seed: int, tree: int, n: int, subsample: float, eligible: Bools) -> Bools:
@@ -72,3 +80,9 @@ def validation_rows(seed: int, n: int, share: float) -> Bools:
     mask = np.zeros(n, dtype=bool)
     mask[generator(seed, "validation").choice(n, size=count, replace=False)] = True
     return mask
+
+
+def _digest(seed: int, *path: str | int) -> bytes:
+    """32 bytes that belong to one named draw."""
+    parts = [f"s:{part}" if isinstance(part, str) else f"i:{int(part)}" for part in (seed, *path)]
+    return hashlib.sha256("\x1f".join(parts).encode()).digest()

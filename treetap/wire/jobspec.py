@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from treetap.errors import ConfigError
 from treetap.trees.forestparams import ForestParams
 from treetap.trees.params import BoostingParams
-from treetap.wire.v1 import boosting_pb2, forest_pb2, setup_pb2
+from treetap.wire.v1 import boosting_pb2, forest_pb2, setup_pb2, types_pb2
 
 PROTOCOLS = ("boosting", "forest")
 #: The parameters of a job of some protocol that grows trees.
@@ -36,6 +38,7 @@ def params_to_wire(params: BoostingParams) -> boosting_pb2.BoostingParams:
         multi_strategy=params.multi_strategy,
         validation_share=params.validation_share,
         seed=params.seed,
+        party_dropout=_shares_to_wire(params),
     )
     if params.base_score is not None:
         message.base_score = params.base_score
@@ -65,6 +68,7 @@ def params_from_wire(message: boosting_pb2.BoostingParams) -> BoostingParams:
         validation_share=message.validation_share,
         missing=message.missing if message.HasField("missing") else float("nan"),
         seed=message.seed,
+        party_dropout=_shares_from_wire(message.party_dropout),
     )
     params.validate()
     return params
@@ -83,6 +87,7 @@ def forest_to_wire(params: ForestParams) -> forest_pb2.ForestParams:
         min_samples_leaf=params.min_samples_leaf,
         binning=params.binning,
         seed=params.seed,
+        party_dropout=_shares_to_wire(params),
     )
     if params.missing == params.missing:
         message.missing = params.missing
@@ -103,9 +108,21 @@ def forest_from_wire(message: forest_pb2.ForestParams) -> ForestParams:
         binning=message.binning,
         missing=message.missing if message.HasField("missing") else float("nan"),
         seed=message.seed,
+        party_dropout=_shares_from_wire(message.party_dropout),
     )
     params.validate()
     return params
+
+
+def params_of(spec: setup_pb2.JobSpec) -> Params:
+    """The parameters of the job's protocol; `ConfigError` lists every value out of range."""
+    return forest_from_wire(spec.forest) if spec.protocol == "forest" else params_from_wire(spec.boosting)
+
+
+def taking_part(spec: setup_pb2.JobSpec, tree: int) -> list[str]:
+    """The feature parties that offer candidates to a tree, in the order of the job."""
+    params = params_of(spec)
+    return [party for party in spec.feature_parties if params.takes_part(tree, party)]
 
 
 def put_params(spec: setup_pb2.JobSpec, params: Params) -> None:
@@ -141,10 +158,8 @@ def check_spec(spec: setup_pb2.JobSpec) -> None:
         if other != spec.protocol and spec.HasField(other):  # type: ignore[arg-type]
             faults.append(f"{other}: a job of protocol {spec.protocol!r} has no parameters of {other}")
     try:
-        if spec.protocol == "forest":
-            forest_from_wire(spec.forest)
-        elif spec.protocol == "boosting":
-            params_from_wire(spec.boosting)
+        if spec.protocol in PROTOCOLS:
+            faults += foreign_dropout(params_of(spec), list(spec.feature_parties))
     except ConfigError as failure:
         faults.append(str(failure))
     if faults:
@@ -170,3 +185,20 @@ def check_prediction(protocol: str, form: str, key_bits: int, obfuscation: str) 
             faults.append(f"obfuscation = {obfuscation!r}: must be one of {', '.join(OBFUSCATIONS)}")
     if faults:
         raise ConfigError("\n".join(faults))
+
+
+def foreign_dropout(params: Params, feature_parties: Sequence[str]) -> list[str]:
+    """Parties of `party_dropout` that are no feature parties of the job."""
+    return [
+        f"party_dropout names {name!r}, which is not a feature party of the job ({', '.join(feature_parties)})"
+        for name in params.party_dropout
+        if name not in feature_parties
+    ]
+
+
+def _shares_to_wire(params: Params) -> list[types_pb2.NamedAmount]:
+    return [types_pb2.NamedAmount(name=name, amount=share) for name, share in params.party_dropout.items()]
+
+
+def _shares_from_wire(shares: Iterable[types_pb2.NamedAmount]) -> dict[str, float]:
+    return {share.name: share.amount for share in shares}

@@ -41,6 +41,7 @@ class BoostingParams(google.protobuf.message.Message):
     VALIDATION_SHARE_FIELD_NUMBER: builtins.int
     MISSING_FIELD_NUMBER: builtins.int
     SEED_FIELD_NUMBER: builtins.int
+    PARTY_DROPOUT_FIELD_NUMBER: builtins.int
     objective: builtins.str
     n_estimators: builtins.int
     max_depth: builtins.int
@@ -58,6 +59,12 @@ class BoostingParams(google.protobuf.message.Message):
     missing: builtins.float
     """A cell with this value counts as missing, beside empty cells and NaN."""
     seed: builtins.int
+    @property
+    def party_dropout(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[treetap.wire.v1.types_pb2.NamedAmount]:
+        """The chance that a feature party offers no candidates to a tree, by party; who sits out which tree follows from the
+        seed.
+        """
+
     def __init__(
         self,
         *,
@@ -77,9 +84,10 @@ class BoostingParams(google.protobuf.message.Message):
         validation_share: builtins.float = ...,
         missing: builtins.float | None = ...,
         seed: builtins.int = ...,
+        party_dropout: collections.abc.Iterable[treetap.wire.v1.types_pb2.NamedAmount] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_base_score", b"_base_score", "_early_stopping_rounds", b"_early_stopping_rounds", "_missing", b"_missing", "base_score", b"base_score", "early_stopping_rounds", b"early_stopping_rounds", "missing", b"missing"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_base_score", b"_base_score", "_early_stopping_rounds", b"_early_stopping_rounds", "_missing", b"_missing", "base_score", b"base_score", "colsample_bytree", b"colsample_bytree", "early_stopping_rounds", b"early_stopping_rounds", "gamma", b"gamma", "learning_rate", b"learning_rate", "max_bin", b"max_bin", "max_depth", b"max_depth", "min_child_weight", b"min_child_weight", "missing", b"missing", "multi_strategy", b"multi_strategy", "n_estimators", b"n_estimators", "objective", b"objective", "reg_lambda", b"reg_lambda", "seed", b"seed", "subsample", b"subsample", "validation_share", b"validation_share"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_base_score", b"_base_score", "_early_stopping_rounds", b"_early_stopping_rounds", "_missing", b"_missing", "base_score", b"base_score", "colsample_bytree", b"colsample_bytree", "early_stopping_rounds", b"early_stopping_rounds", "gamma", b"gamma", "learning_rate", b"learning_rate", "max_bin", b"max_bin", "max_depth", b"max_depth", "min_child_weight", b"min_child_weight", "missing", b"missing", "multi_strategy", b"multi_strategy", "n_estimators", b"n_estimators", "objective", b"objective", "party_dropout", b"party_dropout", "reg_lambda", b"reg_lambda", "seed", b"seed", "subsample", b"subsample", "validation_share", b"validation_share"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_base_score", b"_base_score"]) -> typing.Literal["base_score"] | None: ...
     @typing.overload

@@ -23,9 +23,10 @@ _sym_db = _symbol_database.Default()
 
 
 from treetap.wire.v1 import reveals_pb2 as treetap_dot_wire_dot_v1_dot_reveals__pb2
+from treetap.wire.v1 import types_pb2 as treetap_dot_wire_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ctreetap/wire/v1/forest.proto\x12\x0ftreetap.wire.v1\x1a\x1dtreetap/wire/v1/reveals.proto\"\xb8\x02\n\x0c\x46orestParams\x12\x17\n\tcriterion\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x1a\n\x0cn_estimators\x18\x02 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x17\n\tmax_depth\x18\x03 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x15\n\x07max_bin\x18\x04 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x17\n\tsubsample\x18\x05 \x01(\x01\x42\x04\xa8\xd4\x18\x01\x12\x17\n\tbootstrap\x18\x06 \x01(\x08\x42\x04\xa8\xd4\x18\x01\x12\x1e\n\x10\x63olsample_bytree\x18\x07 \x01(\x01\x42\x04\xa8\xd4\x18\x01\x12\x1e\n\x10min_samples_leaf\x18\x08 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x15\n\x07\x62inning\x18\t \x01(\tB\x04\xa8\xd4\x18\x01\x12\x1a\n\x07missing\x18\n \x01(\x01\x42\x04\xa8\xd4\x18\x01H\x00\x88\x01\x01\x12\x12\n\x04seed\x18\x0b \x01(\x04\x42\x04\xa8\xd4\x18\x01\x42\n\n\x08_missing\"\r\n\x0bShareLabels\"\x0c\n\nTakeLabels\"V\n\x0f\x45ncryptedLabels\x12\x13\n\x05\x66irst\x18\x01 \x01(\x04\x42\x04\xa8\xd4\x18\x01\x12\x13\n\x05\x63ount\x18\x02 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x19\n\x0b\x63iphertexts\x18\x03 \x01(\x0c\x42\x04\xa8\xd4\x18\x06\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ctreetap/wire/v1/forest.proto\x12\x0ftreetap.wire.v1\x1a\x1dtreetap/wire/v1/reveals.proto\x1a\x1btreetap/wire/v1/types.proto\"\xf3\x02\n\x0c\x46orestParams\x12\x17\n\tcriterion\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x1a\n\x0cn_estimators\x18\x02 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x17\n\tmax_depth\x18\x03 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x15\n\x07max_bin\x18\x04 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x17\n\tsubsample\x18\x05 \x01(\x01\x42\x04\xa8\xd4\x18\x01\x12\x17\n\tbootstrap\x18\x06 \x01(\x08\x42\x04\xa8\xd4\x18\x01\x12\x1e\n\x10\x63olsample_bytree\x18\x07 \x01(\x01\x42\x04\xa8\xd4\x18\x01\x12\x1e\n\x10min_samples_leaf\x18\x08 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x15\n\x07\x62inning\x18\t \x01(\tB\x04\xa8\xd4\x18\x01\x12\x1a\n\x07missing\x18\n \x01(\x01\x42\x04\xa8\xd4\x18\x01H\x00\x88\x01\x01\x12\x12\n\x04seed\x18\x0b \x01(\x04\x42\x04\xa8\xd4\x18\x01\x12\x39\n\rparty_dropout\x18\x0c \x03(\x0b\x32\x1c.treetap.wire.v1.NamedAmountB\x04\xa8\xd4\x18\x01\x42\n\n\x08_missing\"\r\n\x0bShareLabels\"\x0c\n\nTakeLabels\"V\n\x0f\x45ncryptedLabels\x12\x13\n\x05\x66irst\x18\x01 \x01(\x04\x42\x04\xa8\xd4\x18\x01\x12\x13\n\x05\x63ount\x18\x02 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x19\n\x0b\x63iphertexts\x18\x03 \x01(\x0c\x42\x04\xa8\xd4\x18\x06\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -54,18 +55,20 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_FORESTPARAMS'].fields_by_name['missing']._serialized_options = b'\250\324\030\001'
   _globals['_FORESTPARAMS'].fields_by_name['seed']._loaded_options = None
   _globals['_FORESTPARAMS'].fields_by_name['seed']._serialized_options = b'\250\324\030\001'
+  _globals['_FORESTPARAMS'].fields_by_name['party_dropout']._loaded_options = None
+  _globals['_FORESTPARAMS'].fields_by_name['party_dropout']._serialized_options = b'\250\324\030\001'
   _globals['_ENCRYPTEDLABELS'].fields_by_name['first']._loaded_options = None
   _globals['_ENCRYPTEDLABELS'].fields_by_name['first']._serialized_options = b'\250\324\030\001'
   _globals['_ENCRYPTEDLABELS'].fields_by_name['count']._loaded_options = None
   _globals['_ENCRYPTEDLABELS'].fields_by_name['count']._serialized_options = b'\250\324\030\001'
   _globals['_ENCRYPTEDLABELS'].fields_by_name['ciphertexts']._loaded_options = None
   _globals['_ENCRYPTEDLABELS'].fields_by_name['ciphertexts']._serialized_options = b'\250\324\030\006'
-  _globals['_FORESTPARAMS']._serialized_start=81
-  _globals['_FORESTPARAMS']._serialized_end=393
-  _globals['_SHARELABELS']._serialized_start=395
-  _globals['_SHARELABELS']._serialized_end=408
-  _globals['_TAKELABELS']._serialized_start=410
-  _globals['_TAKELABELS']._serialized_end=422
-  _globals['_ENCRYPTEDLABELS']._serialized_start=424
-  _globals['_ENCRYPTEDLABELS']._serialized_end=510
+  _globals['_FORESTPARAMS']._serialized_start=110
+  _globals['_FORESTPARAMS']._serialized_end=481
+  _globals['_SHARELABELS']._serialized_start=483
+  _globals['_SHARELABELS']._serialized_end=496
+  _globals['_TAKELABELS']._serialized_start=498
+  _globals['_TAKELABELS']._serialized_end=510
+  _globals['_ENCRYPTEDLABELS']._serialized_start=512
+  _globals['_ENCRYPTEDLABELS']._serialized_end=598
 # @@protoc_insertion_point(module_scope)

@@ -4,9 +4,12 @@ isort:skip_file
 """
 
 import builtins
+import collections.abc
 import google.protobuf.descriptor
+import google.protobuf.internal.containers
 import google.protobuf.message
 import sys
+import treetap.wire.v1.types_pb2
 import typing
 
 if sys.version_info >= (3, 10):
@@ -33,6 +36,7 @@ class ForestParams(google.protobuf.message.Message):
     BINNING_FIELD_NUMBER: builtins.int
     MISSING_FIELD_NUMBER: builtins.int
     SEED_FIELD_NUMBER: builtins.int
+    PARTY_DROPOUT_FIELD_NUMBER: builtins.int
     criterion: builtins.str
     """gini (classes) or squared_error (numbers)."""
     n_estimators: builtins.int
@@ -49,6 +53,12 @@ class ForestParams(google.protobuf.message.Message):
     missing: builtins.float
     """A cell with this value counts as missing, beside empty cells and NaN."""
     seed: builtins.int
+    @property
+    def party_dropout(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[treetap.wire.v1.types_pb2.NamedAmount]:
+        """The chance that a feature party offers no candidates to a tree, by party; who sits out which tree follows from the
+        seed.
+        """
+
     def __init__(
         self,
         *,
@@ -63,9 +73,10 @@ class ForestParams(google.protobuf.message.Message):
         binning: builtins.str = ...,
         missing: builtins.float | None = ...,
         seed: builtins.int = ...,
+        party_dropout: collections.abc.Iterable[treetap.wire.v1.types_pb2.NamedAmount] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_missing", b"_missing", "missing", b"missing"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_missing", b"_missing", "binning", b"binning", "bootstrap", b"bootstrap", "colsample_bytree", b"colsample_bytree", "criterion", b"criterion", "max_bin", b"max_bin", "max_depth", b"max_depth", "min_samples_leaf", b"min_samples_leaf", "missing", b"missing", "n_estimators", b"n_estimators", "seed", b"seed", "subsample", b"subsample"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_missing", b"_missing", "binning", b"binning", "bootstrap", b"bootstrap", "colsample_bytree", b"colsample_bytree", "criterion", b"criterion", "max_bin", b"max_bin", "max_depth", b"max_depth", "min_samples_leaf", b"min_samples_leaf", "missing", b"missing", "n_estimators", b"n_estimators", "party_dropout", b"party_dropout", "seed", b"seed", "subsample", b"subsample"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_missing", b"_missing"]) -> typing.Literal["missing"] | None: ...
 
 Global___ForestParams: typing_extensions.TypeAlias = ForestParams

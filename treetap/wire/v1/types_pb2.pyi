@@ -116,7 +116,7 @@ Global___NamedCount: typing_extensions.TypeAlias = NamedCount
 
 @typing.final
 class NamedAmount(google.protobuf.message.Message):
-    """A duration in seconds, or a size in MiB, as the field that holds it says."""
+    """A duration in seconds, a size in MiB, or a chance, as the field that holds it says."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
