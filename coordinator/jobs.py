@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import logging
 import secrets
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 from coordinator import protocols, setup
 from coordinator.alignment import align
-from coordinator.journal import Journal
+from coordinator.away import conduct
+from coordinator.journal import Journal, packed, unpacked
 from coordinator.metrics import CoordinatorMetrics
-from coordinator.prediction import opening_of, predict
+from coordinator.prediction import opening_of
 from coordinator.progress import Progress
 from coordinator.roster import Roster
 from treetap import logs
 from treetap.errors import BadInput, ConfigError, Conflict, Incompatible, Interrupted, TreetapError, UnknownJob
 from treetap.names import NAME
 from treetap.wire.jobspec import check_spec
+from treetap.wire.patience import RETRY_S
 from treetap.wire.ports import Address, Dialer
 from treetap.wire.traffic import Traffic
 from treetap.wire.v1 import control_pb2, interactive_pb2, jobs_pb2, setup_pb2
@@ -64,7 +65,7 @@ class Jobs:
         check_spec(request.spec)
         self._check_parties([request.spec.label_holder, *request.spec.feature_parties])
         job = self._new_name(request.job, "job")
-        self._journal.write(job, "submitted", kind="train", spec=_text(request.spec), word=_random_word())
+        self._journal.write(job, "submitted", kind="train", spec=packed(request.spec), word=_random_word())
         return self._start(job)
 
     def predict(self, request: jobs_pb2.PredictRequest) -> str:
@@ -72,10 +73,11 @@ class Jobs:
         model = self._submitted(request.model)
         if model["kind"] != "train" or self._state(request.model).state != "finished":
             raise UnknownJob(f"{request.model!r} is not a finished training job")
-        spec = setup_pb2.JobSpec.FromString(_bytes(model["spec"]))
-        opening = opening_of(request, spec, model["word"])
+        spec = setup_pb2.JobSpec.FromString(unpacked(model["spec"]))
+        word = _random_word()
+        opening = opening_of(request, spec, model["word"], word)
         job = self._new_name(request.job, f"predict-{request.model}"[:50])
-        self._journal.write(job, "submitted", kind="predict", opening=_text(opening), word=_random_word())
+        self._journal.write(job, "submitted", kind="predict", opening=packed(opening), word=word)
         return self._start(job)
 
     def resume(self, job: str) -> str:
@@ -148,9 +150,18 @@ class Jobs:
             await asyncio.wait({task})
         return self._state(job)
 
-    def _start(self, job: str) -> str:
+    def _again(self, job: str, progress: Progress) -> None:
+        """A new attempt of a job that goes on by itself."""
+        progress.status.attempt = self._next_attempt(job)
+        logs.begin(job=job, attempt=progress.status.attempt)
+
+    def _next_attempt(self, job: str) -> int:
         attempt = self._attempts(job) + 1
         self._journal.write(job, "attempt", number=attempt)
+        return attempt
+
+    def _start(self, job: str) -> str:
+        attempt = self._next_attempt(job)
         kind = self._submitted(job)["kind"]
         status = jobs_pb2.JobStatus(job=job, kind=kind, state="running", attempt=attempt)
         self._progress[job] = Progress(status)
@@ -170,26 +181,26 @@ class Jobs:
             raise
         except Interrupted as error:  # what does not fit together is for a person to mend
             mend, bad = f"{error}; then: treetap resume {job}", isinstance(error, Incompatible)
-            await self._give_up(job, attempt, progress, "interrupted", mend, bad_input=bad)
+            await self._give_up(job, progress, "interrupted", mend, bad_input=bad)
         except BadInput as error:
             if attempt == 1:
-                await self._give_up(job, attempt, progress, "failed", str(error), bad_input=True)
+                await self._give_up(job, progress, "failed", str(error), bad_input=True)
             else:  # what earlier attempts have stored is worth more than a clean disk
                 mend = f"{error}; mend it, then: treetap resume {job}"
-                await self._give_up(job, attempt, progress, "interrupted", mend, bad_input=True)
+                await self._give_up(job, progress, "interrupted", mend, bad_input=True)
         except UnknownJob as error:
-            await self._give_up(job, attempt, progress, "interrupted", f"{error}; then: treetap resume {job}")
+            await self._give_up(job, progress, "interrupted", f"{error}; then: treetap resume {job}")
         except TreetapError as error:
-            await self._give_up(job, attempt, progress, "failed", f"{type(error).__name__}: {error}")
+            await self._give_up(job, progress, "failed", f"{type(error).__name__}: {error}")
         except Exception as error:
             log.exception("job %s", job)
-            await self._give_up(job, attempt, progress, "failed", f"defect in the coordinator: {error!r}")
+            await self._give_up(job, progress, "failed", f"defect in the coordinator: {error!r}")
         finally:
             self._running.pop(job, None)
             self._metrics.job(job, progress.status.state)
 
     async def _train(self, job: str, attempt: int, progress: Progress) -> None:
-        spec = setup_pb2.JobSpec.FromString(_bytes(self._submitted(job)["spec"]))
+        spec = setup_pb2.JobSpec.FromString(unpacked(self._submitted(job)["spec"]))
         traffic = Traffic(self._name, self._metrics)
         roster = self._roster(job, attempt, [spec.label_holder, *spec.feature_parties], traffic, progress)
         progress.phase("prepare")
@@ -207,18 +218,21 @@ class Jobs:
                 await protocols.TRAIN[spec.protocol](roster, spec, plan, progress)
             progress.phase("publish")
             await setup.publish(roster, spec)
-        await self._finish(roster, job, attempt, progress, traffic)
+        await self._finish(roster, job, progress, traffic)
 
-    async def _predict(self, job: str, attempt: int, progress: Progress) -> None:
-        opening = interactive_pb2.OpenModel.FromString(_bytes(self._submitted(job)["opening"]))
+    async def _predict(self, job: str, _attempt: int, progress: Progress) -> None:
+        opening = interactive_pb2.OpenModel.FromString(unpacked(self._submitted(job)["opening"]))
         traffic = Traffic(self._name, self._metrics)
-        roster = self._roster(job, attempt, [opening.label_holder, *opening.feature_parties], traffic, progress)
-        opening.peers.extend(roster.peers())
-        written = await predict(roster, opening, progress)
-        progress.status.predictions = written.path
-        await self._finish(roster, job, attempt, progress, traffic)
+        waits = opening.away_deadline_s or None
 
-    async def _finish(self, roster: Roster, job: str, attempt: int, progress: Progress, traffic: Traffic) -> None:
+        def begin(members: Sequence[str]) -> Roster:
+            return self._roster(job, progress.status.attempt, members, traffic, progress, waits)
+
+        roster, written = await conduct(opening, progress, begin, lambda: self._again(job, progress))
+        progress.status.predictions = written.path
+        await self._finish(roster, job, progress, traffic)
+
+    async def _finish(self, roster: Roster, job: str, progress: Progress, traffic: Traffic) -> None:
         """Collect what the job has cost, let the parties go, write it all down."""
         accounts = await roster.ask_all(roster.names, "account", setup_pb2.Account())
         for party in roster.names:
@@ -227,22 +241,21 @@ class Jobs:
         own = setup_pb2.Accounted(traffic=traffic.rows())
         progress.status.accounts.append(jobs_pb2.PartyAccount(party=self._name, account=own))
         progress.end("finished")
-        self._write_end(job, attempt, progress)
+        self._write_end(job, progress)
 
-    async def _give_up(
-        self, job: str, attempt: int, progress: Progress, state: str, error: str, *, bad_input: bool = False
-    ) -> None:
+    async def _give_up(self, job: str, progress: Progress, state: str, error: str, *, bad_input: bool = False) -> None:
         """Tell the parties to stop waiting. Bad input leaves nothing behind; an interrupted job keeps its trees."""
         log.warning("job %s %s: %s", job, state, error)
-        await self._leave(job, attempt, discard=state == "failed" and bad_input)
+        await self._leave(job, progress.status.attempt, discard=state == "failed" and bad_input)
         progress.end(state, error, bad_input=bad_input)
-        self._write_end(job, attempt, progress)
+        self._write_end(job, progress)
 
-    def _write_end(self, job: str, attempt: int, progress: Progress) -> None:
+    def _write_end(self, job: str, progress: Progress) -> None:
         """Where the disk does not take it, the job is as if the coordinator had stopped: it can be resumed."""
+        attempt = progress.status.attempt
         log.info("job %s, attempt %d: %s", job, attempt, progress.status.state)
         try:
-            self._journal.write(job, "ended", attempt=attempt, status=_text(progress.status))
+            self._journal.write(job, "ended", attempt=attempt, status=packed(progress.status))
         except Interrupted as failure:
             log.error("job %s: %s", job, failure)
 
@@ -250,31 +263,32 @@ class Jobs:
         """Best effort; returns who did not confirm in time."""
         submitted = self._submitted(job)
         if submitted["kind"] == "train":
-            who = setup_pb2.JobSpec.FromString(_bytes(submitted["spec"]))
+            who = setup_pb2.JobSpec.FromString(unpacked(submitted["spec"]))
             members = [who.label_holder, *who.feature_parties]
         else:
-            opening = interactive_pb2.OpenModel.FromString(_bytes(submitted["opening"]))
+            opening = interactive_pb2.OpenModel.FromString(unpacked(submitted["opening"]))
             members = [opening.label_holder, *opening.feature_parties]
         members = [party for party in members if party in self._parties]  # one may have left the configuration
         roster = self._roster(job, attempt, members, Traffic(self._name, self._metrics), None)
-        body = setup_pb2.Leave(discard=discard, submission=self._submitted(job)["word"])
-        leaving = {party: asyncio.ensure_future(roster.ask(party, "leave", body)) for party in members}
-        if leaving:
-            _, late = await asyncio.wait(leaving.values(), timeout=LEAVE_S)
-            for task in late:
-                task.cancel()
-        ended = await asyncio.gather(*leaving.values(), return_exceptions=True)
-        return [party for party, outcome in zip(leaving, ended, strict=True) if isinstance(outcome, BaseException)]
+        return await roster.leave(LEAVE_S, discard=discard, submission=submitted["word"])
 
     def _roster(
-        self, job: str, attempt: int, members: list[str], traffic: Traffic, progress: Progress | None
+        self,
+        job: str,
+        attempt: int,
+        members: Sequence[str],
+        traffic: Traffic,
+        progress: Progress | None,
+        waits_s: float | None = None,
     ) -> Roster:
+        """Those whom an attempt asks; none is waited for longer than `waits_s`."""
         self._check_parties(members)
         heard = _unheard if progress is None else progress.heard
         parties = {name: self._parties[name] for name in members}
-        return Roster(job, attempt, parties, self._dialer, self._silence, traffic, self._metrics, heard)
+        silence, retry = (limit if waits_s is None else min(limit, waits_s) for limit in (self._silence, RETRY_S))
+        return Roster(job, attempt, parties, self._dialer, silence, traffic, self._metrics, heard, retry)
 
-    def _check_parties(self, names: list[str]) -> None:
+    def _check_parties(self, names: Sequence[str]) -> None:
         unknown = [name for name in names if name not in self._parties]
         if unknown:
             known = ", ".join(self._parties)
@@ -307,7 +321,7 @@ class Jobs:
         status.error = f"the coordinator stopped; go on with: treetap resume {job}"
         for event in self._journal.read(job):
             if event["event"] == "ended" and event["attempt"] == status.attempt:
-                status = jobs_pb2.JobStatus.FromString(_bytes(event["status"]))
+                status = jobs_pb2.JobStatus.FromString(unpacked(event["status"]))
             elif event["event"] == "cancelled":
                 status.state, status.error, status.bad_input = "cancelled", CANCELLED, False
         return status
@@ -333,11 +347,3 @@ async def _stop(task: asyncio.Task[None]) -> None:
 def _random_word() -> str:
     """What tells this submission of a job from another one of the same name."""
     return str(secrets.randbits(64))
-
-
-def _text(message: setup_pb2.JobSpec | interactive_pb2.OpenModel | jobs_pb2.JobStatus) -> str:
-    return base64.b64encode(message.SerializeToString(deterministic=True)).decode()
-
-
-def _bytes(text: str) -> bytes:
-    return base64.b64decode(text)

@@ -6,10 +6,13 @@ crash is ignored. Nothing of the data is ever in it: the coordinator has nothing
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 from pathlib import Path
 from typing import Any
+
+from google.protobuf.message import Message
 
 from treetap.errors import BadInput, Interrupted, UnknownJob
 from treetap.names import NAME
@@ -94,3 +97,13 @@ class Journal:
         if not NAME.match(job):
             raise UnknownJob(f"there is no job {job!r}")
         return self._folder / f"{job}.jsonl"
+
+
+def packed(message: Message) -> str:
+    """A message as text for the journal."""
+    return base64.b64encode(message.SerializeToString(deterministic=True)).decode()
+
+
+def unpacked(text: str) -> bytes:
+    """The bytes of a message that was packed."""
+    return base64.b64decode(text)

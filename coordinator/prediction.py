@@ -10,33 +10,43 @@ from treetap.wire.v1 import interactive_pb2, jobs_pb2, setup_pb2
 
 #: Records per block of a prediction where the request names none, by protocol: entries are many and large.
 BLOCKS = {"interactive": 65_536, "eini": 1024}
+#: Seconds after which a party that does not answer counts as away, where the request names none.
+AWAY_DEADLINE_S = 30.0
 
 
-def opening_of(request: jobs_pb2.PredictRequest, spec: setup_pb2.JobSpec, submission: str) -> interactive_pb2.OpenModel:
+def opening_of(
+    request: jobs_pb2.PredictRequest, spec: setup_pb2.JobSpec, submission: str, word: str
+) -> interactive_pb2.OpenModel:
     """The opening of a prediction with the model of a training job; `ConfigError` where nobody could do it.
 
-    What the request leaves open is as in training, and one round per level over all trees.
+    `submission`: of the training; `word`: of this prediction. What the request leaves open is as in training, and one
+    round per level over all trees; and who does not answer interrupts it.
     """
     protocol = request.protocol or "interactive"
     encrypted = protocol == "eini"
     form = request.form or ("" if encrypted else "batched")
     key_bits = request.key_bits or (spec.key_bits if encrypted else 0)
     obfuscation = spec.obfuscation if encrypted else ""
-    check_prediction(protocol, form, key_bits, obfuscation)
-    return interactive_pb2.OpenModel(
+    policy = request.away_policy or "fail"
+    opening = interactive_pb2.OpenModel(
         model=request.model,
         table=request.table or "predict",
         label_holder=spec.label_holder,
         feature_parties=spec.feature_parties,
         records_file=request.records_file,
         alignment=spec.alignment,
-        block=request.block or BLOCKS[protocol],
+        block=request.block or BLOCKS.get(protocol, 0),
         submission=submission,
         protocol=protocol,
         form=form,
         key_bits=key_bits,
         obfuscation=obfuscation,
+        away_policy=policy,
+        away_deadline_s=request.away_deadline_s or (0 if policy == "fail" else AWAY_DEADLINE_S),
+        prediction=word,
     )
+    check_prediction(opening)
+    return opening
 
 
 async def predict(

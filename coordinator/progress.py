@@ -52,6 +52,11 @@ class Progress:
         self.status.scored, self.status.records = scored, total
         self.touch()
 
+    def away(self, parties: Iterable[str]) -> None:
+        """Of a prediction: the parties without which it goes on."""
+        self.status.away[:] = list(parties)
+        self.touch()
+
     def heard(self, party: str, progress: control_pb2.Progress) -> None:
         """A party's sign of life."""
         self._bytes[party] = max(progress.bytes, self._bytes.get(party, 0))

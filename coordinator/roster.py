@@ -13,10 +13,10 @@ from coordinator.metrics import CoordinatorMetrics
 from treetap import logs
 from treetap.errors import Silent, Unreachable
 from treetap.wire.disclosure import bytes_by_class
-from treetap.wire.patience import Patience
+from treetap.wire.patience import RETRY_S, Patience
 from treetap.wire.ports import Address, Dialer
 from treetap.wire.traffic import Traffic
-from treetap.wire.v1 import control_pb2, types_pb2
+from treetap.wire.v1 import control_pb2, setup_pb2, types_pb2
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -35,11 +35,12 @@ class Roster:
         traffic: Traffic,
         metrics: CoordinatorMetrics,
         on_progress: Callable[[str, control_pb2.Progress], None],
+        retry_s: float = RETRY_S,
     ) -> None:
         self._job, self._attempt = job, attempt
         self._parties, self._dialer, self._silence = dict(parties), dialer, silence_s
         self._traffic, self._metrics = traffic, metrics
-        self._on_progress = on_progress
+        self._on_progress, self._retry_s = on_progress, retry_s
 
     @property
     def names(self) -> list[str]:
@@ -62,7 +63,7 @@ class Roster:
         field.SetInParent()
         if body is not None:
             field.CopyFrom(body)
-        patience = Patience()
+        patience = Patience(self._retry_s)
         began = asyncio.get_running_loop().time()
         with logs.within(step=word, peer=party), self._metrics.asking(party, word):
             log.debug("job %s: %s at %s: begins", self._job, word, party)
@@ -84,6 +85,26 @@ class Roster:
         names = list(parties)
         results = await together(*(self.ask(party, word, body, tree, level) for party in names))
         return dict(zip(names, results, strict=True))
+
+    async def leave(self, within_s: float, *, discard: bool = False, submission: str = "") -> list[str]:
+        """Have all stop working on the job, for as long as it takes but no longer; returns who did not confirm it."""
+        body = setup_pb2.Leave(discard=discard, submission=submission)
+        leaving = {party: asyncio.ensure_future(self._leave(party, body)) for party in self.names}
+        if leaving:
+            _, late = await asyncio.wait(leaving.values(), timeout=within_s)
+            for task in late:
+                task.cancel()
+        ended = await asyncio.gather(*leaving.values(), return_exceptions=True)
+        return [party for party, outcome in zip(leaving, ended, strict=True) if isinstance(outcome, BaseException)]
+
+    async def _leave(self, party: str, body: setup_pb2.Leave) -> None:
+        """Ask until it is confirmed; whoever waits sets the end."""
+        while True:
+            try:
+                await self.ask(party, "leave", body)
+                return
+            except Unreachable:
+                await asyncio.sleep(1.0)
 
     async def _once(
         self, party: str, word: str, request: control_pb2.StepRequest, patience: Patience

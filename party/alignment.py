@@ -68,6 +68,9 @@ class Alignment:
             DataError: the table holds other ids than when the job was aligned.
         """
         self._table, self._keep = table, keep
+        if not self.steps:  # nobody to align with
+            self._finish(np.arange(len(table.ids)))
+            return self._tools.attempt
         first = (next(iter(self.steps)), 0, 0)
         self._order.then(first)
         stored = self._tools.store.load_arrays(STORED) if keep else None

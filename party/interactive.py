@@ -7,13 +7,15 @@ ask_directions(b, l)                              answer_directions(b, l)
 take_directions(b, l), then l+1 or block b+1
 write_predictions
 
+An owner that is away is not asked: at its splits records go both ways, weighted by the covers.
+
 `batched` leads a block of records down all trees at once, so that level l is a depth. `per-tree`, the form in which the
 method was published, takes one tree after the other, and l runs on from tree to tree.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,11 +27,14 @@ from party.session import Step, Tools, done, have
 from party.store import Store
 from party.table import Floats
 from treetap.errors import Malformed, OutOfOrder
-from treetap.trees.ensemble import Split
+from treetap.trees.ensemble import Split, Tree
+from treetap.trees.failover import Guesses, Places, Walk
 from treetap.wire import records
 from treetap.wire.v1 import control_pb2, interactive_pb2, types_pb2
 
 Bools = np.ndarray[tuple[int], np.dtype[np.bool_]]
+#: Owner → (number of the tree, split, places in the block of the records that stand there).
+Queries = dict[str, list[tuple[int, Split, Places]]]
 #: Most answers (bits) in one parcel.
 ANSWERS_PER_PARCEL = 4 * 1024 * 1024
 
@@ -78,7 +83,6 @@ class Asker(Scoring):
 
     def __init__(self, config: PartyConfig, store: Store, tools: Tools, opening: interactive_pb2.OpenModel) -> None:
         super().__init__(config, store, tools, opening, "ask_directions")
-        self._nodes = [{split.node: split for split in tree.splits} for tree in self.ensemble.used_trees]
         self._per_tree = opening.form == "per-tree"
         self._standing: _Standing | None = None
         self.steps: Mapping[str, Step] = {
@@ -96,14 +100,14 @@ class Asker(Scoring):
         table = self._alignment.aligned
         rows, blocks = self.block(block, max(1, self._opening.block))
         if level == 0:
-            self._standing = _Standing(rows, len(self._nodes))
+            self._standing = _Standing(rows, self.ensemble.used_trees, self._opening.away)
         standing = have(self._standing)
         standing.queries = self._next_queries(standing, table.features)
         asked = [party for party in self.parties if party in standing.queries]
         for party in asked:
             items = (
-                interactive_pb2.RouteQuery(handle=self._nodes[tree][node].handle, records=chunk)
-                for tree, node, places in standing.queries[party]
+                interactive_pb2.RouteQuery(handle=split.handle, records=chunk)
+                for _, split, places in standing.queries[party]
                 for chunk in chunks_of(standing.rows[places], len(table.ids))
             )
             bodies = (interactive_pb2.RouteQueries(queries=batch) for batch in batches(items))
@@ -111,7 +115,8 @@ class Asker(Scoring):
         if asked:
             self._order.then(("take_directions", block, level))
         else:
-            self.scores.append(self._score(standing))
+            values = (walk.values() for walk in standing.walks)
+            self.keep(rows, self.ensemble.summed(values, len(rows)), standing.guesses.share())
             self._tools.meter.done += len(standing.rows)
             last = block + 1 == blocks
             self._order.then(("write_predictions", 0, 0) if last else ("ask_directions", block + 1, 0))
@@ -135,8 +140,8 @@ class Asker(Scoring):
             if len(bits) != sum(len(places) for _, _, places in queries):
                 raise Malformed(f"{party} answered {len(bits)} records, it was asked about others")
             start = 0
-            for tree, node, places in queries:
-                standing.move(tree, node, places, bits[start : start + len(places)])
+            for tree, split, places in queries:
+                standing.walks[tree].move(split.node, bits[start : start + len(places)])
                 start += len(places)
         self._tools.mailbox.forget(block)
         self._order.then(("ask_directions", block, level + 1))
@@ -145,62 +150,40 @@ class Asker(Scoring):
     async def close(self) -> None:
         """Nothing is held elsewhere."""
 
-    def _next_queries(self, standing: _Standing, features: Floats) -> dict[str, list[tuple[int, int, Rows]]]:
+    def _next_queries(self, standing: _Standing, features: Floats) -> Queries:
         """Whom to ask about what in this round; nobody any more: all records stand at leaves."""
         if not self._per_tree:
-            return self._follow_own(standing, features, range(len(self._nodes)))
-        while standing.tree < len(self._nodes):
+            return self._follow_own(standing, features, range(len(standing.walks)))
+        while standing.tree < len(standing.walks):
             found = self._follow_own(standing, features, [standing.tree])
             if found:
                 return found
             standing.tree += 1
         return {}
 
-    def _follow_own(
-        self, standing: _Standing, features: Floats, trees: Iterable[int]
-    ) -> dict[str, list[tuple[int, int, Rows]]]:
-        """Move records through own splits; returns per owner (tree, node, places) of those at others' splits."""
-        waiting: dict[str, list[tuple[int, int, Rows]]] = {}
+    def _follow_own(self, standing: _Standing, features: Floats, trees: Iterable[int]) -> Queries:
+        """Move records through own splits; returns what waits at those of others who are there."""
+        waiting: Queries = {}
         for tree in trees:
-            nodes = self._nodes[tree]
-            for node, places in standing.groups(tree):
-                stack = [(node, places)]
-                while stack:
-                    at, group = stack.pop()
-                    split: Split | None = nodes.get(at)
-                    if split is None or not len(group):
-                        continue
-                    if split.owner != self._config.name:
-                        waiting.setdefault(split.owner, []).append((tree, at, group))
-                        continue
-                    own = self.own[split.handle]
-                    left = own.goes_left(features[standing.rows[group], own.feature])
-                    standing.move(tree, at, group, left)
-                    stack += [(2 * at, group[left]), (2 * at + 1, group[~left])]
+            walk = standing.walks[tree]
+            while own := [(split, places) for split, places in walk.waiting() if split.owner == self._config.name]:
+                for split, places in own:
+                    known = self.own[split.handle]
+                    walk.move(split.node, known.goes_left(features[standing.rows[places], known.feature]))
+            for split, places in walk.waiting():
+                waiting.setdefault(split.owner, []).append((tree, split, places))
         return waiting
-
-    def _score(self, standing: _Standing) -> Floats:
-        reached = (standing.at[tree].astype(np.int64) for tree in range(len(self._nodes)))
-        return self.ensemble.scores(reached, len(standing.rows))
 
 
 class _Standing:
-    """Where each record of a block stands in each tree: `at` (trees, n) heap numbers, `rows` (n,) positions."""
+    """Where the records of a block, `rows` (n,) positions, stand in each tree."""
 
-    def __init__(self, rows: Rows, trees: int) -> None:
+    def __init__(self, rows: Rows, trees: Sequence[Tree], away: Collection[str]) -> None:
         self.rows = rows
-        self.at = np.ones((trees, len(rows)), dtype=np.int32)
-        self.queries: dict[str, list[tuple[int, int, Rows]]] = {}
+        self.guesses = Guesses(len(rows))
+        self.walks = [Walk(tree, len(rows), self.guesses, away) for tree in trees]
+        self.queries: Queries = {}
         self.tree = 0  # of `per-tree`: the one that is being walked
-
-    def groups(self, tree: int) -> Iterator[tuple[int, Rows]]:
-        """The nodes of a tree where records stand, with their places in the block."""
-        for node in np.unique(self.at[tree]):
-            yield int(node), np.flatnonzero(self.at[tree] == node)
-
-    def move(self, tree: int, node: int, places: Rows, left: Bools) -> None:
-        """Send records down."""
-        self.at[tree, places] = np.where(left, 2 * node, 2 * node + 1)
 
 
 async def _take_queries(parcels: Any, total: int) -> list[tuple[int, Rows]]:

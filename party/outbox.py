@@ -11,7 +11,7 @@ from party.policy import Policy
 from party.recorder import Recorder
 from treetap.errors import Interrupted, Refused, Unreachable
 from treetap.wire.disclosure import bytes_by_class
-from treetap.wire.patience import Patience
+from treetap.wire.patience import RETRY_S, Patience
 from treetap.wire.ports import Address, Dialer
 from treetap.wire.v1 import exchange_pb2
 
@@ -35,6 +35,7 @@ class Outbox:
         self._job, self._attempt = job, attempt
         self._peers, self._dialer = peers, dialer
         self._ledger, self._recorder, self._law = ledger, recorder, law
+        self.retry_s = RETRY_S  #: seconds for which a peer that cannot be reached is tried again
 
     def open(self, to: str, kind: str, tree: int = 0, level: int = 0) -> Series:
         """Begin a numbered series of parcels of one kind (a body field of `Parcel`)."""
@@ -60,7 +61,7 @@ class Outbox:
             getattr(parcel, kind).CopyFrom(body)
         classes = bytes_by_class(parcel)
         self._law.check_emits(self._ledger.party, to, classes)
-        patience = Patience()
+        patience = Patience(self.retry_s)
         while True:
             try:
                 await self._dialer.deliver(self._peers[to], parcel)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,9 @@ from party.alignment import Alignment
 from party.categories import Category
 from party.config import PartyConfig, TableConfig
 from party.parcels import Rows
+from party.scored import Guessed, Scored
 from party.session import Tools
-from party.setup import load_table, table_config
+from party.setup import fingerprint, load_table, table_config
 from party.steps import Order
 from party.store import Store, write_whole
 from party.table import Floats, Table, read_ids
@@ -23,7 +24,10 @@ from party.vault import OwnSplit
 from treetap.errors import DataError, Malformed
 from treetap.trees.ensemble import Ensemble, Tree
 from treetap.trees.metrics import REGRESSIONS
+from treetap.wire.patience import RETRY_S
 from treetap.wire.v1 import control_pb2, interactive_pb2
+
+log = logging.getLogger(__name__)
 
 
 class Opened:
@@ -45,7 +49,11 @@ class Opened:
         if self.manifest["role"] != role:
             raise DataError(f"{config.name} was {self.manifest['role']} of model {opening.model}, not {role}")
         self._order = Order(("open_model", 0, 0))
-        members = [opening.label_holder, *opening.feature_parties]
+        members = [opening.label_holder, *(name for name in opening.feature_parties if name not in opening.away)]
+        if opening.away:
+            log.warning("job %s: goes on without %s, who does not answer", tools.job, ", ".join(opening.away))
+        if opening.away_deadline_s:
+            tools.outbox.retry_s = min(RETRY_S, opening.away_deadline_s)
         then = None if first is None else (first, 0, 0)
         self._alignment = Alignment(tools, members, opening.alignment, self._order, then)
 
@@ -101,7 +109,8 @@ class Answering(Opened):
 class Scoring(Opened):
     """What a label holder does: which records, what becomes of their scores.
 
-    A protocol appends the scores of its blocks to `scores`, in the order of `wanted`.
+    A protocol keeps the scores of its blocks, which are on disk until the predictions are written: another attempt goes
+    on with the records that have none.
     """
 
     def __init__(
@@ -129,7 +138,8 @@ class Scoring(Opened):
         )
         own = [OwnSplit.from_dict(split) for tree in self._trees for split in tree["own"]]
         self.own = {split.handle: split for split in own}
-        self.scores: list[Floats] = []
+        self._scored = Scored(tools.store, opening.prediction)
+        self.before = 0  #: records that earlier attempts have scored
         self._asked_for: list[str] = []
         self._wanted: Rows | None = None
 
@@ -138,6 +148,7 @@ class Scoring(Opened):
         self._order.check(("open_model", request.tree, request.level))
         table = await self._load()
         self._asked_for = self._ids_asked_for(table)
+        self._scored.open(await self._tools.offload(lambda: fingerprint(table)), table.path)
         self._alignment.begin(table, keep=False)
         return control_pb2.StepResult(opened_model=interactive_pb2.OpenedModel(trees=len(self.ensemble.used_trees)))
 
@@ -145,20 +156,26 @@ class Scoring(Opened):
         """One Parquet file: id, raw score(s), and probability, class or value."""
         self._order.check(("write_predictions", request.tree, request.level))
         path = self._store.predictions / f"{self._tools.job}.parquet"
-        table, wanted = self._alignment.aligned, self.wanted
-        scored = {table.ids[row]: scores for row, scores in zip(wanted, np.concatenate(self.scores), strict=True)}
         ids, ensemble, classes = self._asked_for, self.ensemble, self.manifest["classes"]
-        await self._tools.offload(lambda: _write(path, ids, scored, ensemble, classes))
+        found = self._scored.found(ids)
+        degraded = self._opening.away_policy == "degrade"
+        await self._tools.offload(lambda: _write(path, ids, found, ensemble, classes, degraded=degraded))
+        self._scored.discard()
         self._order.then()
         written = interactive_pb2.WrittenPredictions(path=str(path), records=len(ids))
         return control_pb2.StepResult(written_predictions=written)
 
+    def keep(self, rows: Rows, scores: Floats, guessed: Guessed | None = None) -> None:
+        """The scores (n, outputs) of the records at these places, and how much of the way of each was guessed (n,)."""
+        ids = self._alignment.aligned.ids
+        self._scored.add([ids[row] for row in rows], scores, np.zeros(len(rows)) if guessed is None else guessed)
+
     @property
     def wanted(self) -> Rows:
-        """Places in the aligned order of the records to predict, ascending."""
+        """Places in the aligned order of the records to predict that have no score yet, ascending."""
         if self._wanted is None:
-            self._wanted = self._places(self._alignment.aligned)
-            self._tools.meter.done, self._tools.meter.total = 0, len(self._wanted)
+            self._wanted, self.before = self._places(self._alignment.aligned)
+            self._tools.meter.done, self._tools.meter.total = self.before, self.before + len(self._wanted)
         return self._wanted
 
     def block(self, number: int, size: int) -> tuple[Rows, int]:
@@ -184,19 +201,37 @@ class Scoring(Opened):
             raise DataError(f"{path}: names no record")
         return sorted(ids)
 
-    def _places(self, table: Table) -> Rows:
-        """Where the records to predict stand in the aligned order; those that some party lacks stand nowhere."""
+    def _places(self, table: Table) -> tuple[Rows, int]:
+        """Where the records to predict stand in the aligned order, and how many more have a score already.
+
+        Those that some party lacks stand nowhere. One block at least is left to score, so that no protocol has to do
+        with none.
+        """
         place = {value: row for row, value in enumerate(table.ids)}
-        found = [place[value] for value in self._asked_for if value in place]
-        if not found:
+        if not any(value in place for value in self._asked_for):
             raise DataError(f"{self._config.name}: none of the records to predict is common to all parties")
-        return np.array(sorted(found), dtype=np.int64)
+        while True:
+            scored = self._scored.ids()
+            found = [place[value] for value in self._asked_for if value in place and value not in scored]
+            if found:
+                return np.array(sorted(found), dtype=np.int64), len(scored)
+            self._scored.drop_last()
 
 
-def _write(path: Path, ids: list[str], scored: Mapping[str, Floats], ensemble: Ensemble, classes: list[str]) -> None:
-    """Write the predictions, a row per id; empty cells where a record is not common to all parties."""
-    known = [value for value in ids if value in scored]
-    scores = np.array([scored[value] for value in known])
+def _write(
+    path: Path,
+    ids: list[str],
+    found: tuple[list[str], Floats, Guessed],
+    ensemble: Ensemble,
+    classes: list[str],
+    *,
+    degraded: bool,
+) -> None:
+    """Write the predictions, a row per id; empty cells where a record is not common to all parties.
+
+    `degraded`: also how much of the way of each record was guessed.
+    """
+    known, scores, guessed = found
     outcome = ensemble.outcome(scores)
     columns: dict[str, Any] = {"id": known}
     if ensemble.objective in REGRESSIONS:
@@ -211,6 +246,8 @@ def _write(path: Path, ids: list[str], scored: Mapping[str, Floats], ensemble: E
         columns["prediction"] = [classes[k] for k in outcome.argmax(axis=1)]
         columns |= {f"probability_{name}": outcome[:, k] for k, name in enumerate(classes)}
         columns |= {f"score_{name}": scores[:, k] for k, name in enumerate(classes)}
+    if degraded:
+        columns["guessed"] = guessed
     table = pa.table(columns)
     if len(known) < len(ids):
         table = pa.table({"id": ids}).join(table, "id").sort_by("id")

@@ -34,7 +34,7 @@ def role_for_training(config: PartyConfig, tools: Tools, spec: setup_pb2.JobSpec
 
 def role_for_prediction(config: PartyConfig, store: Store, tools: Tools, opening: interactive_pb2.OpenModel) -> Role:
     """The role of this party in a prediction; `ConfigError` where it cannot be done."""
-    check_prediction(opening.protocol, opening.form, opening.key_bits, opening.obfuscation)
+    check_prediction(opening)
     if opening.protocol == "eini":
         config.law.check_key(config.name, opening.key_bits)
         return (EntrySender if opening.label_holder == config.name else EntryMasker)(config, store, tools, opening)

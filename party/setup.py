@@ -55,14 +55,14 @@ async def load_table(
 
 async def bind_table(tools: Tools, table: Table) -> None:
     """A resumed job must find the table that its stored trees were grown on, cell for cell."""
-    if not tools.store.bind(await tools.offload(lambda: _fingerprint(table))):
+    if not tools.store.bind(await tools.offload(lambda: fingerprint(table))):
         raise DataError(
             f"{tools.party}: {table.path}: is not the table on which the stored trees of job {tools.job} were grown; "
             "bring that one back, or cancel the job and train again"
         )
 
 
-def _fingerprint(table: Table) -> str:
+def fingerprint(table: Table) -> str:
     """SHA-256 over ids, features and labels; stays on this party's disk."""
     state = hashlib.sha256(table.digest())
     state.update(np.ascontiguousarray(table.features).data)

@@ -17,6 +17,7 @@ import typer
 
 from treetap import auditcli, logs
 from treetap.auditcli import needs
+from treetap.datacli import data
 from treetap.errors import BadInput, Conflict, Incompatible, Malformed, TreetapError, UnknownJob
 from treetap.modelcli import model
 from treetap.output import guarded
@@ -33,7 +34,6 @@ app = typer.Typer(
 )
 certs = typer.Typer(help="A private certificate authority for a federation.", no_args_is_help=True)
 app.add_typer(certs, name="certs")
-data = typer.Typer(help="Public data sets that benchmarks read.", no_args_is_help=True)
 app.add_typer(data, name="data")
 auditcli.register(app)
 app.add_typer(model, name="model")
@@ -42,9 +42,6 @@ Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON on 
 OperatorFile = Annotated[
     Path,
     typer.Option("--operator", envvar="TREETAP_OPERATOR", help="Whom to ask and with which certificate."),
-]
-DataFolder = Annotated[
-    Path | None, typer.Option("--out", envvar="TREETAP_DATA", help="Folder with one file per data set.")
 ]
 JobName = Annotated[str, typer.Argument(help="Name of the job.")]
 LogLevel = Annotated[str, typer.Option(help="debug, info, warning or error.")]
@@ -171,6 +168,10 @@ def predict(
     form: Annotated[str, typer.Option(help="Of interactive: batched (default) or per-tree, as it was published.")] = "",
     key_bits: Annotated[int, typer.Option(min=0, help="Of eini: length of the key; 0: the training job's.")] = 0,
     block: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Records per block; 0: the protocol's own.")] = 0,
+    away: Annotated[
+        str, typer.Option(help="When a feature party does not answer: fail (default), retry, or degrade: go without.")
+    ] = "",
+    away_deadline: Annotated[float, typer.Option(help="Seconds until it counts as away; 0: 30.")] = 0,
     operator: OperatorFile = Path("operator.toml"),
     detach: Annotated[bool, typer.Option(help="Hand the job in and do not wait.")] = False,
     as_json: Json = False,
@@ -180,6 +181,7 @@ def predict(
 
     request = jobs_pb2.PredictRequest(job=name, model=model, table=table, records_file=records, block=block)
     request.protocol, request.form, request.key_bits = protocol, form, key_bits
+    request.away_policy, request.away_deadline_s = away, away_deadline
     with _operator(operator) as client:
         job = client.predict(request)
         _follow(client, job, detach=detach, as_json=as_json)
@@ -273,29 +275,6 @@ def certs_issue(
 
     files = issue(out or ca, name, hosts=host or (), days=days, ca_folder=ca)
     typer.echo(f"{files.certificate}\n{files.key}: keep it to {name}")
-
-
-@data.command("list")
-def data_list(out: DataFolder = None, as_json: Json = False) -> None:
-    """Which sets there are, which are in the folder, and how to get the others."""
-    from treetap.datasets import listing, print_listing
-
-    rows = listing(out)
-    _print_json({"sets": rows}) if as_json else print_listing(rows)
-
-
-@data.command("fetch")
-def data_fetch(
-    name: Annotated[str, typer.Argument(help="Name of the set, see `treetap data list`.")], out: DataFolder = None
-) -> None:
-    """Download a set from its public source, compare it with the catalogue, keep it as Parquet."""
-    from treetap.datasets import fetch, find
-
-    source = find(name)
-    if out is None:
-        raise BadInput("which folder? Say --out FOLDER or set TREETAP_DATA")
-    new = fetch(source, out)
-    typer.echo(f"{out / source.file}: {'fetched' if new else 'already there'}, content digest {source.digest}")
 
 
 @contextmanager

@@ -103,10 +103,10 @@ class EntrySender(Scoring):
             sums.append(parcel.leaf_sums.ciphertexts)
         opened = await owner.open(b"".join(sums), len(rows))
         tools.ledger.operations["decryptions"] += sum(map(len, sums)) // owner.ciphertext_bytes
-        self.scores.append(self.ensemble.from_sums(self._entries.weights(opened)))
+        self.keep(rows, self.ensemble.from_sums(self._entries.weights(opened)))
         tools.mailbox.forget(number)
         meter = tools.meter
-        meter.done = min((number + 1) * self._size, meter.total)
+        meter.done = min(self.before + (number + 1) * self._size, meter.total)
         last = number + 1 == blocks
         self._order.then(("write_predictions", 0, 0) if last else ("score_block", number + 1, 0))
         scored = eini_pb2.ScoredBlock(blocks=blocks, done=meter.done, total=meter.total)
@@ -141,7 +141,7 @@ class EntrySender(Scoring):
         async for part in owner.encrypt(values):
             await series.put(eini_pb2.LeafEntries(ciphertexts=part))
             sent += len(part) // owner.ciphertext_bytes
-            tools.meter.done = number * self._size + sent // entries
+            tools.meter.done = self.before + number * self._size + sent // entries
         await series.close()
         tools.ledger.operations["encryptions"] += sent
         tools.ledger.ciphertexts["leaf_entries"] += sent

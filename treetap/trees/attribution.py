@@ -31,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.errors import DataError
-from treetap.trees.ensemble import Ensemble, Split, Tree
+from treetap.trees.ensemble import Ensemble, Split, Tree, cover_shares
 from treetap.trees.leaves import paths
 
 Floats = npt.NDArray[np.float64]
@@ -73,7 +73,7 @@ def expected_score(ensemble: Ensemble) -> Floats:
     """v(∅): the base margin plus the cover-weighted mean of each tree, (outputs,)."""
     expected = np.array(ensemble.base_margin, dtype=np.float64)
     for tree in ensemble.used_trees:
-        shares = _shares(tree)
+        shares = cover_shares(tree)
         for leaf in tree.leaves:
             share = np.prod([shares[split.node][0 if left else 1] for split, left in paths(tree)[leaf.node]])
             expected[list(tree.outputs)] += share * np.array(leaf.weights)
@@ -90,7 +90,7 @@ def masked_terms(
     with one remote party there is one more set, so its values are as many masked sums as there are players.
     Raises DataError if a split has no cover or a known player's mask is missing.
     """
-    shares = _shares(tree)
+    shares = cover_shares(tree)
     terms: dict[Parties, dict[str, Floats]] = {}
     for column, (leaf, path) in enumerate(zip(tree.leaves, paths(tree).values(), strict=True)):
         zero: dict[str, float] = {}
@@ -152,18 +152,6 @@ def _quadrature(players: int) -> tuple[Floats, Floats]:
     """Points and weights on [0, 1] that are exact for polynomials of degree players − 1."""
     points, weights = np.polynomial.legendre.leggauss(max(1, -(-players // 2)))
     return (points + 1) / 2, weights / 2
-
-
-def _shares(tree: Tree) -> dict[int, tuple[float, float]]:
-    """Split (heap number) → the shares of its cover that went left and right."""
-    cover = {split.node: split.cover for split in tree.splits} | {leaf.node: leaf.cover for leaf in tree.leaves}
-    shares = {}
-    for split in tree.splits:
-        left, right = cover[2 * split.node], cover[2 * split.node + 1]
-        if not left + right > 0:
-            raise DataError(f"tree {tree.index}: the children of node {split.node} have no cover to share by")
-        shares[split.node] = (left / (left + right), right / (left + right))
-    return shares
 
 
 def _mask(known: Mapping[str, Bools], player: str, column: int, tree: Tree) -> Floats:

@@ -10,7 +10,7 @@ round's end; (4) with early stopping the validation loss decides whether another
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ from treetap.trees import sampling
 from treetap.trees.binning import BinnedTable
 from treetap.trees.candidates import Candidate, column_goes_left
 from treetap.trees.ensemble import Ensemble, Importance, Split, Tree, importance, route
+from treetap.trees.failover import scores_without
 from treetap.trees.gain import BoostingRule
 from treetap.trees.grower import Entry, Grower
 from treetap.trees.loss import Loss, loss_for
@@ -56,16 +57,26 @@ class CentralModel:
 
     def predict(self, tables: Tables) -> Floats:
         """Scores (N, outputs) of records encoded in the training bins, tables by party name."""
+        n, goes_left = self._router(tables)
+        return self.ensemble.scores((route(tree, n, goes_left) for tree in self.ensemble.used_trees), n)
+
+    def predict_without(self, tables: Tables, away: Collection[str]) -> tuple[Floats, Floats]:
+        """Scores (N, outputs) without the parties that are `away`, and the share of each way that was guessed (N,)."""
+        n, goes_left = self._router(tables)
+        return scores_without(self.ensemble, n, goes_left, away)
+
+    def _router(self, tables: Tables) -> tuple[int, Callable[[Split, npt.NDArray[Any]], Bools]]:
+        """N, and which records go left at a split."""
         codes = {name: table.codes for name, table in tables}
         n_bins = {name: [feature.n_bins for feature in table.features] for name, table in tables}
         n = len(next(iter(codes.values())))
 
-        def goes_left(split: Split, rows: Ints) -> Bools:
+        def goes_left(split: Split, rows: npt.NDArray[Any]) -> Bools:
             candidate = self.splits[split.owner][split.handle]
             column = codes[split.owner][rows, candidate.feature]
             return column_goes_left(column, candidate, n_bins[split.owner][candidate.feature])
 
-        return self.ensemble.scores((route(tree, n, goes_left) for tree in self.ensemble.used_trees), n)
+        return n, goes_left
 
     def predict_proba(self, tables: Tables) -> Floats:
         """Probabilities (N,) or (N, C), or values (N,) for regression."""

@@ -106,9 +106,13 @@ class Ensemble:
 
     def scores(self, reached: Iterable[Ints], n: int) -> Floats:
         """Scores (n, outputs) from the leaf numbers (n,) that the records reached in each used tree, in order."""
+        return self.summed((tree.values(nodes) for tree, nodes in zip(self.used_trees, reached, strict=True)), n)
+
+    def summed(self, values: Iterable[Floats], n: int) -> Floats:
+        """Scores (n, outputs) from what each used tree, in order, gives the records (n, outputs of the tree)."""
         scores = np.tile(np.array(self.base_margin, dtype=np.float64), (n, 1))
-        for tree, nodes in zip(self.used_trees, reached, strict=True):
-            scores[:, list(tree.outputs)] += tree.values(nodes)
+        for tree, part in zip(self.used_trees, values, strict=True):
+            scores[:, list(tree.outputs)] += part
         return self._mean(scores)
 
     def outcome(self, scores: Floats) -> Floats:
@@ -144,6 +148,18 @@ class Ensemble:
             )
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"not a stored ensemble: {error!r}") from error
+
+
+def cover_shares(tree: Tree) -> dict[int, tuple[float, float]]:
+    """Split (heap number) → the shares of its cover that went left and right. Raises DataError where there is none."""
+    cover = {split.node: split.cover for split in tree.splits} | {leaf.node: leaf.cover for leaf in tree.leaves}
+    shares = {}
+    for split in tree.splits:
+        left, right = cover[2 * split.node], cover[2 * split.node + 1]
+        if not left + right > 0:
+            raise DataError(f"tree {tree.index}: the children of node {split.node} have no cover to share by")
+        shares[split.node] = (left / (left + right), right / (left + right))
+    return shares
 
 
 def route(tree: Tree, n: int, goes_left: Callable[[Split, Ints], Bools]) -> Ints:

@@ -26,7 +26,9 @@ class Turn:
 
 
 def turns(parties: int) -> list[Turn]:
-    """All turns in order; places are those of the job's parties, the label holder's is 0."""
+    """All turns in order; places are those of the job's parties, the label holder's is 0. One party has none."""
+    if parties == 1:
+        return []
     return _between_two() if parties == 2 else _around_a_ring(parties)
 
 

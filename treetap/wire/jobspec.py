@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from treetap.errors import ConfigError
 from treetap.trees.forestparams import ForestParams
 from treetap.trees.params import BoostingParams
-from treetap.wire.v1 import boosting_pb2, forest_pb2, setup_pb2, types_pb2
+from treetap.wire.v1 import boosting_pb2, forest_pb2, interactive_pb2, setup_pb2, types_pb2
 
 PROTOCOLS = ("boosting", "forest")
 #: The parameters of a job of some protocol that grows trees.
@@ -20,6 +20,10 @@ ALIGNMENTS = ("psi", "sorted-ids")
 PREDICTIONS = ("interactive", "eini")
 #: How an interactive prediction walks the trees: all at once, or one after the other as it was published.
 FORMS = ("batched", "per-tree")
+#: What becomes of a prediction when a feature party does not answer.
+AWAY_POLICIES = ("fail", "retry", "degrade")
+#: Seconds: a sign of life comes every second, and an hour is long enough.
+AWAY_DEADLINES = (3, 3600)
 
 
 def params_to_wire(params: BoostingParams) -> boosting_pb2.BoostingParams:
@@ -166,9 +170,10 @@ def check_spec(spec: setup_pb2.JobSpec) -> None:
         raise ConfigError("\n".join(faults))
 
 
-def check_prediction(protocol: str, form: str, key_bits: int, obfuscation: str) -> None:
+def check_prediction(opening: interactive_pb2.OpenModel) -> None:
     """`ConfigError` listing everything in a prediction that no party could do; each protocol has its own options."""
     faults = []
+    protocol, form, key_bits = opening.protocol, opening.form, opening.key_bits
     if protocol not in PREDICTIONS:
         faults.append(f"protocol = {protocol!r}: must be one of {', '.join(PREDICTIONS)}")
     if protocol == "interactive":
@@ -181,10 +186,31 @@ def check_prediction(protocol: str, form: str, key_bits: int, obfuscation: str) 
             faults.append(f"form = {form!r}: is an option of interactive predictions only; leave it out")
         if key_bits not in (*KEY_BITS, PAPER_KEY_BITS):
             faults.append(f"key_bits = {key_bits}: must be 1024, 2048 or 3072 (512 only to reproduce a paper's figure)")
-        if obfuscation not in OBFUSCATIONS:
-            faults.append(f"obfuscation = {obfuscation!r}: must be one of {', '.join(OBFUSCATIONS)}")
+        if opening.obfuscation not in OBFUSCATIONS:
+            faults.append(f"obfuscation = {opening.obfuscation!r}: must be one of {', '.join(OBFUSCATIONS)}")
+    faults += _away_faults(opening)
     if faults:
         raise ConfigError("\n".join(faults))
+
+
+def _away_faults(opening: interactive_pb2.OpenModel) -> list[str]:
+    faults = []
+    policy, deadline = opening.away_policy, opening.away_deadline_s
+    if policy not in AWAY_POLICIES:
+        faults.append(f"away = {policy!r}: must be one of {', '.join(AWAY_POLICIES)}")
+    if policy == "degrade" and opening.protocol == "eini":
+        faults.append(
+            "away = 'degrade': an encrypted prediction hides the way of a record, so nobody could say how much of it "
+            "is guessed; use retry, or protocol interactive"
+        )
+    if policy == "fail" and deadline:
+        faults.append(f"away-deadline = {deadline:g}: is an option of retry and degrade; leave it out")
+    if policy in ("retry", "degrade") and not AWAY_DEADLINES[0] <= deadline <= AWAY_DEADLINES[1]:
+        faults.append(f"away-deadline = {deadline:g}: must be {AWAY_DEADLINES[0]} to {AWAY_DEADLINES[1]} seconds")
+    if opening.away and policy != "degrade":
+        faults.append(f"away: {', '.join(opening.away)} cannot be left out of a prediction that does not degrade")
+    faults += [f"away: {name!r} is not a feature party" for name in opening.away if name not in opening.feature_parties]
+    return faults
 
 
 def foreign_dropout(params: Params, feature_parties: Sequence[str]) -> list[str]:

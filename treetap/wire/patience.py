@@ -14,7 +14,8 @@ _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 1.0
 class Patience:
     """The breaks of one call and the pauses between its repeats."""
 
-    def __init__(self) -> None:
+    def __init__(self, retry_s: float = RETRY_S) -> None:
+        self._retry_s = retry_s
         self._give_up: float | None = None
         self._wait = _FIRST_WAIT_S
         self._breaks = 0
@@ -27,7 +28,7 @@ class Patience:
         """After a break: pause and return True, or False where it has lasted too long."""
         now = asyncio.get_running_loop().time()
         if self._give_up is None:
-            self._give_up = now + RETRY_S
+            self._give_up = now + self._retry_s
         self._breaks += 1
         if now + self._wait > self._give_up or self._breaks > MOST_BREAKS:
             return False

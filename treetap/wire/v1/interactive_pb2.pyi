@@ -41,6 +41,10 @@ class OpenModel(google.protobuf.message.Message):
     FORM_FIELD_NUMBER: builtins.int
     KEY_BITS_FIELD_NUMBER: builtins.int
     OBFUSCATION_FIELD_NUMBER: builtins.int
+    AWAY_POLICY_FIELD_NUMBER: builtins.int
+    AWAY_DEADLINE_S_FIELD_NUMBER: builtins.int
+    AWAY_FIELD_NUMBER: builtins.int
+    PREDICTION_FIELD_NUMBER: builtins.int
     model: builtins.str
     table: builtins.str
     """The name under which each party keeps the table it predicts on."""
@@ -60,10 +64,20 @@ class OpenModel(google.protobuf.message.Message):
     key_bits: builtins.int
     """Of eini: length of the key, and how ciphertexts are randomised whose reader does not hold it."""
     obfuscation: builtins.str
+    away_policy: builtins.str
+    """What becomes of the prediction when a feature party does not answer: fail, retry or degrade."""
+    away_deadline_s: builtins.float
+    """Of retry and degrade: seconds after which a party that does not answer counts as away."""
+    prediction: builtins.str
+    """A random word for this submission of the prediction: records scored for another one do not belong to it."""
     @property
     def feature_parties(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
     @property
     def peers(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[treetap.wire.v1.types_pb2.Peer]: ...
+    @property
+    def away(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Of degrade: feature parties that are away, and without which this attempt predicts."""
+
     def __init__(
         self,
         *,
@@ -80,8 +94,12 @@ class OpenModel(google.protobuf.message.Message):
         form: builtins.str = ...,
         key_bits: builtins.int = ...,
         obfuscation: builtins.str = ...,
+        away_policy: builtins.str = ...,
+        away_deadline_s: builtins.float = ...,
+        away: collections.abc.Iterable[builtins.str] | None = ...,
+        prediction: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["alignment", b"alignment", "block", b"block", "feature_parties", b"feature_parties", "form", b"form", "key_bits", b"key_bits", "label_holder", b"label_holder", "model", b"model", "obfuscation", b"obfuscation", "peers", b"peers", "protocol", b"protocol", "records_file", b"records_file", "submission", b"submission", "table", b"table"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["alignment", b"alignment", "away", b"away", "away_deadline_s", b"away_deadline_s", "away_policy", b"away_policy", "block", b"block", "feature_parties", b"feature_parties", "form", b"form", "key_bits", b"key_bits", "label_holder", b"label_holder", "model", b"model", "obfuscation", b"obfuscation", "peers", b"peers", "prediction", b"prediction", "protocol", b"protocol", "records_file", b"records_file", "submission", b"submission", "table", b"table"]) -> None: ...
 
 Global___OpenModel: typing_extensions.TypeAlias = OpenModel
 

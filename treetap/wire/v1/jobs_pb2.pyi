@@ -53,6 +53,8 @@ class PredictRequest(google.protobuf.message.Message):
     PROTOCOL_FIELD_NUMBER: builtins.int
     FORM_FIELD_NUMBER: builtins.int
     KEY_BITS_FIELD_NUMBER: builtins.int
+    AWAY_POLICY_FIELD_NUMBER: builtins.int
+    AWAY_DEADLINE_S_FIELD_NUMBER: builtins.int
     job: builtins.str
     model: builtins.str
     table: builtins.str
@@ -65,6 +67,10 @@ class PredictRequest(google.protobuf.message.Message):
     """Of interactive: batched or per-tree; empty: batched."""
     key_bits: builtins.int
     """Of eini: length of the key of this prediction; 0: that of the training job."""
+    away_policy: builtins.str
+    """What becomes of it when a feature party does not answer: fail, retry or degrade; empty: fail."""
+    away_deadline_s: builtins.float
+    """Of retry and degrade: seconds after which a party that does not answer counts as away; 0: 30."""
     def __init__(
         self,
         *,
@@ -76,8 +82,10 @@ class PredictRequest(google.protobuf.message.Message):
         protocol: builtins.str = ...,
         form: builtins.str = ...,
         key_bits: builtins.int = ...,
+        away_policy: builtins.str = ...,
+        away_deadline_s: builtins.float = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["block", b"block", "form", b"form", "job", b"job", "key_bits", b"key_bits", "model", b"model", "protocol", b"protocol", "records_file", b"records_file", "table", b"table"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["away_deadline_s", b"away_deadline_s", "away_policy", b"away_policy", "block", b"block", "form", b"form", "job", b"job", "key_bits", b"key_bits", "model", b"model", "protocol", b"protocol", "records_file", b"records_file", "table", b"table"]) -> None: ...
 
 Global___PredictRequest: typing_extensions.TypeAlias = PredictRequest
 
@@ -165,6 +173,7 @@ class JobStatus(google.protobuf.message.Message):
     ACCOUNTS_FIELD_NUMBER: builtins.int
     SCORED_FIELD_NUMBER: builtins.int
     RECORDS_FIELD_NUMBER: builtins.int
+    AWAY_FIELD_NUMBER: builtins.int
     job: builtins.str
     kind: builtins.str
     """train or predict."""
@@ -193,6 +202,10 @@ class JobStatus(google.protobuf.message.Message):
     def phases(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[treetap.wire.v1.types_pb2.NamedAmount]: ...
     @property
     def accounts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___PartyAccount]: ...
+    @property
+    def away(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Of a prediction by degrade: feature parties without which it was made."""
+
     def __init__(
         self,
         *,
@@ -214,8 +227,9 @@ class JobStatus(google.protobuf.message.Message):
         accounts: collections.abc.Iterable[Global___PartyAccount] | None = ...,
         scored: builtins.int = ...,
         records: builtins.int = ...,
+        away: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["accounts", b"accounts", "attempt", b"attempt", "bad_input", b"bad_input", "bytes", b"bytes", "depth", b"depth", "error", b"error", "job", b"job", "kind", b"kind", "metrics", b"metrics", "phase", b"phase", "phases", b"phases", "predictions", b"predictions", "records", b"records", "scored", b"scored", "seconds", b"seconds", "state", b"state", "tree", b"tree", "trees", b"trees"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["accounts", b"accounts", "attempt", b"attempt", "away", b"away", "bad_input", b"bad_input", "bytes", b"bytes", "depth", b"depth", "error", b"error", "job", b"job", "kind", b"kind", "metrics", b"metrics", "phase", b"phase", "phases", b"phases", "predictions", b"predictions", "records", b"records", "scored", b"scored", "seconds", b"seconds", "state", b"state", "tree", b"tree", "trees", b"trees"]) -> None: ...
 
 Global___JobStatus: typing_extensions.TypeAlias = JobStatus
 

@@ -1,0 +1,67 @@
+"""Predictions while a feature party does not answer (docs/protocol-boosting.md, "When a party is away").
+
+fail      The prediction is interrupted and says who does not answer.
+retry     The party is waited for, then a new attempt goes on with the records that have no score yet.
+degrade   So it does, at once and without the party if that is still away.
+
+An attempt always begins from the opening, so that no party is left with half a block and the records are aligned among
+those that are there.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+from coordinator.prediction import predict
+from coordinator.progress import Progress
+from coordinator.roster import Roster
+from treetap.errors import Incompatible, Interrupted, UnknownJob
+from treetap.wire.v1 import interactive_pb2
+
+log = logging.getLogger(__name__)
+#: Attempts of one prediction that may break down by themselves: a federation that does so ever again is not one.
+MOST_ATTEMPTS = 10
+
+
+async def conduct(
+    opening: interactive_pb2.OpenModel,
+    progress: Progress,
+    begin: Callable[[Sequence[str]], Roster],
+    again: Callable[[], None],
+) -> tuple[Roster, interactive_pb2.WrittenPredictions]:
+    """Conduct a prediction as its policy says; returns those who took part in its last attempt, and the outcome.
+
+    `begin` gives the roster of an attempt with these parties, `again` makes the attempt a new one.
+    """
+    everybody = [opening.label_holder, *opening.feature_parties]
+    for number in range(1, MOST_ATTEMPTS + 1):
+        roster = begin([party for party in everybody if party not in opening.away])
+        del opening.peers[:]
+        opening.peers.extend(roster.peers())
+        try:
+            return roster, await predict(roster, opening, progress)
+        except Incompatible:
+            raise
+        except (Interrupted, UnknownJob) as failure:
+            if opening.away_policy == "fail" or number == MOST_ATTEMPTS:
+                raise
+            await _wait_or_go_without(roster, opening, progress, failure)
+        again()
+    raise AssertionError("the last attempt has returned or raised")
+
+
+async def _wait_or_go_without(
+    roster: Roster, opening: interactive_pb2.OpenModel, progress: Progress, failure: Exception
+) -> None:
+    """Have everybody leave the attempt that broke down; who does not confirm it in time is away."""
+    log.warning("%s; who is away is seen within %g s", failure, opening.away_deadline_s)
+    lost = await roster.leave(opening.away_deadline_s)
+    if not lost:
+        return
+    names = ", ".join(lost)
+    if opening.away_policy == "retry" or opening.label_holder in lost:
+        raise Interrupted(f"{names} did not answer for {opening.away_deadline_s:g} s ({failure})") from failure
+    log.warning("%s: away, the prediction goes on without", names)
+    opening.away.extend(lost)
+    progress.away(opening.away)

@@ -1,0 +1,109 @@
+"""Predictions while the owners of some splits are away: at their splits a record goes both ways, by the covers.
+
+Each side gets the share that its cover has of the two: Σ h in boosting, drawn records in a forest, which the label
+holder knows of every node. It is the value v(S) of path-dependent TreeSHAP (Lundberg et al. 2020, Algorithm 1) for the
+set S of owners that are there. The share of a record that reaches a node is a product over the splits of the absent
+above it, the same for every record, and 1 where nobody is away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+import numpy as np
+import numpy.typing as npt
+
+from treetap.trees.ensemble import Ensemble, Split, Tree, cover_shares
+
+Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
+#: Places of records in a block of n, 0..n-1.
+Places = npt.NDArray[np.int32]
+
+
+class Guesses:
+    """How much of the way of each of n records was guessed, over all trees that they walk."""
+
+    def __init__(self, n: int) -> None:
+        self.passed: Floats = np.zeros(n)
+        self.guessed: Floats = np.zeros(n)
+
+    def share(self) -> Floats:
+        """Of the splits on each record's way, the share whose owner was away (n,).
+
+        A split that only a part of the record reaches counts by that part; 0 where no tree has a split.
+        """
+        return np.divide(self.guessed, self.passed, out=np.zeros_like(self.passed), where=self.passed > 0)
+
+
+class Walk:
+    """n records on their way down one tree; `standing`: heap number → places of the records that stand there.
+
+    Raises DataError where an absent owner's split has no cover to share by.
+    """
+
+    def __init__(self, tree: Tree, n: int, guesses: Guesses, away: Collection[str] = ()) -> None:
+        self._tree, self._n, self._guesses, self._away = tree, n, guesses, away
+        self._splits = {split.node: split for split in tree.splits}
+        self._shares = _reaching(tree, away)
+        self.standing: dict[int, Places] = {}
+        self._arrive(1, np.arange(n, dtype=np.int32))
+
+    def waiting(self) -> list[tuple[Split, Places]]:
+        """The splits at which records stand, by node; none any more: all are at leaves."""
+        return [(self._splits[node], self.standing[node]) for node in sorted(self.standing) if node in self._splits]
+
+    def move(self, node: int, left: Bools) -> None:
+        """Send the records that stand at a split down: `left` (m,) says which of them go left."""
+        places = self.standing.pop(node)
+        self._arrive(2 * node, places[left])
+        self._arrive(2 * node + 1, places[~left])
+
+    def values(self) -> Floats:
+        """The tree's part of the score, (n, outputs of the tree), of records that are all at leaves."""
+        found = np.zeros((self._n, len(self._tree.outputs)))
+        for leaf in self._tree.leaves:
+            if leaf.node in self.standing:
+                found[self.standing[leaf.node]] += self._shares[leaf.node] * np.array(leaf.weights)
+        return found
+
+    def _arrive(self, node: int, places: Places) -> None:
+        if not len(places):
+            return
+        split = self._splits.get(node)
+        if split is not None:
+            self._guesses.passed[places] += self._shares[node]
+            if split.owner in self._away:
+                self._guesses.guessed[places] += self._shares[node]
+                self._arrive(2 * node, places)
+                self._arrive(2 * node + 1, places)
+                return
+        self.standing[node] = places
+
+
+def scores_without(
+    ensemble: Ensemble, n: int, goes_left: Callable[[Split, Places], Bools], away: Collection[str]
+) -> tuple[Floats, Floats]:
+    """Scores (n, outputs) of n records without the owners that are `away`, and the share of each way guessed (n,).
+
+    `goes_left(split, places)` answers for the records at a split of anybody else: (len(places),) bool.
+    """
+    guesses = Guesses(n)
+
+    def values(tree: Tree) -> Floats:
+        walk = Walk(tree, n, guesses, away)
+        while waiting := walk.waiting():
+            for split, places in waiting:
+                walk.move(split.node, goes_left(split, places))
+        return walk.values()
+
+    return ensemble.summed((values(tree) for tree in ensemble.used_trees), n), guesses.share()
+
+
+def _reaching(tree: Tree, away: Collection[str]) -> dict[int, float]:
+    """Node → the share of a record that comes there if it does at all."""
+    shares, covers = {1: 1.0}, cover_shares(tree) if away else {}
+    for split in sorted(tree.splits, key=lambda split: split.node):
+        left, right = covers[split.node] if split.owner in away else (1.0, 1.0)
+        shares[2 * split.node], shares[2 * split.node + 1] = shares[split.node] * left, shares[split.node] * right
+    return shares
