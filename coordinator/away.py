@@ -10,6 +10,7 @@ those that are there.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
@@ -17,11 +18,13 @@ from coordinator.prediction import predict
 from coordinator.progress import Progress
 from coordinator.roster import Roster
 from treetap.errors import Incompatible, Interrupted, UnknownJob
-from treetap.wire.v1 import interactive_pb2
+from treetap.wire.v1 import interactive_pb2, setup_pb2
 
 log = logging.getLogger(__name__)
 #: Attempts of one prediction that may break down by themselves: a federation that does so ever again is not one.
 MOST_ATTEMPTS = 10
+#: Seconds for which a party is waited for when a job is over.
+LEAVE_S = 3.0
 
 
 async def conduct(
@@ -49,6 +52,23 @@ async def conduct(
             await _wait_or_go_without(roster, opening, progress, failure)
         again()
     raise AssertionError("the last attempt has returned or raised")
+
+
+async def accounts(roster: Roster, *, all_of_them: bool) -> dict[str, setup_pb2.Accounted]:
+    """What the job has cost each party, which is then let go; unless `all_of_them` must tell, of those who do."""
+    if all_of_them:
+        told = await roster.ask_all(roster.names, "account", setup_pb2.Account())
+        await roster.ask_all(roster.names, "leave", setup_pb2.Leave())
+        return {party: answer.accounted for party, answer in told.items()}
+    asked = (roster.ask(party, "account", setup_pb2.Account()) for party in roster.names)
+    found = {}
+    for party, answer in zip(roster.names, await asyncio.gather(*asked, return_exceptions=True), strict=True):
+        if isinstance(answer, BaseException):
+            log.warning("%s: what the job has cost there is not known: %s", party, answer)
+        else:
+            found[party] = answer.accounted
+    await roster.leave(LEAVE_S)
+    return found
 
 
 async def _wait_or_go_without(

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 
 from coordinator import protocols, setup
 from coordinator.alignment import align
-from coordinator.away import conduct
+from coordinator.away import LEAVE_S, accounts, conduct
 from coordinator.journal import Journal, packed, unpacked
 from coordinator.metrics import CoordinatorMetrics
 from coordinator.prediction import opening_of
@@ -26,8 +26,6 @@ from treetap.wire.traffic import Traffic
 from treetap.wire.v1 import control_pb2, interactive_pb2, jobs_pb2, setup_pb2
 
 log = logging.getLogger(__name__)
-#: Seconds for which a party is waited for when a job ends badly.
-LEAVE_S = 3.0
 #: From here on a job is as good as finished, and is not cancelled any more.
 LATE_PHASES = ("publish", "write")
 CANCELLED = "cancelled by an operator"
@@ -230,14 +228,14 @@ class Jobs:
 
         roster, written = await conduct(opening, progress, begin, lambda: self._again(job, progress))
         progress.status.predictions = written.path
-        await self._finish(roster, job, progress, traffic)
+        await self._finish(roster, job, progress, traffic, patient=opening.away_policy == "degrade")
 
-    async def _finish(self, roster: Roster, job: str, progress: Progress, traffic: Traffic) -> None:
-        """Collect what the job has cost, let the parties go, write it all down."""
-        accounts = await roster.ask_all(roster.names, "account", setup_pb2.Account())
-        for party in roster.names:
-            progress.status.accounts.append(jobs_pb2.PartyAccount(party=party, account=accounts[party].accounted))
-        await roster.ask_all(roster.names, "leave", setup_pb2.Leave())
+    async def _finish(
+        self, roster: Roster, job: str, progress: Progress, traffic: Traffic, *, patient: bool = False
+    ) -> None:
+        """Collect what the job has cost, let the parties go, write it all down; `patient`: also without some."""
+        for party, account in (await accounts(roster, all_of_them=not patient)).items():
+            progress.status.accounts.append(jobs_pb2.PartyAccount(party=party, account=account))
         own = setup_pb2.Accounted(traffic=traffic.rows())
         progress.status.accounts.append(jobs_pb2.PartyAccount(party=self._name, account=own))
         progress.end("finished")

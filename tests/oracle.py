@@ -12,7 +12,7 @@ different division (`lead`).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -312,3 +312,38 @@ class _Tree:
         model.ties += any(change == top for change in others)
         model.lead = min([model.lead, *((top - change) / top for change in others)])
         return best
+
+
+def oracle_without(
+    model: OracleModel, parties: Parties, away: Collection[str]
+) -> tuple[list[list[float]], list[float]]:
+    """Scores (N, outputs) where the splits of `away` send a record both ways by the covers; the shares guessed (N,).
+
+    Of the splits on a record's way, each counted by the part of the record that comes there, the share that is theirs.
+    """
+    columns = {name: [[float(v) for v in X[:, j]] for j in range(X.shape[1])] for name, X in parties}
+    used = len(model) if model.best_round is None else (model.best_round + 1) * model.trees_per_round
+    scores, shares = [], []
+    for i in range(parties[0][1].shape[0]):
+        score, passed, guessed = list(model.base_margin), 0.0, 0.0
+        for tree in model[:used]:
+            parts = [(1, 1.0)]
+            while parts:
+                node, part = parts.pop()
+                here = tree.nodes[node]
+                if isinstance(here, OracleLeaf):
+                    for k, weight in zip(tree.outputs, here.weights, strict=True):
+                        score[k] += part * weight
+                    continue
+                passed += part
+                if here.owner in away:
+                    guessed += part
+                    left, right = tree.nodes[2 * node].cover, tree.nodes[2 * node + 1].cover
+                    parts += [(2 * node, part * left / (left + right)), (2 * node + 1, part * right / (left + right))]
+                elif _left(columns[here.owner][here.feature][i], here.cut, here.missing_left):
+                    parts.append((2 * node, part))
+                else:
+                    parts.append((2 * node + 1, part))
+        scores.append([value / used for value in score] if model.averaged else score)
+        shares.append(guessed / passed if passed else 0.0)
+    return scores, shares
