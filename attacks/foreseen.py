@@ -55,6 +55,9 @@ def _tree(
     divisible: frozenset[int],
 ) -> TreeView:
     total = len(raw[party])
+    if not model.params.takes_part(tree.index, party):  # it is told that there is the tree, and no set of records
+        nodes = known_nodes(np.arange(total, dtype=np.int64), {}, [])
+        return TreeView(tree.index, 1, True, total, nodes, None)
     rows: dict[int, Ints] = {1: np.arange(total, dtype=np.int64)}
     received: dict[int, Ints] = {}
     own: list[tuple[OwnSplit, Ints, Ints]] = []

@@ -137,7 +137,7 @@ def print_statuses(statuses: list[jobs_pb2.JobStatus], *, errors: bool = True) -
     out.print(rows)
     for status in statuses:
         metrics = ", ".join(f"{each.name} {each.value:.4f}" for each in status.metrics)
-        without = f"away: {', '.join(status.away)}; what its nodes decide is guessed" if status.away else ""
+        without = f"away: {', '.join(status.away)}; what its splits decide is guessed" if status.away else ""
         for line in (metrics, status.predictions, without, status.error if errors else ""):
             if line:
                 out.print(f"{status.job}: {line}", markup=False, highlight=False, soft_wrap=True)

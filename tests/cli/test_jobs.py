@@ -136,6 +136,10 @@ def test_predicting_without_showing_paths(federation: LocalFederation, trained: 
         (["good", "--protocol", "eini", "--form", "batched"], 2, "is an option of interactive predictions only"),
         (["good", "--protocol", "eini", "--key-bits", "999"], 2, "key_bits = 999: must be 1024, 2048 or 3072"),
         (["good", "--protocol", "eini", "--key-bits", "512"], 1, "takes no part in a job with a key of 512 bits"),
+        (["good", "--away", "panic"], 2, "away = 'panic': must be one of fail, retry, degrade"),
+        (["good", "--away", "degrade", "--protocol", "eini"], 2, "an encrypted prediction hides the way of a record"),
+        (["good", "--away-deadline", "5"], 2, "away-deadline = 5: is an option of retry and degrade; leave it out"),
+        (["good", "--away", "retry", "--away-deadline", "1"], 2, "away-deadline = 1: must be 3 to 3600 seconds"),
         (["good", "--table", "train-new", "--records", "../../etc/passwd"], 2, "is not below the data folder"),
         (["good", "--table", "train-new", "--records", "absent.txt"], 2, "absent.txt: cannot be read"),
         (["good", "--table", "train-new", "--records", "stranger.txt"], 2, "id number 2 is not in table 'train-new'"),
@@ -256,6 +260,27 @@ def test_reading_a_transcript(federation: LocalFederation, trained: Outcome) -> 
     damaged = federation.folder / "000001.tap"
     damaged.write_bytes(content)
     assert f"{damaged}: byte " in refused(treetap("transcript", damaged))
+
+
+def test_predicting_without_a_party(federation: LocalFederation, trained: Outcome) -> None:
+    """--away degrade goes on without a killed party, says so in JSON and on the terminal, and flags the records."""
+    federation.kill(FEATURE_C)
+    words = ["predict", "good", "--table", "train-new", "--away", "degrade", "--away-deadline", "3"]
+    try:
+        outcome = _run(federation, *words, "--json")
+        assert (outcome.status, outcome.err) == (0, "")
+        status = json.loads(outcome.out)
+        assert (status["state"], status["away"]) == ("finished", [FEATURE_C])
+        table = pq.read_table(status["predictions"])
+        assert table.num_rows == 12
+        assert 0 < max(table.column("guessed").to_pylist()) <= 1
+        shown = _run(federation, "status", status["job"])
+        assert f"{status['job']}: away: feature-c; what its splits decide is guessed" in shown.out
+        failed = _run(federation, *words[:4])
+        assert failed.status == 1
+        assert FEATURE_C in failed.err
+    finally:
+        federation.restart(FEATURE_C)
 
 
 def test_a_party_that_is_not_there(federation: LocalFederation, trained: Outcome) -> None:

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from tests.protocol.replay import HERE, Replay, ask, conducted
-from tests.protocol.worlds import PARTIES, assert_oracles_model, manifest, spec
+from tests.protocol.worlds import PARTIES, assert_oracles_model, assert_oracles_scores, manifest, spec
 from tests.simulator import Federation, Message, run
 from treetap.errors import OutOfOrder
 from treetap.trees.forestparams import ForestParams
 from treetap.trees.params import BoostingParams
 from treetap.wire.jobspec import Params, taking_part
-from treetap.wire.v1 import boosting_pb2, control_pb2, exchange_pb2
+from treetap.wire.v1 import boosting_pb2, control_pb2, exchange_pb2, jobs_pb2
 
 LABEL_HOLDER, B, C = PARTIES
 DROPOUT = {B: 0.4, C: 0.6}
@@ -42,9 +42,14 @@ def test_a_party_that_sits_a_tree_out_learns_how_many_leaves_it_has(params: Para
         assert (await federation.train(job)).state == "finished"
         assert_oracles_model(federation.states, oracle)
         assert manifest(federation.state(LABEL_HOLDER))["params"]["party_dropout"] == DROPOUT
+        for protocol in ("interactive", "eini"):
+            request = jobs_pb2.PredictRequest(model="job", protocol=protocol)
+            predicted = await federation.predict(request)
+            assert (predicted.state, predicted.error) == ("finished", "")
+            assert_oracles_scores(predicted.predictions, oracle, HERE.newcomers, 16)
         asked = defaultdict(set)
         for kind, to, request in federation.conducted:
-            if kind == "begin":
+            if kind == "begin" and request.job == "job":
                 asked[to, request.tree].add(request.WhichOneof("step"))
         per_tree = {"build_histograms", "apply_splits", "store_tree"}
         for party in PARTIES[1:]:
@@ -59,7 +64,7 @@ def test_a_party_that_sits_a_tree_out_learns_how_many_leaves_it_has(params: Para
     once = {"public_key", "record_digest", "encrypted_labels"}
     for party in PARTIES[1:]:
         for tree in range(4):
-            mine = [p for sender, to, p in parcels if party in (sender, to) and p.tree == tree]
+            mine = [p for sender, to, p in parcels if party in (sender, to) and (p.job, p.tree) == ("job", tree)]
             kinds = {str(parcel.WhichOneof("body")) for parcel in mine} - once
             if party in THERE[tree]:
                 assert {"sampled_records", "candidate_sums", "leaf_paths"} <= kinds
