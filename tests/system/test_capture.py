@@ -55,11 +55,13 @@ class Sniffer:
             self._socket.close()
 
     def _take(self) -> None:
-        while not self._stop.is_set():
+        """Take packets until told to stop and none is left."""
+        while True:
             try:
                 self._packets.append(self._socket.recv(1 << 17))
             except TimeoutError:
-                continue
+                if self._stop.is_set():
+                    return
 
     def flows(self, ports: set[int]) -> dict[Flow, dict[int, bytes]]:
         """Flow → sequence number → payload."""

@@ -7,14 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from coordinator import config as coordinator_config
 from party import config as party_config
+from tests.cli.command import treetap
 from tests.protocol.worlds import spec, world
 from tests.system.federations import settings
 from treetap import client
-from treetap.cli import app
 from treetap.client import Operator, OperatorConfig
 from treetap.errors import BadInput, ConfigError, Refused, TreetapError
 from treetap.federation import LocalFederation, to_toml
@@ -80,9 +79,9 @@ def test_certificates_do_not_speak_with_plain_text(federation: LocalFederation) 
 
 def test_doctor_warns(federation: LocalFederation) -> None:
     """A warning, and the other checks go on."""
-    done = CliRunner().invoke(app, ["doctor", "--config", str(federation.folder / "coordinator" / "config.toml")])
-    assert "warning  certificate: insecure = true" in done.stdout
-    assert "answers and serves" in done.stdout
+    done = treetap("doctor", "--config", federation.folder / "coordinator" / "config.toml")
+    assert "warning  certificate: insecure = true" in done.out
+    assert "answers and serves" in done.out
 
 
 def test_plain_text_never_leaves_the_host(tmp_path: Path) -> None:
