@@ -123,7 +123,8 @@ def test_killed_and_resumed(victim: str, federation: LocalFederation, undisturbe
         assert {record.attempt for record in records} == {1, 2}
         grown = {record.tree for record in records if record.attempt == 2 and record.step == "store_tree"}
         assert grown
-        assert min(grown) >= stored  # trees that were stored are not grown again
+        # Trees that were stored are not grown again; a label holder may be killed between a tree and its scores.
+        assert min(grown) >= stored - (victim == PARTIES[0])
         assert grown == set(range(min(grown), PARAMS.n_estimators))
 
 
