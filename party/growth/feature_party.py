@@ -231,7 +231,8 @@ class GrowingFeatureParty(ABC):
         public, _ = have(self._key)
         packed, operations = await self._sum(tree, level, nodes)
         ledger = self._tools.ledger
-        ledger.operations.update(operations)
+        for name, count in operations.items():  # `update` would pass by what the process's metrics count
+            ledger.operations[name] += count
         ledger.ciphertexts["candidate_sums"] += len(packed) // public.ciphertext_bytes
         step = SUMS_BYTES // public.ciphertext_bytes * public.ciphertext_bytes
         bodies = [
