@@ -63,6 +63,7 @@ def with_word(name: str, job: str = "job", attempt: int = 1) -> control_pb2.Step
         request.open_model.feature_parties.extend(PARTIES[1:])
         request.open_model.model = "nothing"
         request.open_model.protocol, request.open_model.form = "interactive", "batched"
+        request.open_model.away_policy = "fail"
     return request
 
 
