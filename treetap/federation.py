@@ -16,6 +16,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -206,14 +207,19 @@ class LocalFederation:
     def _spawn(self, name: str, kind: str) -> None:
         config = self.folder / name / "config.toml"
         command = [sys.executable, "-m", "treetap", kind, "--config", str(config), "--until-stdin-closes"]
-        with (self.folder / name / "log.txt").open("ab") as log:
-            self._processes[name] = subprocess.Popen(  # noqa: S603 - our own command
-                [*command, *self._options],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                start_new_session=True,
-            )
+        with (self.folder / name / "log.txt").open("ab") as log, ThreadPoolExecutor(max_workers=1) as thread:
+
+            def start() -> None:
+                self._processes[name] = subprocess.Popen(  # noqa: S603 - our own command
+                    [*command, *self._options],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    start_new_session=True,
+                )
+
+            # A signal's exception rises in the main thread: here it cannot come between a process and its entry.
+            thread.submit(start).result()
 
     def _await_address(self, name: str) -> str:
         """The address from the JSON line that a process prints when it serves."""

@@ -18,9 +18,10 @@ import pyarrow as pa
 import pytest
 
 from tests.cli.command import end
-from treetap import experiment
+from treetap import experiment, federation
 from treetap.errors import Interrupted, TreetapError
 from treetap.experimentfile import ExperimentFile
+from treetap.federation import LocalFederation, clean_end
 from treetap.report import document
 
 FILE = """[data]\npath = "t.csv"\nlabel = "y"\nseed = [4, 5]
@@ -166,6 +167,26 @@ def test_sigterm_leaves_neither_folder_nor_process(command: str, file: Path, tmp
     assert list(temporary.glob("treetap-*")) == []
     commands = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if _readable(path)]
     assert not any(str(temporary).encode() in each for each in commands)
+
+
+def test_a_process_that_starts_as_the_signal_comes_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SIGTERM between the start of a party's process and its entry in the federation's books ends that party too."""
+    started = []
+
+    class Late(subprocess.Popen[bytes]):
+        """Comes to life, and is known a while after."""
+
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            started.append(self)
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0.3)
+
+    monkeypatch.setattr(federation.subprocess, "Popen", Late)
+    with pytest.raises(SystemExit) as raised, clean_end(), LocalFederation(tmp_path, {"clinic": {}, "lab": {}}):
+        pytest.fail("nobody ended the federation")
+    assert raised.value.code == 128 + signal.SIGTERM
+    assert [process.returncode is not None for process in started] == [True]
 
 
 def _readable(path: Path) -> bool:
