@@ -7,7 +7,7 @@ a later attempt, and a job's name used again for another submission.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -16,7 +16,7 @@ import numpy as np
 
 from attacks.spaces import Ints, KnownNode, OwnSplit, TreeView, known_nodes
 from treetap.errors import BadInput, Malformed
-from treetap.wire import records
+from treetap.wire.chunks import rows_of
 from treetap.wire.transcript import TranscriptReader, open_message
 from treetap.wire.v1 import control_pb2, exchange_pb2, own_pb2, setup_pb2, types_pb2
 from treetap.wire.v1.transcript_pb2 import TranscriptRecord
@@ -230,22 +230,6 @@ def read_story(path: Path) -> tuple[Story, list[str]]:
     if reader.torn:
         faults.append("a record was cut short, as when its party is killed or at work; it is left out")
     return story, faults
-
-
-def rows_of(chunks: Iterable[types_pb2.RecordChunk], total: int) -> Ints:
-    """The positions that chunks name out of `total`, ascending. Raises Malformed where they do not fit."""
-    return records.decode(
-        (
-            records.RecordChunk(
-                chunk.start,
-                chunk.span,
-                chunk.bitmap if chunk.WhichOneof("coding") == "bitmap" else None,
-                chunk.deltas if chunk.WhichOneof("coding") == "deltas" else None,
-            )
-            for chunk in chunks
-        ),
-        total,
-    )
 
 
 def _content(record: TranscriptRecord, wanted: type[T]) -> T:

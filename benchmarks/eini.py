@@ -16,7 +16,6 @@ record at a time, on loopback and with a proxy before every party that delivers 
 from __future__ import annotations
 
 import argparse
-import base64
 import json
 import os
 import statistics
@@ -34,6 +33,7 @@ import pyarrow.parquet as pq
 from delay import DelayProxy
 from rich.table import Table
 
+from coordinator.journal import packed
 from party.store import Store
 from party.vault import OwnSplit
 from treetap import show
@@ -178,9 +178,9 @@ def serving(
         journal.parent.mkdir(parents=True)
         ended = jobs_pb2.JobStatus(job=JOB, kind="train", state="finished", attempt=1)
         events: list[dict[str, Any]] = [
-            {"event": "submitted", "kind": "train", "spec": _text(spec), "word": SUBMISSION},
+            {"event": "submitted", "kind": "train", "spec": packed(spec), "word": SUBMISSION},
             {"event": "attempt", "number": 1},
-            {"event": "ended", "attempt": 1, "status": _text(ended)},
+            {"event": "ended", "attempt": 1, "status": packed(ended)},
         ]
         journal.write_text("".join(json.dumps(event) + "\n" for event in events))
         proxies: list[DelayProxy] = []
@@ -203,10 +203,6 @@ def _copy(source: Path, target: Path) -> None:
             place = target / path.relative_to(source)
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(path.read_bytes())
-
-
-def _text(message: setup_pb2.JobSpec | jobs_pb2.JobStatus) -> str:
-    return base64.b64encode(message.SerializeToString()).decode()
 
 
 def predict(federation: LocalFederation, model: Model, records: int, **asked: Any) -> dict[str, Any]:

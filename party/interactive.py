@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from party.config import PartyConfig
-from party.parcels import Rows, batches, chunks_of, rows_of
+from party.parcels import Rows, batches
 from party.prediction import Answering, Scoring
 from party.session import Step, Tools, done, have
 from party.store import Store
@@ -30,6 +30,7 @@ from treetap.errors import Malformed, OutOfOrder
 from treetap.trees.ensemble import Split, Tree
 from treetap.trees.failover import Guesses, Places, Walk
 from treetap.wire import records
+from treetap.wire.chunks import chunks_of, rows_of
 from treetap.wire.v1 import control_pb2, interactive_pb2, types_pb2
 
 Bools = np.ndarray[tuple[int], np.dtype[np.bool_]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 import prometheus_client
 
@@ -60,3 +61,8 @@ class Tally(Counter[str]):
     def __setitem__(self, name: str, count: int) -> None:
         self._total.labels(name).inc(count - self[name])
         super().__setitem__(name, count)
+
+    def update(self, more: Mapping[str, int] | None = None) -> None:  # type: ignore[override] # no other form of it is used
+        """Add counts; the inherited one would pass by `__setitem__` while nothing has been counted."""
+        for name, count in (more or {}).items():
+            self[name] += count

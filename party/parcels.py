@@ -10,7 +10,7 @@ import numpy as np
 
 from party.outbox import PARCEL_BYTES
 from treetap.errors import Malformed
-from treetap.wire import records
+from treetap.wire.chunks import chunks_of, rows_of
 from treetap.wire.v1 import boosting_pb2, eini_pb2, exchange_pb2, interactive_pb2, types_pb2
 
 Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
@@ -22,33 +22,6 @@ Item = TypeVar(
     interactive_pb2.RouteQuery,
     types_pb2.RecordChunk,
 )
-
-
-def chunks_of(rows: Rows, total: int) -> Iterator[types_pb2.RecordChunk]:
-    """A set of positions below `total` as bounded messages."""
-    for chunk in records.encode(rows, total):
-        message = types_pb2.RecordChunk(start=chunk.start, span=chunk.span)
-        if chunk.bitmap is not None:
-            message.bitmap = chunk.bitmap
-        else:
-            message.deltas = chunk.deltas or b""
-        yield message
-
-
-def rows_of(chunks: Iterable[types_pb2.RecordChunk], total: int) -> Rows:
-    """The positions that a peer sent; `Malformed` where they do not cover 0..total-1."""
-    return records.decode(
-        [
-            records.RecordChunk(
-                chunk.start,
-                chunk.span,
-                chunk.bitmap if chunk.WhichOneof("coding") == "bitmap" else None,
-                chunk.deltas if chunk.WhichOneof("coding") == "deltas" else None,
-            )
-            for chunk in chunks
-        ],
-        total,
-    )
 
 
 def batches(items: Iterable[Item]) -> Iterator[list[Item]]:

@@ -66,7 +66,8 @@ def run(task: Task) -> Found:
     settings = Settings.read({"discount": usual} | task.settings)
     leaves = (view.received_only() if task.received_only else view).leaves(drawn_only=task.drawn_only)
     features = None if table is None else table.features
-    outcome = attack(task.name, leaves, view.records, features, 2 if clusters is None else clusters, settings)
+    wanted = 2 if clusters is None else clusters  # which uni, the one that needs none, does not read
+    outcome = attack(task.name, leaves, view.records, features, wanted, settings)
     sizes = np.sort(np.unique(outcome.clusters, return_counts=True)[1])[::-1]
     report = {
         "attack": outcome.attack,

@@ -58,8 +58,9 @@ def audit(file: AuditFile, *, by_tree: bool, progress: Progress) -> Document:
     for number, (name, kind) in enumerate(works):
         progress(number, len(works), f"{name}: {kind}")
         table, labels = held[name]
+        assert clusters is not None  # without them there is no attack to run
         leaves = views[name].leaves(drawn_only=file.drawn_only)
-        results[name][kind] = _attacked(kind, views[name], leaves, table, labels, clusters or 2, settings, by_tree)
+        results[name][kind] = _attacked(kind, views[name], leaves, table, labels, clusters, settings, by_tree)
     progress(len(works), len(works), "")
     return Document.model_validate(
         {
@@ -103,11 +104,12 @@ def exceeded(document: Document, limits: Mapping[str, float]) -> list[str]:
         if not rows:
             raise BadInput(f"--fail-above {name}: this attack was not run; name it in --attacks or in audit.toml")
         for party, kind, result in rows:
-            steps = [value for value in [*(result.by_tree or []), result.v_measure] if value is not None]
-            if max(steps) > limit:
-                trees = 1 + (result.by_tree or []).index(max(steps)) if max(steps) in (result.by_tree or []) else 0
-                after = f" after {trees} of {document.trees} trees" if trees else ""
-                found.append(f"{party}: {kind} reaches a V-measure of {max(steps):.3f}{after}, above {limit:g}")
+            steps = enumerate(result.by_tree or [result.v_measure], start=1)
+            figures = {trees: value for trees, value in steps if value is not None}
+            best = max(figures, key=figures.__getitem__)
+            if figures[best] > limit:
+                after = f" after {best} of {document.trees} trees"
+                found.append(f"{party}: {kind} reaches a V-measure of {figures[best]:.3f}{after}, above {limit:g}")
     return found
 
 

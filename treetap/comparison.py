@@ -43,7 +43,7 @@ class Comparison:
     def __init__(self, experiment: ExperimentFile, settings: Mapping[str, Mapping[str, Any]], seed: int) -> None:
         job = experiment.job.model_copy(update={"seed": experiment.job.seed + seed})
         self._params, self._alignment = job.params(), job.alignment
-        self._holder = next(party.name for party in experiment.party if party.labels)
+        self._holder = experiment.label_holder
         self._names = [self._holder, *(party.name for party in experiment.party if not party.labels)]
         self._trained = {name: _read(settings[name]["tables"]["train"], self._params) for name in self._names}
         self._asked = {

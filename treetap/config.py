@@ -83,10 +83,10 @@ class Process(Strict):
 Schema = TypeVar("Schema", bound=BaseModel)
 
 
-def load(path: Path, schema: type[Schema]) -> Schema:
-    """Read and check a TOML file; `ConfigError` names the file and every field that is wrong."""
+def read_toml(path: Path) -> dict[str, Any]:
+    """The content of a TOML file; `ConfigError` names the file and what is wrong with it."""
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigError(f"{path}: there is no such file") from None
     except OSError as failure:
@@ -97,6 +97,11 @@ def load(path: Path, schema: type[Schema]) -> Schema:
         twice = "Cannot overwrite" in str(failure) or "Cannot declare" in str(failure)
         more = "; a key or table stands there twice: each name once" if twice else ""
         raise ConfigError(f"{path}: is not TOML: {failure}{more}") from None
+
+
+def load(path: Path, schema: type[Schema]) -> Schema:
+    """Read and check a TOML file; `ConfigError` names the file and every field that is wrong."""
+    data = read_toml(path)
     try:
         return schema.model_validate(data)
     except ValidationError as failure:

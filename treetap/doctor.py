@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import threading
-import tomllib
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict
@@ -29,6 +28,7 @@ from treetap.checkup import (
     check_state,
     run_all,
 )
+from treetap.config import read_toml
 from treetap.errors import BadInput, ConfigError, DataError
 from treetap.wire.ports import Address
 
@@ -59,14 +59,7 @@ def run(path: Path, *, as_json: bool) -> None:
 
 def kind_of(path: Path) -> str:
     """ "party", "coordinator" or "operator", told by the file's keys."""
-    try:
-        keys = set(tomllib.loads(path.read_text(encoding="utf-8")))
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: there is no such file") from None
-    except OSError as failure:
-        raise ConfigError(f"{path}: cannot be read: {failure.strerror}") from None
-    except ValueError as failure:
-        raise ConfigError(f"{path}: is not TOML: {failure}") from None
+    keys = set(read_toml(path))
     if "parties" in keys or "operators" in keys:
         return "coordinator"
     if "coordinator" in keys:

@@ -120,7 +120,7 @@ def _run(
     started: float,
 ) -> tuple[dict[str, Any], dict[str, jobs_pb2.JobStatus]]:
     """The run itself, and how each protocol's prediction ended; the processes live as long."""
-    holder = next(party.name for party in experiment.party if party.labels)
+    holder = experiment.label_holder
     with parties as federation:
         seconds = {"startup": time.monotonic() - started}
         others = [party.name for party in experiment.party if not party.labels]
@@ -160,7 +160,7 @@ def _audited(experiment: ExperimentFile, table: AuditTable, drawn: Split, folder
     """What the feature parties' transcripts give away."""
     from treetap import audited
 
-    holder = next(party.name for party in experiment.party if party.labels)
+    holder = experiment.label_holder
     parties = {
         party.name: (
             folder / party.name / "state" / "transcripts" / "experiment",

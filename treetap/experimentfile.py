@@ -126,6 +126,11 @@ class ExperimentFile(Strict):
             return {**content, "job": {"alignment": "sorted-ids", **content["job"]}}
         return content
 
+    @property
+    def label_holder(self) -> str:
+        """The one party that has the labels."""
+        return next(party.name for party in self.party if party.labels)
+
     def record(self, party: PartyTable) -> str:
         """What the party's transcript keeps; feature parties under audit keep what they receive."""
         usual = "received" if self.audit is not None and not party.labels else "off"

@@ -16,7 +16,6 @@ import numpy as np
 from party.config import PartyConfig
 from party.eini.layout import MemberLayout, take_layout
 from party.outbox import PARCEL_BYTES, Series
-from party.parcels import rows_of
 from party.prediction import Answering
 from party.session import Step, Tools, done, have
 from party.setup import take_key
@@ -25,6 +24,7 @@ from treetap.errors import Malformed
 from treetap.he.inference import EntryMember
 from treetap.he.public import PublicKey
 from treetap.trees.leaves import Bools
+from treetap.wire.chunks import rows_of
 from treetap.wire.v1 import control_pb2, eini_pb2, interactive_pb2, types_pb2
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from party.config import PartyConfig
 from party.eini.layout import layout_parcels
-from party.parcels import Rows, batches, chunks_of
+from party.parcels import Rows, batches
 from party.prediction import Scoring
 from party.session import Step, Tools, done, have
 from party.setup import make_passing_key, send_key
@@ -26,6 +26,7 @@ from treetap.he.inference import EntryOwner
 from treetap.he.public import PublicKey
 from treetap.trees.entries import SUM_BITS, GoesLeft, LeafEntries
 from treetap.trees.leaves import Bools, Floats
+from treetap.wire.chunks import chunks_of
 from treetap.wire.v1 import control_pb2, eini_pb2, interactive_pb2
 
 #: Most bytes of ciphertexts of one block: what may lie at a party before its step begins.

@@ -21,7 +21,7 @@ import numpy as np
 
 from party.alignment import Alignment
 from party.config import PartyConfig
-from party.parcels import Rows, child_parcels, chunks_of, take_spaces
+from party.parcels import Rows, child_parcels, take_spaces
 from party.session import Step, Tools, done, have
 from party.setup import bin_features, bind_table, load_table, table_config, take_key
 from party.steps import Order, StepId
@@ -29,6 +29,7 @@ from party.vault import OwnSplit, TreeColumns, Vault
 from treetap.errors import OutOfOrder
 from treetap.he.packing import Slots
 from treetap.he.public import PublicKey
+from treetap.wire.chunks import chunks_of
 from treetap.wire.jobspec import Params
 from treetap.wire.v1 import boosting_pb2, control_pb2, own_pb2, setup_pb2
 
@@ -231,8 +232,7 @@ class GrowingFeatureParty(ABC):
         public, _ = have(self._key)
         packed, operations = await self._sum(tree, level, nodes)
         ledger = self._tools.ledger
-        for name, count in operations.items():  # `update` would pass by what the process's metrics count
-            ledger.operations[name] += count
+        ledger.operations.update(operations)
         ledger.ciphertexts["candidate_sums"] += len(packed) // public.ciphertext_bytes
         step = SUMS_BYTES // public.ciphertext_bytes * public.ciphertext_bytes
         bodies = [

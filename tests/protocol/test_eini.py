@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from party.parcels import rows_of
 from tests.protocol.test_boosting_oracle import OBJECTIVES
 from tests.protocol.worlds import FOUR, PARTIES, assert_oracles_scores, joined_model, spec, world
 from tests.simulator import Federation, run
 from treetap.trees.params import BoostingParams
+from treetap.wire.chunks import rows_of
 from treetap.wire.v1 import exchange_pb2, jobs_pb2
 
 WIDTH = 256  # bytes of a ciphertext under a key of 1024 bits

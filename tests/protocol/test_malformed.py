@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from party.parcels import chunks_of, rows_of
 from tests.protocol.replay import HERE, JOB, ORACLE
 from tests.protocol.worlds import PARTIES, assert_oracles_model, assert_oracles_scores
 from tests.simulator import Federation, run
 from treetap.he.secret import SecretKey
+from treetap.wire.chunks import chunks_of, rows_of
 from treetap.wire.v1 import exchange_pb2, jobs_pb2, types_pb2
 
 LABEL_HOLDER, FEATURE, OTHER = PARTIES

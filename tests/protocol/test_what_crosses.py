@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from party.parcels import rows_of
 from tests.oracle import OracleSplit, OracleTree
 from tests.protocol.worlds import PARTIES, assert_oracles_model, spec, world
 from tests.simulator import Federation, run
 from treetap.trees import sampling
 from treetap.trees.params import BoostingParams
+from treetap.wire.chunks import rows_of
 from treetap.wire.v1 import exchange_pb2, jobs_pb2
 
 LABEL_HOLDER = PARTIES[0]
