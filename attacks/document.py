@@ -93,19 +93,24 @@ class BoundRow(_Part):
 
 
 class SignatureStep(_Part):
-    """The signature after the trees up to this one; the information is null without labels."""
+    """The signature after the trees up to this one; informations are null without labels."""
 
     tree: Count
     signatures: Count
     mutual_information: float | None
+    by_chance: float | None
 
 
 class Signature(_Part):
-    """How finely a party's known nodes divide the records, and the plug-in information on the label, in nats."""
+    """How finely a party's known nodes divide the records, and the plug-in information on the label, in nats.
+
+    `by_chance` is what it would be on average if the labels stood at the records in random order.
+    """
 
     signatures: Count
     label_entropy: float | None
     mutual_information: float | None
+    by_chance: float | None
     by_tree: list[SignatureStep]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from attacks.own_table import Labels
 from attacks.spaces import Ints, KnownNode, TreeView
 from attacks.view import View
-from treetap.privacy.leakage import class_counts, class_entropy, mutual_information, node_bounds
+from treetap.privacy.leakage import chance_information, class_counts, class_entropy, mutual_information, node_bounds
 
 
 def received_rows(view: View) -> list[dict[str, Any]]:
@@ -62,19 +62,22 @@ def bound_rows(view: View, labels: Labels | None) -> list[dict[str, Any]]:
 def signature(view: View, labels: Labels | None) -> dict[str, Any]:
     """How finely the known sets divide the records, and what the parts say of the label (plug-in estimate, nats).
 
-    `by_tree` has the same after the first tree, the first two, and so on. Without labels the informations are None.
+    Beside it, what the parts would say by chance, if labels stood at random. `by_tree` has the same after the first
+    tree, the first two, and so on. Without labels the informations are None.
     """
     by_tree: list[dict[str, Any]] = []
     for tree, groups in zip(view.trees, _after_each_tree(view), strict=True):
-        information = None if labels is None else mutual_information(labels.values, groups)
-        by_tree.append({"tree": tree.index, "signatures": int(groups.max()) + 1, "mutual_information": information})
-    nothing = {"signatures": 1, "mutual_information": None if labels is None else 0.0}
-    last = by_tree[-1] if by_tree else nothing
+        by_tree.append({"tree": tree.index, **_said(groups, labels)})
+    last = _said(signatures(view), labels)
+    return {"label_entropy": None if labels is None else class_entropy(labels.counts), **last, "by_tree": by_tree}
+
+
+def _said(groups: Ints, labels: Labels | None) -> dict[str, Any]:
+    """How many groups (N,) there are, and what they say of the label."""
     return {
-        "signatures": last["signatures"],
-        "label_entropy": None if labels is None else class_entropy(labels.counts),
-        "mutual_information": last["mutual_information"],
-        "by_tree": by_tree,
+        "signatures": int(groups.max()) + 1,
+        "mutual_information": None if labels is None else mutual_information(labels.values, groups),
+        "by_chance": None if labels is None else chance_information(labels.values, groups),
     }
 
 

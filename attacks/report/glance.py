@@ -25,6 +25,7 @@ class Glance(NamedTuple):
     best_at: str
     bound: str
     information: str
+    chance: str
     known: str
     hidden: str
     signatures: str
@@ -44,10 +45,9 @@ def glance(name: str, party: Party) -> Glance:
     nodes = [node for tree in party.trees for node in tree.nodes if node.node != 1]
     known = sum(node.known for node in nodes)
     signature = party.signature
-    information = (
-        share(signature.mutual_information, signature.label_entropy)
-        if signature.mutual_information is not None and signature.label_entropy
-        else "–"
+    information, chance = (
+        share(nats, signature.label_entropy) if nats is not None and signature.label_entropy else "–"
+        for nats in (signature.mutual_information, signature.by_chance)
     )
     return Glance(
         party=name,
@@ -59,6 +59,7 @@ def glance(name: str, party: Party) -> Glance:
         best_at="" if top is None else short(x(top)),
         bound=score(max((row.nats for row in party.bounds), default=None)),
         information=information,
+        chance=chance,
         known=count(known),
         hidden=count(len(nodes) - known),
         signatures=count(signature.signatures),

@@ -10,7 +10,7 @@ from attacks.report.scores import Curve, thinned
 from attacks.report.words import count, score, share
 
 WIDTH, HEIGHT, LABELS = 440, 250, 108
-HEADS = ("trees", "signatures", "of the records", "information", "of the entropy")
+HEADS = ("trees", "signatures", "of the records", "information", "of the entropy", "by chance")
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,7 @@ def joint(document: Document, party: Party) -> Joint | None:
     series = {("signatures ÷ records", "parts"): [step.signatures / max(1, document.records) for step in steps]}
     informations = [step.mutual_information for step in steps]
     if entropy and all(value is not None for value in informations):
+        series["by chance ÷ entropy", "chance"] = [(step.by_chance or 0.0) / entropy for step in steps]
         series["information ÷ entropy", "information"] = [(value or 0.0) / entropy for value in informations]
     places = spread([y(values[-1]) for values in series.values()], 30, TOP + 8, HEIGHT - BOTTOM - 8)
     drawn = [
@@ -52,6 +53,7 @@ def joint(document: Document, party: Party) -> Joint | None:
             share(steps[k].signatures, document.records),
             score(steps[k].mutual_information),
             share(steps[k].mutual_information or 0.0, entropy) if entropy else "–",
+            share(steps[k].by_chance or 0.0, entropy) if entropy else "–",
         ]
         for k in thinned(len(steps))
     ]

@@ -84,12 +84,12 @@ def _attacks(document: Document, console: Console) -> None:
 
 def _leaks(document: Document, console: Console) -> None:
     heads = ["party", "nodes known", "hidden", "largest bound, nats", "label entropy, nats"]
-    heads += ["known by all nodes together", "signatures"]
+    heads += ["known by all nodes together", "by chance", "signatures"]
     rows = []
     for name, it in zip(document.parties, glances(document), strict=True):
         entropy = document.parties[name].signature.label_entropy
         shown = "–" if entropy is None else f"{entropy:.3f}"
-        rows.append([name, it.known, it.hidden, it.bound, shown, it.information, it.signatures])
+        rows.append([name, it.known, it.hidden, it.bound, shown, it.information, it.chance, it.signatures])
     if rows:
         _table(console, "What nodes give away", heads, rows)
 

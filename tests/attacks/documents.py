@@ -27,6 +27,7 @@ from attacks.document import (
     TrafficRow,
     TreeNode,
 )
+from treetap.privacy.leakage import chance_information
 
 Ints = npt.NDArray[np.int64]
 HOLDER = "clinic"
@@ -251,16 +252,19 @@ def _signature(grown: list[Grown], sources: list[dict[int, str]], labels: Ints |
         for node in sorted(sources[k]):
             cells[nodes[node]] = node
         groups = np.unique(groups * 2**20 + cells, return_inverse=True)[1].reshape(-1)
-        information = None
+        information = chance = None
         if labels is not None and entropy is not None:
             joint = np.unique(groups * classes + labels, return_counts=True)[1]
             information = max(0.0, entropy + _entropy(np.bincount(groups)) - _entropy(joint))
-        steps.append(SignatureStep(tree=k, signatures=int(groups.max()) + 1, mutual_information=information))
-    last = steps[-1] if steps else SignatureStep(tree=0, signatures=0, mutual_information=None)
+            chance = chance_information(labels, groups)
+        found = {"mutual_information": information, "by_chance": chance}
+        steps.append(SignatureStep(tree=k, signatures=int(groups.max()) + 1, **found))
+    last = steps[-1] if steps else SignatureStep(tree=0, signatures=0, mutual_information=None, by_chance=None)
     return Signature(
         signatures=last.signatures,
         label_entropy=entropy,
         mutual_information=last.mutual_information,
+        by_chance=last.by_chance,
         by_tree=steps,
     )
 

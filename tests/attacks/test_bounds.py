@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import permutations
 from math import log
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treetap.privacy.leakage import class_counts, class_entropy, mutual_information, node_bounds
+from treetap.privacy.leakage import chance_information, class_counts, class_entropy, mutual_information, node_bounds
 
 
 def test_the_bound_by_hand() -> None:
@@ -75,3 +76,13 @@ def test_two_silent_sets_can_tell_the_label_together() -> None:
     for one in (first, second):
         assert node_bounds([class_counts(labels[one == 1], 2)], class_counts(labels, 2)).larger[0] == 0.0
     assert mutual_information(labels, 2 * first + second) == pytest.approx(class_entropy([2, 2]))
+
+
+def test_information_by_chance_is_the_mean_over_all_orders() -> None:
+    """Six records: the mean of the information over all 720 orders of the labels; all of it where groups are single."""
+    labels, groups = np.array([0, 0, 0, 1, 1, 2]), np.array([7, 7, 3, 3, 3, 5])
+    orders = [mutual_information(np.array(order), groups) for order in permutations(labels.tolist())]
+    assert chance_information(labels, groups) == pytest.approx(sum(orders) / len(orders), abs=1e-12)
+    assert chance_information(labels, np.arange(6)) == pytest.approx(class_entropy([3, 2, 1]))
+    assert chance_information(labels, np.zeros(6, dtype=np.int64)) == pytest.approx(0.0, abs=1e-15)
+    assert chance_information(labels[:0], groups[:0]) == 0.0

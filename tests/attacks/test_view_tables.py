@@ -247,10 +247,11 @@ def test_findings_without_labels(tmp_path: Path) -> None:
     assert bound_rows(view, None) == []
     found = signature(view, None)
     assert (found["signatures"], found["label_entropy"], found["mutual_information"]) == (5, None, None)
-    assert [row["mutual_information"] for row in found["by_tree"]] == [None, None]
+    assert [row["mutual_information"] for row in [found, *found["by_tree"]]] == [None] * 3
+    assert [row["by_chance"] for row in [found, *found["by_tree"]]] == [None] * 3
     assert {node["classes"] for tree in tree_rows(view, None) for node in tree["nodes"]} == {None}
     empty = signature(_view(tmp_path, [0, 1]), Labels(np.array([0, 1]), ["a", "b"]))
-    assert (empty["signatures"], empty["mutual_information"], empty["by_tree"]) == (1, 0.0, [])
+    assert (empty["signatures"], empty["mutual_information"], empty["by_chance"], empty["by_tree"]) == (1, 0.0, 0.0, [])
 
 
 def test_a_hidden_node_is_in_the_tree_without_its_records(tmp_path: Path) -> None:
