@@ -103,7 +103,9 @@ async def whole(parameters: Parameters, records: int, columns: int, lanes: int) 
         under_way: set[asyncio.Task[None]] = set()
         async for ciphertexts in owner.encrypt(groups(first, n)):
             sent += sum(map(len, ciphertexts))
-            under_way.add(asyncio.create_task(member.add(block, mask_store.pop(0), ciphertexts)))
+            masks = list(mask_store.pop(0))
+            places = [(column, 0) for column in range(len(masks))]
+            under_way.add(asyncio.create_task(member.add(block, masks, ciphertexts, places)))
             if len(under_way) >= 2 * lanes:
                 done, under_way = await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:

@@ -1,5 +1,7 @@
 """Fed-EINI inference: one round for a block of records, along the chain of the parties (docs/protocol-eini.md).
 
+It is the same for both of its backends, Paillier (`eini`) and lattices (`eini-lattice`).
+
 The coordinator sees how many blocks and records there are, and names; not a ciphertext.
 """
 

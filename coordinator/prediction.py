@@ -5,11 +5,12 @@ from __future__ import annotations
 from coordinator import eini, interactive
 from coordinator.progress import Progress
 from coordinator.roster import Roster
-from treetap.wire.jobspec import check_prediction
+from treetap.wire.jobspec import ENCRYPTED, check_prediction
 from treetap.wire.v1 import interactive_pb2, jobs_pb2, setup_pb2
 
-#: Records per block of a prediction where the request names none, by protocol: entries are many and large.
-BLOCKS = {"interactive": 65_536, "eini": 1024}
+#: Records per block of a prediction where the request names none, by protocol: entries are many and large. One lattice
+#: ciphertext holds 8192 or 16384 records, and a block never has more than it does.
+BLOCKS = {"interactive": 65_536, "eini": 1024, "eini-lattice": 16_384}
 #: Seconds after which a party that does not answer counts as away, where the request names none.
 AWAY_DEADLINE_S = 30.0
 
@@ -23,10 +24,10 @@ def opening_of(
     round per level over all trees; and who does not answer interrupts it.
     """
     protocol = request.protocol or "interactive"
-    encrypted = protocol == "eini"
-    form = request.form or ("" if encrypted else "batched")
-    key_bits = request.key_bits or (spec.key_bits if encrypted else 0)
-    obfuscation = spec.obfuscation if encrypted else ""
+    paillier = protocol == "eini"
+    form = request.form or ("" if protocol in ENCRYPTED else "batched")
+    key_bits = request.key_bits or (spec.key_bits if paillier else 0)
+    obfuscation = spec.obfuscation if paillier else ""
     policy = request.away_policy or "fail"
     opening = interactive_pb2.OpenModel(
         model=request.model,
@@ -54,5 +55,5 @@ async def predict(
 ) -> interactive_pb2.WrittenPredictions:
     """Conduct a prediction by the protocol that its opening names."""
     progress.scorer = opening.label_holder
-    body = eini.predict if opening.protocol == "eini" else interactive.predict
+    body = eini.predict if opening.protocol in ENCRYPTED else interactive.predict
     return await body(roster, opening, progress)

@@ -11,7 +11,7 @@ import numpy as np
 from party.outbox import PARCEL_BYTES
 from treetap.errors import Malformed
 from treetap.wire.chunks import chunks_of, rows_of
-from treetap.wire.v1 import boosting_pb2, eini_pb2, exchange_pb2, interactive_pb2, types_pb2
+from treetap.wire.v1 import boosting_pb2, eini_pb2, exchange_pb2, interactive_pb2, lattice_pb2, types_pb2
 
 Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
 Item = TypeVar(
@@ -20,6 +20,7 @@ Item = TypeVar(
     boosting_pb2.NodeSpace,
     eini_pb2.TreeEntries,
     interactive_pb2.RouteQuery,
+    lattice_pb2.TreeColumns,
     types_pb2.RecordChunk,
 )
 

@@ -38,4 +38,10 @@ def role_for_prediction(config: PartyConfig, store: Store, tools: Tools, opening
     if opening.protocol == "eini":
         config.law.check_key(config.name, opening.key_bits)
         return (EntrySender if opening.label_holder == config.name else EntryMasker)(config, store, tools, opening)
+    if opening.protocol == "eini-lattice":
+        # imported where it is wanted: its library is an extra, and says so where it is not installed
+        from party.lattice.feature_party import ColumnMasker
+        from party.lattice.label_holder import ColumnSender
+
+        return (ColumnSender if opening.label_holder == config.name else ColumnMasker)(config, store, tools, opening)
     return (Asker if opening.label_holder == config.name else Router)(config, store, tools, opening)

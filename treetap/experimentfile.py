@@ -98,7 +98,7 @@ class AuditTable(Strict):
 class PredictTable(Strict):
     """How the held-out rows are predicted, and how many of them."""
 
-    protocols: Annotated[list[Literal["interactive", "eini"]], Field(min_length=1)] = ["interactive"]
+    protocols: Annotated[list[Literal["interactive", "eini", "eini-lattice"]], Field(min_length=1)] = ["interactive"]
     limit: Annotated[int, Field(ge=1)] | None = None
 
     @field_validator("protocols")

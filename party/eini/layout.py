@@ -96,11 +96,14 @@ async def take_layout(
         [turns[number] for number in numbers],
         np.array([outgoing[number] for number in numbers], dtype=np.int64),
         np.array(sorted(set(constant)), dtype=np.int64),
-        _spare(nodes),
+        spare_of(nodes, SUM_BITS + 1),
     )
 
 
-def _spare(nodes: Mapping[tuple[int, ...], Sequence[Sequence[int]]]) -> float:
-    """Whatever the weights are: each column of a sum has SUM_BITS and a sign. `nodes`: by columns, of each tree."""
-    each = (least_candidate_bits(trees) - (SUM_BITS + 1) * len(outputs) for outputs, trees in nodes.items())
+def spare_of(nodes: Mapping[tuple[int, ...], Sequence[Sequence[int]]], bits: float) -> float:
+    """Bits by which the leaves that one's own splits leave open exceed the possible sums, whatever the weights are.
+
+    `nodes`: by the columns of the score, the own nodes of each tree that adds to them; `bits`: of a sum, sign included.
+    """
+    each = (least_candidate_bits(trees) - bits * len(outputs) for outputs, trees in nodes.items())
     return min(each, default=0.0)

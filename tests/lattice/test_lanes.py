@@ -30,7 +30,8 @@ async def federation(engines, blocks, masks, outputs):
         groups = [values[at : at + 2 * outputs] for at in range(0, len(values), 2 * outputs)]
         turn = 0
         async for ciphertexts in owner.encrypt(groups):
-            await member.add(number, kept[turn : turn + 2], ciphertexts)
+            places = [(column, output) for column in range(2) for output in range(outputs)]
+            await member.add(number, list(kept[turn : turn + 2]), ciphertexts, places)
             turn += 2
         sums.append(await owner.open(await member.finish(number), values.shape[1]))
     await asyncio.gather(owner.close(), member.close())
@@ -86,7 +87,7 @@ def test_a_chain_over_lanes():
         await member.start()
         columns = RNG.integers(-500, 500, (4, 30))
         masks = RNG.random((2, 30)) < 0.5
-        passed = await member.pass_on(masks, [KEY.encrypt(column) for column in columns])
+        passed = await member.pass_on(masks, [KEY.encrypt(column) for column in columns], [0, 0, 1, 1])
         assert [KEY.decrypt(data, 30).tolist() for data in passed] == [
             (column * masks[place // 2]).tolist() for place, column in enumerate(columns)
         ]
@@ -118,7 +119,7 @@ def test_an_ensemble_is_scored_within_tolerance():
         await asyncio.gather(owner.start(), member.start())
         place = 0
         async for ciphertexts in owner.encrypt(columns):
-            await member.add(0, masks[place], ciphertexts)
+            await member.add(0, masks[place], ciphertexts, [(0, 0), (1, 0)])
             place += 1
         return (await owner.open(await member.finish(0), n))[0]
 
@@ -140,12 +141,12 @@ def test_errors_come_back_from_a_lane():
                 await anext(owner.encrypt([np.array([[2**40]])]))
             mask = np.ones((1, 3), dtype=bool)
             with pytest.raises(Malformed, match="0 ciphertexts"):
-                await member.add(0, mask, [])
+                await member.add(0, mask, [], [(0, 0)])
             with pytest.raises(Malformed):
-                await member.add(0, mask, [b"\x00" * 500])
+                await member.add(0, mask, [b"\x00" * 500], [(0, 0)])
             data = KEY.encrypt(np.arange(3))
             with pytest.raises(OutOfOrder, match="columns"):
-                await member.add(1, np.ones((13, 3), dtype=bool), [data] * 13)
+                await member.add(1, np.ones((13, 3), dtype=bool), [data] * 13, [(j, 0) for j in range(13)])
         finally:
             await engine.close()
 

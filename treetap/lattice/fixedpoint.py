@@ -28,6 +28,7 @@ class FixedPoint:
         step: value of one unit.
         integers: per tree its rounded weights (leaves,).
         limit: largest absolute sum that can occur.
+        span: distance from the least to the greatest sum of one weight per tree.
 
     Raises:
         DataError: a weight that is not finite, a tree without leaves.
@@ -52,6 +53,7 @@ class FixedPoint:
             np.rint((tree - middle) / self.step).astype(np.int64) for tree, middle in zip(weights, middles, strict=True)
         ]
         self.limit = int(sum(np.abs(tree).max() for tree in self.integers))
+        self.span = int(sum(tree.max() - tree.min() for tree in self.integers))
         if self.limit > half:
             raise PlaintextOverflow(f"sums of {trees} trees reach {self.limit}, a plaintext holds at most {half}")
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,8 @@ from treetap.lattice.parameters import Parameters
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+#: What a ciphertext is: (which of the masks that come with it is its own, the output that it adds to).
+Place = tuple[int, int]
 IN_FLIGHT_PER_LANE = 2
 
 
@@ -37,8 +40,8 @@ class LatticeOwner:
         """Hand the key to every lane."""
         await _everywhere(self._engine, _take_key, self._name, self._key.for_worker())
 
-    async def encrypt(self, groups: Iterable[Ints]) -> AsyncIterator[list[bytes]]:
-        """Encrypt groups of columns, each (columns, n ≤ N), reading at most two groups per lane ahead.
+    async def encrypt(self, groups: Iterable[Sequence[Ints] | Ints]) -> AsyncIterator[list[bytes]]:
+        """Encrypt groups of columns, each column (n ≤ N,), reading at most two groups per lane ahead.
 
         Yields:
             Each group's ciphertexts, in order.
@@ -92,7 +95,7 @@ class LatticeMember:
         agreed: the job's parameters.
         public: the label holder's public bytes.
         token: names this job in the lanes' memory.
-        outputs: ciphertexts per column.
+        outputs: sums of a block.
     """
 
     def __init__(self, engine: Engine, agreed: Parameters, public: bytes, token: str, outputs: int = 1) -> None:
@@ -108,25 +111,27 @@ class LatticeMember:
         """Give every lane the public key. Raises Malformed as `Member` does."""
         await _everywhere(self._engine, _take_public, self._name, self._agreed, self._public, self._outputs)
 
-    async def pass_on(self, masks: Bools, ciphertexts: Sequence[bytes]) -> list[bytes]:
-        """Masked and refreshed columns for the next member: masks (columns, n), ciphertexts column-major.
+    async def pass_on(self, masks: Sequence[Bools], ciphertexts: Sequence[bytes], owns: Sequence[int]) -> list[bytes]:
+        """Masked and refreshed ciphertexts for the next member; `owns` says which mask (n ≤ N,) is whose.
 
         Raises:
             Malformed: see `Member.pass_on`.
         """
-        return await self._engine.call(self._next(), _pass_on, self._name, masks, list(ciphertexts))
+        return await self._engine.call(self._next(), _pass_on, self._name, list(masks), list(ciphertexts), list(owns))
 
-    async def add(self, block: int, masks: Bools, ciphertexts: Sequence[bytes]) -> None:
-        """Add columns of a block of records to its sum: masks (columns, n), ciphertexts column-major.
+    async def add(
+        self, block: int, masks: Sequence[Bools], ciphertexts: Sequence[bytes], places: Sequence[Place]
+    ) -> None:
+        """Add ciphertexts of a block of records to its sums, each with its place among the masks (n ≤ N,) and outputs.
 
         Raises:
             Malformed, OutOfOrder: see `MaskedSum.add`.
         """
         lane = self._next()
         self._used.setdefault(block, set()).add(lane)
-        await self._engine.call(lane, _add, self._name, block, masks, list(ciphertexts))
+        await self._engine.call(lane, _add, self._name, block, list(masks), list(ciphertexts), list(places))
 
-    async def finish(self, block: int) -> list[bytes]:
+    async def finish(self, block: int, side_by_side: int = 1, n: int = 0) -> list[bytes]:
         """The flooded sums of a block, one per output; every `add` to it must have returned.
 
         Raises:
@@ -136,7 +141,12 @@ class LatticeMember:
         partials = await asyncio.gather(
             *(self._engine.call(lane, _partial, self._name, block) for lane in others),
         )
-        return await self._engine.call(first, _finish, self._name, block, partials)
+        return await self._engine.call(first, _finish, self._name, block, partials, side_by_side, n)
+
+    async def drop(self, block: int) -> None:
+        """Forget what has been added to a block that is not finished."""
+        lanes = self._used.pop(block, set())
+        await asyncio.gather(*(self._engine.call(lane, _drop, self._name, block) for lane in lanes))
 
     async def close(self) -> None:
         """Make every lane forget the job."""
@@ -160,17 +170,17 @@ class _Open:
         self.outputs = outputs
         self.sums: dict[int, MaskedSum] = {}
 
-    def sum_of(self, block: int) -> MaskedSum:
+    def sum_of(self, block: int, end: bool = False) -> MaskedSum:
         if block not in self.sums:
             self.sums[block] = MaskedSum(self.member, self.outputs)
-        return self.sums[block]
+        return self.sums.pop(block) if end else self.sums[block]
 
 
 def _take_key(state: dict[str, Any], name: str, key: bytes) -> None:
     state[name] = LatticeKey.from_worker(key)
 
 
-def _encrypt(state: dict[str, Any], name: str, columns: Ints) -> list[bytes]:
+def _encrypt(state: dict[str, Any], name: str, columns: Sequence[Ints] | Ints) -> list[bytes]:
     key: LatticeKey = state[name]
     return [key.encrypt(column) for column in columns]
 
@@ -184,36 +194,57 @@ def _take_public(state: dict[str, Any], name: str, agreed: Parameters, public: b
     state[name] = _Open(Member(agreed, public), outputs)
 
 
-def _columns(masks: Bools, ciphertexts: list[bytes], outputs: int) -> list[tuple[Bools, list[bytes]]]:
-    if len(ciphertexts) != len(masks) * outputs:
-        raise Malformed(f"{len(ciphertexts)} ciphertexts for {len(masks)} columns of {outputs} outputs")
-    return [(mask, ciphertexts[place * outputs : (place + 1) * outputs]) for place, mask in enumerate(masks)]
+def _of_one_mask(
+    masks: list[Bools], ciphertexts: list[bytes], places: list[Place]
+) -> Iterator[tuple[Bools, list[bytes], list[int]]]:
+    """Neighbours of one mask together, so that it is encoded once: (mask, ciphertexts, outputs)."""
+    if len(ciphertexts) != len(places):
+        raise Malformed(f"{len(ciphertexts)} ciphertexts for {len(places)} places")
+    for own, group in groupby(zip(places, ciphertexts, strict=True), key=lambda pair: pair[0][0]):
+        pairs = list(group)
+        yield masks[own], [data for _, data in pairs], [output for (_, output), _ in pairs]
 
 
-def _pass_on(state: dict[str, Any], name: str, masks: Bools, ciphertexts: list[bytes]) -> list[bytes]:
+def _pass_on(
+    state: dict[str, Any], name: str, masks: list[Bools], ciphertexts: list[bytes], owns: list[int]
+) -> list[bytes]:
     lane: _Open = state[name]
-    columns = _columns(masks, ciphertexts, lane.outputs)
-    return [lane.member.pass_on(mask, data) for mask, column in columns for data in column]
+    if len(ciphertexts) != len(owns):
+        raise Malformed(f"{len(ciphertexts)} ciphertexts for {len(owns)} places")
+    return [lane.member.pass_on(masks[own], data) for own, data in zip(owns, ciphertexts, strict=True)]
 
 
-def _add(state: dict[str, Any], name: str, block: int, masks: Bools, ciphertexts: list[bytes]) -> None:
+def _add(
+    state: dict[str, Any], name: str, block: int, masks: list[Bools], ciphertexts: list[bytes], places: list[Place]
+) -> None:
     lane: _Open = state[name]
-    for mask, column in _columns(masks, ciphertexts, lane.outputs):
-        lane.sum_of(block).add(mask, column)
+    for mask, column, outputs in _of_one_mask(masks, ciphertexts, places):
+        lane.sum_of(block).add(mask, column, outputs)
 
 
-def _partial(state: dict[str, Any], name: str, block: int) -> tuple[int, int, list[bytes]]:
+def _partial(state: dict[str, Any], name: str, block: int) -> tuple[list[int], int, list[bytes]]:
     lane: _Open = state[name]
-    return lane.sums.pop(block).partial()
+    return lane.sum_of(block, end=True).partial()
 
 
-def _finish(state: dict[str, Any], name: str, block: int, partials: list[tuple[int, int, list[bytes]]]) -> list[bytes]:
+def _finish(
+    state: dict[str, Any],
+    name: str,
+    block: int,
+    partials: list[tuple[list[int], int, list[bytes]]],
+    side_by_side: int,
+    n: int,
+) -> list[bytes]:
     lane: _Open = state[name]
-    total = lane.sum_of(block)
-    lane.sums.pop(block)
+    total = lane.sum_of(block, end=True)
     for partial in partials:
         total.merge(partial)
-    return total.finish()
+    return total.finish(side_by_side, n)
+
+
+def _drop(state: dict[str, Any], name: str, block: int) -> None:
+    lane: _Open = state[name]
+    lane.sums.pop(block, None)
 
 
 def _forget(state: dict[str, Any], name: str) -> None:

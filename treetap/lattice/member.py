@@ -6,11 +6,16 @@ a fresh encryption of zero, which makes the second polynomial look uniform, and 
 every ciphertext passed on. The owner and a later member together could read the masks of an earlier one.
 
 The number and size of ciphertexts and the operations on them do not depend on the masks.
+
+Where there are few records, several columns lie side by side in one ciphertext. Nothing adds slots up under encryption
+here, so the last member adds random numbers that cancel in each record's sum (`blinds`), and the owner, who reads
+uniform numbers, adds them up itself.
 """
 
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,6 +27,7 @@ from treetap.lattice.parameters import PARAMETERS_BYTES, PARTIAL_SUMS, Parameter
 from treetap.lattice.seal import Scheme, api, scheme_of, to_bytes
 
 Bools = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
 
 
 class Member:
@@ -89,59 +95,80 @@ class MaskedSum:
         self._sums = [member.fresh_zero() for _ in range(outputs)]
         for total in self._sums:
             member.scheme.evaluator.transform_to_ntt_inplace(total)
-        self._columns = 0
+        self._none = [0] * outputs
+        self._columns = self._none
         self._zeros = 1
         self._ended = False
 
-    def add(self, mask: Bools, ciphertexts: Sequence[bytes]) -> None:
-        """Add one masked column: mask (n ≤ N,), one ciphertext per output.
+    def add(self, mask: Bools, ciphertexts: Sequence[bytes], outputs: Sequence[int] | None = None) -> None:
+        """Add a masked column: mask (n ≤ N,), a ciphertext for each of `outputs`, or without them for all.
 
         Raises:
             Malformed: not ciphertexts of these parameters, or another number than outputs.
             OutOfOrder: more columns than agreed, or after the end.
         """
-        if len(ciphertexts) != len(self._sums):
-            raise Malformed(f"{len(ciphertexts)} ciphertexts of a column with {len(self._sums)} outputs")
-        self._count(1, 0)
+        places = range(len(self._sums)) if outputs is None else outputs
+        if len(ciphertexts) != len(places):
+            raise Malformed(f"{len(ciphertexts)} ciphertexts of a column with {len(places)} outputs")
+        self._count([int(k in places) for k in range(len(self._sums))], 0)
         products = self._member._masked(mask, ciphertexts)
-        for total, product in zip(self._sums, products, strict=False):  # an empty mask gives no products
-            self._member.scheme.evaluator.add_inplace(total, product)
+        for place, product in zip(places, products, strict=False):  # an empty mask gives no products
+            self._member.scheme.evaluator.add_inplace(self._sums[place], product)
 
-    def partial(self) -> tuple[int, int, list[bytes]]:
+    def partial(self) -> tuple[list[int], int, list[bytes]]:
         """What another sum of the same party takes over with `merge`: (columns, zeros, sums). It ends this one."""
-        self._count(0, 0)
+        self._count(self._none, 0)
         self._ended = True
         return self._columns, self._zeros, [to_bytes(total) for total in self._sums]
 
-    def merge(self, partial: tuple[int, int, list[bytes]]) -> None:
+    def merge(self, partial: tuple[list[int], int, list[bytes]]) -> None:
         """Add another lane's part of the same block. Raises OutOfOrder beyond the agreed number of columns."""
         columns, zeros, sums = partial
         self._count(columns, zeros)
         for total, data in zip(self._sums, sums, strict=True):
             self._member.scheme.evaluator.add_inplace(total, self._member.scheme.ciphertext(data, ntt=True))
 
-    def finish(self) -> list[bytes]:
-        """One flooded ciphertext per output, for the key owner. Raises OutOfOrder the second time."""
-        self._count(0, 0)
+    def finish(self, side_by_side: int = 1, n: int = 0) -> list[bytes]:
+        """One flooded ciphertext per output, for the key owner. Raises OutOfOrder the second time.
+
+        Args:
+            side_by_side: columns in one ciphertext; their slots are blinded where it is more than one.
+            n: records, hence slots of a column.
+        """
+        self._count(self._none, 0)
         self._ended = True
         scheme = self._member.scheme
         answers = []
         for total in self._sums:
             scheme.evaluator.transform_from_ntt_inplace(total)
+            if side_by_side > 1:
+                scheme.evaluator.add_plain_inplace(total, scheme.encode(blinds(scheme.modulus, side_by_side, n)))
             scheme.evaluator.add_inplace(total, flood(scheme))
             answers.append(to_bytes(total))
         return answers
 
-    def _count(self, columns: int, zeros: int) -> None:
+    def _count(self, columns: Sequence[int], zeros: int) -> None:
         """The noise is bounded for so many columns and fresh zeros only."""
         if self._ended:
             raise OutOfOrder("this masked sum has ended")
-        self._columns += columns
+        self._columns = [
+            have + more for have, more in zip(self._columns, columns or [0] * len(self._sums), strict=True)
+        ]
         self._zeros += zeros
-        if self._columns > self._member.parameters.columns:
+        if max(self._columns) > self._member.parameters.columns:
             raise OutOfOrder(f"more than the agreed {self._member.parameters.columns} columns in one masked sum")
         if self._zeros > PARTIAL_SUMS:
             raise OutOfOrder(f"a masked sum is made of at most {PARTIAL_SUMS} parts")
+
+
+def blinds(modulus: int, columns: int, n: int) -> Ints:
+    """Numbers modulo t for the slots of columns side by side, (columns·n,), whose sum over the columns is zero.
+
+    All but one column of them are uniform and independent, from the operating system's randomness.
+    """
+    drawn = np.array([secrets.randbelow(modulus) for _ in range((columns - 1) * n)], dtype=np.int64)
+    free = drawn.reshape(columns - 1, n)
+    return np.concatenate([drawn, -free.sum(axis=0) % modulus])
 
 
 def flood(scheme: Scheme) -> Any:

@@ -112,7 +112,8 @@ class Parameters:
 
         The encryption errors are independent of the masks and sub-Gaussian with variance proxy ERROR_BOUND/2, hence
         so is their sum with any fixed weights; the owner's rounding of (q/t)·m and the members' fresh encryptions of
-        zero are bounded in the worst case. A product with a mask multiplies a bound by N·t/2.
+        zero are bounded in the worst case. A product with a mask multiplies a bound by N·t/2. The last member's blinds
+        (`treetap.lattice.member.blinds`) round once more.
         """
         n, columns, members = self.degree, self.columns, self.members
         half = 1 << (self.plain_bits - 1)
@@ -122,7 +123,7 @@ class Parameters:
         errors = math.isqrt(TAIL**2 * ERROR_BOUND * columns * n // 2) + 1
         rounding = columns * growth**members // 2 + 1  # |rounding of (q/t)·m| ≤ 1/2
         fresh = self.fresh_noise * sum(columns * growth**hops for hops in range(1, members))
-        return int(errors * weights + rounding + fresh + PARTIAL_SUMS * self.fresh_noise)
+        return int(errors * weights + rounding + fresh + PARTIAL_SUMS * self.fresh_noise) + 1
 
     @property
     def fresh_noise(self) -> int:

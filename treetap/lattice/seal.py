@@ -22,7 +22,9 @@ from treetap.lattice.parameters import PRIME_BITS, Parameters
 try:
     import tenseal.sealapi as api
 except ImportError as error:
-    raise BadInput("the lattice backend needs TenSEAL: install treetap[lattice], or choose Paillier") from error
+    raise BadInput(
+        "the lattice backend needs TenSEAL: pip install 'treetap[lattice]', or take Paillier (protocol eini)"
+    ) from error
 
 __all__ = ["Scheme", "api", "scheme_of", "secret_key", "to_bytes"]
 

@@ -128,7 +128,12 @@ def output_bits(trees: Iterable[Tree], fraction_bits: int) -> float:
 
 
 def spare_bits(ensemble: Ensemble, masks: Sequence[Bools], fraction_bits: int) -> Floats:
-    """Candidate bits beyond the output's of n records, (n,); `masks` (n, leaves) in the order of the used trees.
+    """Candidate bits beyond the output's of n records, (n,); `masks` (n, leaves) in the order of the used trees."""
+    return least_spare(ensemble, masks, lambda trees: output_bits(trees, fraction_bits))
+
+
+def least_spare(ensemble: Ensemble, masks: Sequence[Bools], bits: Callable[[list[Tree]], float]) -> Floats:
+    """Candidate bits of n records beyond `bits`, those of a sum of trees of the same outputs: (n,).
 
     Trees that add to different outputs are different equations, each with its own unknowns: the least of them counts.
     That is about scores alone: attributions are further equations, some over few trees.
@@ -137,10 +142,7 @@ def spare_bits(ensemble: Ensemble, masks: Sequence[Bools], fraction_bits: int) -
     trees = ensemble.used_trees
     for k, tree in enumerate(trees):
         groups[tree.outputs].append(k)
-    spare = [
-        candidate_bits(masks[k] for k in group) - output_bits((trees[k] for k in group), fraction_bits)
-        for group in groups.values()
-    ]
+    spare = [candidate_bits(masks[k] for k in group) - bits([trees[k] for k in group]) for group in groups.values()]
     return np.min(spare, axis=0) if spare else np.zeros(len(masks[0]) if masks else 0)
 
 

@@ -17,7 +17,9 @@ KEY_BITS = (1024, 2048, 3072)
 PAPER_KEY_BITS = 512
 OBFUSCATIONS = ("short-exponent", "half-length", "standard")
 ALIGNMENTS = ("psi", "sorted-ids")
-PREDICTIONS = ("interactive", "eini")
+PREDICTIONS = ("interactive", "eini", "eini-lattice")
+#: Those that hide the way of a record.
+ENCRYPTED = ("eini", "eini-lattice")
 #: How an interactive prediction walks the trees: all at once, or one after the other as it was published.
 FORMS = ("batched", "per-tree")
 #: What becomes of a prediction when a feature party does not answer.
@@ -181,9 +183,11 @@ def check_prediction(opening: interactive_pb2.OpenModel) -> None:
             faults.append(f"form = {form!r}: must be one of {', '.join(FORMS)}")
         if key_bits:
             faults.append(f"key_bits = {key_bits}: an interactive prediction encrypts nothing; leave it out")
+    if protocol in ENCRYPTED and form:
+        faults.append(f"form = {form!r}: is an option of interactive predictions only; leave it out")
+    if protocol == "eini-lattice" and key_bits:
+        faults.append(f"key_bits = {key_bits}: a lattice key has the size that the model asks for; leave it out")
     if protocol == "eini":
-        if form:
-            faults.append(f"form = {form!r}: is an option of interactive predictions only; leave it out")
         if key_bits not in (*KEY_BITS, PAPER_KEY_BITS):
             faults.append(f"key_bits = {key_bits}: must be 1024, 2048 or 3072 (512 only to reproduce a paper's figure)")
         if opening.obfuscation not in OBFUSCATIONS:
@@ -198,7 +202,7 @@ def _away_faults(opening: interactive_pb2.OpenModel) -> list[str]:
     policy, deadline = opening.away_policy, opening.away_deadline_s
     if policy not in AWAY_POLICIES:
         faults.append(f"away = {policy!r}: must be one of {', '.join(AWAY_POLICIES)}")
-    if policy == "degrade" and opening.protocol == "eini":
+    if policy == "degrade" and opening.protocol in ENCRYPTED:
         faults.append(
             "away = 'degrade': an encrypted prediction hides the way of a record, so nobody could say how much of it "
             "is guessed; use retry, or protocol interactive"

@@ -12,6 +12,7 @@ import treetap.wire.v1.boosting_pb2
 import treetap.wire.v1.eini_pb2
 import treetap.wire.v1.forest_pb2
 import treetap.wire.v1.interactive_pb2
+import treetap.wire.v1.lattice_pb2
 import treetap.wire.v1.setup_pb2
 import typing
 
@@ -51,6 +52,10 @@ class Parcel(google.protobuf.message.Message):
     BLOCK_RECORDS_FIELD_NUMBER: builtins.int
     LEAF_ENTRIES_FIELD_NUMBER: builtins.int
     LEAF_SUMS_FIELD_NUMBER: builtins.int
+    LATTICE_KEY_FIELD_NUMBER: builtins.int
+    COLUMN_LAYOUT_FIELD_NUMBER: builtins.int
+    LATTICE_COLUMNS_FIELD_NUMBER: builtins.int
+    LATTICE_SUMS_FIELD_NUMBER: builtins.int
     job: builtins.str
     attempt: builtins.int
     tree: builtins.int
@@ -93,6 +98,14 @@ class Parcel(google.protobuf.message.Message):
     def leaf_entries(self) -> treetap.wire.v1.eini_pb2.LeafEntries: ...
     @property
     def leaf_sums(self) -> treetap.wire.v1.eini_pb2.LeafSums: ...
+    @property
+    def lattice_key(self) -> treetap.wire.v1.lattice_pb2.LatticeKey: ...
+    @property
+    def column_layout(self) -> treetap.wire.v1.lattice_pb2.ColumnLayout: ...
+    @property
+    def lattice_columns(self) -> treetap.wire.v1.lattice_pb2.LatticeColumns: ...
+    @property
+    def lattice_sums(self) -> treetap.wire.v1.lattice_pb2.LatticeSums: ...
     def __init__(
         self,
         *,
@@ -119,10 +132,14 @@ class Parcel(google.protobuf.message.Message):
         block_records: treetap.wire.v1.eini_pb2.BlockRecords | None = ...,
         leaf_entries: treetap.wire.v1.eini_pb2.LeafEntries | None = ...,
         leaf_sums: treetap.wire.v1.eini_pb2.LeafSums | None = ...,
+        lattice_key: treetap.wire.v1.lattice_pb2.LatticeKey | None = ...,
+        column_layout: treetap.wire.v1.lattice_pb2.ColumnLayout | None = ...,
+        lattice_columns: treetap.wire.v1.lattice_pb2.LatticeColumns | None = ...,
+        lattice_sums: treetap.wire.v1.lattice_pb2.LatticeSums | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["blinded_ids", b"blinded_ids", "block_records", b"block_records", "body", b"body", "candidate_sums", b"candidate_sums", "children", b"children", "constant_entries", b"constant_entries", "encrypted_labels", b"encrypted_labels", "entry_layout", b"entry_layout", "gradients", b"gradients", "instance_spaces", b"instance_spaces", "leaf_entries", b"leaf_entries", "leaf_paths", b"leaf_paths", "leaf_sums", b"leaf_sums", "public_key", b"public_key", "record_digest", b"record_digest", "route_answers", b"route_answers", "route_queries", b"route_queries", "sampled_records", b"sampled_records"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "blinded_ids", b"blinded_ids", "block_records", b"block_records", "body", b"body", "candidate_sums", b"candidate_sums", "children", b"children", "constant_entries", b"constant_entries", "encrypted_labels", b"encrypted_labels", "entry_layout", b"entry_layout", "gradients", b"gradients", "instance_spaces", b"instance_spaces", "job", b"job", "last", b"last", "leaf_entries", b"leaf_entries", "leaf_paths", b"leaf_paths", "leaf_sums", b"leaf_sums", "level", b"level", "part", b"part", "public_key", b"public_key", "record_digest", b"record_digest", "route_answers", b"route_answers", "route_queries", b"route_queries", "sampled_records", b"sampled_records", "tree", b"tree"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["body", b"body"]) -> typing.Literal["public_key", "record_digest", "blinded_ids", "sampled_records", "gradients", "candidate_sums", "children", "instance_spaces", "leaf_paths", "encrypted_labels", "route_queries", "route_answers", "entry_layout", "constant_entries", "block_records", "leaf_entries", "leaf_sums"] | None: ...
+    def HasField(self, field_name: typing.Literal["blinded_ids", b"blinded_ids", "block_records", b"block_records", "body", b"body", "candidate_sums", b"candidate_sums", "children", b"children", "column_layout", b"column_layout", "constant_entries", b"constant_entries", "encrypted_labels", b"encrypted_labels", "entry_layout", b"entry_layout", "gradients", b"gradients", "instance_spaces", b"instance_spaces", "lattice_columns", b"lattice_columns", "lattice_key", b"lattice_key", "lattice_sums", b"lattice_sums", "leaf_entries", b"leaf_entries", "leaf_paths", b"leaf_paths", "leaf_sums", b"leaf_sums", "public_key", b"public_key", "record_digest", b"record_digest", "route_answers", b"route_answers", "route_queries", b"route_queries", "sampled_records", b"sampled_records"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "blinded_ids", b"blinded_ids", "block_records", b"block_records", "body", b"body", "candidate_sums", b"candidate_sums", "children", b"children", "column_layout", b"column_layout", "constant_entries", b"constant_entries", "encrypted_labels", b"encrypted_labels", "entry_layout", b"entry_layout", "gradients", b"gradients", "instance_spaces", b"instance_spaces", "job", b"job", "last", b"last", "lattice_columns", b"lattice_columns", "lattice_key", b"lattice_key", "lattice_sums", b"lattice_sums", "leaf_entries", b"leaf_entries", "leaf_paths", b"leaf_paths", "leaf_sums", b"leaf_sums", "level", b"level", "part", b"part", "public_key", b"public_key", "record_digest", b"record_digest", "route_answers", b"route_answers", "route_queries", b"route_queries", "sampled_records", b"sampled_records", "tree", b"tree"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["body", b"body"]) -> typing.Literal["public_key", "record_digest", "blinded_ids", "sampled_records", "gradients", "candidate_sums", "children", "instance_spaces", "leaf_paths", "encrypted_labels", "route_queries", "route_answers", "entry_layout", "constant_entries", "block_records", "leaf_entries", "leaf_sums", "lattice_key", "column_layout", "lattice_columns", "lattice_sums"] | None: ...
 
 Global___Parcel: typing_extensions.TypeAlias = Parcel
 

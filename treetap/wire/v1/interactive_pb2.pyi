@@ -58,7 +58,7 @@ class OpenModel(google.protobuf.message.Message):
     submission: builtins.str
     """The submission of the job that trained the model: shards of another one do not belong to it."""
     protocol: builtins.str
-    """interactive or eini."""
+    """interactive, eini or eini-lattice."""
     form: builtins.str
     """Of interactive: batched (a round per level over all trees) or per-tree (the published baseline)."""
     key_bits: builtins.int

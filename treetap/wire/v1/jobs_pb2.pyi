@@ -62,7 +62,7 @@ class PredictRequest(google.protobuf.message.Message):
     block: builtins.int
     """Records per block at most; 0: as the protocol has it."""
     protocol: builtins.str
-    """interactive or eini; empty: interactive."""
+    """interactive, eini or eini-lattice; empty: interactive."""
     form: builtins.str
     """Of interactive: batched or per-tree; empty: batched."""
     key_bits: builtins.int

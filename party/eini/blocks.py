@@ -1,0 +1,179 @@
+"""What encrypted predictions share, whichever scheme encrypts: keys once, then block after block along the chain.
+
+The chain goes in the order of the opening's feature parties. A backend says what its keys are and what it sends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from party.config import PartyConfig
+from party.parcels import Rows, batches
+from party.prediction import Answering, Scoring
+from party.session import Step, Tools, done
+from party.store import Store
+from treetap.errors import Incompatible, Malformed
+from treetap.trees.leaves import Bools, Floats
+from treetap.wire.chunks import chunks_of, rows_of
+from treetap.wire.v1 import control_pb2, eini_pb2, interactive_pb2, types_pb2
+
+#: Which of some records go left at an own split, by its handle: (n,).
+GoesLeft = Callable[[int], Bools]
+#: Records whose candidate leaves are counted at a time.
+CHECKED = 4096
+
+
+class BlockSender(Scoring, ABC):
+    """The label holder.
+
+    after            may come
+    open_model       the steps of the alignment
+    alignment        make_keys
+    make_keys        score_block(0)
+    score_block(b)   score_block(b+1), write_predictions after the last
+    """
+
+    def __init__(self, config: PartyConfig, store: Store, tools: Tools, opening: interactive_pb2.OpenModel) -> None:
+        super().__init__(config, store, tools, opening, "make_keys")
+        self.size = 1  #: records per block
+        self.steps: Mapping[str, Step] = {
+            "open_model": self.open_model,
+            **self._alignment.steps,
+            "make_keys": self.make_keys,
+            "score_block": self.score_block,
+            "write_predictions": self.write_predictions,
+        }
+
+    async def make_keys(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """A key pair for this prediction alone, in memory only, and what the others must know of the trees."""
+        self._order.check(("make_keys", request.tree, request.level))
+        tools = self._tools
+        if tools.law.min_candidate_bits is not None:
+            tools.law.check_paths(
+                tools.party, await tools.offload(self._spare), "the trees leave some record fewer leaves than that"
+            )
+        await self.begin()
+        self._order.then(("score_block", 0, 0))
+        return done()
+
+    async def score_block(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """A block's records to everybody, its ciphertexts to the first of the chain, the sums from the last, opened."""
+        number = request.tree
+        self._order.check(("score_block", number, request.level))
+        tools, table = self._tools, self._alignment.aligned
+        rows, blocks = self.block(number, self.size)
+        chunks = [eini_pb2.BlockRecords(chunks=batch) for batch in batches(chunks_of(rows, len(table.ids)))]
+        await asyncio.gather(
+            *(tools.outbox.send(party, "block_records", chunks, tree=number) for party in self.parties)
+        )
+        self.keep(rows, self.ensemble.from_sums(await self.sums(number, rows)))
+        tools.mailbox.forget(number)
+        meter = tools.meter
+        meter.done = min(self.before + (number + 1) * self.size, meter.total)
+        last = number + 1 == blocks
+        self._order.then(("write_predictions", 0, 0) if last else ("score_block", number + 1, 0))
+        scored = eini_pb2.ScoredBlock(blocks=blocks, done=meter.done, total=meter.total)
+        return control_pb2.StepResult(scored_block=scored)
+
+    @abstractmethod
+    async def begin(self) -> None:
+        """Make and send keys and layouts, and set how many records a block has."""
+
+    @abstractmethod
+    async def sums(self, number: int, rows: Rows) -> Floats:
+        """The sums of leaf weights (n, outputs) of the records of a block, by way of the chain."""
+
+    @abstractmethod
+    def spare(self, goes_left: GoesLeft, n: int) -> Floats:
+        """Bits by which the candidate leaves of n records exceed the possible sums, (n,)."""
+
+    def directions(self, rows: Rows) -> GoesLeft:
+        """Which of some records go left at an own split."""
+        features = self._alignment.aligned.features[rows]
+
+        def goes_left(handle: int) -> Bools:
+            split = self.own[handle]
+            return split.goes_left(features[:, split.feature])
+
+        return goes_left
+
+    def scored_within(self, number: int, part: float) -> None:
+        """A part of a block has been encrypted: signs of life count its records."""
+        rows, _ = self.block(number, self.size)
+        self._tools.meter.done = self.before + number * self.size + int(len(rows) * part)
+
+    def _spare(self) -> Floats:
+        """Of each record to predict, the bits by which its candidate leaves exceed the possible sums."""
+        parts = np.split(self.wanted, range(CHECKED, len(self.wanted), CHECKED))
+        return np.concatenate([self.spare(self.directions(rows), len(rows)) for rows in parts])
+
+
+class BlockMasker(Answering, ABC):
+    """A feature party: member h of the chain.
+
+    after            may come
+    open_model       the steps of the alignment
+    alignment        take_key
+    take_key         mask_block(0)
+    mask_block(b)    mask_block(b+1)
+    """
+
+    def __init__(self, config: PartyConfig, store: Store, tools: Tools, opening: interactive_pb2.OpenModel) -> None:
+        super().__init__(config, store, tools, opening, "take_key")
+        chain = [opening.label_holder, *opening.feature_parties, opening.label_holder]
+        place = chain.index(tools.party)
+        self.before, self.after = chain[place - 1], chain[place + 1]
+        self.last = self.after == opening.label_holder
+        self.steps: Mapping[str, Step] = {
+            "open_model": self.open_model,
+            **self._alignment.steps,
+            "take_key": self.take_key,
+            "mask_block": self.mask_block,
+        }
+
+    async def take_key(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """The public key of this prediction, and what the own masks depend on."""
+        self._order.check(("take_key", request.tree, request.level))
+        await self.begin()
+        self._order.then(("mask_block", 0, 0))
+        return done()
+
+    async def mask_block(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """What the own columns exclude becomes zero; the last of the chain sums and returns."""
+        number = request.tree
+        self._order.check(("mask_block", number, request.level))
+        tools, table = self._tools, self._alignment.aligned
+        chunks: list[types_pb2.RecordChunk] = []
+        async for parcel in tools.mailbox.series(self._opening.label_holder, "block_records", number, 0):
+            chunks += parcel.block_records.chunks
+        features = table.features[rows_of(chunks, len(table.ids))]
+
+        def goes_left(handle: int) -> Bools:
+            split = self.split(handle)
+            return split.goes_left(features[:, split.feature])
+
+        tools.meter.done, tools.meter.total = 0, len(features)
+        try:
+            await self.mask(number, goes_left, len(features))
+        except (Malformed, Incompatible) as failure:
+            raise type(failure)(f"{self.before}, block {number}: {failure}") from failure
+        tools.mailbox.forget(number)
+        self._order.then(("mask_block", number + 1, 0))
+        return done()
+
+    @abstractmethod
+    async def begin(self) -> None:
+        """Take key and layout, and refuse what does not fit the own shard."""
+
+    @abstractmethod
+    async def mask(self, number: int, goes_left: GoesLeft, n: int) -> None:
+        """Mask what comes of a block of n records, and pass it on; `Malformed` where it cannot be."""
+
+    def check_paths(self, spare: float) -> None:
+        """`Refused` where the policy wants more leaves left open; `spare`: bits beyond those of a sum."""
+        fault = f"its own splits of this model leave {spare:.1f} bits beyond those of a sum"
+        self._tools.law.check_paths(self._tools.party, np.array([spare]), fault)

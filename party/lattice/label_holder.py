@@ -1,0 +1,109 @@
+"""Lattice backend of Fed-EINI at the label holder: columns out, encrypted; one sum per record and output back."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from party.config import PartyConfig
+from party.eini.blocks import BlockSender, GoesLeft
+from party.lattice.layout import layout_parcels
+from party.outbox import PARCEL_BYTES
+from party.parcels import Rows
+from party.session import Tools, have
+from party.store import Store
+from treetap.errors import Malformed
+from treetap.lattice.columns import NodeColumns, shape_of, widest
+from treetap.lattice.lanes import LatticeOwner
+from treetap.lattice.owner import LatticeKey
+from treetap.lattice.seal import scheme_of
+from treetap.trees.leaves import Floats
+from treetap.wire.v1 import interactive_pb2, lattice_pb2
+
+log = logging.getLogger(__name__)
+Ints = npt.NDArray[np.int64]
+
+
+class ColumnSender(BlockSender):
+    """Answers the steps of the label holder."""
+
+    def __init__(self, config: PartyConfig, store: Store, tools: Tools, opening: interactive_pb2.OpenModel) -> None:
+        super().__init__(config, store, tools, opening)
+        self._shape = shape_of(self.ensemble, config.name, len(self.parties))
+        self._parameters = self._shape.parameters()
+        self._columns = NodeColumns(self.ensemble, config.name, scheme_of(self._parameters).modulus)
+        self._owner: LatticeOwner | None = None
+
+    async def begin(self) -> None:
+        """A key; everybody learns on which of its own turns each column depends."""
+        tools, parameters = self._tools, self._parameters
+        log.info("job %s: %d columns, %s", tools.job, self._shape.columns, parameters)
+        key = await tools.offload(lambda: LatticeKey(parameters))
+        self._owner = LatticeOwner(tools.engine, key, f"{tools.job}/{tools.attempt}")
+        await self._owner.start()
+        self.size = min(self._opening.block, parameters.degree)
+        public = lattice_pb2.LatticeKey(public=await tools.offload(key.public_bytes))
+        for party in self.parties:
+            await tools.outbox.send(party, "lattice_key", [public])
+            await tools.outbox.send(party, "column_layout", layout_parcels(self._columns, party))
+
+    async def sums(self, number: int, rows: Rows) -> Floats:
+        """A block of records.
+
+        1. The columns of every tree from the own splits, a tree at a time,
+        2. encrypted page by page and sent to the first of the chain while the next ones are encrypted;
+        3. the last of the chain returns a sum for each output, which is opened; D(root) is added.
+        """
+        tools, owner, n = self._tools, have(self._owner), len(rows)
+        pages = self._shape.pages(n, self._parameters.degree)
+        total = sum(len(page.outputs) for page in pages)
+        base = np.zeros((self._shape.outputs, n), dtype=np.int64)
+        numbers = self._columns.pages(self.directions(rows), n, pages, base)
+        # what the owner encrypts has half the size of a ciphertext: its uniform half is a seed
+        series = tools.outbox.open(self.parties[0], "lattice_columns", number)
+        sent = 0
+        async for part in owner.encrypt(_in_groups(numbers, 2 * PARCEL_BYTES // self._parameters.ciphertext_bytes)):
+            await series.put(lattice_pb2.LatticeColumns(ciphertexts=part))
+            sent += len(part)
+            self.scored_within(number, sent / total)
+        await series.close()
+        tools.ledger.operations["encryptions"] += sent
+        tools.ledger.ciphertexts["lattice_columns"] += sent
+        last = self.parties[-1]
+        answers: list[bytes] = []
+        async for parcel in tools.mailbox.series(last, "lattice_sums", number, 0):
+            answers += parcel.lattice_sums.ciphertexts
+        if len(answers) != self._shape.outputs:
+            raise Malformed(f"{last}, block {number}: {len(answers)} sums of {self._shape.outputs} outputs")
+        try:
+            opened = await owner.open(answers, widest(pages) * n)
+            tools.ledger.operations["decryptions"] += len(answers)
+            return self._columns.weights(opened, base)
+        except Malformed as failure:
+            raise Malformed(f"{last}, block {number}: {failure}") from failure
+
+    def spare(self, goes_left: GoesLeft, n: int) -> Floats:
+        """Bits by which the candidate leaves of n records exceed the possible sums, (n,)."""
+        return self._columns.spare(goes_left, n)
+
+    async def close(self) -> None:
+        """The workers forget the key; it was nowhere else."""
+        if self._owner is not None:
+            owner, self._owner = self._owner, None
+            await owner.close()
+
+
+def _in_groups(pages: Iterable[Ints], count: int) -> Iterator[list[Ints]]:
+    """The numbers of so many ciphertexts at a time, (slots,) each, in the order of pages and outputs."""
+    group: list[Ints] = []
+    for page in pages:
+        for numbers in page:
+            group.append(numbers)
+            if len(group) >= count:
+                yield group
+                group = []
+    if group:
+        yield group

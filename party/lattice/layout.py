@@ -1,0 +1,102 @@
+"""What each column's mask depends on: told by the label holder, checked by a feature party against its own shard."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from party.parcels import batches
+from treetap.errors import DataError, Malformed
+from treetap.lattice.columns import ColumnShape, NodeColumns, TreeShape, Turns
+from treetap.wire.v1 import boosting_pb2, exchange_pb2, lattice_pb2
+
+
+def layout_parcels(columns: NodeColumns, member: str) -> Iterator[lattice_pb2.ColumnLayout]:
+    """What one member of the chain is told, in bounded messages."""
+    trees = (
+        lattice_pb2.TreeColumns(
+            tree=tree.index,
+            outputs=tree.outputs,
+            leaves=len(tree.leaves),
+            columns=[
+                lattice_pb2.ColumnWay(turns=[boosting_pb2.Turn(handle=handle, left=left) for handle, left in way])
+                for way in ways
+            ],
+        )
+        for tree, ways in zip(columns.trees, columns.ways(member), strict=True)
+    )
+    for batch in batches(trees):
+        yield lattice_pb2.ColumnLayout(trees=batch)
+
+
+@dataclass(frozen=True)
+class MemberLayout:
+    """The columns as one member gets them: its own turns on the way of each.
+
+    `nodes`: by the columns of the score, its own nodes in each tree that adds to them.
+    """
+
+    shape: ColumnShape
+    ways: list[Turns]
+    nodes: dict[tuple[int, ...], list[list[int]]]
+
+
+async def take_layout(
+    parcels: AsyncIterator[exchange_pb2.Parcel],
+    party: str,
+    label_holder: str,
+    shard: Sequence[dict[str, Any]],
+    members: int,
+) -> MemberLayout:
+    """What the label holder told this party, checked against its shard; the chain has so many members.
+
+    Raises:
+        DataError: trees, leaves or splits are others than in the shard.
+        Malformed: ways that this party's trees do not have, a tree twice, or columns of the score that are left out.
+    """
+    trees: list[TreeShape] = []
+    ways: list[Turns] = []
+    nodes: defaultdict[tuple[int, ...], list[list[int]]] = defaultdict(list)
+    seen: set[int] = set()
+    async for parcel in parcels:
+        for tree in parcel.column_layout.trees:
+            if tree.tree >= len(shard):
+                raise DataError(
+                    f"{party}: {label_holder} predicts with tree {tree.tree}, this party's shard has {len(shard)} "
+                    "trees: the shards are of different jobs"
+                )
+            if tree.tree in seen:
+                raise Malformed(f"{label_holder} has named tree {tree.tree} twice")
+            seen.add(tree.tree)
+            found = [tuple((turn.handle, turn.left) for turn in column.turns) for column in tree.columns]
+            _check_tree(party, label_holder, tree, shard[tree.tree], found)
+            outputs = tuple(tree.outputs)
+            trees.append(TreeShape(outputs, len(found)))
+            ways += found
+            nodes[outputs].append([split["node"] for split in shard[tree.tree]["splits"]])
+    named = {output for tree in trees for output in tree.outputs}
+    if named != set(range(len(named))) or any(len(set(t.outputs)) != len(t.outputs) or not t.outputs for t in trees):
+        raise Malformed(f"{label_holder} has named columns of the score wrongly")
+    return MemberLayout(ColumnShape(trees, len(named), members), ways, dict(nodes))
+
+
+def _check_tree(
+    party: str, label_holder: str, tree: lattice_pb2.TreeColumns, shard: dict[str, Any], found: Sequence[Turns]
+) -> None:
+    own: list[Turns] = [tuple((handle, bool(left)) for handle, left in leaf) for leaf in shard["leaves"]]
+    if len(own) != tree.leaves:
+        raise DataError(
+            f"{party}: tree {tree.tree} has {tree.leaves} leaves at {label_holder}, {len(own)} in this party's shard: "
+            "the shards are of different jobs"
+        )
+    possible = {way[:length] for way in own for length in range(len(way) + 1)}
+    if not set(found) <= possible:
+        raise Malformed(f"{label_holder} has a column of tree {tree.tree} to which no way leads here")
+    # every split has the column that counts who goes left there
+    if missing := {way for way in possible if way and way[-1][1]} - set(found):
+        raise DataError(
+            f"{party}: {len(missing)} of this party's splits in tree {tree.tree} have no column at {label_holder}: "
+            "the shards are of different jobs"
+        )

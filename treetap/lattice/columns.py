@@ -1,0 +1,219 @@
+"""The columns of a job: which nodes they stand for, how they lie in ciphertexts, what is in them.
+
+A column is a node that the label holder does not own (`treetap.trees.nodewise`). It has one number per record and
+output of its tree. A *page* is the slots of one ciphertext: a column of up to N records, or where a block has few
+records as many columns side by side as fit.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+import numpy.typing as npt
+
+from treetap.lattice.fixedpoint import FixedPoint
+from treetap.lattice.parameters import Parameters
+from treetap.trees.ensemble import Ensemble, Split, Tree
+from treetap.trees.leaves import candidate_leaves, least_spare
+from treetap.trees.nodewise import label_columns
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
+#: For a handle of one's own, which of the n records go left (n,).
+GoesLeft = Callable[[int], Bools]
+#: The turns of one party on the way to a node, from the root: (handle of its split, whether left).
+Turns = tuple[tuple[int, bool], ...]
+
+
+@dataclass(frozen=True)
+class TreeShape:
+    """One tree as every party knows it: the outputs that it adds to and how many columns it has."""
+
+    outputs: tuple[int, ...]
+    columns: int
+
+
+@dataclass(frozen=True)
+class Page:
+    """Columns `first` to `last` (exclusive) side by side, in one ciphertext for each output."""
+
+    first: int
+    last: int
+    outputs: tuple[int, ...]
+
+
+class ColumnShape:
+    """All trees of a job, in the order of the columns: what its parties agree on, and no party's secret.
+
+    Args:
+        trees: in order.
+        outputs: columns of the score.
+        members: feature parties in the chain.
+
+    Attributes:
+        columns: of all trees.
+    """
+
+    def __init__(self, trees: Sequence[TreeShape], outputs: int, members: int) -> None:
+        self._trees, self.outputs, self._members = list(trees), outputs, members
+        self.columns = sum(tree.columns for tree in trees)
+
+    def parameters(self) -> Parameters:
+        """The sizes of the scheme, the same for whoever knows the shape. Raises BadInput where none fit."""
+        terms: Counter[int] = Counter()
+        columns: Counter[int] = Counter()
+        for tree in self._trees:
+            for output in tree.outputs:
+                terms[output] += 1
+                columns[output] += tree.columns
+        return Parameters.choose(max(terms.values(), default=1), max(1, *columns.values()), self._members)
+
+    def pages(self, n: int, degree: int) -> list[Page]:
+        """How the columns of n records lie in ciphertexts of N = `degree` slots."""
+        side_by_side = max(1, degree // n)
+        pages, first = [], 0
+        for outputs, run in groupby(self._trees, key=lambda tree: tree.outputs):
+            end = first + sum(tree.columns for tree in run)
+            pages += [Page(start, min(start + side_by_side, end), outputs) for start in range(first, end, side_by_side)]
+            first = end
+        return pages
+
+
+def widest(pages: Sequence[Page]) -> int:
+    """The most columns that lie side by side."""
+    return max((page.last - page.first for page in pages), default=1)
+
+
+def shape_of(ensemble: Ensemble, party: str, members: int) -> ColumnShape:
+    """The shape of a model's columns; `party` is the label holder."""
+    trees = [TreeShape(tree.outputs, sum(split.owner != party for split in tree.splits)) for tree in in_order(ensemble)]
+    return ColumnShape(trees, len(ensemble.base_margin), members)
+
+
+def in_order(ensemble: Ensemble) -> list[Tree]:
+    """The trees of a prediction, those of the same outputs together."""
+    return sorted(ensemble.used_trees, key=lambda tree: tree.outputs)
+
+
+class NodeColumns:
+    """The label holder's side: what is in the columns, and what their sums mean.
+
+    A tree's columns come in an order that is drawn anew, so that it does not say where in the tree they lie.
+
+    Args:
+        ensemble: the model.
+        party: the label holder.
+        modulus: t.
+
+    Raises:
+        BadInput: the modulus is too small for so many trees.
+    """
+
+    def __init__(self, ensemble: Ensemble, party: str, modulus: int) -> None:
+        self._ensemble, self._party = ensemble, party
+        self.trees = in_order(ensemble)
+        self._remote = [[split for split in tree.splits if split.owner != party] for tree in self.trees]
+        for splits in self._remote:
+            random.SystemRandom().shuffle(splits)
+        self._fixed: list[FixedPoint] = []
+        self._weights: list[dict[int, list[int]]] = [{leaf.node: [] for leaf in tree.leaves} for tree in self.trees]
+        for output in range(len(ensemble.base_margin)):
+            mine = [k for k, tree in enumerate(self.trees) if output in tree.outputs]
+            weights = [
+                np.array([leaf.weights[self.trees[k].outputs.index(output)] for leaf in self.trees[k].leaves])
+                for k in mine
+            ]
+            fixed = FixedPoint(weights, modulus)
+            self._fixed.append(fixed)
+            for k, integers in zip(mine, fixed.integers, strict=True):
+                for node, integer in zip(self._weights[k], integers.tolist(), strict=True):
+                    self._weights[k][node].append(integer)
+
+    def ways(self, member: str) -> list[list[Turns]]:
+        """For each tree, for each of its columns, a member's own turns: all that its mask depends on.
+
+        A column counts the records that go left at its node, hence a turn to the left there ends the owner's way.
+        """
+        found = []
+        for tree, remote in zip(self.trees, self._remote, strict=True):
+            splits = {split.node: split for split in tree.splits}
+            found.append([_turns(splits, 2 * split.node, member) for split in remote])
+        return found
+
+    def pages(self, goes_left: GoesLeft, n: int, pages: Sequence[Page], base: Ints) -> Iterator[Ints]:
+        """The numbers of each page, (outputs, slots), computed as they are asked for.
+
+        Args:
+            goes_left: the own splits' answers for the n records.
+            n: records.
+            pages: see `ColumnShape.pages`.
+            base: zeros (outputs of the score, n). After the last page it holds D(root), summed over trees.
+        """
+        columns = self._columns(goes_left, n, base)
+        for page in pages:
+            yield np.concatenate([next(columns) for _ in range(page.first, page.last)], axis=1)
+        for _ in columns:
+            raise AssertionError("columns that lie on no page")
+
+    def weights(self, opened: Ints, base: Ints) -> Floats:
+        """Sums of leaf weights (n, outputs) from opened sums (outputs, any number of columns · n) and D(root).
+
+        Raises:
+            Malformed: a sum that no choice of one leaf per tree has.
+        """
+        outputs, n = base.shape
+        sums = opened.reshape(outputs, -1, n).sum(axis=1) + base
+        return np.stack([fixed.decode(fixed.wrap(each)) for fixed, each in zip(self._fixed, sums, strict=True)], axis=1)
+
+    def spare(self, goes_left: GoesLeft, n: int) -> Floats:
+        """Bits by which the candidate leaves of n records exceed the possible sums, (n,)."""
+
+        def own(split: Split) -> Bools | None:
+            return goes_left(split.handle) if split.owner == self._party else None
+
+        def bits(trees: list[Tree]) -> float:
+            return math.fsum(math.log2(self._fixed[output].span + 1) for output in trees[0].outputs)
+
+        masks = [candidate_leaves(tree, n, own) for tree in self._ensemble.used_trees]
+        return least_spare(self._ensemble, masks, bits)
+
+    def _columns(self, goes_left: GoesLeft, n: int, base: Ints) -> Iterator[Ints]:
+        """Column after column, (outputs of its tree, n)."""
+        for tree, remote, weights in zip(self.trees, self._remote, self._weights, strict=True):
+            left = {split.node: goes_left(split.handle) for split in tree.splits if split.owner == self._party}
+            nodes = [split.node for split in remote]
+            found = []
+            for place, output in enumerate(tree.outputs):
+                leaves = {node: integers[place] for node, integers in weights.items()}
+                start, columns = label_columns(leaves, nodes, left, n)
+                base[output] += start
+                found.append(columns)
+            for node in nodes:
+                yield np.stack(
+                    [
+                        self._fixed[output].wrap(columns[node])
+                        for output, columns in zip(tree.outputs, found, strict=True)
+                    ]
+                )
+
+
+def _turns(splits: dict[int, Split], node: int, party: str) -> Turns:
+    ups = range(node.bit_length() - 1, 0, -1)
+    ways = ((splits[node >> up], (node >> (up - 1)) % 2 == 0) for up in ups)
+    return tuple((split.handle, left) for split, left in ways if split.owner == party)
+
+
+def masks_of(ways: Sequence[Turns], left: Callable[[int], Bools], n: int) -> Bools:
+    """A member's masks of some columns, side by side: (len(ways)·n,)."""
+    masks = np.ones((len(ways), n), dtype=np.bool_)
+    for column, way in enumerate(ways):
+        for handle, to_the_left in way:
+            masks[column] &= left(handle) if to_the_left else ~left(handle)
+    return masks.reshape(-1)
