@@ -1,6 +1,7 @@
 """Fed-EINI on credit default: wall time, records/s, bytes per record; beside interactive inference as it was published.
 
     python benchmarks/eini.py speed [--records 1000] [--key-bits 2048] [--parties 2] [--repeat 1]
+    python benchmarks/eini.py lattice [--records 30000] [--parties 2] [--workers 1] [--repeat 1] [--paillier 0]
     python benchmarks/eini.py paper [--records 200] [--singles 2] [--delay-ms 20]
 
 Needs TREETAP_DATA (the folder with credit_default.parquet). 100 trees of depth 4, the label holder with 5 columns, as
@@ -8,7 +9,9 @@ in the Fed-EINI paper (Chen et al. 2021). Training is not measured: the centrali
 by owner, put on the parties' disks, and kept in --workdir for the next time. Predictions are those of real processes
 over mutual TLS, and are compared with the centralised scores.
 
-`speed` predicts with Fed-EINI and with the batched interactive form. `paper` has the paper's key of 512 bits, which
+`speed` predicts with Fed-EINI and with the batched interactive form. `lattice` predicts with the lattice backend, more
+records than there are test rows by repeating them, then the first 1, 20 and 200 of them; with --paillier N also N of
+them under Paillier, from which the time of all is extrapolated. `paper` has the paper's key of 512 bits, which
 protects nothing and is for comparison only: Fed-EINI ÷ interactive one tree after the other, for batches and for one
 record at a time, on loopback and with a proxy before every party that delivers each chunk of bytes so much later.
 """
@@ -30,6 +33,8 @@ from shards import Model, Setting, predict, serving
 from treetap import show
 
 EXTRAPOLATED = 30_000
+#: Records of small requests.
+FEW = (1, 20, 200)
 
 
 def speed(given: argparse.Namespace, workdir: Path) -> list[dict[str, Any]]:
@@ -44,6 +49,27 @@ def speed(given: argparse.Namespace, workdir: Path) -> list[dict[str, Any]]:
             extrapolated = eini["keys_s"] + eini["seconds"] * EXTRAPOLATED / given.records
             runs.append({"way": "eini", "key_bits": given.key_bits, **eini, f"{EXTRAPOLATED}_records_s": extrapolated})
             runs.append({"way": "interactive, batched", **plain})
+    return runs
+
+
+def lattice(given: argparse.Namespace, workdir: Path) -> list[dict[str, Any]]:
+    """The lattice backend: a large table, few records, and what Paillier would take for the large one."""
+    model = Model(workdir, Setting(others=given.parties - 1))
+    counts = [given.records, *FEW]
+    tables = {count: model.write_tables(workdir, count) for count in {*counts, given.paillier} - {0}}
+    runs = []
+    with serving(model, tables, given.key_bits, 0.0, given.workers) as federation:
+        for _ in range(given.repeat):
+            for count in counts:
+                runs.append({"way": "eini-lattice", **predict(federation, model, count, protocol="eini-lattice")})
+        if given.paillier:
+            eini = predict(federation, model, given.paillier, protocol="eini", key_bits=given.key_bits)
+            whole = eini["keys_s"] + eini["seconds"] * given.records / given.paillier
+            ours = min(run["keys_s"] + run["seconds"] for run in runs if run["records"] == given.records)
+            cpu = min(run["cpu_s"] for run in runs if run["records"] == given.records)
+            cpu_of_all = eini["cpu_s"] * given.records / given.paillier
+            ratios = {"÷ lattice, wall": whole / ours, "÷ lattice, CPU": cpu_of_all / cpu}
+            runs.append({"way": "eini", "key_bits": given.key_bits, **eini, "all_records_s": whole, **ratios})
     return runs
 
 
@@ -76,6 +102,10 @@ def paper(given: argparse.Namespace, workdir: Path) -> list[dict[str, Any]]:
     return runs
 
 
+#: What → how it is run, and how many records it takes unless told.
+WAYS = {"speed": (speed, 1000), "lattice": (lattice, 30_000), "paper": (paper, 200)}
+
+
 def report(runs: list[dict[str, Any]]) -> None:
     """The figures for a person, a column per run."""
     names = dict.fromkeys(name for run in runs for name in run)
@@ -95,12 +125,14 @@ def _shown(value: Any) -> str:
 def main() -> None:
     """Run and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["speed", "paper"])
-    parser.add_argument("--records", type=int, help="1000 for speed, 200 for paper")
+    parser.add_argument("what", choices=list(WAYS))
+    parser.add_argument("--records", type=int, help="1000 for speed, 30000 for lattice, 200 for paper")
     parser.add_argument("--singles", type=int, default=2, help="records that are predicted one at a time")
     parser.add_argument("--key-bits", type=int, default=2048)
     parser.add_argument("--parties", type=int, default=2)
     parser.add_argument("--repeat", type=int, default=1)
+    parser.add_argument("--workers", type=int, help="of lattice: worker processes per party; without it, one per core")
+    parser.add_argument("--paillier", type=int, default=0, help="of lattice: records to predict under Paillier as well")
     parser.add_argument("--delay-ms", type=float, default=20.0)
     parser.add_argument("--workdir", type=Path, default=Path(tempfile.gettempdir()) / "treetap-eini")
     parser.add_argument("--json", action="store_true", dest="as_json")
@@ -109,8 +141,8 @@ def main() -> None:
         sys.exit("eini: set TREETAP_DATA to the folder with credit_default.parquet")
     given.workdir.mkdir(parents=True, exist_ok=True)
     if given.records is None:
-        given.records = 1000 if given.what == "speed" else 200
-    runs = (speed if given.what == "speed" else paper)(given, given.workdir.resolve())
+        given.records = WAYS[given.what][1]
+    runs = WAYS[given.what][0](given, given.workdir.resolve())
     if given.as_json:
         print(json.dumps({"runs": runs}, indent=1, ensure_ascii=False))
     else:

@@ -172,7 +172,7 @@ def _turns(tree: Tree, leaf: int, party: str) -> list[list[int]]:
 
 @contextmanager
 def serving(
-    model: Model, tables: Mapping[int, dict[str, Path]], key_bits: int, delay_s: float
+    model: Model, tables: Mapping[int, dict[str, Path]], key_bits: int, delay_s: float, workers: int | None = None
 ) -> Iterator[LocalFederation]:
     """The federation with the shards on its disks, as if it had trained them."""
     with tempfile.TemporaryDirectory(prefix="treetap-eini-") as name:
@@ -180,6 +180,7 @@ def serving(
         settings = {
             party: {
                 "policy": {"min_key_bits": key_bits},
+                **({} if workers is None else {"workers": workers}),
                 "tables": {
                     f"rows-{records}": {"path": str(paths[party]), "id": "id", "columns": model.columns[party]}
                     for records, paths in tables.items()
