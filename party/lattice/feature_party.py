@@ -15,7 +15,7 @@ from party.outbox import PARCEL_BYTES, Series
 from party.session import Tools, have
 from party.store import Store
 from treetap.errors import Incompatible, Malformed
-from treetap.lattice.columns import Page, masks_of, widest
+from treetap.lattice.columns import Page, widest
 from treetap.lattice.lanes import IN_FLIGHT_PER_LANE, LatticeMember
 from treetap.lattice.parameters import Parameters
 from treetap.wire.v1 import interactive_pb2, lattice_pb2
@@ -105,9 +105,9 @@ class ColumnMasker(BlockMasker):
         self, number: int, units: Sequence[Unit], data: Sequence[bytes], left: GoesLeft, n: int
     ) -> list[bytes]:
         """Mask some ciphertexts: what goes on, nothing at the last of the chain."""
-        ways, member = have(self._layout).ways, have(self._member)
+        layout, member = have(self._layout), have(self._member)
         pages = list(dict.fromkeys(page for page, _ in units))
-        masks = [masks_of(ways[page.first : page.last], left, n) for page in pages]
+        masks = [layout.mask(page, left, n) for page in pages]
         owns = [pages.index(page) for page, _ in units]
         if self.last:
             await member.add(number, masks, data, [(own, output) for own, (_, output) in zip(owns, units, strict=True)])

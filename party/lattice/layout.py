@@ -9,7 +9,8 @@ from typing import Any
 
 from party.parcels import batches
 from treetap.errors import DataError, Malformed
-from treetap.lattice.columns import ColumnShape, NodeColumns, TreeShape, Turns
+from treetap.lattice.columns import ColumnShape, GoesLeft, NodeColumns, Page, TreeShape, Turns
+from treetap.trees.leaves import Bools, reachable
 from treetap.wire.v1 import boosting_pb2, exchange_pb2, lattice_pb2
 
 
@@ -41,6 +42,10 @@ class MemberLayout:
     shape: ColumnShape
     ways: list[Turns]
     nodes: dict[tuple[int, ...], list[list[int]]]
+
+    def mask(self, page: Page, goes_left: GoesLeft, n: int) -> Bools:
+        """What n records keep of a page: (slots,)."""
+        return reachable(self.ways[page.first : page.last], n, goes_left).T.reshape(-1)
 
 
 async def take_layout(

@@ -13,7 +13,7 @@ from treetap.lattice.fixedpoint import FixedPoint
 from treetap.lattice.lanes import IN_FLIGHT_PER_LANE, LatticeMember, LatticeOwner
 from treetap.lattice.owner import LatticeKey
 from treetap.lattice.parameters import Parameters
-from treetap.trees.nodewise import label_columns, member_masks
+from treetap.trees.nodewise import label_columns
 
 PARAMETERS = Parameters(8192, 2, 60, 20, 12, 1)
 KEY = LatticeKey(PARAMETERS)
@@ -110,7 +110,7 @@ def test_an_ensemble_is_scored_within_tolerance():
         start, found = label_columns({4 + j: int(integers[j]) for j in range(4)}, [2, 3], {1: left[1]}, n)
         base += start
         columns.append(fixed.wrap(np.array([found[2], found[3]])))
-        masks.append(member_masks([2, 3], {2: left[2], 3: left[3]}, n))
+        masks.append([left[2], left[3]])
         exact += tree[np.where(left[1], 1 - left[2], 3 - left[3])]
 
     async def run():

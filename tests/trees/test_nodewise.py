@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from treetap.trees.ensemble import Leaf, Split, Tree, route
-from treetap.trees.nodewise import label_columns, member_masks
+from treetap.trees.leaves import reachable
+from treetap.trees.nodewise import label_columns
 
 RNG = np.random.default_rng(8)
 N = 200
@@ -25,6 +26,12 @@ def random_tree(owners, depth):
     return splits, leaves
 
 
+def own_turns(splits, node, name):
+    """A party's turns on the way to a node, by the nodes that it owns."""
+    ups = range(node.bit_length() - 1, 0, -1)
+    return [(node >> up, (node >> (up - 1)) % 2 == 0) for up in ups if splits[node >> up] == name]
+
+
 @pytest.mark.parametrize("owners", [["label", "b"], ["label", "b", "c", "d"], ["b"], ["label"]])
 def test_the_sum_over_remote_nodes_is_the_leaf(owners):
     """For random trees over one to four parties the masked columns add up to the weight of the leaf reached."""
@@ -38,12 +45,12 @@ def test_the_sum_over_remote_nodes_is_the_leaf(owners):
         total = start.copy()
         assert sorted(columns) == remote
         masks = [
-            member_masks(remote, {node: left[node] for node, owner in splits.items() if owner == name}, N)
+            reachable([own_turns(splits, 2 * node, name) for node in remote], N, left.__getitem__)
             for name in owners
             if name != "label"
         ]
         for place, node in enumerate(remote):
-            kept = np.logical_and.reduce([part[place] for part in masks])
+            kept = np.logical_and.reduce([part[:, place] for part in masks])
             total += kept * columns[node]
         tree = Tree(
             0,

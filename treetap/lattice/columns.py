@@ -208,12 +208,3 @@ def _turns(splits: dict[int, Split], node: int, party: str) -> Turns:
     ups = range(node.bit_length() - 1, 0, -1)
     ways = ((splits[node >> up], (node >> (up - 1)) % 2 == 0) for up in ups)
     return tuple((split.handle, left) for split, left in ways if split.owner == party)
-
-
-def masks_of(ways: Sequence[Turns], left: Callable[[int], Bools], n: int) -> Bools:
-    """A member's masks of some columns, side by side: (len(ways)·n,)."""
-    masks = np.ones((len(ways), n), dtype=np.bool_)
-    for column, way in enumerate(ways):
-        for handle, to_the_left in way:
-            masks[column] &= left(handle) if to_the_left else ~left(handle)
-    return masks.reshape(-1)

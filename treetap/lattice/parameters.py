@@ -138,7 +138,7 @@ class Parameters:
     @property
     def statistical_bits(self) -> float:
         """-log2 of the statistical distance N·V/(2A+1), for one returned ciphertext."""
-        return math.log2((2 * self.flood + 1) / (self.degree * self.masked_noise))
+        return math.log2(2 * self.flood + 1) - math.log2(self.degree * self.masked_noise)
 
     @property
     def ciphertext_bytes(self) -> int:

@@ -8,12 +8,13 @@ Let D(u) be the value reached from node u if every remote node sends the record 
 where reach(v) says that no decision above v turns away from it. This holds because a remote node's value is that of
 its right child plus left(v) times the difference of its children. The label holder knows D and its own factors of
 reach(v); every other party knows its own factors of reach(v) · left(v). What is summed is the score up to the label
-holder's own D(root), so opening it tells no more than the score does.
+holder's own D(root), so opening it tells no more than the score does. A party's factors of reach(v) · left(v) are its
+own turns on the way to 2v: `treetap.trees.leaves.reachable`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -49,23 +50,3 @@ def label_columns(
         return np.where(goes_left, value(2 * node, reached & goes_left), value(2 * node + 1, reached & ~goes_left))
 
     return value(1, np.ones(n, dtype=np.bool_)), columns
-
-
-def member_masks(nodes: Sequence[int], left: Mapping[int, Bools], n: int) -> Bools:
-    """A member's factors of reach(v) · left(v): (len(nodes), n).
-
-    Args:
-        nodes: the remote nodes, all members', in the order of the columns.
-        left: for each node of its own, which of the n records go left there (n,).
-    """
-    masks = np.ones((len(nodes), n), dtype=np.bool_)
-    for place, node in enumerate(nodes):
-        if node in left:
-            masks[place] &= left[node]
-        child = node
-        while child > 1:
-            parent = child // 2
-            if parent in left:
-                masks[place] &= left[parent] if child % 2 == 0 else ~left[parent]
-            child = parent
-    return masks
