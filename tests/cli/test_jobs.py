@@ -113,17 +113,23 @@ def test_predicting(federation: LocalFederation, trained: Outcome) -> None:
 
 
 def test_predicting_without_showing_paths(federation: LocalFederation, trained: Outcome) -> None:
-    """--protocol eini and --form per-tree find the scores of a plain prediction; the status counts records."""
+    """Encrypted under either scheme and --form per-tree find a plain prediction's scores; the status counts records."""
     scores = []
-    for words in (["--protocol", "eini", "--block", "5"], ["--form", "per-tree"], ["--protocol", "interactive"]):
+    for words in (
+        ["--protocol", "eini", "--block", "5"],
+        ["--form", "per-tree"],
+        ["--protocol", "interactive"],
+        ["--protocol", "eini-lattice", "--block", "5"],
+    ):
         outcome = _run(federation, "predict", "good", "--table", "train-new", "--json", *words)
         assert (outcome.status, outcome.err) == (0, "")
         status = json.loads(outcome.out)
         assert (status["scored"], status["records"]) == (12, 12)
         scores.append(pq.read_table(status["predictions"]).column("score").to_numpy())
-        assert ("keys" in status["phases"]) == ("eini" in words)
+        assert ("keys" in status["phases"]) == bool({"eini", "eini-lattice"} & set(words))
     np.testing.assert_allclose(scores[0], scores[2], rtol=0, atol=1e-9)
     np.testing.assert_array_equal(scores[1], scores[2])
+    np.testing.assert_allclose(scores[3], scores[2], rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -132,9 +138,20 @@ def test_predicting_without_showing_paths(federation: LocalFederation, trained: 
         (["nobodys"], 2, "there is no job 'nobodys'"),
         (["good", "--name", "good"], 2, "there is a job 'good' already"),
         (["good", "--table", "nowhere"], 2, "has no table 'nowhere' in its configuration"),
-        (["good", "--protocol", "magic"], 2, "protocol = 'magic': must be one of interactive, eini"),
+        (["good", "--protocol", "magic"], 2, "protocol = 'magic': must be one of interactive, eini, eini-lattice"),
         (["good", "--protocol", "eini", "--form", "batched"], 2, "is an option of interactive predictions only"),
         (["good", "--protocol", "eini", "--key-bits", "999"], 2, "key_bits = 999: must be 1024, 2048 or 3072"),
+        (
+            ["good", "--protocol", "eini-lattice", "--key-bits", "2048"],
+            2,
+            "a lattice key has the size that the model asks",
+        ),
+        (
+            ["good", "--protocol", "eini-lattice", "--form", "batched"],
+            2,
+            "is an option of interactive predictions only",
+        ),
+        (["good", "--protocol", "eini-lattice", "--away", "degrade"], 2, "an encrypted prediction hides the way of a"),
         (["good", "--protocol", "eini", "--key-bits", "512"], 1, "takes no part in a job with a key of 512 bits"),
         (["good", "--away", "panic"], 2, "away = 'panic': must be one of fail, retry, degrade"),
         (["good", "--away", "degrade", "--protocol", "eini"], 2, "an encrypted prediction hides the way of a record"),

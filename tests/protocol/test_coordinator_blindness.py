@@ -96,7 +96,9 @@ def _secrets(federation: Federation, here: World) -> dict[str, list[bytes]]:
     found["weights"] = _numbers(w for tree in trees for n in tree.values() if n[0] == "leaf" for w in n[1])
     found["gains"] = _numbers(n[5] for tree in trees for n in tree.values() if n[0] == "split")
     for party, state in federation.states.items():
-        records = (record for job in ("job", "eini") for record in TranscriptReader(state / "transcripts" / job))
+        records = (
+            record for job in ("job", "eini", "lattice") for record in TranscriptReader(state / "transcripts" / job)
+        )
         for record in records:
             message = open_message(record)
             if not isinstance(message, exchange_pb2.Parcel):
@@ -104,7 +106,10 @@ def _secrets(federation: Federation, here: World) -> dict[str, list[bytes]]:
             found["ciphertexts"] += _windows(message.gradients.ciphertexts)
             found["ciphertexts"] += _windows(message.candidate_sums.ciphertexts)
             found["ciphertexts"] += _windows(message.leaf_entries.ciphertexts) + _windows(message.leaf_sums.ciphertexts)
+            lattice = (*message.lattice_columns.ciphertexts, *message.lattice_sums.ciphertexts)
+            found["ciphertexts"] += [window for data in lattice for window in _windows(data, step=4096)]
             found["keys"] += _windows(message.public_key.modulus, step=WINDOW)
+            found["keys"] += _windows(message.lattice_key.public, step=4096)
             found["digests"] += [message.record_digest.digest] if message.HasField("record_digest") else []
         assert party in PARTIES
     return found
@@ -132,6 +137,8 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
         assert (await federation.resume()).state == "finished"
         assert (await federation.predict(jobs_pb2.PredictRequest(model="job", block=7))).state == "finished"
         encrypted = jobs_pb2.PredictRequest(model="job", job="eini", protocol="eini")
+        assert (await federation.predict(encrypted)).state == "finished"
+        encrypted.job, encrypted.protocol = "lattice", "eini-lattice"
         assert (await federation.predict(encrypted)).state == "finished"
         (folder / PARTIES[0] / "ids.txt").write_text("patient-nobody\n")
         wrong = jobs_pb2.PredictRequest(model="job", records_file="ids.txt")

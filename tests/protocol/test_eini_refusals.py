@@ -263,7 +263,7 @@ def test_a_short_key_for_a_papers_figure(tmp_path: Path, caplog: pytest.LogCaptu
 @pytest.mark.parametrize(
     ("request_", "message"),
     [
-        ({"protocol": "magic"}, "protocol = 'magic': must be one of interactive, eini"),
+        ({"protocol": "magic"}, "protocol = 'magic': must be one of interactive, eini, eini-lattice"),
         ({"protocol": "eini", "form": "per-tree"}, "form = 'per-tree': is an option of interactive predictions only"),
         ({"protocol": "eini", "key_bits": 1000}, "key_bits = 1000: must be 1024, 2048 or 3072"),
         ({"form": "sideways"}, "form = 'sideways': must be one of batched, per-tree"),

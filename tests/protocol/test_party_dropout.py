@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from tests.protocol.replay import HERE, Replay, ask, conducted
-from tests.protocol.worlds import PARTIES, assert_oracles_model, assert_oracles_scores, manifest, spec
+from tests.protocol.worlds import (
+    PARTIES,
+    assert_oracles_model,
+    assert_oracles_scores,
+    lattice_tolerance,
+    manifest,
+    spec,
+)
 from tests.simulator import Federation, Message, run
 from treetap.errors import OutOfOrder
 from treetap.trees.forestparams import ForestParams
@@ -42,11 +49,12 @@ def test_a_party_that_sits_a_tree_out_learns_how_many_leaves_it_has(params: Para
         assert (await federation.train(job)).state == "finished"
         assert_oracles_model(federation.states, oracle)
         assert manifest(federation.state(LABEL_HOLDER))["params"]["party_dropout"] == DROPOUT
-        for protocol in ("interactive", "eini"):
+        for protocol in ("interactive", "eini", "eini-lattice"):
             request = jobs_pb2.PredictRequest(model="job", protocol=protocol)
             predicted = await federation.predict(request)
             assert (predicted.state, predicted.error) == ("finished", "")
-            assert_oracles_scores(predicted.predictions, oracle, HERE.newcomers, 16)
+            within = lattice_tolerance(oracle) if protocol == "eini-lattice" else 1e-9
+            assert_oracles_scores(predicted.predictions, oracle, HERE.newcomers, 16, within)
         asked = defaultdict(set)
         for kind, to, request in federation.conducted:
             if kind == "begin" and request.job == "job":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.protocol.worlds import PARTIES, World, assert_oracles_model, assert_oracles_scores, joined_model, spec, world
+from tests.oracle import OracleModel
+from tests.protocol.worlds import (
+    PARTIES,
+    World,
+    assert_oracles_model,
+    assert_oracles_scores,
+    joined_model,
+    lattice_tolerance,
+    spec,
+    world,
+)
 from tests.simulator import Federation, run
 from tests.system.federations import settings, states
 from treetap.federation import LocalFederation
@@ -31,8 +41,10 @@ JOBS: dict[str, tuple[World, BoostingParams]] = {
         BoostingParams(objective="multi:softprob", n_estimators=2, max_depth=3, max_bin=6),
     ),
 }
-#: The trainings, the interactive and the encrypted prediction of each.
-EVERYTHING = [*JOBS, *(f"{job}-{what}" for job in JOBS for what in ("new", "eini"))]
+#: Protocol of a prediction without paths → how far its scores may be from the oracle's.
+ENCRYPTED: dict[str, Callable[[OracleModel], Any]] = {"eini": lambda _: 1e-9, "eini-lattice": lattice_tolerance}
+#: The trainings, the interactive and the encrypted predictions of each.
+EVERYTHING = [*JOBS, *(f"{job}-{what}" for job in JOBS for what in ("new", *ENCRYPTED))]
 LABEL_HOLDER, *FEATURE_PARTIES = PARTIES
 
 
@@ -68,8 +80,9 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
             found.ended[name] = operator.watch(name, look)
             asked = jobs_pb2.PredictRequest(job=f"{name}-new", model=name, table=f"{name}-new", block=5)
             found.ended[f"{name}-new"] = operator.watch(operator.predict(asked), lambda _: None)
-            asked.job, asked.protocol = f"{name}-eini", "eini"
-            found.ended[f"{name}-eini"] = operator.watch(operator.predict(asked), lambda _: None)
+            for protocol in ENCRYPTED:
+                asked.job, asked.protocol = f"{name}-{protocol}", protocol
+                found.ended[asked.job] = operator.watch(operator.predict(asked), lambda _: None)
         yield found
 
 
@@ -114,10 +127,11 @@ def test_the_same_model_and_predictions(job: str, done: Run, simulated: dict[str
     assert pq.read_table(done.ended[f"{job}-new"].predictions) == predictions
     oracle = here.oracle(params)
     assert_oracles_model(states(done.federation, here), oracle, job)
-    for what in ("new", "eini"):
+    for what in ("new", *ENCRYPTED):
         ended = done.ended[f"{job}-{what}"]
+        within = ENCRYPTED.get(what, ENCRYPTED["eini"])(oracle)
         assert (ended.state, ended.error, ended.scored, ended.records) == ("finished", "", 12, 12)
-        assert_oracles_scores(ended.predictions, oracle, here.newcomers, len(here.y))
+        assert_oracles_scores(ended.predictions, oracle, here.newcomers, len(here.y), within)
 
 
 def test_everybody_won_splits(done: Run) -> None:
@@ -221,16 +235,17 @@ def test_the_coordinator_is_told_no_data(job: str, done: Run) -> None:
         row.disclosure for each in done.ended[job].accounts for row in each.account.traffic if row.to == "coordinator"
     }
     assert told <= {"CONTROL", "TOPOLOGY", "METRIC"}
-    assert ("TOPOLOGY" in told) != job.endswith("-eini")
+    assert ("TOPOLOGY" in told) != job.endswith(tuple(ENCRYPTED))
 
 
+@pytest.mark.parametrize("protocol", ENCRYPTED)
 @pytest.mark.parametrize("job", JOBS)
-def test_an_encrypted_prediction_tells_ciphertexts_only(job: str, done: Run) -> None:
+def test_an_encrypted_prediction_tells_ciphertexts_only(job: str, protocol: str, done: Run) -> None:
     """Feature parties see ciphertexts, the layout and which records; the label holder the sums and no direction."""
     for party in FEATURE_PARTIES:
-        received = {kind for _, _, kind in _tables(done.transcript(party, f"{job}-eini"), "received")}
+        received = {kind for _, _, kind in _tables(done.transcript(party, f"{job}-{protocol}"), "received")}
         assert received == {"CONTROL", "TOPOLOGY", "PUBLIC_KEY", "CIPHERTEXT", "INSTANCE_SPACE"}
-    received = {kind for _, _, kind in _tables(done.transcript(LABEL_HOLDER, f"{job}-eini"), "received")}
+    received = {kind for _, _, kind in _tables(done.transcript(LABEL_HOLDER, f"{job}-{protocol}"), "received")}
     assert received == {"CONTROL", "BLINDED_ID", "PREDICTION"}
 
 
