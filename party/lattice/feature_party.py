@@ -85,6 +85,7 @@ class ColumnMasker(BlockMasker):
                 raise Malformed(f"{n} records and {shape.columns} columns are {len(units)} ciphertexts, got {came}")
             while under_way:
                 masked += await self._pass_on(series, under_way)
+                tools.meter.done = n * masked // len(units)
             if self.last:
                 await self._put(series, await member.finish(number, widest(pages), n))
         finally:

@@ -25,6 +25,8 @@ from treetap.wire.v1 import interactive_pb2, lattice_pb2
 
 log = logging.getLogger(__name__)
 Ints = npt.NDArray[np.int64]
+#: Most bytes of ciphertexts that the first of the chain gets in one block: what may lie there before its step begins.
+BLOCK_BYTES = 64 * 1024 * 1024
 
 
 class ColumnSender(BlockSender):
@@ -44,7 +46,9 @@ class ColumnSender(BlockSender):
         key = await tools.offload(lambda: LatticeKey(parameters))
         self._owner = LatticeOwner(tools.engine, key, f"{tools.job}/{tools.attempt}")
         await self._owner.start()
-        self.size = min(self._opening.block, parameters.degree)
+        # what the owner encrypts has half the size of a ciphertext: its uniform half is a seed
+        fitting = 2 * BLOCK_BYTES // parameters.ciphertext_bytes
+        self.size = min(self._opening.block, self._shape.records(parameters.degree, fitting))
         public = lattice_pb2.LatticeKey(public=await tools.offload(key.public_bytes))
         for party in self.parties:
             await tools.outbox.send(party, "lattice_key", [public])
@@ -62,10 +66,10 @@ class ColumnSender(BlockSender):
         total = sum(len(page.outputs) for page in pages)
         base = np.zeros((self._shape.outputs, n), dtype=np.int64)
         numbers = self._columns.pages(self.directions(rows), n, pages, base)
-        # what the owner encrypts has half the size of a ciphertext: its uniform half is a seed
         series = tools.outbox.open(self.parties[0], "lattice_columns", number)
         sent = 0
-        async for part in owner.encrypt(_in_groups(numbers, 2 * PARCEL_BYTES // self._parameters.ciphertext_bytes)):
+        groups = _in_groups(numbers, 2 * PARCEL_BYTES // self._parameters.ciphertext_bytes)
+        async for part in owner.encrypt(groups):
             await series.put(lattice_pb2.LatticeColumns(ciphertexts=part))
             sent += len(part)
             self.scored_within(number, sent / total)

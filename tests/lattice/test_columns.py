@@ -86,6 +86,15 @@ def test_pages_hold_columns_of_the_same_outputs():
     assert widest([]) == 1
 
 
+@pytest.mark.parametrize(("limit", "records"), [(1000, 128), (70, 64), (23, 21), (10, 8), (1, 1)])
+def test_a_block_has_as_many_records_as_its_ciphertexts_allow(limit, records):
+    """Of 128 slots: all of them, a half, down to one; no more ciphertexts than allowed, or one page each."""
+    shape = ColumnShape([TreeShape((0,), 60), TreeShape((0, 1), 35)], 2, 1)
+    assert shape.records(128, limit) == records
+    needed = sum(len(page.outputs) for page in shape.pages(records, 128))
+    assert needed <= max(limit, 3)
+
+
 def test_parameters_follow_from_the_output_with_the_most_columns():
     """Whoever knows the shape finds the same sizes; trees that add to other outputs are not counted twice."""
     shape = ColumnShape([TreeShape((k,), 7) for k in (0, 0, 0, 1)], 2, 2)

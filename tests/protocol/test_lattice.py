@@ -12,7 +12,7 @@ import pytest
 from tests.protocol.test_boosting_oracle import OBJECTIVES
 from tests.protocol.test_forest_oracle import TARGETS
 from tests.protocol.worlds import FOUR, assert_oracles_scores, joined_model, lattice_tolerance, spec, world
-from tests.simulator import Federation, run
+from tests.simulator import Federation, Message, run
 from treetap.lattice.parameters import PARAMETERS_BYTES, Parameters
 from treetap.trees.forestparams import ForestParams
 from treetap.trees.params import BoostingParams
@@ -91,8 +91,17 @@ def test_a_block_that_fills_more_than_half_of_a_ciphertext(tmp_path: Path) -> No
     async def main() -> None:
         federation = Federation(tmp_path, here.tables)
         await federation.train(spec(params, 3, obfuscation="standard"))
+        meter = []
+
+        def look(message: Message) -> None:
+            if message.word == "lattice_columns" and not message.served:
+                (session,) = federation.node(FOUR[0])._sessions.values()
+                meter.append(session.tools.meter.done)
+
+        federation.hook = look
         asked = jobs_pb2.PredictRequest(model="job", protocol="eini-lattice", block=4110)
         status = await federation.predict(asked)
+        assert [done for done in meter if 0 < done < 4110]  # signs of life count records while a block is under way
         oracle = here.oracle(params)
         assert_oracles_scores(status.predictions, oracle, here.newcomers, 40, lattice_tolerance(oracle))
         columns = _columns(joined_model(federation.states))

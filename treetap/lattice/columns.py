@@ -85,6 +85,19 @@ class ColumnShape:
             first = end
         return pages
 
+    def records(self, degree: int, ciphertexts: int) -> int:
+        """How many records of a block need no more than so many ciphertexts of N = `degree` slots; one at least.
+
+        Slots are filled all the same: fewer records have more columns side by side.
+        """
+        side_by_side = 1
+        while side_by_side < min(self.columns, degree):
+            n = degree // side_by_side
+            if sum(len(page.outputs) for page in self.pages(n, degree)) <= ciphertexts:
+                break
+            side_by_side += 1
+        return degree // side_by_side
+
 
 def widest(pages: Sequence[Page]) -> int:
     """The most columns that lie side by side."""
