@@ -86,7 +86,7 @@ def test_a_label_holder_that_owns_every_split_needs_no_column(tmp_path: Path) ->
 def test_a_block_that_fills_more_than_half_of_a_ciphertext(tmp_path: Path) -> None:
     """4,200 records in two blocks, a column per ciphertext in the first and many side by side in the second."""
     here = world(n=40, dims=(1, 1, 1), fresh=4200, seed=3)
-    params = BoostingParams(n_estimators=2, max_depth=3, max_bin=6)
+    params = BoostingParams(n_estimators=4, max_depth=3, max_bin=6)
 
     async def main() -> None:
         federation = Federation(tmp_path, here.tables)
