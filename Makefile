@@ -34,6 +34,7 @@ bench: $(VENV)/.dev  ## building blocks, the wire, alignment, credit training an
 	$(BIN)/python benchmarks/psi.py
 	$(BIN)/python benchmarks/credit.py
 	$(BIN)/python benchmarks/eini.py speed
+	$(BIN)/python benchmarks/eini.py lattice
 	$(BIN)/python benchmarks/party_away.py
 
 protos: $(VENV)/.dev  ## regenerate treetap/wire/v1 from protos/
