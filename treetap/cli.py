@@ -167,9 +167,8 @@ def predict(
     protocol: Annotated[
         str,
         typer.Option(
-            metavar="interactive|eini|eini-lattice",
-            help="interactive (default); eini: encrypted, without decision paths; eini-lattice: the same under a "
-            "lattice scheme, much faster for many records, needs treetap[lattice] at every party.",
+            help="interactive (default); eini: encrypted, without decision paths; eini-lattice: the same, much faster "
+            "for many records, if every party has the extra 'lattice'."
         ),
     ] = "",
     form: Annotated[str, typer.Option(help="Of interactive: batched (default) or per-tree, as it was published.")] = "",
