@@ -25,13 +25,14 @@ _sym_db = _symbol_database.Default()
 from treetap.wire.v1 import alignment_pb2 as treetap_dot_wire_dot_v1_dot_alignment__pb2
 from treetap.wire.v1 import boosting_pb2 as treetap_dot_wire_dot_v1_dot_boosting__pb2
 from treetap.wire.v1 import eini_pb2 as treetap_dot_wire_dot_v1_dot_eini__pb2
+from treetap.wire.v1 import explain_pb2 as treetap_dot_wire_dot_v1_dot_explain__pb2
 from treetap.wire.v1 import forest_pb2 as treetap_dot_wire_dot_v1_dot_forest__pb2
 from treetap.wire.v1 import interactive_pb2 as treetap_dot_wire_dot_v1_dot_interactive__pb2
 from treetap.wire.v1 import reveals_pb2 as treetap_dot_wire_dot_v1_dot_reveals__pb2
 from treetap.wire.v1 import setup_pb2 as treetap_dot_wire_dot_v1_dot_setup__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1etreetap/wire/v1/exchange.proto\x12\x0ftreetap.wire.v1\x1a\x1ftreetap/wire/v1/alignment.proto\x1a\x1etreetap/wire/v1/boosting.proto\x1a\x1atreetap/wire/v1/eini.proto\x1a\x1ctreetap/wire/v1/forest.proto\x1a!treetap/wire/v1/interactive.proto\x1a\x1dtreetap/wire/v1/reveals.proto\x1a\x1btreetap/wire/v1/setup.proto\"\x99\t\n\x06Parcel\x12\x11\n\x03job\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x15\n\x07\x61ttempt\x18\x02 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x12\n\x04tree\x18\x03 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x13\n\x05level\x18\x04 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x12\n\x04part\x18\x05 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x12\n\x04last\x18\x06 \x01(\x08\x42\x04\xa8\xd4\x18\x01\x12<\n\npublic_key\x18\n \x01(\x0b\x32 .treetap.wire.v1.PublicKeyParcelB\x04\xa8\xd4\x18\x01H\x00\x12<\n\rrecord_digest\x18\x14 \x01(\x0b\x32\x1d.treetap.wire.v1.RecordDigestB\x04\xa8\xd4\x18\x01H\x00\x12\x38\n\x0b\x62linded_ids\x18\x15 \x01(\x0b\x32\x1b.treetap.wire.v1.BlindedIdsB\x04\xa8\xd4\x18\x01H\x00\x12@\n\x0fsampled_records\x18\x1e \x01(\x0b\x32\x1f.treetap.wire.v1.SampledRecordsB\x04\xa8\xd4\x18\x01H\x00\x12\x35\n\tgradients\x18\x1f \x01(\x0b\x32\x1a.treetap.wire.v1.GradientsB\x04\xa8\xd4\x18\x01H\x00\x12>\n\x0e\x63\x61ndidate_sums\x18  \x01(\x0b\x32\x1e.treetap.wire.v1.CandidateSumsB\x04\xa8\xd4\x18\x01H\x00\x12\x33\n\x08\x63hildren\x18! \x01(\x0b\x32\x19.treetap.wire.v1.ChildrenB\x04\xa8\xd4\x18\x01H\x00\x12@\n\x0finstance_spaces\x18\" \x01(\x0b\x32\x1f.treetap.wire.v1.InstanceSpacesB\x04\xa8\xd4\x18\x01H\x00\x12\x36\n\nleaf_paths\x18# \x01(\x0b\x32\x1a.treetap.wire.v1.LeafPathsB\x04\xa8\xd4\x18\x01H\x00\x12\x42\n\x10\x65ncrypted_labels\x18( \x01(\x0b\x32 .treetap.wire.v1.EncryptedLabelsB\x04\xa8\xd4\x18\x01H\x00\x12<\n\rroute_queries\x18\x32 \x01(\x0b\x32\x1d.treetap.wire.v1.RouteQueriesB\x04\xa8\xd4\x18\x01H\x00\x12<\n\rroute_answers\x18\x33 \x01(\x0b\x32\x1d.treetap.wire.v1.RouteAnswersB\x04\xa8\xd4\x18\x01H\x00\x12:\n\x0c\x65ntry_layout\x18\x46 \x01(\x0b\x32\x1c.treetap.wire.v1.EntryLayoutB\x04\xa8\xd4\x18\x01H\x00\x12\x42\n\x10\x63onstant_entries\x18G \x01(\x0b\x32 .treetap.wire.v1.ConstantEntriesB\x04\xa8\xd4\x18\x01H\x00\x12<\n\rblock_records\x18H \x01(\x0b\x32\x1d.treetap.wire.v1.BlockRecordsB\x04\xa8\xd4\x18\x01H\x00\x12:\n\x0cleaf_entries\x18I \x01(\x0b\x32\x1c.treetap.wire.v1.LeafEntriesB\x04\xa8\xd4\x18\x01H\x00\x12\x34\n\tleaf_sums\x18J \x01(\x0b\x32\x19.treetap.wire.v1.LeafSumsB\x04\xa8\xd4\x18\x01H\x00\x42\x06\n\x04\x62ody\"\t\n\x07Receipt2H\n\x08\x45xchange\x12<\n\x07\x44\x65liver\x12\x17.treetap.wire.v1.Parcel\x1a\x18.treetap.wire.v1.Receiptb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1etreetap/wire/v1/exchange.proto\x12\x0ftreetap.wire.v1\x1a\x1ftreetap/wire/v1/alignment.proto\x1a\x1etreetap/wire/v1/boosting.proto\x1a\x1atreetap/wire/v1/eini.proto\x1a\x1dtreetap/wire/v1/explain.proto\x1a\x1ctreetap/wire/v1/forest.proto\x1a!treetap/wire/v1/interactive.proto\x1a\x1dtreetap/wire/v1/reveals.proto\x1a\x1btreetap/wire/v1/setup.proto\"\xf7\x0b\n\x06Parcel\x12\x11\n\x03job\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x15\n\x07\x61ttempt\x18\x02 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x12\n\x04tree\x18\x03 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x13\n\x05level\x18\x04 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x12\n\x04part\x18\x05 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x12\n\x04last\x18\x06 \x01(\x08\x42\x04\xa8\xd4\x18\x01\x12<\n\npublic_key\x18\n \x01(\x0b\x32 .treetap.wire.v1.PublicKeyParcelB\x04\xa8\xd4\x18\x01H\x00\x12<\n\rrecord_digest\x18\x14 \x01(\x0b\x32\x1d.treetap.wire.v1.RecordDigestB\x04\xa8\xd4\x18\x01H\x00\x12\x38\n\x0b\x62linded_ids\x18\x15 \x01(\x0b\x32\x1b.treetap.wire.v1.BlindedIdsB\x04\xa8\xd4\x18\x01H\x00\x12@\n\x0fsampled_records\x18\x1e \x01(\x0b\x32\x1f.treetap.wire.v1.SampledRecordsB\x04\xa8\xd4\x18\x01H\x00\x12\x35\n\tgradients\x18\x1f \x01(\x0b\x32\x1a.treetap.wire.v1.GradientsB\x04\xa8\xd4\x18\x01H\x00\x12>\n\x0e\x63\x61ndidate_sums\x18  \x01(\x0b\x32\x1e.treetap.wire.v1.CandidateSumsB\x04\xa8\xd4\x18\x01H\x00\x12\x33\n\x08\x63hildren\x18! \x01(\x0b\x32\x19.treetap.wire.v1.ChildrenB\x04\xa8\xd4\x18\x01H\x00\x12@\n\x0finstance_spaces\x18\" \x01(\x0b\x32\x1f.treetap.wire.v1.InstanceSpacesB\x04\xa8\xd4\x18\x01H\x00\x12\x36\n\nleaf_paths\x18# \x01(\x0b\x32\x1a.treetap.wire.v1.LeafPathsB\x04\xa8\xd4\x18\x01H\x00\x12\x42\n\x10\x65ncrypted_labels\x18( \x01(\x0b\x32 .treetap.wire.v1.EncryptedLabelsB\x04\xa8\xd4\x18\x01H\x00\x12<\n\rroute_queries\x18\x32 \x01(\x0b\x32\x1d.treetap.wire.v1.RouteQueriesB\x04\xa8\xd4\x18\x01H\x00\x12<\n\rroute_answers\x18\x33 \x01(\x0b\x32\x1d.treetap.wire.v1.RouteAnswersB\x04\xa8\xd4\x18\x01H\x00\x12:\n\x0c\x65ntry_layout\x18\x46 \x01(\x0b\x32\x1c.treetap.wire.v1.EntryLayoutB\x04\xa8\xd4\x18\x01H\x00\x12\x42\n\x10\x63onstant_entries\x18G \x01(\x0b\x32 .treetap.wire.v1.ConstantEntriesB\x04\xa8\xd4\x18\x01H\x00\x12<\n\rblock_records\x18H \x01(\x0b\x32\x1d.treetap.wire.v1.BlockRecordsB\x04\xa8\xd4\x18\x01H\x00\x12:\n\x0cleaf_entries\x18I \x01(\x0b\x32\x1c.treetap.wire.v1.LeafEntriesB\x04\xa8\xd4\x18\x01H\x00\x12\x34\n\tleaf_sums\x18J \x01(\x0b\x32\x19.treetap.wire.v1.LeafSumsB\x04\xa8\xd4\x18\x01H\x00\x12\x38\n\x0bsplit_names\x18P \x01(\x0b\x32\x1b.treetap.wire.v1.SplitNamesB\x04\xa8\xd4\x18\x01H\x00\x12\x46\n\x12\x61ttribution_layout\x18Q \x01(\x0b\x32\".treetap.wire.v1.AttributionLayoutB\x04\xa8\xd4\x18\x01H\x00\x12L\n\x15\x63onstant_attributions\x18R \x01(\x0b\x32%.treetap.wire.v1.ConstantAttributionsB\x04\xa8\xd4\x18\x01H\x00\x12H\n\x13\x61ttribution_entries\x18S \x01(\x0b\x32#.treetap.wire.v1.AttributionEntriesB\x04\xa8\xd4\x18\x01H\x00\x12\x42\n\x10\x61ttribution_sums\x18T \x01(\x0b\x32 .treetap.wire.v1.AttributionSumsB\x04\xa8\xd4\x18\x01H\x00\x42\x06\n\x04\x62ody\"\t\n\x07Receipt2H\n\x08\x45xchange\x12<\n\x07\x44\x65liver\x12\x17.treetap.wire.v1.Parcel\x1a\x18.treetap.wire.v1.Receiptb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -84,10 +85,20 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PARCEL'].fields_by_name['leaf_entries']._serialized_options = b'\250\324\030\001'
   _globals['_PARCEL'].fields_by_name['leaf_sums']._loaded_options = None
   _globals['_PARCEL'].fields_by_name['leaf_sums']._serialized_options = b'\250\324\030\001'
-  _globals['_PARCEL']._serialized_start=270
-  _globals['_PARCEL']._serialized_end=1447
-  _globals['_RECEIPT']._serialized_start=1449
-  _globals['_RECEIPT']._serialized_end=1458
-  _globals['_EXCHANGE']._serialized_start=1460
-  _globals['_EXCHANGE']._serialized_end=1532
+  _globals['_PARCEL'].fields_by_name['split_names']._loaded_options = None
+  _globals['_PARCEL'].fields_by_name['split_names']._serialized_options = b'\250\324\030\001'
+  _globals['_PARCEL'].fields_by_name['attribution_layout']._loaded_options = None
+  _globals['_PARCEL'].fields_by_name['attribution_layout']._serialized_options = b'\250\324\030\001'
+  _globals['_PARCEL'].fields_by_name['constant_attributions']._loaded_options = None
+  _globals['_PARCEL'].fields_by_name['constant_attributions']._serialized_options = b'\250\324\030\001'
+  _globals['_PARCEL'].fields_by_name['attribution_entries']._loaded_options = None
+  _globals['_PARCEL'].fields_by_name['attribution_entries']._serialized_options = b'\250\324\030\001'
+  _globals['_PARCEL'].fields_by_name['attribution_sums']._loaded_options = None
+  _globals['_PARCEL'].fields_by_name['attribution_sums']._serialized_options = b'\250\324\030\001'
+  _globals['_PARCEL']._serialized_start=301
+  _globals['_PARCEL']._serialized_end=1828
+  _globals['_RECEIPT']._serialized_start=1830
+  _globals['_RECEIPT']._serialized_end=1839
+  _globals['_EXCHANGE']._serialized_start=1841
+  _globals['_EXCHANGE']._serialized_end=1913
 # @@protoc_insertion_point(module_scope)
