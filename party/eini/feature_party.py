@@ -16,6 +16,7 @@ import numpy as np
 from party.config import PartyConfig
 from party.eini.layout import MemberLayout, take_layout
 from party.outbox import PARCEL_BYTES, Series
+from party.parcels import Rows, ciphertext_body, ciphertexts_in
 from party.prediction import Answering
 from party.session import Step, Tools, done, have
 from party.setup import take_key
@@ -23,9 +24,10 @@ from party.store import Store
 from treetap.errors import Malformed
 from treetap.he.inference import EntryMember
 from treetap.he.public import PublicKey
+from treetap.trees.entries import GoesLeft
 from treetap.trees.leaves import Bools
 from treetap.wire.chunks import rows_of
-from treetap.wire.v1 import control_pb2, eini_pb2, interactive_pb2, types_pb2
+from treetap.wire.v1 import control_pb2, interactive_pb2, types_pb2
 
 
 class EntryMasker(Answering):
@@ -40,9 +42,11 @@ class EntryMasker(Answering):
         self._layout: MemberLayout | None = None
         self._member: EntryMember | None = None
         self._public: PublicKey | None = None
+        self._rows: Rows = np.zeros(0, dtype=np.int64)  # of the block that is under way
         self.steps: Mapping[str, Step] = {
             "open_model": self.open_model,
             **self._alignment.steps,
+            **self._names.steps,
             "take_key": self.take_key,
             "mask_block": self.mask_block,
         }
@@ -64,13 +68,21 @@ class EntryMasker(Answering):
         token = f"{tools.job}/{tools.attempt}"
         member = EntryMember(tools.engine, public, slots, layout.outgoing, layout.constant, obfuscation, token)
         self._layout, self._member, self._public = layout, member, public
-        constants: list[bytes] = []
-        if first:
-            async for parcel in tools.mailbox.series(sender, "constant_entries", 0, 0):
-                constants.append(parcel.constant_entries.ciphertexts)
-        await member.start(b"".join(constants))
+        await member.start(await self._constants("constant_entries"))
+        await self._begin(public, len(slots.widths))
         self._order.then(("mask_block", 0, 0))
         return done()
+
+    async def _begin(self, public: PublicKey, outputs: int) -> None:
+        """What else begins under this key, for a score of so many columns; with scores alone nothing."""
+
+    async def _constants(self, kind: str) -> bytes:
+        """Entries that come once; to the first of the chain only."""
+        sender = self._opening.label_holder
+        if self._before != sender:
+            return b""
+        parcels = self._tools.mailbox.series(sender, kind, 0, 0)
+        return b"".join([part async for part in ciphertexts_in(parcels, kind)])
 
     async def mask_block(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Stage 2 for a block of records.
@@ -85,30 +97,12 @@ class EntryMasker(Answering):
         chunks: list[types_pb2.RecordChunk] = []
         async for parcel in tools.mailbox.series(self._opening.label_holder, "block_records", number, 0):
             chunks += parcel.block_records.chunks
-        features = table.features[rows_of(chunks, len(table.ids))]
-
-        def goes_left(handle: int) -> Bools:
-            split = self.split(handle)
-            return split.goes_left(features[:, split.feature])
-
+        self._rows = rows_of(chunks, len(table.ids))
+        goes_left, n = self._directions(self._rows), len(self._rows)
         layout = have(self._layout)
-        masks = await tools.offload(lambda: layout.masks(goes_left, len(features)))
-        before = dict(member.operations)
-        block = member.block(masks)
-        series = tools.outbox.open(self._after, "leaf_sums" if self._last else "leaf_entries", number)
-        tools.meter.done, tools.meter.total = 0, len(features)
-        try:
-            async for parcel in tools.mailbox.series(self._before, "leaf_entries", number, 0):
-                await self._pass_on(series, await block.take(parcel.leaf_entries.ciphertexts))
-                tools.meter.done = block.done
-            await self._pass_on(series, await block.finish())
-        except Malformed as failure:
-            raise Malformed(f"{self._before}, block {number}: {failure}") from failure
-        finally:
-            await block.close()
-        await series.close()
-        for name, count in member.operations.items():
-            tools.ledger.operations[name] += count - before[name]
+        masks = await tools.offload(lambda: layout.masks(goes_left, n))
+        tools.meter.done, tools.meter.total = 0, n
+        await self._through(member, number, masks, "leaf_entries", "leaf_sums")
         tools.mailbox.forget(number)
         self._order.then(("mask_block", number + 1, 0))
         return done()
@@ -119,15 +113,40 @@ class EntryMasker(Answering):
             member, self._member = self._member, None
             await member.close()
 
-    async def _pass_on(self, series: Series, parts: list[bytes]) -> None:
+    def _directions(self, rows: Rows) -> GoesLeft:
+        """Which of some records go left at an own split."""
+        features = self._alignment.aligned.features[rows]
+
+        def goes_left(handle: int) -> Bools:
+            split = self.split(handle)
+            return split.goes_left(features[:, split.feature])
+
+        return goes_left
+
+    async def _through(self, member: EntryMember, number: int, masks: Bools, entries: str, sums: str) -> None:
+        """Take the entries of a block as they come, pass on what the masks (n, entries) keep; the last: the sums."""
+        tools, before = self._tools, dict(member.operations)
+        block, kind = member.block(masks), sums if self._last else entries
+        series = tools.outbox.open(self._after, kind, number)
+        try:
+            async for part in ciphertexts_in(tools.mailbox.series(self._before, entries, number, 0), entries):
+                await self._pass_on(series, kind, await block.take(part))
+                tools.meter.done = block.done
+            await self._pass_on(series, kind, await block.finish())
+        except Malformed as failure:
+            raise Malformed(f"{self._before}, block {number}: {failure}") from failure
+        finally:
+            await block.close()
+        await series.close()
+        for name, count in member.operations.items():
+            tools.ledger.operations[name] += count - before[name]
+
+    async def _pass_on(self, series: Series, kind: str, parts: list[bytes]) -> None:
         """To the next of the chain, in parcels of bounded size."""
         width = have(self._public).ciphertext_bytes
         step = PARCEL_BYTES // width * width
         for part in parts:
             for start in range(0, len(part), step):
                 body = part[start : start + step]
-                self._tools.ledger.ciphertexts["leaf_sums" if self._last else "leaf_entries"] += len(body) // width
-                if self._last:
-                    await series.put(eini_pb2.LeafSums(ciphertexts=body))
-                else:
-                    await series.put(eini_pb2.LeafEntries(ciphertexts=body))
+                self._tools.ledger.ciphertexts[kind] += len(body) // width
+                await series.put(ciphertext_body(kind, body))

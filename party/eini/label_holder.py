@@ -16,7 +16,7 @@ import numpy as np
 
 from party.config import PartyConfig
 from party.eini.layout import layout_parcels
-from party.parcels import Rows, batches
+from party.parcels import batches, ciphertext_body, ciphertexts_in
 from party.prediction import Scoring
 from party.session import Step, Tools, done, have
 from party.setup import make_passing_key, send_key
@@ -24,8 +24,9 @@ from party.store import Store
 from treetap.errors import BadInput, PlaintextOverflow
 from treetap.he.inference import EntryOwner
 from treetap.he.public import PublicKey
-from treetap.trees.entries import SUM_BITS, GoesLeft, LeafEntries
-from treetap.trees.leaves import Bools, Floats
+from treetap.he.secret import SecretKey
+from treetap.trees.entries import SUM_BITS, Ints, LeafEntries
+from treetap.trees.leaves import Floats
 from treetap.wire.chunks import chunks_of
 from treetap.wire.v1 import control_pb2, eini_pb2, interactive_pb2
 
@@ -46,6 +47,7 @@ class EntrySender(Scoring):
         self.steps: Mapping[str, Step] = {
             "open_model": self.open_model,
             **self._alignment.steps,
+            **self._names.steps,
             "make_keys": self.make_keys,
             "score_block": self.score_block,
             "write_predictions": self.write_predictions,
@@ -73,13 +75,13 @@ class EntrySender(Scoring):
         for party, hop in zip(self.parties, entries.hops(), strict=True):
             constant = entries.constant.tolist() if party == self.parties[0] else []
             await tools.outbox.send(party, "entry_layout", layout_parcels(hop, constant))
-        constants = [part async for part in owner.encrypt(entries.constants())]
-        tools.ledger.operations["encryptions"] += len(entries.constant)
-        tools.ledger.ciphertexts["constant_entries"] += len(entries.constant)
-        bodies = [eini_pb2.ConstantEntries(ciphertexts=part) for part in constants]
-        await tools.outbox.send(self.parties[0], "constant_entries", bodies)
+        await self._send_constants(owner, "constant_entries", entries.constants())
+        await self._begin(secret)
         self._order.then(("score_block", 0, 0))
         return done()
+
+    async def _begin(self, secret: SecretKey) -> None:
+        """What else begins under this key; with scores alone nothing."""
 
     async def score_block(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Stage 1 and 2 for a block of records.
@@ -98,12 +100,8 @@ class EntrySender(Scoring):
         )
         goes_left = self._directions(rows)
         values = await tools.offload(lambda: self._entries.values(goes_left, len(rows)))
-        await self._send(number, values)
-        sums: list[bytes] = []
-        async for parcel in tools.mailbox.series(self.parties[-1], "leaf_sums", number, 0):
-            sums.append(parcel.leaf_sums.ciphertexts)
-        opened = await owner.open(b"".join(sums), len(rows))
-        tools.ledger.operations["decryptions"] += sum(map(len, sums)) // owner.ciphertext_bytes
+        await self._send(owner, "leaf_entries", number, values)
+        opened = await self._take(owner, "leaf_sums", number, len(rows))
         self.keep(rows, self.ensemble.from_sums(self._entries.weights(opened)))
         tools.mailbox.forget(number)
         meter = tools.meter
@@ -119,33 +117,40 @@ class EntrySender(Scoring):
             owner, self._owner = self._owner, None
             await owner.close()
 
-    def _directions(self, rows: Rows) -> GoesLeft:
-        """Which of some records go left at an own split."""
-        features = self._alignment.aligned.features[rows]
-
-        def goes_left(handle: int) -> Bools:
-            split = self.own[handle]
-            return split.goes_left(features[:, split.feature])
-
-        return goes_left
-
     def _spare(self) -> Floats:
         """Of each record to predict, the bits by which its candidate leaves exceed the possible sums."""
         parts = np.split(self.wanted, range(CHECKED, len(self.wanted), CHECKED))
         return np.concatenate([self._entries.spare(self._directions(rows), len(rows)) for rows in parts])
 
-    async def _send(self, number: int, values: np.ndarray[tuple[int, int, int], np.dtype[np.int64]]) -> None:
-        """Encrypt and stream; memory holds a few parcels, whatever the block."""
-        tools, entries = self._tools, values.shape[1]
-        series = tools.outbox.open(self.parties[0], "leaf_entries", number)
-        owner, sent = have(self._owner), 0
+    async def _send_constants(self, owner: EntryOwner, kind: str, values: Ints) -> None:
+        """The entries that are the same for every record, (entries, values), to the first of the chain."""
+        bodies = [ciphertext_body(kind, part) async for part in owner.encrypt(values)]
+        self._count(kind, len(values))
+        await self._tools.outbox.send(self.parties[0], kind, bodies)
+
+    async def _send(self, owner: EntryOwner, kind: str, number: int, values: Ints) -> None:
+        """Encrypt and stream (n, entries, values) of a block; memory holds a few parcels, whatever the block."""
+        entries, sent = values.shape[1], 0
+        series = self._tools.outbox.open(self.parties[0], kind, number)
         async for part in owner.encrypt(values):
-            await series.put(eini_pb2.LeafEntries(ciphertexts=part))
+            await series.put(ciphertext_body(kind, part))
             sent += len(part) // owner.ciphertext_bytes
-            tools.meter.done = self.before + number * self._size + sent // entries
+            self._tools.meter.done = self.before + number * self._size + sent // entries
         await series.close()
-        tools.ledger.operations["encryptions"] += sent
-        tools.ledger.ciphertexts["leaf_entries"] += sent
+        self._count(kind, sent)
+
+    async def _take(self, owner: EntryOwner, kind: str, number: int, count: int) -> Ints:
+        """So many sums of a block, opened, as the last of the chain returns them."""
+        parcels = self._tools.mailbox.series(self.parties[-1], kind, number, 0)
+        sums = b"".join([part async for part in ciphertexts_in(parcels, kind)])
+        opened = await owner.open(sums, count)
+        self._tools.ledger.operations["decryptions"] += len(sums) // owner.ciphertext_bytes
+        return opened
+
+    def _count(self, kind: str, sent: int) -> None:
+        """Ciphertexts that were made and sent."""
+        self._tools.ledger.operations["encryptions"] += sent
+        self._tools.ledger.ciphertexts[kind] += sent
 
     def _block_size(self, public: PublicKey, outputs: int) -> int:
         """As many records as the opening says, as far as their ciphertexts and their plaintexts fit."""
