@@ -10,13 +10,13 @@ score_block(b)   score_block(b+1), write_predictions after the last
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from party.config import PartyConfig
 from party.eini.layout import layout_parcels
-from party.parcels import batches, ciphertext_body, ciphertexts_in
+from party.parcels import Rows, batches, ciphertext_body, ciphertexts_in
 from party.prediction import Scoring
 from party.session import Step, Tools, done, have
 from party.setup import make_passing_key, send_key
@@ -119,8 +119,13 @@ class EntrySender(Scoring):
 
     def _spare(self) -> Floats:
         """Of each record to predict, the bits by which its candidate leaves exceed the possible sums."""
-        parts = np.split(self.wanted, range(CHECKED, len(self.wanted), CHECKED))
-        return np.concatenate([self._entries.spare(self._directions(rows), len(rows)) for rows in parts])
+        return self._by_parts(lambda rows: self._entries.spare(self._directions(rows), len(rows)))
+
+    def _by_parts(self, spare: Callable[[Rows], Floats]) -> Floats:
+        """Spare bits of all records to predict, counted for some of them at a time."""
+        return np.concatenate(
+            [spare(rows) for rows in np.split(self.wanted, range(CHECKED, len(self.wanted), CHECKED))]
+        )
 
     async def _send_constants(self, owner: EntryOwner, kind: str, values: Ints) -> None:
         """The entries that are the same for every record, (entries, values), to the first of the chain."""
