@@ -75,7 +75,7 @@ class Joined:
         return attribute(self.ensemble, self.player, masks, [*own, *list(self.columns)[1:]], self.n)
 
     def reached(self, decide: Callable[[Split], Bools | None]) -> list[dict[int, list[int]]]:
-        """Of each new record, per used tree, the heap numbers of the leaves that some splits leave open; a naive walk."""
+        """Of each new record, per used tree, the leaves (heap numbers) that some splits leave open; a naive walk."""
         found = []
         for record in range(self.n):
             open_leaves: dict[int, list[int]] = {}
