@@ -46,8 +46,8 @@ SCHEMA = pa.schema(
 
 
 def packed(masks: Iterable[Bools]) -> Bytes:
-    """Masks (n, leaves) of the used trees, in order, as (n, bytes)."""
-    return np.packbits(np.concatenate(list(masks), axis=1), axis=1)
+    """Masks (n, leaves) of the used trees, in order, as (n, bytes); a tree begins with a byte."""
+    return np.concatenate([np.packbits(mask, axis=1) for mask in masks], axis=1)
 
 
 def foreign(split: Split, names: Mapping[int, str], left: bool | None) -> str:
@@ -64,7 +64,7 @@ def write_paths(path: Path, ids: Sequence[str], leaves: Bytes, trees: Sequence[T
     with writing_whole(path) as file, pq.ParquetWriter(file, SCHEMA, compression="zstd") as writer:
         for start in range(0, len(ids), step):
             part = slice(start, start + step)
-            writer.write_table(known.table(ids[part], np.unpackbits(leaves[part], axis=1, count=len(known.tree))))
+            writer.write_table(known.table(ids[part], known.unpacked(leaves[part])))
 
 
 class _Leaves:
@@ -72,6 +72,7 @@ class _Leaves:
 
     def __init__(self, trees: Sequence[Tree], meaning: Meaning) -> None:
         texts: dict[str, int] = {}
+        self._sizes = [len(tree.leaves) for tree in trees]
         self.tree: list[int] = []
         self._leaf: list[int] = []
         ways: list[list[int]] = []
@@ -84,6 +85,13 @@ class _Leaves:
         self._turns = np.array([number for way in ways for number in way], dtype=np.int32)
         self._lengths = np.array([len(way) for way in ways], dtype=np.int64)
         self._starts = np.array(list(accumulate(map(len, ways), initial=0))[:-1], dtype=np.int64)
+
+    def unpacked(self, leaves: Bytes) -> Bytes:
+        """The inverse of `packed`: (n, leaves of all trees)."""
+        bytes_of = [-(-size // 8) for size in self._sizes]
+        parts = np.split(leaves, np.cumsum(bytes_of)[:-1], axis=1)
+        masks = (np.unpackbits(part, axis=1, count=size) for part, size in zip(parts, self._sizes, strict=True))
+        return np.concatenate(list(masks), axis=1)
 
     def table(self, ids: Sequence[str], leaves: Bytes) -> pa.Table:
         """Rows of some records, of whom `leaves` (records, leaves) says which are open."""

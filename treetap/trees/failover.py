@@ -68,8 +68,7 @@ class Walk:
         return found
 
     def open_leaves(self) -> Bools:
-        """The leaves that the records may have reached (n, leaves), of records that are all at leaves; one of each
-        record where nobody is away."""
+        """The leaves at which the records are (n, leaves), all of them being at leaves: one each if nobody is away."""
         found = np.zeros((self._n, len(self._tree.leaves)), dtype=bool)
         for column, leaf in enumerate(self._tree.leaves):
             if leaf.node in self.standing:
