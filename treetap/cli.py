@@ -175,7 +175,9 @@ def predict(
     explain: Annotated[
         bool, typer.Option("--explain", help="Also write the candidate paths, with names where parties tell them.")
     ] = False,
-    explain_limit: Annotated[int, typer.Option(min=0, help="Of --explain: first so many records; 0: all.")] = 0,
+    explain_limit: Annotated[
+        int, typer.Option(min=0, max=2**63 - 1, help="Of --explain: first so many records; 0: all.")
+    ] = 0,
     attributions: Annotated[
         bool, typer.Option("--attributions", help="Of eini: also Shapley values; every party's policy must allow them.")
     ] = False,
