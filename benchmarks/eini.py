@@ -1,6 +1,6 @@
 """Fed-EINI on credit default: wall time, records/s, bytes per record; beside interactive inference as it was published.
 
-    python benchmarks/eini.py speed [--records 1000] [--key-bits 2048] [--parties 2] [--repeat 1]
+    python benchmarks/eini.py speed [--records 1000] [--key-bits 2048] [--parties 2] [--repeat 1] [--attributions]
     python benchmarks/eini.py lattice [--records 30000] [--parties 2] [--workers 1] [--repeat 1] [--paillier 0]
     python benchmarks/eini.py paper [--records 200] [--singles 2] [--delay-ms 20]
 
@@ -9,9 +9,10 @@ in the Fed-EINI paper (Chen et al. 2021). Training is not measured: the centrali
 by owner, put on the parties' disks, and kept in --workdir for the next time. Predictions are those of real processes
 over mutual TLS, and are compared with the centralised scores.
 
-`speed` predicts with Fed-EINI and with the batched interactive form. `lattice` predicts with the lattice backend, more
-records than there are test rows by repeating them, then the first 1, 20 and 200 of them; with --paillier N also N of
-them under Paillier, from which the time of all is extrapolated. `paper` has the paper's key of 512 bits, which
+`speed` predicts with Fed-EINI and with the batched interactive form; with `--attributions` also with Fed-EINI and
+attributions, which are checked against the scores. `lattice` predicts with the lattice backend, more records than there
+are test rows by repeating them, then the first 1, 20 and 200 of them; with --paillier N also N of them under Paillier,
+from which the time of all is extrapolated. `paper` has the paper's key of 512 bits, which
 protects nothing and is for comparison only: Fed-EINI ÷ interactive one tree after the other, for batches and for one
 record at a time, on loopback and with a proxy before every party that delivers each chunk of bytes so much later.
 """
@@ -49,6 +50,11 @@ def speed(given: argparse.Namespace, workdir: Path) -> list[dict[str, Any]]:
             extrapolated = eini["keys_s"] + eini["seconds"] * EXTRAPOLATED / given.records
             runs.append({"way": "eini", "key_bits": given.key_bits, **eini, f"{EXTRAPOLATED}_records_s": extrapolated})
             runs.append({"way": "interactive, batched", **plain})
+            if given.attributions:
+                more = predict(
+                    federation, model, given.records, protocol="eini", key_bits=given.key_bits, attributions=True
+                )
+                runs.append({"way": "eini, attributions", "key_bits": given.key_bits, **more})
     return runs
 
 
@@ -133,6 +139,7 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=1)
     parser.add_argument("--workers", type=int, help="of lattice: worker processes per party; without it, one per core")
     parser.add_argument("--paillier", type=int, default=0, help="of lattice: records to predict under Paillier as well")
+    parser.add_argument("--attributions", action="store_true", help="speed: a third run, with attributions")
     parser.add_argument("--delay-ms", type=float, default=20.0)
     parser.add_argument("--workdir", type=Path, default=Path(tempfile.gettempdir()) / "treetap-eini")
     parser.add_argument("--json", action="store_true", dest="as_json")

@@ -179,7 +179,7 @@ def serving(
         folder = Path(name)
         settings = {
             party: {
-                "policy": {"min_key_bits": key_bits},
+                "policy": {"min_key_bits": key_bits, "emits": {"EXPLANATION": ["parties"]}},
                 **({} if workers is None else {"workers": workers}),
                 "tables": {
                     f"rows-{records}": {"path": str(paths[party]), "id": "id", "columns": model.columns[party]}

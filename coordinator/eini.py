@@ -8,6 +8,7 @@ The coordinator sees how many blocks and records there are, and names; not a cip
 from __future__ import annotations
 
 from coordinator.alignment import align
+from coordinator.explain import attribute, share_names
 from coordinator.progress import Progress
 from coordinator.roster import Roster, together
 from treetap.wire.v1 import eini_pb2, interactive_pb2, setup_pb2
@@ -25,6 +26,7 @@ async def predict(
     progress.phase("align")
     await roster.ask_all(roster.names, "open_model", opening)
     await align(roster, roster.names, opening.alignment)
+    await share_names(roster, opening)
     progress.phase("keys")
     making = roster.ask(label_holder, "make_keys", setup_pb2.MakeKeys())
     await together(making, roster.ask_all(members, "take_key", setup_pb2.TakeKey()))
@@ -35,6 +37,7 @@ async def predict(
         masking = roster.ask_all(members, "mask_block", eini_pb2.MaskBlock(), block)
         scoring = roster.ask_all([label_holder], "score_block", eini_pb2.ScoreBlock(), block)
         answers, _ = await together(scoring, masking)
+        await attribute(roster, opening, block)
         scored = answers[label_holder].scored_block
         progress.records(scored.done, scored.total)
         blocks = scored.blocks

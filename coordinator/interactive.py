@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from coordinator.alignment import align
+from coordinator.explain import share_names
 from coordinator.progress import Progress
 from coordinator.roster import Roster
 from treetap.errors import ProtocolError
@@ -26,6 +27,7 @@ async def predict(
     opened = await roster.ask_all(roster.names, "open_model", opening)
     await align(roster, roster.names, opening.alignment)
     most = MOST_LEVELS * (opened[label_holder].opened_model.trees if opening.form == "per-tree" else 1)
+    await share_names(roster, opening)
     progress.phase("predict")
     block, blocks = 0, 1
     while block < blocks:

@@ -228,6 +228,8 @@ class Jobs:
 
         roster, written = await conduct(opening, progress, begin, lambda: self._again(job, progress))
         progress.status.predictions = written.path
+        progress.status.explanations, progress.status.attributions = written.explanations, written.attributions
+        progress.status.withheld.extend(written.withheld)
         await self._finish(roster, job, progress, traffic, patient=opening.away_policy == "degrade")
 
     async def _finish(

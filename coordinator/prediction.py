@@ -45,6 +45,9 @@ def opening_of(
         away_policy=policy,
         away_deadline_s=request.away_deadline_s or (0 if policy == "fail" else AWAY_DEADLINE_S),
         prediction=word,
+        explain=request.explain,
+        explain_limit=request.explain_limit,
+        attributions=request.attributions,
     )
     check_prediction(opening)
     return opening

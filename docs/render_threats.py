@@ -30,7 +30,7 @@ PAGE = ROOT / "docs" / "threats.md"
 BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
 #: In the order in which a reader meets them; `reveals` declares the classes and has no message.
 FILES = (
-    *("setup", "alignment", "boosting", "forest", "interactive", "eini", "lattice", "types"),
+    *("setup", "alignment", "boosting", "forest", "interactive", "eini", "explain", "lattice", "types"),
     *("exchange", "control", "jobs", "own", "transcript"),
 )
 PACKAGE = "treetap.wire.v1"

@@ -49,6 +49,7 @@ class Router(Answering):
         self.steps: Mapping[str, Step] = {
             "open_model": self.open_model,
             **self._alignment.steps,
+            **self._names.steps,
             "answer_directions": self.answer_directions,
         }
 
@@ -85,10 +86,12 @@ class Asker(Scoring):
     def __init__(self, config: PartyConfig, store: Store, tools: Tools, opening: interactive_pb2.OpenModel) -> None:
         super().__init__(config, store, tools, opening, "ask_directions")
         self._per_tree = opening.form == "per-tree"
+        self.heard = frozenset(opening.feature_parties) - frozenset(opening.away)
         self._standing: _Standing | None = None
         self.steps: Mapping[str, Step] = {
             "open_model": self.open_model,
             **self._alignment.steps,
+            **self._names.steps,
             "ask_directions": self.ask_directions,
             "take_directions": self.take_directions,
             "write_predictions": self.write_predictions,
@@ -117,7 +120,8 @@ class Asker(Scoring):
             self._order.then(("take_directions", block, level))
         else:
             values = (walk.values() for walk in standing.walks)
-            self.keep(rows, self.ensemble.summed(values, len(rows)), standing.guesses.share())
+            leaves = (walk.open_leaves() for walk in standing.walks)
+            self.keep(rows, self.ensemble.summed(values, len(rows)), standing.guesses.share(), leaves=leaves)
             self._tools.meter.done += len(standing.rows)
             last = block + 1 == blocks
             self._order.then(("write_predictions", 0, 0) if last else ("ask_directions", block + 1, 0))

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from typing import TypeVar
 
 import numpy as np
+from google.protobuf.message import Message
 
 from party.outbox import PARCEL_BYTES
 from treetap.errors import Malformed
 from treetap.wire.chunks import chunks_of, rows_of
-from treetap.wire.v1 import boosting_pb2, eini_pb2, exchange_pb2, interactive_pb2, lattice_pb2, types_pb2
+from treetap.wire.v1 import (
+    boosting_pb2,
+    eini_pb2,
+    exchange_pb2,
+    explain_pb2,
+    interactive_pb2,
+    lattice_pb2,
+    types_pb2,
+)
 
 Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
 Item = TypeVar(
@@ -19,10 +28,34 @@ Item = TypeVar(
     boosting_pb2.Child,
     boosting_pb2.NodeSpace,
     eini_pb2.TreeEntries,
+    explain_pb2.AttributedTree,
+    explain_pb2.SplitName,
     interactive_pb2.RouteQuery,
     lattice_pb2.TreeColumns,
     types_pb2.RecordChunk,
 )
+
+
+#: Bodies that are ciphertexts and nothing else, by the name that a parcel has for them.
+CIPHERTEXTS: Mapping[str, Callable[..., Message]] = {
+    "constant_entries": eini_pb2.ConstantEntries,
+    "leaf_entries": eini_pb2.LeafEntries,
+    "leaf_sums": eini_pb2.LeafSums,
+    "constant_attributions": explain_pb2.ConstantAttributions,
+    "attribution_entries": explain_pb2.AttributionEntries,
+    "attribution_sums": explain_pb2.AttributionSums,
+}
+
+
+def ciphertext_body(kind: str, ciphertexts: bytes) -> Message:
+    """A body of one of these kinds."""
+    return CIPHERTEXTS[kind](ciphertexts=ciphertexts)
+
+
+async def ciphertexts_in(parcels: AsyncIterator[exchange_pb2.Parcel], kind: str) -> AsyncIterator[bytes]:
+    """What the bodies of a series of one of these kinds hold, in order."""
+    async for parcel in parcels:
+        yield getattr(parcel, kind).ciphertexts
 
 
 def batches(items: Iterable[Item]) -> Iterator[list[Item]]:

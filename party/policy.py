@@ -62,11 +62,19 @@ class Policy(Strict):
 
     def check_emits(self, party: str, to: str, classes: Iterable[str]) -> None:
         """`Refused` if one of these disclosure classes may not go to `to`; a message of no class goes to nobody."""
-        kind = COORDINATORS if to in self.coordinators else PARTIES
         for name in classes:
-            allowed = self.emits.get(name, DEFAULT_EMITS.get(name, []))
-            if not {EVERYBODY, kind, to} & set(allowed):
-                raise Refused(f"{party} does not send {name} to {to}: its policy says emits.{name} = {allowed}")
+            if not self.may_emit(to, name):
+                raise Refused(
+                    f"{party} does not send {name} to {to}: its policy says emits.{name} = {self._receivers(name)}"
+                )
+
+    def may_emit(self, to: str, name: str) -> bool:
+        """Whether a disclosure class may go to `to`."""
+        kind = COORDINATORS if to in self.coordinators else PARTIES
+        return not {EVERYBODY, kind, to}.isdisjoint(self._receivers(name))
+
+    def _receivers(self, name: str) -> list[str]:
+        return self.emits.get(name, DEFAULT_EMITS.get(name, []))
 
     def check_key(self, party: str, bits: int) -> None:
         """`Refused` if a job's key is shorter than this party accepts."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +14,20 @@ import pyarrow.parquet as pq
 from party.alignment import Alignment
 from party.categories import Category
 from party.config import PartyConfig, TableConfig
+from party.explain.names import Naming, named
+from party.explain.paths import OPEN_LEAVES, foreign, packed, write_paths
 from party.parcels import Rows
 from party.scored import Guessed, Scored
 from party.session import Tools
 from party.setup import fingerprint, load_table, table_config
 from party.steps import Order
-from party.store import Store, write_whole
+from party.store import Arrays, Store, write_whole
 from party.table import Floats, Table, read_ids
 from party.vault import OwnSplit
 from treetap.errors import DataError, Malformed
-from treetap.trees.ensemble import Ensemble, Tree
+from treetap.trees.ensemble import Ensemble, Split, Tree
+from treetap.trees.entries import GoesLeft
+from treetap.trees.leaves import Bools, candidate_leaves, condition
 from treetap.trees.metrics import REGRESSIONS
 from treetap.wire.patience import RETRY_S
 from treetap.wire.v1 import control_pb2, interactive_pb2
@@ -55,7 +60,8 @@ class Opened:
         if opening.away_deadline_s:
             tools.outbox.retry_s = min(RETRY_S, opening.away_deadline_s)
         then = None if first is None else (first, 0, 0)
-        self._alignment = Alignment(tools, members, opening.alignment, self._order, then)
+        self._names = Naming(tools, opening, self._order, then)
+        self._alignment = Alignment(tools, members, opening.alignment, self._order, self._names.first)
 
     async def _load(self) -> Table:
         """The columns of the model from the table of this name; labels are not read."""
@@ -92,6 +98,7 @@ class Answering(Opened):
             raise DataError(f"model {opening.model} belongs to label holder {self.manifest['label_holder']}")
         splits = [OwnSplit.from_dict(split) for tree in self._trees for split in tree["splits"]]
         self._splits = {split.handle: split for split in splits}
+        self._names.give(named(self.manifest, splits))
 
     async def open_model(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Load shard and table."""
@@ -138,8 +145,10 @@ class Scoring(Opened):
         )
         own = [OwnSplit.from_dict(split) for tree in self._trees for split in tree["own"]]
         self.own = {split.handle: split for split in own}
+        self._names.take(self.ensemble, lambda told, withheld: store.keep_names(opening.model, told, withheld))
         self._scored = Scored(tools.store, opening.prediction)
         self.before = 0  #: records that earlier attempts have scored
+        self.heard: frozenset[str] = frozenset()  #: parties that tell which way records go at their splits
         self._asked_for: list[str] = []
         self._wanted: Rows | None = None
 
@@ -157,18 +166,72 @@ class Scoring(Opened):
         self._order.check(("write_predictions", request.tree, request.level))
         path = self._store.predictions / f"{self._tools.job}.parquet"
         ids, ensemble, classes = self._asked_for, self.ensemble, self.manifest["classes"]
-        found = self._scored.found(ids)
+        known = self._scored.known(ids)
+        found = known, self._scored.rows("scores", known), self._scored.rows("guessed", known)
         degraded = self._opening.away_policy == "degrade"
+        written = interactive_pb2.WrittenPredictions(path=str(path), records=len(ids))
+        await self._explain(path, known, written)
         await self._tools.offload(lambda: _write(path, ids, found, ensemble, classes, degraded=degraded))
         self._scored.discard()
         self._order.then()
-        written = interactive_pb2.WrittenPredictions(path=str(path), records=len(ids))
         return control_pb2.StepResult(written_predictions=written)
 
-    def keep(self, rows: Rows, scores: Floats, guessed: Guessed | None = None) -> None:
-        """The scores (n, outputs) of the records at these places, and how much of the way of each was guessed (n,)."""
-        ids = self._alignment.aligned.ids
-        self._scored.add([ids[row] for row in rows], scores, np.zeros(len(rows)) if guessed is None else guessed)
+    def keep(
+        self,
+        rows: Rows,
+        scores: Floats,
+        guessed: Guessed | None = None,
+        *,
+        leaves: Iterable[Bools] | None = None,
+        further: Arrays | None = None,
+    ) -> None:
+        """The scores (n, outputs) of the records at these places, and how much of the way of each was guessed (n,).
+
+        `leaves`: of each used tree those that they may have reached (n, leaves); if it is not said, all that the own
+        columns leave open, f_k(x) of Fed-EINI. `further`: what else is kept of them, by name.
+        """
+        ids, kept = self._alignment.aligned.ids, dict(further or {})
+        if self._opening.explain:
+            kept[OPEN_LEAVES] = packed(self._candidates(rows) if leaves is None else leaves)
+        share = np.zeros(len(rows)) if guessed is None else guessed
+        self._scored.add([ids[row] for row in rows], scores, share, kept)
+
+    def _candidates(self, rows: Rows) -> Iterator[Bools]:
+        """Of each used tree the leaves that the own columns leave open to the records at these places (n, leaves)."""
+        goes_left, party = self.directions(rows), self._tools.party
+        for tree in self.ensemble.used_trees:
+            yield candidate_leaves(tree, len(rows), lambda s: goes_left(s.handle) if s.owner == party else None)
+
+    def directions(self, rows: Rows) -> GoesLeft:
+        """Which of some records go left at an own split."""
+        features = self._alignment.aligned.features[rows]
+
+        def goes_left(handle: int) -> Bools:
+            split = self.own[handle]
+            return split.goes_left(features[:, split.feature])
+
+        return goes_left
+
+    async def _explain(self, path: Path, known: list[str], written: interactive_pb2.WrittenPredictions) -> None:
+        """Write beside the predictions what explains them, as far as that was asked for."""
+        opening = self._opening
+        if not opening.explain:
+            return
+        columns, party, told = self.manifest["columns"], self._tools.party, self._names.told
+
+        def meaning(split: Split, left: bool) -> str:
+            if split.owner == party:
+                own = self.own[split.handle]
+                return condition(columns[own.feature], own.threshold, own.missing_left, left)
+            return foreign(split, told.get(split.owner, {}), left if split.owner in self.heard else None)
+
+        limit = opening.explain_limit or len(known)
+        shown = known[:limit]
+        target = path.with_name(f"{self._tools.job}.explained.parquet")
+        leaves = self._scored.rows(OPEN_LEAVES, shown)
+        await self._tools.offload(lambda: write_paths(target, shown, leaves, self.ensemble.used_trees, meaning))
+        written.explanations = str(target)
+        written.withheld.extend(self._names.withheld)
 
     @property
     def wanted(self) -> Rows:

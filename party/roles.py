@@ -9,6 +9,8 @@ from party.boosting.label_holder import LabelHolder
 from party.config import PartyConfig
 from party.eini.feature_party import EntryMasker
 from party.eini.label_holder import EntrySender
+from party.explain.feature_party import AttributionMasker
+from party.explain.label_holder import AttributionSender
 from party.forest.feature_party import ForestFeatureParty
 from party.forest.label_holder import ForestLabelHolder
 from party.interactive import Asker, Router
@@ -37,6 +39,9 @@ def role_for_prediction(config: PartyConfig, store: Store, tools: Tools, opening
     check_prediction(opening)
     if opening.protocol == "eini":
         config.law.check_key(config.name, opening.key_bits)
+        if opening.attributions:
+            attributing = AttributionSender if opening.label_holder == config.name else AttributionMasker
+            return attributing(config, store, tools, opening)
         return (EntrySender if opening.label_holder == config.name else EntryMasker)(config, store, tools, opening)
     if opening.protocol == "eini-lattice":
         # imported where it is wanted: its library is an extra, and says so where it is not installed

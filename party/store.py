@@ -2,7 +2,8 @@
 
     state/jobs/<job>/     job.json (which submission of the job), shard.jsonl (one tree a line), and at the label holder
                           scores.npz and secret.json
-    state/models/<job>/   the same shard with manifest.json: appears whole, by one rename, when the job is done
+    state/models/<job>/   the same shard with manifest.json: appears whole, by one rename, when the job is done; at the
+                          label holder also names.json, features that other parties have named
 
 Files are for the party's own user only. Everything is on disk (fsync) before a step that stores is acknowledged.
 """
@@ -15,9 +16,10 @@ import json
 import os
 import shutil
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -30,14 +32,25 @@ SHARD_VERSION = 1
 #: What only the training needs: deleted when the model is there.
 TRANSIENT = ("secret.json", "scores.npz", "alignment.npz")
 Arrays = Mapping[str, np.ndarray[Any, np.dtype[Any]]]
+#: Party → handle of its split → name of the feature.
+Names = Mapping[str, Mapping[int, str]]
+#: What other parties have told of their features, beside the label holder's shard.
+NAMES = "names.json"
 
 
 def write_whole(path: Path, content: bytes, mode: int = 0o600) -> None:
     """Write a file so that after a crash either the old or the new content is there, never half."""
+    with writing_whole(path, mode) as file:
+        file.write(content)
+
+
+@contextmanager
+def writing_whole(path: Path, mode: int = 0o600) -> Iterator[BinaryIO]:
+    """The same for content that comes in parts: the file is there when the block ends, unless by an error."""
     temporary = path.with_name(path.name + ".part")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
+        yield file
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
@@ -85,6 +98,32 @@ class Store:
         if read_json(folder / "job.json").get("submission") != submission:
             raise DataError(f"{folder}: this model was trained by another job of that name")
         return read_model(folder)
+
+    def keep_names(self, model: str, told: Names, withheld: Collection[str]) -> None:
+        """Label holder: keep the names that parties have told with a published model; the last word of each counts."""
+        path = self._models / model / NAMES
+        before = read_names(path.parent)
+        names = {party: rows for party, rows in before.items() if party not in withheld} | dict(told)
+        if names != before:
+            write_whole(path, json.dumps(names, indent=1, sort_keys=True).encode())
+
+
+def read_names(folder: Path) -> dict[str, dict[int, str]]:
+    """The names that other parties have told of a model's features; none where nobody was asked.
+
+    Raises:
+        DataError: the file is damaged.
+    """
+    path = folder / NAMES
+    if not path.is_file():
+        return {}
+    try:
+        return {
+            str(party): {int(handle): str(name) for handle, name in told.items()}
+            for party, told in read_json(path).items()
+        }
+    except (AttributeError, ValueError):
+        raise DataError(f"{path}: is damaged; remove it, and have the names told again by predict --explain") from None
 
 
 def read_model(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:

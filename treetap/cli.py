@@ -178,6 +178,15 @@ def predict(
         str, typer.Option(help="When a feature party does not answer: fail (default), retry, or degrade: go without.")
     ] = "",
     away_deadline: Annotated[float, typer.Option(help="Seconds until it counts as away; 0: 30.")] = 0,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Also write the candidate paths, with names where parties tell them.")
+    ] = False,
+    explain_limit: Annotated[
+        int, typer.Option(min=0, max=2**63 - 1, help="Of --explain: first so many records; 0: all.")
+    ] = 0,
+    attributions: Annotated[
+        bool, typer.Option("--attributions", help="Of eini: also Shapley values; every party's policy must allow them.")
+    ] = False,
     operator: OperatorFile = Path("operator.toml"),
     detach: Annotated[bool, typer.Option(help="Hand the job in and do not wait.")] = False,
     as_json: Json = False,
@@ -188,6 +197,7 @@ def predict(
     request = jobs_pb2.PredictRequest(job=name, model=model, table=table, records_file=records, block=block)
     request.protocol, request.form, request.key_bits = protocol, form, key_bits
     request.away_policy, request.away_deadline_s = away, away_deadline
+    request.explain, request.explain_limit, request.attributions = explain, explain_limit, attributions
     with _operator(operator) as client:
         job = client.predict(request)
         _follow(client, job, detach=detach, as_json=as_json)

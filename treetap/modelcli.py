@@ -23,7 +23,7 @@ def show_model(
     tree: Annotated[int | None, typer.Option(help="Number of the only tree to show, from 0.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON and nothing else.")] = False,
 ) -> None:
-    """Importances and trees: own splits by name and threshold, those of others by owner and handle."""
+    """Importances and trees: own splits by name and threshold, others by handle, or by name if it was told."""
     from treetap.modelview import describe, find, print_model, select
 
     found = select(describe(find(name, config)), tree)

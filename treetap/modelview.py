@@ -1,4 +1,4 @@
-"""What one party's published model says: importances and trees, own splits by name, others by owner and handle."""
+"""What one party's published model says: importances, and trees whose foreign splits have a handle or a told name."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from rich.text import Text
 from rich.tree import Tree as Drawing
 
 from party.config import read
-from party.store import read_model
+from party.store import Names, read_model, read_names
 from party.vault import OwnSplit
 from treetap import show
 from treetap.errors import BadInput, DataError
-from treetap.trees.ensemble import Importance, Tree, importance, importance_by_owner
+from treetap.trees.ensemble import Importance, Split, Tree, importance, importance_by_owner
 from treetap.trees.leaves import condition
 
 Json = dict[str, Any]
@@ -39,20 +39,25 @@ def describe(folder: Path) -> Json:
     """
     manifest, shards = read_model(folder)
     try:
-        shown = _label_holder if manifest["role"] == "label_holder" else _feature_party
+        told = read_names(folder)
+        shown = (
+            _label_holder(manifest, shards, told)
+            if manifest["role"] == "label_holder"
+            else _feature_party(manifest, shards)
+        )
         return {
             "model": manifest["job"],
             "format": manifest.get("version", 1),
             "party": manifest["party"],
             "role": manifest["role"],
             "protocol": manifest["protocol"],
-            **shown(manifest, shards),
+            **shown,
         }
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise DataError(f"{folder}: is not a model that this command can read ({error!r})") from error
 
 
-def _label_holder(manifest: Json, shards: list[Json]) -> Json:
+def _label_holder(manifest: Json, shards: list[Json], told: Names) -> Json:
     trees = [Tree.from_dict(shard["tree"]) for shard in shards]
     own = {row["handle"]: OwnSplit.from_dict(row) for shard in shards for row in shard["own"]}
     name, columns = manifest["party"], manifest["columns"]
@@ -60,6 +65,11 @@ def _label_holder(manifest: Json, shards: list[Json]) -> Json:
     used = trees if best_round is None else trees[: (best_round + 1) * manifest["trees_per_round"]]
     features = importance(used, lambda s: columns[own[s.handle].feature] if s.owner == name else "")
     features.pop("", None)
+    named = importance(used, lambda s: _told(s, told))
+    named.pop("", None)
+    found = {"parties": _ranked(importance_by_owner(used)), "own_features": _ranked(features)}
+    if told:
+        found["told_features"] = _ranked(named)
     return {
         "label_holder": name,
         "feature_parties": manifest["feature_parties"],
@@ -68,9 +78,15 @@ def _label_holder(manifest: Json, shards: list[Json]) -> Json:
         "params": manifest["params"],
         "metrics": manifest["training_metrics"],
         "used_trees": len(used),
-        "importance": {"parties": _ranked(importance_by_owner(used)), "own_features": _ranked(features)},
-        "trees": [_tree(tree, name, own, columns) for tree in trees],
+        "importance": found,
+        "trees": [_tree(tree, name, own, columns, told) for tree in trees],
     }
+
+
+def _told(split: Split, told: Names) -> str:
+    """Owner and feature of another party's split, if it has told the name; else nothing."""
+    name = told.get(split.owner, {}).get(split.handle)
+    return "" if name is None else f"{split.owner}: {name}"
 
 
 def _ranked(found: Mapping[str, Importance]) -> list[Json]:
@@ -81,12 +97,14 @@ def _ranked(found: Mapping[str, Importance]) -> list[Json]:
     return sorted(rows, key=lambda row: -row["total_gain"])
 
 
-def _tree(tree: Tree, party: str, own: Mapping[int, OwnSplit], columns: list[str]) -> Json:
+def _tree(tree: Tree, party: str, own: Mapping[int, OwnSplit], columns: list[str], told: Names) -> Json:
     splits = []
     for split in tree.splits:
         row = asdict(split)
         if split.owner == party:
             row |= _meaning(own[split.handle], columns)
+        elif split.handle in told.get(split.owner, {}):
+            row["feature"] = told[split.owner][split.handle]
         splits.append(row)
     return {
         "tree": tree.index,
@@ -175,7 +193,8 @@ def _drawn(tree: Json) -> Drawing:
         if node in leaves:
             return Text(f"{came}leaf {node}: " + ", ".join(f"{weight:.6g}" for weight in leaves[node]["weights"]))
         split = splits[node]
-        what = f"{split['owner']} #{split['handle']}" + (f": {split['left']}" if "left" in split else "")
+        said = split.get("left", split.get("feature"))  # of another party's split no side, and perhaps no name
+        what = f"{split['owner']} #{split['handle']}" + ("" if said is None else f": {said}")
         return Text(f"{came}{what}  (gain {split['gain']:.6g}, cover {split['cover']:.6g})")
 
     def grow(drawing: Drawing, node: int) -> None:

@@ -138,6 +138,8 @@ def print_statuses(statuses: list[jobs_pb2.JobStatus], *, errors: bool = True) -
     for status in statuses:
         metrics = ", ".join(f"{each.name} {each.value:.4f}" for each in status.metrics)
         without = f"away: {', '.join(status.away)}; what its splits decide is guessed" if status.away else ""
-        for line in (metrics, status.predictions, without, status.error if errors else ""):
+        withheld = f"names withheld by {', '.join(status.withheld)}" if status.withheld else ""
+        files = (status.predictions, status.explanations, status.attributions)
+        for line in (metrics, *files, withheld, without, status.error if errors else ""):
             if line:
                 out.print(f"{status.job}: {line}", markup=False, highlight=False, soft_wrap=True)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -17,12 +18,11 @@ from party.prediction import Answering, Scoring
 from party.session import Step, Tools, done
 from party.store import Store
 from treetap.errors import Incompatible, Malformed
+from treetap.trees.entries import GoesLeft
 from treetap.trees.leaves import Bools, Floats
 from treetap.wire.chunks import chunks_of, rows_of
 from treetap.wire.v1 import control_pb2, eini_pb2, interactive_pb2, types_pb2
 
-#: Which of some records go left at an own split, by its handle: (n,).
-GoesLeft = Callable[[int], Bools]
 #: Records whose candidate leaves are counted at a time.
 CHECKED = 4096
 
@@ -43,6 +43,7 @@ class BlockSender(Scoring, ABC):
         self.steps: Mapping[str, Step] = {
             "open_model": self.open_model,
             **self._alignment.steps,
+            **self._names.steps,
             "make_keys": self.make_keys,
             "score_block": self.score_block,
             "write_predictions": self.write_predictions,
@@ -91,25 +92,19 @@ class BlockSender(Scoring, ABC):
     def spare(self, goes_left: GoesLeft, n: int) -> Floats:
         """Bits by which the candidate leaves of n records exceed the possible sums, (n,)."""
 
-    def directions(self, rows: Rows) -> GoesLeft:
-        """Which of some records go left at an own split."""
-        features = self._alignment.aligned.features[rows]
-
-        def goes_left(handle: int) -> Bools:
-            split = self.own[handle]
-            return split.goes_left(features[:, split.feature])
-
-        return goes_left
-
     def scored_within(self, number: int, part: float) -> None:
         """A part of a block has been encrypted: signs of life count its records."""
         rows, _ = self.block(number, self.size)
         self._tools.meter.done = self.before + number * self.size + int(len(rows) * part)
 
+    def by_parts(self, spare: Callable[[GoesLeft, int], Floats]) -> Floats:
+        """Spare bits of all records to predict, counted for some of them at a time."""
+        parts = np.split(self.wanted, range(CHECKED, len(self.wanted), CHECKED))
+        return np.concatenate([spare(self.directions(rows), len(rows)) for rows in parts])
+
     def _spare(self) -> Floats:
         """Of each record to predict, the bits by which its candidate leaves exceed the possible sums."""
-        parts = np.split(self.wanted, range(CHECKED, len(self.wanted), CHECKED))
-        return np.concatenate([self.spare(self.directions(rows), len(rows)) for rows in parts])
+        return self.by_parts(self.spare)
 
 
 class BlockMasker(Answering, ABC):
@@ -128,9 +123,11 @@ class BlockMasker(Answering, ABC):
         place = chain.index(tools.party)
         self.before, self.after = chain[place - 1], chain[place + 1]
         self.last = self.after == opening.label_holder
+        self.rows: Rows = np.zeros(0, dtype=np.int64)  #: of the block that is under way
         self.steps: Mapping[str, Step] = {
             "open_model": self.open_model,
             **self._alignment.steps,
+            **self._names.steps,
             "take_key": self.take_key,
             "mask_block": self.mask_block,
         }
@@ -150,17 +147,10 @@ class BlockMasker(Answering, ABC):
         chunks: list[types_pb2.RecordChunk] = []
         async for parcel in tools.mailbox.series(self._opening.label_holder, "block_records", number, 0):
             chunks += parcel.block_records.chunks
-        features = table.features[rows_of(chunks, len(table.ids))]
-
-        def goes_left(handle: int) -> Bools:
-            split = self.split(handle)
-            return split.goes_left(features[:, split.feature])
-
-        tools.meter.done, tools.meter.total = 0, len(features)
-        try:
-            await self.mask(number, goes_left, len(features))
-        except (Malformed, Incompatible) as failure:
-            raise type(failure)(f"{self.before}, block {number}: {failure}") from failure
+        self.rows = rows_of(chunks, len(table.ids))
+        tools.meter.done, tools.meter.total = 0, len(self.rows)
+        with self.blaming(number):
+            await self.mask(number, self.directions(self.rows), len(self.rows))
         tools.mailbox.forget(number)
         self._order.then(("mask_block", number + 1, 0))
         return done()
@@ -172,6 +162,24 @@ class BlockMasker(Answering, ABC):
     @abstractmethod
     async def mask(self, number: int, goes_left: GoesLeft, n: int) -> None:
         """Mask what comes of a block of n records, and pass it on; `Malformed` where it cannot be."""
+
+    def directions(self, rows: Rows) -> GoesLeft:
+        """Which of some records go left at an own split."""
+        features = self._alignment.aligned.features[rows]
+
+        def goes_left(handle: int) -> Bools:
+            split = self.split(handle)
+            return split.goes_left(features[:, split.feature])
+
+        return goes_left
+
+    @contextmanager
+    def blaming(self, number: int) -> Iterator[None]:
+        """Say of what cannot be in a block whose it is."""
+        try:
+            yield
+        except (Malformed, Incompatible) as failure:
+            raise type(failure)(f"{self.before}, block {number}: {failure}") from failure
 
     def check_paths(self, spare: float) -> None:
         """`Refused` where the policy wants more leaves left open; `spare`: bits beyond those of a sum."""

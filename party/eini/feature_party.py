@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from party.config import PartyConfig
-from party.eini.blocks import BlockMasker, GoesLeft
+from party.eini.blocks import BlockMasker
 from party.eini.layout import MemberLayout, take_layout
 from party.outbox import PARCEL_BYTES, Series
+from party.parcels import ciphertext_body, ciphertexts_in
 from party.session import Tools, have
 from party.setup import take_key
 from party.store import Store
 from treetap.errors import Malformed
 from treetap.he.inference import EntryMember
 from treetap.he.public import PublicKey
-from treetap.wire.v1 import eini_pb2, interactive_pb2
+from treetap.trees.entries import GoesLeft
+from treetap.trees.leaves import Bools
+from treetap.wire.v1 import interactive_pb2
 
 
 class EntryMasker(BlockMasker):
@@ -31,19 +34,18 @@ class EntryMasker(BlockMasker):
         public, slots = await take_key(tools, sender, opening.key_bits)
         parcels = tools.mailbox.series(sender, "entry_layout", 0, 0)
         layout = await take_layout(parcels, tools.party, sender, self._trees, len(slots.widths))
-        first = self.before == sender
-        if len(layout.constant) and not first:
+        if len(layout.constant) and self.before != sender:
             raise Malformed(f"{sender} sends constant entries to the first of the chain only, {tools.party} is not it")
         self.check_paths(layout.spare)
         obfuscation = None if self.last else opening.obfuscation
         token = f"{tools.job}/{tools.attempt}"
         member = EntryMember(tools.engine, public, slots, layout.outgoing, layout.constant, obfuscation, token)
         self._layout, self._member, self._public = layout, member, public
-        constants: list[bytes] = []
-        if first:
-            async for parcel in tools.mailbox.series(sender, "constant_entries", 0, 0):
-                constants.append(parcel.constant_entries.ciphertexts)
-        await member.start(b"".join(constants))
+        await member.start(await self._constants("constant_entries"))
+        await self.also_begin(public, len(slots.widths))
+
+    async def also_begin(self, public: PublicKey, outputs: int) -> None:
+        """What else begins under this key, for a score of so many columns; with scores alone nothing."""
 
     async def mask(self, number: int, goes_left: GoesLeft, n: int) -> None:
         """Stage 2 for a block of records.
@@ -52,21 +54,9 @@ class EntryMasker(BlockMasker):
         2. applied to the entries as they come (equation 13), which go on while others come, each of them fresh;
         3. at the last of the chain: summed (equation 14), packed, re-randomised, returned.
         """
-        tools, member, layout = self._tools, have(self._member), have(self._layout)
-        masks = await tools.offload(lambda: layout.masks(goes_left, n))
-        before = dict(member.operations)
-        block = member.block(masks)
-        series = tools.outbox.open(self.after, "leaf_sums" if self.last else "leaf_entries", number)
-        try:
-            async for parcel in tools.mailbox.series(self.before, "leaf_entries", number, 0):
-                await self._pass_on(series, await block.take(parcel.leaf_entries.ciphertexts))
-                tools.meter.done = block.done
-            await self._pass_on(series, await block.finish())
-        finally:
-            await block.close()
-        await series.close()
-        for name, count in member.operations.items():
-            tools.ledger.operations[name] += count - before[name]
+        layout = have(self._layout)
+        masks = await self._tools.offload(lambda: layout.masks(goes_left, n))
+        await self._through(have(self._member), number, masks, "leaf_entries", "leaf_sums")
 
     async def close(self) -> None:
         """The workers forget the ciphertexts."""
@@ -74,15 +64,36 @@ class EntryMasker(BlockMasker):
             member, self._member = self._member, None
             await member.close()
 
-    async def _pass_on(self, series: Series, parts: list[bytes]) -> None:
+    async def _constants(self, kind: str) -> bytes:
+        """Entries that come once; to the first of the chain only."""
+        sender = self._opening.label_holder
+        if self.before != sender:
+            return b""
+        parcels = self._tools.mailbox.series(sender, kind, 0, 0)
+        return b"".join([part async for part in ciphertexts_in(parcels, kind)])
+
+    async def _through(self, member: EntryMember, number: int, masks: Bools, entries: str, sums: str) -> None:
+        """Take the entries of a block as they come, pass on what the masks (n, entries) keep; the last: the sums."""
+        tools, before = self._tools, dict(member.operations)
+        block, kind = member.block(masks), sums if self.last else entries
+        series = tools.outbox.open(self.after, kind, number)
+        try:
+            async for part in ciphertexts_in(tools.mailbox.series(self.before, entries, number, 0), entries):
+                await self._pass_on(series, kind, await block.take(part))
+                tools.meter.done = block.done
+            await self._pass_on(series, kind, await block.finish())
+        finally:
+            await block.close()
+        await series.close()
+        for name, count in member.operations.items():
+            tools.ledger.operations[name] += count - before[name]
+
+    async def _pass_on(self, series: Series, kind: str, parts: list[bytes]) -> None:
         """To the next of the chain, in parcels of bounded size."""
         width = have(self._public).ciphertext_bytes
         step = PARCEL_BYTES // width * width
         for part in parts:
             for start in range(0, len(part), step):
                 body = part[start : start + step]
-                self._tools.ledger.ciphertexts["leaf_sums" if self.last else "leaf_entries"] += len(body) // width
-                if self.last:
-                    await series.put(eini_pb2.LeafSums(ciphertexts=body))
-                else:
-                    await series.put(eini_pb2.LeafEntries(ciphertexts=body))
+                self._tools.ledger.ciphertexts[kind] += len(body) // width
+                await series.put(ciphertext_body(kind, body))

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from party.config import PartyConfig
-from party.eini.blocks import BlockSender, GoesLeft
+from party.eini.blocks import BlockSender
 from party.eini.layout import layout_parcels
-from party.parcels import Rows
+from party.parcels import Rows, ciphertext_body, ciphertexts_in
 from party.session import Tools, have
 from party.setup import make_passing_key, send_key
 from party.store import Store
 from treetap.errors import BadInput, PlaintextOverflow
 from treetap.he.inference import EntryOwner
 from treetap.he.public import PublicKey
-from treetap.trees.entries import SUM_BITS, LeafEntries
+from treetap.he.secret import SecretKey
+from treetap.trees.entries import SUM_BITS, GoesLeft, Ints, LeafEntries
 from treetap.trees.leaves import Floats
-from treetap.wire.v1 import eini_pb2, interactive_pb2
+from treetap.wire.v1 import interactive_pb2
 
 #: Most bytes of ciphertexts of one block: what may lie at a party before its step begins.
 BLOCK_BYTES = 64 * 1024 * 1024
@@ -47,11 +46,11 @@ class EntrySender(BlockSender):
         for party, hop in zip(self.parties, entries.hops(), strict=True):
             constant = entries.constant.tolist() if party == self.parties[0] else []
             await tools.outbox.send(party, "entry_layout", layout_parcels(hop, constant))
-        constants = [part async for part in owner.encrypt(entries.constants())]
-        tools.ledger.operations["encryptions"] += len(entries.constant)
-        tools.ledger.ciphertexts["constant_entries"] += len(entries.constant)
-        bodies = [eini_pb2.ConstantEntries(ciphertexts=part) for part in constants]
-        await tools.outbox.send(self.parties[0], "constant_entries", bodies)
+        await self._send_constants(owner, "constant_entries", entries.constants())
+        await self.also_begin(secret)
+
+    async def also_begin(self, secret: SecretKey) -> None:
+        """What else begins under this key; with scores alone nothing."""
 
     async def sums(self, number: int, rows: Rows) -> Floats:
         """Stage 1 and 2 for a block of records.
@@ -60,16 +59,10 @@ class EntrySender(BlockSender):
         2. encrypted entry by entry and sent to the first of the chain while the next ones are encrypted;
         3. the last of the chain returns the sums (equation 14), which are opened.
         """
-        tools, owner = self._tools, have(self._owner)
-        goes_left = self.directions(rows)
-        values = await tools.offload(lambda: self._entries.values(goes_left, len(rows)))
-        await self._send(number, values)
-        sums: list[bytes] = []
-        async for parcel in tools.mailbox.series(self.parties[-1], "leaf_sums", number, 0):
-            sums.append(parcel.leaf_sums.ciphertexts)
-        opened = await owner.open(b"".join(sums), len(rows))
-        tools.ledger.operations["decryptions"] += sum(map(len, sums)) // owner.ciphertext_bytes
-        return self._entries.weights(opened)
+        owner, goes_left = have(self._owner), self.directions(rows)
+        values = await self._tools.offload(lambda: self._entries.values(goes_left, len(rows)))
+        await self._send(owner, "leaf_entries", number, values)
+        return self._entries.weights(await self._take(owner, "leaf_sums", number, len(rows)))
 
     def spare(self, goes_left: GoesLeft, n: int) -> Floats:
         """Bits by which the candidate leaves of n records exceed the possible sums, (n,)."""
@@ -81,18 +74,35 @@ class EntrySender(BlockSender):
             owner, self._owner = self._owner, None
             await owner.close()
 
-    async def _send(self, number: int, values: np.ndarray[tuple[int, int, int], np.dtype[np.int64]]) -> None:
-        """Encrypt and stream; memory holds a few parcels, whatever the block."""
-        tools = self._tools
-        series = tools.outbox.open(self.parties[0], "leaf_entries", number)
-        owner, sent = have(self._owner), 0
+    async def _send_constants(self, owner: EntryOwner, kind: str, values: Ints) -> None:
+        """The entries that are the same for every record, (entries, values), to the first of the chain."""
+        bodies = [ciphertext_body(kind, part) async for part in owner.encrypt(values)]
+        self._count(kind, len(values))
+        await self._tools.outbox.send(self.parties[0], kind, bodies)
+
+    async def _send(self, owner: EntryOwner, kind: str, number: int, values: Ints) -> None:
+        """Encrypt and stream (n, entries, values) of a block; memory holds a few parcels, whatever the block."""
+        total, sent = values.shape[0] * values.shape[1], 0
+        series = self._tools.outbox.open(self.parties[0], kind, number)
         async for part in owner.encrypt(values):
-            await series.put(eini_pb2.LeafEntries(ciphertexts=part))
+            await series.put(ciphertext_body(kind, part))
             sent += len(part) // owner.ciphertext_bytes
-            self.scored_within(number, sent / (values.shape[0] * values.shape[1]))
+            self.scored_within(number, sent / total)
         await series.close()
-        tools.ledger.operations["encryptions"] += sent
-        tools.ledger.ciphertexts["leaf_entries"] += sent
+        self._count(kind, sent)
+
+    async def _take(self, owner: EntryOwner, kind: str, number: int, count: int) -> Ints:
+        """So many sums of a block, opened, as the last of the chain returns them."""
+        parcels = self._tools.mailbox.series(self.parties[-1], kind, number, 0)
+        sums = b"".join([part async for part in ciphertexts_in(parcels, kind)])
+        opened = await owner.open(sums, count)
+        self._tools.ledger.operations["decryptions"] += len(sums) // owner.ciphertext_bytes
+        return opened
+
+    def _count(self, kind: str, sent: int) -> None:
+        """Ciphertexts that were made and sent."""
+        self._tools.ledger.operations["encryptions"] += sent
+        self._tools.ledger.ciphertexts[kind] += sent
 
     def _block_size(self, public: PublicKey, outputs: int) -> int:
         """As many records as the opening says, as far as their ciphertexts and their plaintexts fit."""

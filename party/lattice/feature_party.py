@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from party.config import PartyConfig
-from party.eini.blocks import BlockMasker, GoesLeft
+from party.eini.blocks import BlockMasker
 from party.eini.layout import spare_of
 from party.lattice.layout import MemberLayout, take_layout
 from party.outbox import PARCEL_BYTES, Series
@@ -18,6 +18,7 @@ from treetap.errors import Incompatible, Malformed
 from treetap.lattice.columns import Page, widest
 from treetap.lattice.lanes import IN_FLIGHT_PER_LANE, LatticeMember
 from treetap.lattice.parameters import Parameters
+from treetap.trees.entries import GoesLeft
 from treetap.wire.v1 import interactive_pb2, lattice_pb2
 
 #: A ciphertext of a block: its page and its output.

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from party.config import PartyConfig
-from party.eini.blocks import BlockSender, GoesLeft
+from party.eini.blocks import BlockSender
 from party.lattice.layout import layout_parcels
 from party.outbox import PARCEL_BYTES
 from party.parcels import Rows
@@ -20,6 +20,7 @@ from treetap.lattice.columns import NodeColumns, shape_of, widest
 from treetap.lattice.lanes import LatticeOwner
 from treetap.lattice.owner import LatticeKey
 from treetap.lattice.seal import scheme_of
+from treetap.trees.entries import GoesLeft
 from treetap.trees.leaves import Floats
 from treetap.wire.v1 import interactive_pb2, lattice_pb2
 

@@ -41,6 +41,16 @@ SLOT_BITS = 62
 CALL_BYTES = 512 * 1024
 
 
+def ciphertexts_of(values: int, key_bits: int) -> tuple[int, int]:
+    """How many ciphertexts an entry of so many values takes, and how many slots each of them has.
+
+    Raises:
+        PlaintextOverflow: not even one value fits a plaintext of this key.
+    """
+    count = -(-values // Slots((SLOT_BITS,)).groups_per_plaintext(key_bits))
+    return count, -(-values // count)
+
+
 class EntryOwner:
     """The label holder's side.
 
@@ -80,7 +90,7 @@ class EntryOwner:
             yield ciphertexts
 
     async def open(self, sums: bytes, records: int) -> Ints:
-        """The sums of a block of records (records, outputs).
+        """The sums of a block of records, or of their ciphertexts where each takes several (records, outputs).
 
         Raises:
             Malformed: not as many ciphertexts as the records need, or a sum that honest entries cannot have.
@@ -173,7 +183,7 @@ class MaskedBlock:
     """One block on its way through a member: parts go in as they come, what is ready comes out in order.
 
     At most two calls per lane are under way, and what has come of one record more: memory does not grow with the block,
-    but for its sums at the last member, one ciphertext per record.
+    but for its sums at the last member, a ciphertext per record and entry that is left.
     """
 
     def __init__(self, member: EntryMember, masks: Bools) -> None:
@@ -209,7 +219,7 @@ class MaskedBlock:
         return ready
 
     async def finish(self) -> list[bytes]:
-        """All has come; returns the rest. At the last member: the sums, packed and re-randomised.
+        """All has come; returns the rest. At the last member: the sums, packed and re-randomised, record by record.
 
         Raises:
             Malformed: less has come than the block has.
@@ -262,7 +272,7 @@ class MaskedBlock:
         member, width = self._member, self._member._public.ciphertext_bytes
         sums = b"".join(self._sums)
         groups = member._slots.groups_per_plaintext(member._public.bits)
-        count, lanes = -(-len(self._masks) // groups), member._engine.lanes
+        count, lanes = -(-len(sums) // (groups * width)), member._engine.lanes
         cuts = [count * lane // lanes * groups * width for lane in range(lanes + 1)]
         packed = await asyncio.gather(
             *(

@@ -66,18 +66,18 @@ def attribute(
         terms = masked_terms(tree, player_of, known, remote=(), n=n)
         for player, part in terms.get((), {}).items():
             values[:, order[player], list(tree.outputs)] += part.sum(axis=1)
-    return Attributions(tuple(order), expected_score(ensemble), values)
+    return Attributions(tuple(order), expected_score(ensemble), values / ensemble.divisor)
 
 
 def expected_score(ensemble: Ensemble) -> Floats:
-    """v(∅): the base margin plus the cover-weighted mean of each tree, (outputs,)."""
+    """v(∅): the base margin plus the cover-weighted mean of each tree, averaged as scores are, (outputs,)."""
     expected = np.array(ensemble.base_margin, dtype=np.float64)
     for tree in ensemble.used_trees:
         shares = cover_shares(tree)
         for leaf in tree.leaves:
             share = np.prod([shares[split.node][0 if left else 1] for split, left in paths(tree)[leaf.node]])
             expected[list(tree.outputs)] += share * np.array(leaf.weights)
-    return expected
+    return expected / ensemble.divisor
 
 
 def masked_terms(
@@ -85,6 +85,7 @@ def masked_terms(
 ) -> dict[Parties, dict[str, Floats]]:
     """One tree's Shapley values as a form in the masks of the `remote` parties, which need not be known.
 
+    Of a forest this is a term of the sum over trees, not of their mean.
     With o_m (n, leaves) the mask of party m, φ_p = Σ_F Σ_leaves terms[F][p] · Π_{m∈F} o_m; terms[F][p] is (n, leaves,
     outputs of the tree). F = () is what the holder of `known`, the other players' masks (n, leaves), adds by itself;
     with one remote party there is one more set, so its values are as many masked sums as there are players.

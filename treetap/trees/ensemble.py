@@ -125,8 +125,13 @@ class Ensemble:
         """Scores (n, outputs) from the sums of the leaf weights over the used trees (n, outputs)."""
         return self._mean(np.array(self.base_margin, dtype=np.float64) + sums)
 
+    @property
+    def divisor(self) -> int:
+        """By what a sum over the used trees is divided: their number in a forest, else 1."""
+        return len(self.used_trees) if self.averaged else 1
+
     def _mean(self, scores: Floats) -> Floats:
-        return scores / len(self.used_trees) if self.averaged else scores
+        return scores / self.divisor if self.averaged else scores
 
     def to_dict(self) -> dict[str, Any]:
         """A structure of plain JSON types; json writes floats so that they read back exactly."""

@@ -149,7 +149,15 @@ def _fraction_bits(ensemble: Ensemble) -> int:
     # Rounding moves the sum of K weights by K·2^-(places+1) at most, and their mean by the K-th part of that.
     terms = max(trees.values(), default=1)
     scores, added = (sums / terms, 1) if ensemble.averaged else (sums, terms)
-    exact = math.ceil(math.log2(added)) - 1 - ERROR_BITS - min(0, _exponent(scores) - 1)
+    return binary_places(scores, added, sums)
+
+
+def binary_places(score: float, added: float, sums: float) -> int:
+    """The fewest binary places for scores up to `score`, found by `added` rounded numbers, within 2^ERROR_BITS.
+
+    `sums`: what a sum of such numbers may be at most; it stays below 2^SUM_BITS, which may cost places.
+    """
+    exact = math.ceil(math.log2(added)) - 1 - ERROR_BITS - min(0, _exponent(score) - 1)
     # S = m·2^e, ½ ≤ m < 1, is below 2^(SUM_BITS-1) with SUM_BITS-1-e places; rounding takes less than the rest.
     return min(exact, SUM_BITS - 1 - _exponent(sums))
 

@@ -67,6 +67,14 @@ class Walk:
                 found[self.standing[leaf.node]] += self._shares[leaf.node] * np.array(leaf.weights)
         return found
 
+    def open_leaves(self) -> Bools:
+        """The leaves at which the records are (n, leaves), all of them being at leaves: one each if nobody is away."""
+        found = np.zeros((self._n, len(self._tree.leaves)), dtype=bool)
+        for column, leaf in enumerate(self._tree.leaves):
+            if leaf.node in self.standing:
+                found[self.standing[leaf.node], column] = True
+        return found
+
     def _arrive(self, node: int, places: Places) -> None:
         if not len(places):
             return

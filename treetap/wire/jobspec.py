@@ -26,6 +26,8 @@ FORMS = ("batched", "per-tree")
 AWAY_POLICIES = ("fail", "retry", "degrade")
 #: Seconds: a sign of life comes every second, and an hour is long enough.
 AWAY_DEADLINES = (3, 3600)
+#: Most feature parties of a prediction with attributions.
+MOST_ATTRIBUTING = 4
 
 
 def params_to_wire(params: BoostingParams) -> boosting_pb2.BoostingParams:
@@ -192,7 +194,7 @@ def check_prediction(opening: interactive_pb2.OpenModel) -> None:
             faults.append(f"key_bits = {key_bits}: must be 1024, 2048 or 3072 (512 only to reproduce a paper's figure)")
         if opening.obfuscation not in OBFUSCATIONS:
             faults.append(f"obfuscation = {opening.obfuscation!r}: must be one of {', '.join(OBFUSCATIONS)}")
-    faults += _away_faults(opening)
+    faults += _away_faults(opening) + _explain_faults(opening)
     if faults:
         raise ConfigError("\n".join(faults))
 
@@ -214,6 +216,25 @@ def _away_faults(opening: interactive_pb2.OpenModel) -> list[str]:
     if opening.away and policy != "degrade":
         faults.append(f"away: {', '.join(opening.away)} cannot be left out of a prediction that does not degrade")
     faults += [f"away: {name!r} is not a feature party" for name in opening.away if name not in opening.feature_parties]
+    return faults
+
+
+def _explain_faults(opening: interactive_pb2.OpenModel) -> list[str]:
+    faults = []
+    if opening.explain_limit and not opening.explain:
+        faults.append(
+            f"explain-limit = {opening.explain_limit}: is an option of explain; leave it out, or ask for that"
+        )
+    if opening.attributions and opening.protocol != "eini":
+        faults.append(
+            f"attributions: protocol {opening.protocol!r} cannot; they are masked sums of an encrypted prediction: "
+            "use protocol eini"
+        )
+    if opening.attributions and len(opening.feature_parties) > MOST_ATTRIBUTING:
+        faults.append(
+            f"attributions: {len(opening.feature_parties)} feature parties are too many, each doubles the entries of a "
+            f"leaf; at most {MOST_ATTRIBUTING}"
+        )
     return faults
 
 

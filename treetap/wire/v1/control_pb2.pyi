@@ -10,6 +10,7 @@ import sys
 import treetap.wire.v1.alignment_pb2
 import treetap.wire.v1.boosting_pb2
 import treetap.wire.v1.eini_pb2
+import treetap.wire.v1.explain_pb2
 import treetap.wire.v1.forest_pb2
 import treetap.wire.v1.interactive_pb2
 import treetap.wire.v1.setup_pb2
@@ -64,6 +65,10 @@ class StepRequest(google.protobuf.message.Message):
     WRITE_PREDICTIONS_FIELD_NUMBER: builtins.int
     SCORE_BLOCK_FIELD_NUMBER: builtins.int
     MASK_BLOCK_FIELD_NUMBER: builtins.int
+    NAME_FEATURES_FIELD_NUMBER: builtins.int
+    TAKE_NAMES_FIELD_NUMBER: builtins.int
+    ATTRIBUTE_BLOCK_FIELD_NUMBER: builtins.int
+    MASK_ATTRIBUTIONS_FIELD_NUMBER: builtins.int
     job: builtins.str
     attempt: builtins.int
     """Grows each time the coordinator starts or resumes the job; steps of an older attempt are refused."""
@@ -138,6 +143,14 @@ class StepRequest(google.protobuf.message.Message):
     def score_block(self) -> treetap.wire.v1.eini_pb2.ScoreBlock: ...
     @property
     def mask_block(self) -> treetap.wire.v1.eini_pb2.MaskBlock: ...
+    @property
+    def name_features(self) -> treetap.wire.v1.explain_pb2.NameFeatures: ...
+    @property
+    def take_names(self) -> treetap.wire.v1.explain_pb2.TakeNames: ...
+    @property
+    def attribute_block(self) -> treetap.wire.v1.explain_pb2.AttributeBlock: ...
+    @property
+    def mask_attributions(self) -> treetap.wire.v1.explain_pb2.MaskAttributions: ...
     def __init__(
         self,
         *,
@@ -179,10 +192,14 @@ class StepRequest(google.protobuf.message.Message):
         write_predictions: treetap.wire.v1.interactive_pb2.WritePredictions | None = ...,
         score_block: treetap.wire.v1.eini_pb2.ScoreBlock | None = ...,
         mask_block: treetap.wire.v1.eini_pb2.MaskBlock | None = ...,
+        name_features: treetap.wire.v1.explain_pb2.NameFeatures | None = ...,
+        take_names: treetap.wire.v1.explain_pb2.TakeNames | None = ...,
+        attribute_block: treetap.wire.v1.explain_pb2.AttributeBlock | None = ...,
+        mask_attributions: treetap.wire.v1.explain_pb2.MaskAttributions | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["account", b"account", "agree_ids", b"agree_ids", "answer_directions", b"answer_directions", "apply_splits", b"apply_splits", "ask_directions", b"ask_directions", "begin_tree", b"begin_tree", "bin", b"bin", "blind_ids", b"blind_ids", "build_histograms", b"build_histograms", "choose_splits", b"choose_splits", "combine_ids", b"combine_ids", "compare_digests", b"compare_digests", "finish_tree", b"finish_tree", "leave", b"leave", "make_keys", b"make_keys", "mask_block", b"mask_block", "match_ids", b"match_ids", "open_model", b"open_model", "pass_ids", b"pass_ids", "prepare", b"prepare", "publish", b"publish", "raise_ids", b"raise_ids", "refresh_ids", b"refresh_ids", "relay_children", b"relay_children", "relay_ids", b"relay_ids", "score_block", b"score_block", "send_digest", b"send_digest", "share_labels", b"share_labels", "step", b"step", "store_tree", b"store_tree", "take_directions", b"take_directions", "take_key", b"take_key", "take_labels", b"take_labels", "trace_ids", b"trace_ids", "write_predictions", b"write_predictions"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["account", b"account", "agree_ids", b"agree_ids", "answer_directions", b"answer_directions", "apply_splits", b"apply_splits", "ask_directions", b"ask_directions", "attempt", b"attempt", "begin_tree", b"begin_tree", "bin", b"bin", "blind_ids", b"blind_ids", "build_histograms", b"build_histograms", "choose_splits", b"choose_splits", "combine_ids", b"combine_ids", "compare_digests", b"compare_digests", "finish_tree", b"finish_tree", "job", b"job", "leave", b"leave", "level", b"level", "make_keys", b"make_keys", "mask_block", b"mask_block", "match_ids", b"match_ids", "open_model", b"open_model", "pass_ids", b"pass_ids", "prepare", b"prepare", "publish", b"publish", "raise_ids", b"raise_ids", "refresh_ids", b"refresh_ids", "relay_children", b"relay_children", "relay_ids", b"relay_ids", "score_block", b"score_block", "send_digest", b"send_digest", "share_labels", b"share_labels", "step", b"step", "store_tree", b"store_tree", "take_directions", b"take_directions", "take_key", b"take_key", "take_labels", b"take_labels", "trace_ids", b"trace_ids", "tree", b"tree", "write_predictions", b"write_predictions"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["step", b"step"]) -> typing.Literal["prepare", "make_keys", "take_key", "bin", "publish", "account", "leave", "send_digest", "compare_digests", "blind_ids", "pass_ids", "raise_ids", "relay_ids", "combine_ids", "refresh_ids", "trace_ids", "match_ids", "agree_ids", "begin_tree", "build_histograms", "choose_splits", "apply_splits", "relay_children", "finish_tree", "store_tree", "share_labels", "take_labels", "open_model", "ask_directions", "answer_directions", "take_directions", "write_predictions", "score_block", "mask_block"] | None: ...
+    def HasField(self, field_name: typing.Literal["account", b"account", "agree_ids", b"agree_ids", "answer_directions", b"answer_directions", "apply_splits", b"apply_splits", "ask_directions", b"ask_directions", "attribute_block", b"attribute_block", "begin_tree", b"begin_tree", "bin", b"bin", "blind_ids", b"blind_ids", "build_histograms", b"build_histograms", "choose_splits", b"choose_splits", "combine_ids", b"combine_ids", "compare_digests", b"compare_digests", "finish_tree", b"finish_tree", "leave", b"leave", "make_keys", b"make_keys", "mask_attributions", b"mask_attributions", "mask_block", b"mask_block", "match_ids", b"match_ids", "name_features", b"name_features", "open_model", b"open_model", "pass_ids", b"pass_ids", "prepare", b"prepare", "publish", b"publish", "raise_ids", b"raise_ids", "refresh_ids", b"refresh_ids", "relay_children", b"relay_children", "relay_ids", b"relay_ids", "score_block", b"score_block", "send_digest", b"send_digest", "share_labels", b"share_labels", "step", b"step", "store_tree", b"store_tree", "take_directions", b"take_directions", "take_key", b"take_key", "take_labels", b"take_labels", "take_names", b"take_names", "trace_ids", b"trace_ids", "write_predictions", b"write_predictions"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["account", b"account", "agree_ids", b"agree_ids", "answer_directions", b"answer_directions", "apply_splits", b"apply_splits", "ask_directions", b"ask_directions", "attempt", b"attempt", "attribute_block", b"attribute_block", "begin_tree", b"begin_tree", "bin", b"bin", "blind_ids", b"blind_ids", "build_histograms", b"build_histograms", "choose_splits", b"choose_splits", "combine_ids", b"combine_ids", "compare_digests", b"compare_digests", "finish_tree", b"finish_tree", "job", b"job", "leave", b"leave", "level", b"level", "make_keys", b"make_keys", "mask_attributions", b"mask_attributions", "mask_block", b"mask_block", "match_ids", b"match_ids", "name_features", b"name_features", "open_model", b"open_model", "pass_ids", b"pass_ids", "prepare", b"prepare", "publish", b"publish", "raise_ids", b"raise_ids", "refresh_ids", b"refresh_ids", "relay_children", b"relay_children", "relay_ids", b"relay_ids", "score_block", b"score_block", "send_digest", b"send_digest", "share_labels", b"share_labels", "step", b"step", "store_tree", b"store_tree", "take_directions", b"take_directions", "take_key", b"take_key", "take_labels", b"take_labels", "take_names", b"take_names", "trace_ids", b"trace_ids", "tree", b"tree", "write_predictions", b"write_predictions"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["step", b"step"]) -> typing.Literal["prepare", "make_keys", "take_key", "bin", "publish", "account", "leave", "send_digest", "compare_digests", "blind_ids", "pass_ids", "raise_ids", "relay_ids", "combine_ids", "refresh_ids", "trace_ids", "match_ids", "agree_ids", "begin_tree", "build_histograms", "choose_splits", "apply_splits", "relay_children", "finish_tree", "store_tree", "share_labels", "take_labels", "open_model", "ask_directions", "answer_directions", "take_directions", "write_predictions", "score_block", "mask_block", "name_features", "take_names", "attribute_block", "mask_attributions"] | None: ...
 
 Global___StepRequest: typing_extensions.TypeAlias = StepRequest
 

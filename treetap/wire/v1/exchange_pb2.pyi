@@ -10,6 +10,7 @@ import sys
 import treetap.wire.v1.alignment_pb2
 import treetap.wire.v1.boosting_pb2
 import treetap.wire.v1.eini_pb2
+import treetap.wire.v1.explain_pb2
 import treetap.wire.v1.forest_pb2
 import treetap.wire.v1.interactive_pb2
 import treetap.wire.v1.lattice_pb2
@@ -56,6 +57,11 @@ class Parcel(google.protobuf.message.Message):
     COLUMN_LAYOUT_FIELD_NUMBER: builtins.int
     LATTICE_COLUMNS_FIELD_NUMBER: builtins.int
     LATTICE_SUMS_FIELD_NUMBER: builtins.int
+    SPLIT_NAMES_FIELD_NUMBER: builtins.int
+    ATTRIBUTION_LAYOUT_FIELD_NUMBER: builtins.int
+    CONSTANT_ATTRIBUTIONS_FIELD_NUMBER: builtins.int
+    ATTRIBUTION_ENTRIES_FIELD_NUMBER: builtins.int
+    ATTRIBUTION_SUMS_FIELD_NUMBER: builtins.int
     job: builtins.str
     attempt: builtins.int
     tree: builtins.int
@@ -106,6 +112,16 @@ class Parcel(google.protobuf.message.Message):
     def lattice_columns(self) -> treetap.wire.v1.lattice_pb2.LatticeColumns: ...
     @property
     def lattice_sums(self) -> treetap.wire.v1.lattice_pb2.LatticeSums: ...
+    @property
+    def split_names(self) -> treetap.wire.v1.explain_pb2.SplitNames: ...
+    @property
+    def attribution_layout(self) -> treetap.wire.v1.explain_pb2.AttributionLayout: ...
+    @property
+    def constant_attributions(self) -> treetap.wire.v1.explain_pb2.ConstantAttributions: ...
+    @property
+    def attribution_entries(self) -> treetap.wire.v1.explain_pb2.AttributionEntries: ...
+    @property
+    def attribution_sums(self) -> treetap.wire.v1.explain_pb2.AttributionSums: ...
     def __init__(
         self,
         *,
@@ -136,10 +152,15 @@ class Parcel(google.protobuf.message.Message):
         column_layout: treetap.wire.v1.lattice_pb2.ColumnLayout | None = ...,
         lattice_columns: treetap.wire.v1.lattice_pb2.LatticeColumns | None = ...,
         lattice_sums: treetap.wire.v1.lattice_pb2.LatticeSums | None = ...,
+        split_names: treetap.wire.v1.explain_pb2.SplitNames | None = ...,
+        attribution_layout: treetap.wire.v1.explain_pb2.AttributionLayout | None = ...,
+        constant_attributions: treetap.wire.v1.explain_pb2.ConstantAttributions | None = ...,
+        attribution_entries: treetap.wire.v1.explain_pb2.AttributionEntries | None = ...,
+        attribution_sums: treetap.wire.v1.explain_pb2.AttributionSums | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["blinded_ids", b"blinded_ids", "block_records", b"block_records", "body", b"body", "candidate_sums", b"candidate_sums", "children", b"children", "column_layout", b"column_layout", "constant_entries", b"constant_entries", "encrypted_labels", b"encrypted_labels", "entry_layout", b"entry_layout", "gradients", b"gradients", "instance_spaces", b"instance_spaces", "lattice_columns", b"lattice_columns", "lattice_key", b"lattice_key", "lattice_sums", b"lattice_sums", "leaf_entries", b"leaf_entries", "leaf_paths", b"leaf_paths", "leaf_sums", b"leaf_sums", "public_key", b"public_key", "record_digest", b"record_digest", "route_answers", b"route_answers", "route_queries", b"route_queries", "sampled_records", b"sampled_records"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "blinded_ids", b"blinded_ids", "block_records", b"block_records", "body", b"body", "candidate_sums", b"candidate_sums", "children", b"children", "column_layout", b"column_layout", "constant_entries", b"constant_entries", "encrypted_labels", b"encrypted_labels", "entry_layout", b"entry_layout", "gradients", b"gradients", "instance_spaces", b"instance_spaces", "job", b"job", "last", b"last", "lattice_columns", b"lattice_columns", "lattice_key", b"lattice_key", "lattice_sums", b"lattice_sums", "leaf_entries", b"leaf_entries", "leaf_paths", b"leaf_paths", "leaf_sums", b"leaf_sums", "level", b"level", "part", b"part", "public_key", b"public_key", "record_digest", b"record_digest", "route_answers", b"route_answers", "route_queries", b"route_queries", "sampled_records", b"sampled_records", "tree", b"tree"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["body", b"body"]) -> typing.Literal["public_key", "record_digest", "blinded_ids", "sampled_records", "gradients", "candidate_sums", "children", "instance_spaces", "leaf_paths", "encrypted_labels", "route_queries", "route_answers", "entry_layout", "constant_entries", "block_records", "leaf_entries", "leaf_sums", "lattice_key", "column_layout", "lattice_columns", "lattice_sums"] | None: ...
+    def HasField(self, field_name: typing.Literal["attribution_entries", b"attribution_entries", "attribution_layout", b"attribution_layout", "attribution_sums", b"attribution_sums", "blinded_ids", b"blinded_ids", "block_records", b"block_records", "body", b"body", "candidate_sums", b"candidate_sums", "children", b"children", "column_layout", b"column_layout", "constant_attributions", b"constant_attributions", "constant_entries", b"constant_entries", "encrypted_labels", b"encrypted_labels", "entry_layout", b"entry_layout", "gradients", b"gradients", "instance_spaces", b"instance_spaces", "lattice_columns", b"lattice_columns", "lattice_key", b"lattice_key", "lattice_sums", b"lattice_sums", "leaf_entries", b"leaf_entries", "leaf_paths", b"leaf_paths", "leaf_sums", b"leaf_sums", "public_key", b"public_key", "record_digest", b"record_digest", "route_answers", b"route_answers", "route_queries", b"route_queries", "sampled_records", b"sampled_records", "split_names", b"split_names"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "attribution_entries", b"attribution_entries", "attribution_layout", b"attribution_layout", "attribution_sums", b"attribution_sums", "blinded_ids", b"blinded_ids", "block_records", b"block_records", "body", b"body", "candidate_sums", b"candidate_sums", "children", b"children", "column_layout", b"column_layout", "constant_attributions", b"constant_attributions", "constant_entries", b"constant_entries", "encrypted_labels", b"encrypted_labels", "entry_layout", b"entry_layout", "gradients", b"gradients", "instance_spaces", b"instance_spaces", "job", b"job", "last", b"last", "lattice_columns", b"lattice_columns", "lattice_key", b"lattice_key", "lattice_sums", b"lattice_sums", "leaf_entries", b"leaf_entries", "leaf_paths", b"leaf_paths", "leaf_sums", b"leaf_sums", "level", b"level", "part", b"part", "public_key", b"public_key", "record_digest", b"record_digest", "route_answers", b"route_answers", "route_queries", b"route_queries", "sampled_records", b"sampled_records", "split_names", b"split_names", "tree", b"tree"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["body", b"body"]) -> typing.Literal["public_key", "record_digest", "blinded_ids", "sampled_records", "gradients", "candidate_sums", "children", "instance_spaces", "leaf_paths", "encrypted_labels", "route_queries", "route_answers", "entry_layout", "constant_entries", "block_records", "leaf_entries", "leaf_sums", "lattice_key", "column_layout", "lattice_columns", "lattice_sums", "split_names", "attribution_layout", "constant_attributions", "attribution_entries", "attribution_sums"] | None: ...
 
 Global___Parcel: typing_extensions.TypeAlias = Parcel
 

@@ -45,6 +45,9 @@ class OpenModel(google.protobuf.message.Message):
     AWAY_DEADLINE_S_FIELD_NUMBER: builtins.int
     AWAY_FIELD_NUMBER: builtins.int
     PREDICTION_FIELD_NUMBER: builtins.int
+    EXPLAIN_FIELD_NUMBER: builtins.int
+    EXPLAIN_LIMIT_FIELD_NUMBER: builtins.int
+    ATTRIBUTIONS_FIELD_NUMBER: builtins.int
     model: builtins.str
     table: builtins.str
     """The name under which each party keeps the table it predicts on."""
@@ -70,6 +73,12 @@ class OpenModel(google.protobuf.message.Message):
     """Of retry and degrade: seconds after which a party that does not answer counts as away."""
     prediction: builtins.str
     """A random word for this submission of the prediction: records scored for another one do not belong to it."""
+    explain: builtins.bool
+    """Write the candidate paths of each record, with names where their owners disclose them."""
+    explain_limit: builtins.int
+    """Of explain: so many records at most, in the order of their ids; 0: all."""
+    attributions: builtins.bool
+    """Of eini: also Shapley values, by masked sums."""
     @property
     def feature_parties(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
     @property
@@ -98,8 +107,11 @@ class OpenModel(google.protobuf.message.Message):
         away_deadline_s: builtins.float = ...,
         away: collections.abc.Iterable[builtins.str] | None = ...,
         prediction: builtins.str = ...,
+        explain: builtins.bool = ...,
+        explain_limit: builtins.int = ...,
+        attributions: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["alignment", b"alignment", "away", b"away", "away_deadline_s", b"away_deadline_s", "away_policy", b"away_policy", "block", b"block", "feature_parties", b"feature_parties", "form", b"form", "key_bits", b"key_bits", "label_holder", b"label_holder", "model", b"model", "obfuscation", b"obfuscation", "peers", b"peers", "prediction", b"prediction", "protocol", b"protocol", "records_file", b"records_file", "submission", b"submission", "table", b"table"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["alignment", b"alignment", "attributions", b"attributions", "away", b"away", "away_deadline_s", b"away_deadline_s", "away_policy", b"away_policy", "block", b"block", "explain", b"explain", "explain_limit", b"explain_limit", "feature_parties", b"feature_parties", "form", b"form", "key_bits", b"key_bits", "label_holder", b"label_holder", "model", b"model", "obfuscation", b"obfuscation", "peers", b"peers", "prediction", b"prediction", "protocol", b"protocol", "records_file", b"records_file", "submission", b"submission", "table", b"table"]) -> None: ...
 
 Global___OpenModel: typing_extensions.TypeAlias = OpenModel
 
@@ -203,19 +215,32 @@ class WrittenPredictions(google.protobuf.message.Message):
     PATH_FIELD_NUMBER: builtins.int
     RECORDS_FIELD_NUMBER: builtins.int
     METRICS_FIELD_NUMBER: builtins.int
+    EXPLANATIONS_FIELD_NUMBER: builtins.int
+    ATTRIBUTIONS_FIELD_NUMBER: builtins.int
+    WITHHELD_FIELD_NUMBER: builtins.int
     path: builtins.str
     """Where the label holder put the file, on its own disk."""
     records: builtins.int
+    explanations: builtins.str
+    """Where it put the candidate paths and the attributions; empty: nobody asked for them."""
+    attributions: builtins.str
     @property
     def metrics(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[treetap.wire.v1.types_pb2.NamedMetric]: ...
+    @property
+    def withheld(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Feature parties that do not tell the names of their features."""
+
     def __init__(
         self,
         *,
         path: builtins.str = ...,
         records: builtins.int = ...,
         metrics: collections.abc.Iterable[treetap.wire.v1.types_pb2.NamedMetric] | None = ...,
+        explanations: builtins.str = ...,
+        attributions: builtins.str = ...,
+        withheld: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["metrics", b"metrics", "path", b"path", "records", b"records"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["attributions", b"attributions", "explanations", b"explanations", "metrics", b"metrics", "path", b"path", "records", b"records", "withheld", b"withheld"]) -> None: ...
 
 Global___WrittenPredictions: typing_extensions.TypeAlias = WrittenPredictions
 

@@ -55,6 +55,9 @@ class PredictRequest(google.protobuf.message.Message):
     KEY_BITS_FIELD_NUMBER: builtins.int
     AWAY_POLICY_FIELD_NUMBER: builtins.int
     AWAY_DEADLINE_S_FIELD_NUMBER: builtins.int
+    EXPLAIN_FIELD_NUMBER: builtins.int
+    EXPLAIN_LIMIT_FIELD_NUMBER: builtins.int
+    ATTRIBUTIONS_FIELD_NUMBER: builtins.int
     job: builtins.str
     model: builtins.str
     table: builtins.str
@@ -71,6 +74,12 @@ class PredictRequest(google.protobuf.message.Message):
     """What becomes of it when a feature party does not answer: fail, retry or degrade; empty: fail."""
     away_deadline_s: builtins.float
     """Of retry and degrade: seconds after which a party that does not answer counts as away; 0: 30."""
+    explain: builtins.bool
+    """Write the candidate paths of each record, with names where their owners disclose them."""
+    explain_limit: builtins.int
+    """Of explain: so many records at most, in the order of their ids; 0: all."""
+    attributions: builtins.bool
+    """Of eini: also Shapley values, by masked sums."""
     def __init__(
         self,
         *,
@@ -84,8 +93,11 @@ class PredictRequest(google.protobuf.message.Message):
         key_bits: builtins.int = ...,
         away_policy: builtins.str = ...,
         away_deadline_s: builtins.float = ...,
+        explain: builtins.bool = ...,
+        explain_limit: builtins.int = ...,
+        attributions: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["away_deadline_s", b"away_deadline_s", "away_policy", b"away_policy", "block", b"block", "form", b"form", "job", b"job", "key_bits", b"key_bits", "model", b"model", "protocol", b"protocol", "records_file", b"records_file", "table", b"table"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["attributions", b"attributions", "away_deadline_s", b"away_deadline_s", "away_policy", b"away_policy", "block", b"block", "explain", b"explain", "explain_limit", b"explain_limit", "form", b"form", "job", b"job", "key_bits", b"key_bits", "model", b"model", "protocol", b"protocol", "records_file", b"records_file", "table", b"table"]) -> None: ...
 
 Global___PredictRequest: typing_extensions.TypeAlias = PredictRequest
 
@@ -174,6 +186,9 @@ class JobStatus(google.protobuf.message.Message):
     SCORED_FIELD_NUMBER: builtins.int
     RECORDS_FIELD_NUMBER: builtins.int
     AWAY_FIELD_NUMBER: builtins.int
+    EXPLANATIONS_FIELD_NUMBER: builtins.int
+    ATTRIBUTIONS_FIELD_NUMBER: builtins.int
+    WITHHELD_FIELD_NUMBER: builtins.int
     job: builtins.str
     kind: builtins.str
     """train or predict."""
@@ -196,6 +211,9 @@ class JobStatus(google.protobuf.message.Message):
     scored: builtins.int
     """Of a prediction: records that have been scored, and records there are to score."""
     records: builtins.int
+    explanations: builtins.str
+    """Where the label holder put the candidate paths and the attributions; empty: nobody asked for them."""
+    attributions: builtins.str
     @property
     def metrics(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[treetap.wire.v1.types_pb2.NamedMetric]: ...
     @property
@@ -205,6 +223,10 @@ class JobStatus(google.protobuf.message.Message):
     @property
     def away(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Of a prediction by degrade: feature parties without which it was made."""
+
+    @property
+    def withheld(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Feature parties that do not tell the names of their features."""
 
     def __init__(
         self,
@@ -228,8 +250,11 @@ class JobStatus(google.protobuf.message.Message):
         scored: builtins.int = ...,
         records: builtins.int = ...,
         away: collections.abc.Iterable[builtins.str] | None = ...,
+        explanations: builtins.str = ...,
+        attributions: builtins.str = ...,
+        withheld: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["accounts", b"accounts", "attempt", b"attempt", "away", b"away", "bad_input", b"bad_input", "bytes", b"bytes", "depth", b"depth", "error", b"error", "job", b"job", "kind", b"kind", "metrics", b"metrics", "phase", b"phase", "phases", b"phases", "predictions", b"predictions", "records", b"records", "scored", b"scored", "seconds", b"seconds", "state", b"state", "tree", b"tree", "trees", b"trees"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["accounts", b"accounts", "attempt", b"attempt", "attributions", b"attributions", "away", b"away", "bad_input", b"bad_input", "bytes", b"bytes", "depth", b"depth", "error", b"error", "explanations", b"explanations", "job", b"job", "kind", b"kind", "metrics", b"metrics", "phase", b"phase", "phases", b"phases", "predictions", b"predictions", "records", b"records", "scored", b"scored", "seconds", b"seconds", "state", b"state", "tree", b"tree", "trees", b"trees", "withheld", b"withheld"]) -> None: ...
 
 Global___JobStatus: typing_extensions.TypeAlias = JobStatus
 

@@ -1,0 +1,24 @@
+"""What an explained prediction does besides: names of features, and attributions block by block (docs/model.md)."""
+
+from __future__ import annotations
+
+from coordinator.roster import Roster, together
+from treetap.wire.v1 import explain_pb2, interactive_pb2
+
+
+async def share_names(roster: Roster, opening: interactive_pb2.OpenModel) -> None:
+    """Once, if asked for: every feature party that is there tells the label holder its names, or withholds them."""
+    if opening.explain:
+        members = [party for party in opening.feature_parties if party not in opening.away]
+        naming = roster.ask_all(members, "name_features", explain_pb2.NameFeatures())
+        taking = roster.ask_all([opening.label_holder], "take_names", explain_pb2.TakeNames())
+        await together(taking, naming)
+
+
+async def attribute(roster: Roster, opening: interactive_pb2.OpenModel, block: int) -> None:
+    """If asked for: the attributions of a block that has been scored, along the same chain."""
+    if opening.attributions:
+        members, holder = list(opening.feature_parties), opening.label_holder
+        masking = roster.ask_all(members, "mask_attributions", explain_pb2.MaskAttributions(), block)
+        sending = roster.ask_all([holder], "attribute_block", explain_pb2.AttributeBlock(), block)
+        await together(sending, masking)

@@ -1,0 +1,41 @@
+"""The file of attributions: of each record what every player adds to the expected score to make the score."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from party.store import writing_whole
+from party.table import Floats
+
+
+def write_attributions(
+    path: Path,
+    ids: Sequence[str],
+    scores: Floats,
+    expected: Floats,
+    values: npt.NDArray[np.float64],
+    players: Sequence[str],
+    parties: Collection[str],
+    classes: Sequence[str],
+) -> None:
+    """Write values (n, players, outputs) of records with these scores (n, outputs); `expected` (outputs,).
+
+    A row per record, or where a score has several columns per record and class: `id`, perhaps `class`, `score`,
+    `expected`, then a column per player, `own:FEATURE` or `party:NAME`.
+    """
+    n, outputs = scores.shape
+    columns: dict[str, Any] = {"id": np.repeat(np.array(ids, dtype=object), outputs)}
+    if outputs > 1:
+        columns["class"] = list(classes) * n
+    columns |= {"score": scores.ravel(), "expected": np.tile(expected, n)}
+    for place, player in enumerate(players):
+        columns[f"party:{player}" if player in parties else player] = values[:, place].ravel()
+    with writing_whole(path) as file:
+        pq.write_table(pa.table(columns), file, compression="zstd")

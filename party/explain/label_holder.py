@@ -1,0 +1,192 @@
+"""Attributions at the label holder of a Fed-EINI prediction: further entries under the same key, block by block.
+
+after               may come
+open_model …        as in a prediction of scores alone, up to
+make_keys           score_block(0)
+score_block(b)      attribute_block(b)
+attribute_block(b)  score_block(b+1), write_predictions after the last
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from party.config import PartyConfig
+from party.eini.label_holder import BLOCK_BYTES, EntrySender
+from party.explain.attributions import write_attributions
+from party.explain.layout import layout_parcels
+from party.parcels import Rows
+from party.scored import Guessed
+from party.session import Tools, done, have
+from party.store import Arrays, Store
+from party.table import Floats
+from treetap.errors import Malformed
+from treetap.he.inference import EntryOwner, ciphertexts_of
+from treetap.he.public import PublicKey
+from treetap.he.secret import SecretKey
+from treetap.trees.attributed import AttributionEntries
+from treetap.trees.attribution import expected_score
+from treetap.trees.entries import SUM_BITS, Ints
+from treetap.trees.leaves import Bools
+from treetap.wire.v1 import control_pb2, interactive_pb2
+
+#: Under which name attributions are kept with the scores.
+ATTRIBUTIONS = "attributions"
+#: What sums of doubles may lose, of their size.
+DOUBLES = 1e-12
+
+
+@dataclass(frozen=True)
+class _Held:
+    """A block that has been scored: its records, their scores, and how they are kept once the attributions are here."""
+
+    rows: Rows
+    scores: Floats
+    keep: Callable[[Floats], None]
+
+
+class AttributionSender(EntrySender):
+    """Answers the steps of the label holder."""
+
+    def __init__(self, config: PartyConfig, store: Store, tools: Tools, opening: interactive_pb2.OpenModel) -> None:
+        super().__init__(config, store, tools, opening)
+        columns = self.manifest["columns"]
+        feature_of = {handle: columns[split.feature] for handle, split in self.own.items()}
+        self._attributed = AttributionEntries(self.ensemble, config.name, self.parties, feature_of)
+        self._expected = expected_score(self.ensemble)
+        self._attributing: EntryOwner | None = None
+        self._shape = (1, 1)  # ciphertexts of an entry, slots of a ciphertext
+        self._held: _Held | None = None
+        self.steps = {**self.steps, "attribute_block": self.attribute_block}
+
+    async def make_keys(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """As for scores, if the paths stay hidden behind so many more sums."""
+        self._order.check(("make_keys", request.tree, request.level))
+        law = self._tools.law
+        if law.min_candidate_bits is not None:
+            spare = await self._tools.offload(self._spare_of_all)
+            players = len(self._attributed.players)
+            fault = f"with attributions to {players} players the trees leave some record fewer leaves than that"
+            law.check_paths(self._tools.party, spare, fault)
+        return await super().make_keys(request)
+
+    async def score_block(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """The scores of a block; then its attributions, and both are kept together."""
+        result = await super().score_block(request)
+        self._order.then(("attribute_block", request.tree, 0))
+        return result
+
+    async def attribute_block(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """The attributions of the block that has been scored.
+
+        1. Of every entry what it adds to each player's value, from the own columns,
+        2. encrypted and sent to the first of the chain while the next ones are encrypted;
+        3. the last of the chain returns the sums, which are opened and must add up to the scores.
+        """
+        number = request.tree
+        self._order.check(("attribute_block", number, request.level))
+        held = have(self._held)
+        rows = held.rows
+        owner, goes_left = have(self._attributing), self.directions(rows)
+        values = await self._tools.offload(lambda: self._in_slots(self._attributed.values(goes_left, len(rows))))
+        await self._send(owner, "attribution_entries", number, values.reshape(len(rows), -1, self._shape[1]))
+        opened = await self._take(owner, "attribution_sums", number, len(rows) * self._shape[0])
+        wanted = len(self._attributed.players) * len(self._expected)
+        found = self._attributed.weights(opened.reshape(len(rows), -1)[:, :wanted])
+        self._check_complete(number, found, held.scores)
+        held.keep(found)
+        self._tools.mailbox.forget(number)
+        _, blocks = self.block(number, self.size)
+        last = number + 1 == blocks
+        self._order.then(("write_predictions", 0, 0) if last else ("score_block", number + 1, 0))
+        return done()
+
+    def keep(
+        self,
+        rows: Rows,
+        scores: Floats,
+        guessed: Guessed | None = None,
+        *,
+        leaves: Iterable[Bools] | None = None,
+        further: Arrays | None = None,
+    ) -> None:
+        """Hold the scores back until their attributions have come, so that an interruption loses both or neither."""
+
+        def keep(found: Floats) -> None:
+            kept = {**(further or {}), ATTRIBUTIONS: found}
+            super(AttributionSender, self).keep(rows, scores, guessed, leaves=leaves, further=kept)
+
+        self._held = _Held(rows, scores, keep)
+
+    async def close(self) -> None:
+        """The workers forget the key."""
+        await super().close()
+        if self._attributing is not None:
+            owner, self._attributing = self._attributing, None
+            await owner.close()
+
+    async def also_begin(self, secret: SecretKey) -> None:
+        """Everybody learns which entries there are; those that never change go to the first of the chain."""
+        tools, entries, chain = self._tools, self._attributed, self.parties
+        token = f"{tools.job}/{tools.attempt}/attributions"
+        obfuscation = self._opening.obfuscation
+        owner = EntryOwner(tools.engine, secret, self._shape[1], obfuscation, SUM_BITS, token)
+        self._attributing = owner
+        await owner.start()
+        for party, hop in zip(chain, entries.hops(), strict=True):
+            constant = entries.constant.tolist() if party == chain[0] else []
+            bodies = layout_parcels(hop, constant, len(entries.players))
+            await tools.outbox.send(party, "attribution_layout", bodies)
+        values = self._in_slots(entries.constants())
+        await self._send_constants(owner, "constant_attributions", values.reshape(-1, self._shape[1]))
+
+    async def _explain(self, path: Path, known: list[str], written: interactive_pb2.WrittenPredictions) -> None:
+        """The attributions of every record that has a score, beside the predictions."""
+        await super()._explain(path, known, written)
+        target = path.with_name(f"{self._tools.job}.attributions.parquet")
+        scores, found = self._scored.rows("scores", known), self._scored.rows(ATTRIBUTIONS, known)
+        players, classes = self._attributed.players, self.manifest["classes"]
+        await self._tools.offload(
+            lambda: write_attributions(target, known, scores, self._expected, found, players, self.parties, classes)
+        )
+        written.attributions = str(target)
+
+    def _block_size(self, public: PublicKey, outputs: int) -> int:
+        """So few records that the ciphertexts and the plaintexts of their attributions fit too."""
+        self._shape = ciphertexts_of(len(self._attributed.players) * outputs, public.bits)
+        count, slots = self._shape
+        entry = count * max(public.ciphertext_bytes, 8 * slots)
+        fitting = BLOCK_BYTES // (entry * len(self._attributed.varying))
+        return max(1, min(super()._block_size(public, outputs), fitting))
+
+    def _in_slots(self, values: Ints) -> Ints:
+        """Values (…, players · outputs) as (…, ciphertexts, slots), those left over zero."""
+        count, slots = self._shape
+        whole = np.zeros((*values.shape[:-1], count * slots), dtype=np.int64)
+        whole[..., : values.shape[-1]] = values
+        return whole.reshape(*values.shape[:-1], count, slots)
+
+    def _check_complete(self, number: int, found: Floats, scores: Floats) -> None:
+        """Expected score and values make the score, whatever the masks are: unless these differ from the score's.
+
+        Raises:
+            Malformed: they do not, by more than fixed point explains.
+        """
+        trees = len(self.ensemble.used_trees)
+        rounding = np.ldexp(trees, -self._entries.fraction_bits - 1) / self.ensemble.divisor
+        size = np.abs(found).sum(axis=1) + np.abs(scores) + np.abs(self._expected)
+        gap = np.abs(self._expected + found.sum(axis=1) - scores)
+        if (gap > self._attributed.tolerance + rounding + DOUBLES * size).any():
+            raise Malformed(
+                f"block {number}: the attributions do not add up to the scores; {', '.join(self.parties)}: one of them "
+                "has not kept for both what its columns allow"
+            )
+
+    def _spare_of_all(self) -> Floats:
+        """Of each record to predict, the bits by which its candidate leaves exceed the possible sums of all kinds."""
+        bits = self._entries.fraction_bits
+        return self.by_parts(lambda goes_left, n: self._attributed.spare(goes_left, n, bits))

@@ -1,0 +1,114 @@
+"""The names of features: told by a feature party whose policy lets FEATURE_NAME go to the label holder, else withheld.
+
+name_features (feature party), take_names (label holder): after the alignment, where the opening says `explain`. What is
+told is the column's name, and nothing of a split's threshold or direction; of a column of text not the category either.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
+
+from party.categories import Category
+from party.parcels import batches
+from party.session import Step, Tools, done, have
+from party.steps import Order, StepId
+from party.store import Names
+from party.vault import OwnSplit
+from treetap.errors import Malformed
+from treetap.trees.ensemble import Ensemble
+from treetap.wire.v1 import control_pb2, explain_pb2, interactive_pb2
+
+log = logging.getLogger(__name__)
+#: Most characters of a name.
+LONGEST = 1000
+#: Keeps what parties have told, by handle, and forgets what those told before who withhold it now.
+Keep = Callable[[Names, Collection[str]], None]
+
+
+class Naming:
+    """One party's part in telling names; without `explain` there is nothing to do.
+
+    Attributes:
+        steps: what the party does when the coordinator says a word.
+        told: at the label holder, what parties have told in this prediction.
+        withheld: at the label holder, who did not.
+    """
+
+    def __init__(self, tools: Tools, opening: interactive_pb2.OpenModel, order: Order, then: StepId | None) -> None:
+        """`order`: the role's, which goes on with `then` once names are told."""
+        self._tools, self._opening, self._order, self._then = tools, opening, order, then
+        self._own: dict[int, str] = {}
+        self._ensemble: Ensemble | None = None
+        self._keep: Keep | None = None
+        self.told: dict[str, dict[int, str]] = {}
+        self.withheld: list[str] = []
+        self.steps: dict[str, Step] = {}
+        if opening.explain:
+            step = self.take_names if tools.party == opening.label_holder else self.name_features
+            self.steps[step.__name__] = step
+
+    @property
+    def first(self) -> StepId | None:
+        """What follows the alignment."""
+        return (next(iter(self.steps)), 0, 0) if self.steps else self._then
+
+    def give(self, own: dict[int, str]) -> None:
+        """A feature party's names, by handle."""
+        self._own = own
+
+    def take(self, ensemble: Ensemble, keep: Keep) -> None:
+        """The label holder's trees, and what is done with the names."""
+        self._ensemble, self._keep = ensemble, keep
+
+    async def name_features(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """All names, or word that they are withheld. The outbox holds to the policy whatever is decided here."""
+        self._order.check(("name_features", request.tree, request.level))
+        tools, to = self._tools, self._opening.label_holder
+        if tools.law.may_emit(to, "FEATURE_NAME"):
+            rows = (explain_pb2.SplitName(handle=handle, feature=name) for handle, name in self._own.items())
+            bodies = (explain_pb2.SplitNames(names=batch) for batch in batches(rows))
+            await tools.outbox.send(to, "split_names", bodies)
+        else:
+            log.info("job %s: %s is not told the names of features (policy: emits.FEATURE_NAME)", tools.job, to)
+            await tools.outbox.send(to, "split_names", [explain_pb2.SplitNames(withheld=True)])
+        self._go_on()
+        return done()
+
+    async def take_names(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """What each feature party that is there tells; kept beside the model for later."""
+        self._order.check(("take_names", request.tree, request.level))
+        for party in self._opening.feature_parties:
+            if party not in self._opening.away:
+                await self._take(party)
+        have(self._keep)(self.told, self.withheld)
+        self._go_on()
+        return done()
+
+    async def _take(self, party: str) -> None:
+        handles = {split.handle for tree in have(self._ensemble).trees for split in tree.splits if split.owner == party}
+        found: dict[int, str] = {}
+        withheld = False
+        async for parcel in self._tools.mailbox.series(party, "split_names", 0, 0):
+            withheld |= parcel.split_names.withheld
+            for row in parcel.split_names.names:
+                if row.handle not in handles or row.handle in found:
+                    raise Malformed(f"{party} names a feature of split {row.handle}, which it has not, or twice")
+                if not row.feature or len(row.feature) > LONGEST:
+                    raise Malformed(f"{party} names the feature of split {row.handle} by {len(row.feature)} characters")
+                found[row.handle] = row.feature
+        if withheld:
+            self.withheld.append(party)
+        else:
+            self.told[party] = found
+
+    def _go_on(self) -> None:
+        self._order.then(*([] if self._then is None else [self._then]))
+
+
+def named(manifest: dict[str, Any], splits: Iterable[OwnSplit]) -> dict[int, str]:
+    """Handle → name of the column that the split is on. A one-hot feature's own name would tell the category."""
+    columns, categories = manifest["columns"], manifest.get("categories", {})
+    source = {feature: column for column, each in categories.items() for feature in Category.from_dict(each).features}
+    return {split.handle: source.get(columns[split.feature], columns[split.feature]) for split in splits}

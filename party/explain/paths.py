@@ -1,0 +1,118 @@
+"""The file of candidate paths: of each record, tree by tree, the leaves that it may have reached and what leads there.
+
+A row per record, written a few at a time: `id`, and `paths`, a list of `tree` and `leaf` (heap number), each with its
+`conditions` from the root down. Conditions are few and repeat, so they are kept as a dictionary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from party.store import writing_whole
+from treetap.trees.ensemble import Split, Tree
+from treetap.trees.leaves import Bools, paths
+
+Bytes = npt.NDArray[np.uint8]
+#: What a side of a split says about a record, as text.
+Meaning = Callable[[Split, bool], str]
+#: Under which name the leaves that are open to a record are kept with its score.
+OPEN_LEAVES = "open_leaves"
+#: Paths that are in memory at a time, roughly.
+PATHS_AT_ONCE = 200_000
+SCHEMA = pa.schema(
+    [
+        ("id", pa.string()),
+        (
+            "paths",
+            pa.list_(
+                pa.struct(
+                    [
+                        ("tree", pa.int32()),
+                        ("leaf", pa.int64()),
+                        ("conditions", pa.list_(pa.dictionary(pa.int32(), pa.string()))),
+                    ]
+                )
+            ),
+        ),
+    ]
+)
+
+
+def packed(masks: Iterable[Bools]) -> Bytes:
+    """Masks (n, leaves) of the used trees, in order, as (n, bytes); a tree begins with a byte."""
+    return np.concatenate([np.packbits(mask, axis=1) for mask in masks], axis=1)
+
+
+def foreign(split: Split, names: Mapping[int, str], left: bool | None) -> str:
+    """Another party's split: by name if it was told, else by handle; and by its side where that is known."""
+    name = names.get(split.handle)
+    what = f"{split.owner}#{split.handle}" if name is None else f"{split.owner}: {name}"
+    return what if left is None else f"{what} ({'left' if left else 'right'})"
+
+
+def write_paths(path: Path, ids: Sequence[str], leaves: Bytes, trees: Sequence[Tree], meaning: Meaning) -> None:
+    """Write the open leaves of records: `leaves` (records, bytes) as `packed` makes them of the trees."""
+    known = _Leaves(trees, meaning)
+    step = max(1, PATHS_AT_ONCE // max(1, len(known.tree)))
+    with writing_whole(path) as file, pq.ParquetWriter(file, SCHEMA, compression="zstd") as writer:
+        for start in range(0, len(ids), step):
+            part = slice(start, start + step)
+            writer.write_table(known.table(ids[part], known.unpacked(leaves[part])))
+
+
+class _Leaves:
+    """Every leaf of every tree, in order: its tree, its heap number, and its conditions by number."""
+
+    def __init__(self, trees: Sequence[Tree], meaning: Meaning) -> None:
+        texts: dict[str, int] = {}
+        self._sizes = [len(tree.leaves) for tree in trees]
+        self.tree: list[int] = []
+        self._leaf: list[int] = []
+        ways: list[list[int]] = []
+        for tree in trees:
+            for leaf, way in paths(tree).items():
+                self.tree.append(tree.index)
+                self._leaf.append(leaf)
+                ways.append([texts.setdefault(meaning(split, left), len(texts)) for split, left in way])
+        self._texts = pa.array(list(texts), pa.string())
+        self._turns = np.array([number for way in ways for number in way], dtype=np.int32)
+        self._lengths = np.array([len(way) for way in ways], dtype=np.int64)
+        self._starts = np.array(list(accumulate(map(len, ways), initial=0))[:-1], dtype=np.int64)
+
+    def unpacked(self, leaves: Bytes) -> Bytes:
+        """The inverse of `packed`: (n, leaves of all trees)."""
+        bytes_of = [-(-size // 8) for size in self._sizes]
+        parts = np.split(leaves, np.cumsum(bytes_of)[:-1], axis=1)
+        masks = (np.unpackbits(part, axis=1, count=size) for part, size in zip(parts, self._sizes, strict=True))
+        return np.concatenate(list(masks), axis=1)
+
+    def table(self, ids: Sequence[str], leaves: Bytes) -> pa.Table:
+        """Rows of some records, of whom `leaves` (records, leaves) says which are open."""
+        records, found = np.nonzero(leaves)
+        lengths = self._lengths[found]
+        ends = np.cumsum(lengths)
+        turns = np.arange(lengths.sum()) + np.repeat(self._starts[found] - (ends - lengths), lengths)
+        texts = pa.DictionaryArray.from_arrays(pa.array(self._turns[turns]), self._texts)
+        ways = pa.StructArray.from_arrays(
+            [
+                pa.array(np.array(self.tree, dtype=np.int32)[found]),
+                pa.array(np.array(self._leaf, dtype=np.int64)[found]),
+                pa.ListArray.from_arrays(_offsets(ends), texts),
+            ],
+            names=["tree", "leaf", "conditions"],
+        )
+        each = np.cumsum(np.bincount(records, minlength=len(ids)))
+        lists = pa.ListArray.from_arrays(_offsets(each), ways)
+        return pa.table([pa.array(ids, pa.string()), lists], schema=SCHEMA)
+
+
+def _offsets(ends: npt.NDArray[np.int64]) -> pa.Array:
+    """Where each list begins, and the end of the last."""
+    return pa.array(np.concatenate([[0], ends]).astype(np.int32))

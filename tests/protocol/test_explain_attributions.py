@@ -1,0 +1,383 @@
+"""Attributions of a Fed-EINI prediction: what they are, what crosses, who allows them, and what a lie does."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from coordinator.prediction import opening_of
+from party.explain.layout import AttributedLayout
+from tests.protocol.explained import Joined
+from tests.protocol.replay import HERE, JOB
+from tests.protocol.test_boosting_oracle import OBJECTIVES
+from tests.protocol.worlds import FOUR, assert_oracles_scores, spec, world
+from tests.simulator import Federation, Message, run
+from treetap.errors import ConfigError
+from treetap.trees.entries import GoesLeft
+from treetap.trees.forestparams import ForestParams
+from treetap.trees.leaves import Bools, paths
+from treetap.trees.params import BoostingParams
+from treetap.wire.jobspec import Params
+from treetap.wire.v1 import exchange_pb2, jobs_pb2, setup_pb2
+
+LABEL_HOLDER, *CHAIN = FOUR
+ALLOWED: dict[str, dict[str, Any]] = {party: {"emits": {"EXPLANATION": ["parties"]}} for party in CHAIN}
+ASKED = jobs_pb2.PredictRequest(model="job", protocol="eini", attributions=True, block=4)
+MODELS: dict[str, Params] = {
+    **{
+        name: replace(BoostingParams(n_estimators=2, max_depth=3, max_bin=6), **changes)
+        for name, changes in OBJECTIVES.items()
+    },
+    "forest of classes": ForestParams(criterion="gini", n_estimators=3, max_depth=3, max_bin=6),
+    "forest of numbers": ForestParams(criterion="squared_error", n_estimators=3, max_depth=3, max_bin=6),
+}
+SHAPES: dict[str, tuple[int, ...]] = {"two parties": (2, 3), "a chain of two": (2, 2, 2), "no own columns": (0, 2, 2)}
+
+
+def _world(params: Params, dims: tuple[int, ...], **changes: Any) -> Any:
+    objective = params.objective if isinstance(params, BoostingParams) else "multi:softprob"
+    if isinstance(params, ForestParams) and params.criterion == "squared_error":
+        objective = "reg:squarederror"
+    classes = 3 if objective == "multi:softprob" else 2
+    return world(50, dims, objective=objective, classes=classes, missing=0.15, **changes)
+
+
+@pytest.mark.parametrize(
+    ("model", "shape"),
+    [
+        (model, shape)
+        for a, model in enumerate(MODELS)
+        for b, shape in enumerate(SHAPES)
+        if (a + b) % 2 == 0 or shape == "a chain of two"
+    ],
+)
+def test_they_are_the_values_in_the_clear(model: str, shape: str, tmp_path: Path) -> None:
+    """Every objective, forests, one feature party and two: the joined model's Shapley values to 1e-9, and scores."""
+    params, dims = MODELS[model], SHAPES[shape]
+    here = _world(params, dims)
+
+    async def main() -> None:
+        federation = Federation(tmp_path, here.tables, policies=ALLOWED)
+        assert (await federation.train(spec(params, len(dims), obfuscation="standard"))).state == "finished"
+        status = await federation.predict(ASKED)
+        assert (status.state, status.error) == ("finished", "")
+        assert_oracles_scores(status.predictions, here.oracle(params), here.newcomers, len(here.y))
+        joined = Joined(federation.states, here)
+        exact = joined.attributions()
+        table = pq.read_table(status.attributions)
+        outputs = len(exact.expected)
+        assert table.num_rows == joined.n * outputs
+        assert ("class" in table.column_names) == (outputs > 1)
+        named = [player if player.startswith("own:") else f"party:{player}" for player in exact.players]
+        assert [name for name in table.column_names if ":" in name] == named
+        for k, name in enumerate(named):
+            found = table.column(name).to_numpy().reshape(joined.n, outputs)
+            np.testing.assert_allclose(found, exact.values[:, k], rtol=0, atol=1e-9)
+        whole = np.sum([table.column(name).to_numpy() for name in ("expected", *named)], axis=0)
+        np.testing.assert_allclose(whole, table.column("score").to_numpy(), rtol=0, atol=1e-8)
+        assert np.abs(exact.values).max() > 1e-3
+        for party in federation.states:
+            assert federation.node(party)._engine._state == {}  # type: ignore[attr-defined]
+        await federation.close()
+
+    run(main())
+
+
+WIDTH = 256  # bytes of a ciphertext under a key of 1024 bits
+FIRST, LAST = CHAIN[:2]
+
+
+def _ask(job: str = "", **changes: Any) -> jobs_pb2.PredictRequest:
+    request = jobs_pb2.PredictRequest()
+    request.CopyFrom(ASKED)
+    request.MergeFrom(jobs_pb2.PredictRequest(job=job, **changes))
+    return request
+
+
+def test_values_that_need_several_ciphertexts(tmp_path: Path) -> None:
+    """Of five players and classes 25 values, 16 to a key of 1024 bits: two ciphertexts an entry, the same sums."""
+    params = replace(MODELS["softmax, vector leaves"], n_estimators=1)
+    here = world(60, (3, 2, 2), objective="multi:softprob", classes=5, seed=3, fresh=3)
+
+    async def main() -> None:
+        federation = Federation(tmp_path, here.tables, policies=ALLOWED)
+        assert (await federation.train(spec(params, 3, obfuscation="standard"))).state == "finished"
+        status = await federation.predict(ASKED)
+        assert (status.state, status.error) == ("finished", "")
+        exact = Joined(federation.states, here).attributions()
+        assert exact.values[0].size > 16
+        table = pq.read_table(status.attributions)
+        found = np.stack([column.to_numpy().reshape(3, 5) for column in table.columns[4:]], axis=1)
+        np.testing.assert_allclose(found, exact.values, rtol=0, atol=1e-9)
+        await federation.close()
+
+    run(main())
+
+
+def test_what_crosses(tmp_path: Path) -> None:
+    """Along the chain ciphertexts, each one fresh; to the label holder one sum per record, and nothing by sets."""
+    parcels: list[tuple[str, str, exchange_pb2.Parcel]] = []
+
+    def keep(sender: str, to: str, parcel: exchange_pb2.Parcel) -> exchange_pb2.Parcel:
+        parcels.append((sender, to, parcel))
+        return parcel
+
+    async def main() -> Joined:
+        federation = Federation(tmp_path, HERE.tables, policies=ALLOWED)
+        await federation.train(JOB)
+        federation.tamper = keep
+        assert (await federation.predict(_ask())).state == "finished"
+        await federation.close()
+        return Joined(federation.states, HERE)
+
+    joined = run(main())
+    kinds = defaultdict(set)
+    for sender, to, parcel in parcels:
+        kinds[sender, to].add(parcel.WhichOneof("body"))
+    scores = {"public_key", "entry_layout", "block_records"}
+    assert kinds == {
+        (LABEL_HOLDER, FIRST): scores
+        | {"constant_entries", "leaf_entries"}
+        | {"attribution_layout", "constant_attributions", "attribution_entries"},
+        (LABEL_HOLDER, LAST): scores | {"attribution_layout"},
+        (FIRST, LABEL_HOLDER): {"record_digest"},
+        (FIRST, LAST): {"leaf_entries", "attribution_entries"},
+        (LAST, LABEL_HOLDER): {"record_digest", "leaf_sums", "attribution_sums"},
+    }
+    seen = [
+        body.ciphertexts[at : at + WIDTH]
+        for _, _, parcel in parcels
+        for body in [getattr(parcel, parcel.WhichOneof("body"))]
+        if hasattr(body, "ciphertexts")
+        for at in range(0, len(body.ciphertexts), WIDTH)
+    ]
+    assert len(set(seen)) == len(seen)
+    sums = b"".join(p.attribution_sums.ciphertexts for _, _, p in parcels if p.HasField("attribution_sums"))
+    values = len(joined.attributions().players)
+    fitting = (1024 - 2) // (62 * values)
+    assert len(sums) == WIDTH * (-(-4 // fitting) + -(-2 // fitting))  # blocks of 4 and 2 records
+    (layout,) = [p.attribution_layout for _, to, p in parcels if to == LAST and p.HasField("attribution_layout")]
+    assert layout.players == values
+    assert not layout.constant
+    assert {to for tree in layout.trees for to in tree.outgoing} <= {0}
+    for tree, known in zip(layout.trees, joined.ensemble.used_trees, strict=True):
+        own = {tuple((s, side) for s, side in way if s.owner == LAST) for way in paths(known).values()} - {()}
+        assert len(tree.leaves) == len(own)  # as many as its own turns part: nothing tells by which sets
+
+
+@pytest.mark.parametrize("party", [FIRST, LAST])
+def test_off_unless_every_policy_allows_it(party: str, tmp_path: Path) -> None:
+    """Whoever it is in the chain: refused at the opening, the rule named, no entry sent; scores alone come."""
+    policies = {name: rules for name, rules in ALLOWED.items() if name != party}
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables, policies=policies)
+        await federation.train(JOB)
+        sent = len(federation.log)
+        status = await federation.predict(_ask())
+        assert (status.state, status.attributions) == ("failed", "")
+        rule = rf"Refused: {party} does not send EXPLANATION to label-holder: its policy says emits\.EXPLANATION = \[\]"
+        assert re.search(rule, status.error), status.error
+        assert not {message.word for message in federation.log[sent:]} & {"leaf_entries", "attribution_entries"}
+        status = await federation.predict(jobs_pb2.PredictRequest(model="job", protocol="eini"))
+        assert (status.state, status.attributions) == ("finished", "")
+        await federation.close()
+
+    run(main())
+
+
+def test_paths_that_attributions_would_show(tmp_path: Path) -> None:
+    """Where trees hide the paths behind scores, min_candidate_bits lets those pass and refuses attributions."""
+    here = world(40, (0, 4), fresh=3)
+    params = BoostingParams(n_estimators=30, max_depth=3, max_bin=8, min_child_weight=0.0, reg_lambda=0.1)
+    faults = {
+        LABEL_HOLDER: "with attributions to 1 players the trees leave some record fewer leaves than that",
+        FIRST: r"its own splits of this model leave -\d+\.\d bits beyond those of a sum and of the attributions to 1",
+    }
+
+    async def main() -> None:
+        federation = Federation(tmp_path, here.tables, policies={FIRST: dict(ALLOWED[FIRST])})
+        assert (await federation.train(spec(params, 2, obfuscation="standard"))).state == "finished"
+        for party, fault in faults.items():
+            law = federation.law(party).model_copy(update={"min_candidate_bits": 2.0})
+            before, federation.configs[party] = federation.configs[party], federation.configs[party].under(law)
+            federation.kill(party)
+            federation.start(party)
+            status = await federation.predict(_ask())
+            assert status.state == "failed"
+            rule = rf"{party} takes no part: its policy says min_candidate_bits = 2, and {fault}"
+            assert re.search(rule, status.error), status.error
+            status = await federation.predict(jobs_pb2.PredictRequest(model="job", protocol="eini"))
+            assert (status.state, status.error) == ("finished", "")
+            federation.configs[party] = before
+            federation.kill(party)
+            federation.start(party)
+        assert (await federation.predict(_ask())).state == "finished"
+        await federation.close()
+
+    run(main())
+
+
+def test_a_party_that_keeps_other_entries_than_for_the_score(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values that do not add up to the scores are no attributions: the chain is named, nothing is written."""
+    honest = AttributedLayout.masks
+
+    def everything(self: AttributedLayout, goes_left: GoesLeft, n: int) -> Bools:
+        return np.ones_like(honest(self, goes_left, n))
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables, policies=ALLOWED)
+        await federation.train(JOB)
+        with monkeypatch.context() as lying:
+            lying.setattr(AttributedLayout, "masks", everything)
+            status = await federation.predict(_ask("lie"))
+        assert status.state == "failed"
+        assert re.search(r"Malformed: .*block 0: the attributions do not add up .*feature-b, feature-c", status.error)
+        for state in federation.states.values():
+            assert list((state / "predictions").iterdir()) == []
+        assert (await federation.predict(_ask("truth"))).state == "finished"
+        await federation.close()
+
+    run(main())
+
+
+def fewer(parcel: exchange_pb2.Parcel) -> None:
+    parcel.attribution_entries.ciphertexts = parcel.attribution_entries.ciphertexts[:-WIDTH]
+
+
+def another_leaf(parcel: exchange_pb2.Parcel) -> None:
+    parcel.attribution_layout.trees[0].leaves[0] = 99
+
+
+def a_gap_behind(parcel: exchange_pb2.Parcel) -> None:
+    for tree in parcel.attribution_layout.trees:
+        tree.outgoing[:] = [5 + to for to in tree.outgoing]
+
+
+def a_tree_too_many(parcel: exchange_pb2.Parcel) -> None:
+    parcel.attribution_layout.trees[0].tree = 7
+
+
+def no_players(parcel: exchange_pb2.Parcel) -> None:
+    parcel.attribution_layout.players = 0
+
+
+def constants_in_the_middle(parcel: exchange_pb2.Parcel) -> None:
+    parcel.attribution_layout.constant.append(1)
+
+
+def columns_that_are_not_there(parcel: exchange_pb2.Parcel) -> None:
+    parcel.attribution_layout.trees[0].outputs[:] = [1]
+
+
+def no_sums(parcel: exchange_pb2.Parcel) -> None:
+    parcel.attribution_sums.ciphertexts = b""
+
+
+LIES: dict[str, tuple[str, str, Callable[[exchange_pb2.Parcel], None], str]] = {
+    "a truncated block": (LAST, "attribution_entries", fewer, r"feature-b, block 0: .* got \d+"),
+    "a leaf that is not there": (LAST, "attribution_layout", another_leaf, r"leaves that feature-c does not decide"),
+    "goals left out": (FIRST, "attribution_layout", a_gap_behind, r"numbered the entries of the attributions wrongly"),
+    "goals behind the end": (LAST, "attribution_layout", a_gap_behind, r"the entries of the attributions wrongly"),
+    "a tree too many": (LAST, "attribution_layout", a_tree_too_many, r"feature-c: label-holder predicts with tree 7"),
+    "no players": (FIRST, "attribution_layout", no_players, r"label-holder says that there are 0 players"),
+    "constants in the middle": (LAST, "attribution_layout", constants_in_the_middle, r"to the first of the chain only"),
+    "columns": (LAST, "attribution_layout", columns_that_are_not_there, r"has named columns of the score wrongly"),
+    "no sums": (LABEL_HOLDER, "attribution_sums", no_sums, r"candidates are \d ciphertexts of 256 bytes, got 0"),
+}
+
+
+def test_what_cannot_be_is_named(tmp_path: Path) -> None:
+    """One parcel changed on its way: an error that says what is wrong, and no file."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables, policies=ALLOWED, silence_s=5.0)
+        await federation.train(JOB)
+        for case, (receiver, kind, change, message) in LIES.items():
+            changed = []
+
+            def tamper(
+                _: str,
+                to: str,
+                parcel: exchange_pb2.Parcel,
+                receiver=receiver,
+                kind=kind,
+                change=change,
+                changed=changed,
+            ) -> exchange_pb2.Parcel:
+                if (to, parcel.WhichOneof("body")) == (receiver, kind) and not changed:
+                    changed.append(kind)
+                    change(parcel)
+                return parcel
+
+            federation.tamper = tamper
+            status = await federation.predict(_ask())
+            assert changed, case
+            assert status.state in ("failed", "interrupted"), case
+            assert re.search(message, status.error), f"{case}: {status.error}"
+            for state in federation.states.values():
+                assert list((state / "predictions").iterdir()) == []
+        await federation.close()
+
+    run(main())
+
+
+def test_killed_on_the_way_it_is_resumed(tmp_path: Path) -> None:
+    """Parties killed in turn at every fifth message: scores and attributions of all blocks are there in the end."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables, policies=ALLOWED)
+        await federation.train(JOB)
+        before = len(federation.log)
+        whole = await federation.predict(_ask("faultless", explain=True))
+        expected, interrupted = pq.read_table(whole.attributions), 0
+        for offset in range(3, len(federation.log) - before, 5):
+            victim = (LABEL_HOLDER, FIRST, LAST)[offset % 3]
+            start = len(federation.log)
+
+            def hook(message: Message, victim: str = victim, at: int = start + offset) -> None:
+                if message.number == at:
+                    federation.hook = None
+                    federation.kill(victim)
+                    federation.start(victim)
+
+            federation.hook = hook
+            status = await federation.predict(_ask(f"p{offset}", explain=True))
+            if status.state == "interrupted":
+                interrupted += 1
+                status = await federation.resume(f"p{offset}")
+            assert (status.state, status.error) == ("finished", ""), offset
+            found = pq.read_table(status.attributions)
+            assert found.column_names == expected.column_names
+            for name in found.column_names[1:]:
+                np.testing.assert_allclose(found.column(name), expected.column(name), rtol=0, atol=1e-9)
+            assert pq.read_table(status.explanations) == pq.read_table(whole.explanations)
+        assert interrupted > 3
+        await federation.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("asked", "parties", "message"),
+    [
+        ({"protocol": "interactive"}, 3, "attributions: protocol 'interactive' cannot; .* use protocol eini"),
+        ({}, 6, "attributions: 5 feature parties are too many, each doubles the entries of a leaf; at most 4"),
+        ({"explain_limit": 3}, 3, "explain-limit = 3: is an option of explain; leave it out, or ask for that"),
+    ],
+)
+def test_requests_that_nobody_could_do(asked: dict[str, Any], parties: int, message: str) -> None:
+    """Refused where the request is read, with what to use instead."""
+    names = [f"feature-{k}" for k in range(parties - 1)]
+    described = setup_pb2.JobSpec(label_holder="label-holder", feature_parties=names, key_bits=2048)
+    described.obfuscation, described.alignment = "standard", "psi"
+    with pytest.raises(ConfigError, match=message):
+        opening_of(_ask(**asked), described, "submission", "word")
