@@ -36,7 +36,7 @@ def main() -> None:
     if "TREETAP_DATA" not in os.environ:
         sys.exit("explain_bits: set TREETAP_DATA to the folder with credit_default.parquet")
     given.workdir.mkdir(parents=True, exist_ok=True)
-    model = Model(given.workdir.resolve(), given.parties - 1)
+    model = Model(given.workdir.resolve(), Setting(others=given.parties - 1))
     manifest, lines = read_model(model.folder / HOLDER / "models" / JOB)
     own = {row["handle"]: OwnSplit.from_dict(row) for line in lines for row in line["own"]}
     trees = tuple(Tree.from_dict(line["tree"]) for line in lines)
