@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -106,6 +107,8 @@ class PredictTable(Strict):
     def _once(cls, protocols: list[str]) -> list[str]:
         if len(set(protocols)) < len(protocols):
             raise ValueError("names a protocol twice")
+        if "eini-lattice" in protocols and find_spec("tenseal") is None:
+            raise ValueError("eini-lattice needs TenSEAL: pip install 'treetap[lattice]'")
         return protocols
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from treetap import demo, experiment
+from treetap import demo, experiment, experimentfile
 from treetap.errors import BadInput
 from treetap.experiment import run_file
 
@@ -79,6 +79,16 @@ def test_seeds_that_are_none(seed: str, says: str, refused: Refused, tmp_path: P
     message = refused(f"seed = {seed}", job="seed = 1")
     assert message.startswith(f"{tmp_path / 'exp.toml'}: ")
     assert says in message
+
+
+def test_a_protocol_whose_library_is_not_there(
+    refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lattice predictions without TenSEAL are refused before anything starts, with the remedy."""
+    table(tmp_path)
+    monkeypatch.setattr(experimentfile, "find_spec", lambda _: None)
+    message = refused(job='[predict]\nprotocols = ["eini", "eini-lattice"]')
+    assert "predict.protocols: eini-lattice needs TenSEAL: pip install 'treetap[lattice]'" in message
 
 
 @pytest.mark.parametrize("name", ["coordinator", "operator", "certs", "ca"])

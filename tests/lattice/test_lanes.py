@@ -95,6 +95,29 @@ def test_a_chain_over_lanes():
     asyncio.run(run())
 
 
+def test_a_dropped_block_begins_anew():
+    """What was added to a block that broke off is in no later sum, on either of two lanes."""
+
+    async def run():
+        engine = ProcessEngine(2)
+        engine.start()
+        try:
+            member = LatticeMember(engine, PARAMETERS, KEY.public_bytes(), "t")
+            await member.start()
+            mask, data = np.ones(3, dtype=bool), KEY.encrypt(np.arange(3))
+            for _ in range(3):
+                await member.add(7, [mask], [data], [(0, 0)])
+            await member.drop(7)
+            for _ in range(2):
+                await member.add(7, [mask], [data], [(0, 0)])
+            (answer,) = await member.finish(7, 3, 1)
+            assert KEY.decrypt(answer, 3).sum() % KEY.modulus == 6
+        finally:
+            await engine.close()
+
+    asyncio.run(run())
+
+
 def test_an_ensemble_is_scored_within_tolerance():
     """Sixty random trees over a label holder and one member score 50 records within 1e-4 of the range of scores."""
     trees, n = 60, 50
