@@ -5,7 +5,7 @@ Numbers are integers in units of 2^−fraction_bits, rounded entry by entry as t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from treetap.trees.attribution import masked_terms
 from treetap.trees.ensemble import Ensemble, Split, Tree
+from treetap.trees.leaves import paths
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -104,9 +105,25 @@ def explained_terms(
         both = np.ones((n, count), dtype=np.int64)
         for player in group:
             both *= remote[player]
+        first, entry = _entries(tree, game.player_of, group)  # leaves of one entry: the masks in both are the same
         for player, part in by_player.items():
-            terms[:, 1 + game.players.index(player), columns] += both @ fixed_point(part[0], fraction_bits)
+            whole = np.zeros((len(first), part.shape[2]))
+            np.add.at(whole, entry, part[0])
+            terms[:, 1 + game.players.index(player), columns] += both[:, first] @ fixed_point(whole, fraction_bits)
     return Options(_nodes(tree)[reached], terms.reshape(n, -1))
+
+
+def _entries(tree: Tree, player_of: Callable[[Split], str], group: Collection[str]) -> tuple[list[int], list[int]]:
+    """The first leaf of each entry, and the entry of each leaf: what the turns of a set of parties tell apart."""
+    numbers: dict[object, int] = {}
+    entry, first = [], []
+    for place, way in enumerate(paths(tree).values()):
+        turns = tuple((split.node, left) for split, left in way if player_of(split) in group)
+        if turns not in numbers:
+            numbers[turns] = len(numbers)
+            first.append(place)
+        entry.append(numbers[turns])
+    return first, entry
 
 
 def _possible_masks(tree: Tree, player_of: Callable[[Split], str], player: str, most: int) -> Bools | None:

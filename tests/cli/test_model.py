@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from tests.cli.command import refused, treetap, write
+from treetap.errors import DataError
 from treetap.modelcard import LEARNS, card, page
-from treetap.modelview import describe, select
+from treetap.modelview import describe, print_model, select
 from treetap.wire.transcript import TranscriptWriter
 from treetap.wire.v1 import boosting_pb2
 from treetap.wire.v1.transcript_pb2 import TranscriptRecord
@@ -62,6 +63,27 @@ def test_the_label_holder_sees_its_splits_by_name() -> None:
     assert (parties["bank"]["weight"], parties["telco"]["weight"]) == (9, 8)
     assert sum(row["total_gain"] for row in own) == pytest.approx(parties["bank"]["total_gain"])
     assert [row["name"] for row in own] == ["income", "age"]
+
+
+def test_names_that_another_party_has_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """They stand at its splits and in a table of importances, and never in the card; a damaged file is named."""
+    folder = _changed(tmp_path)
+    (folder / "names.json").write_text(json.dumps({"telco": {"0": "calls-per-week"}}))
+    found = describe(folder)
+    splits = [split for tree in found["trees"] for split in tree["splits"] if split["owner"] == "telco"]
+    named = [split for split in splits if "feature" in split]
+    assert [split["handle"] for split in named] == [0]
+    assert not any(key in split for split in splits for key in ("threshold", "left", "right"))
+    (row,) = found["importance"]["told_features"]
+    assert (row["name"], row["weight"], row["total_gain"]) == ("telco: calls-per-week", 1, named[0]["gain"])
+    print_model(found)
+    printed = capsys.readouterr().out
+    assert "telco #0: calls-per-week" in printed
+    assert re.search(r"telco #1  \(gain", printed)
+    assert "calls-per-week" not in json.dumps(card(folder, names=True))
+    (folder / "names.json").write_text('{"telco": [1]}')
+    with pytest.raises(DataError, match=r"names\.json: is damaged; remove it, and have the names told again"):
+        describe(folder)
 
 
 def test_importances_are_those_of_the_trees_used(tmp_path: Path) -> None:
