@@ -33,7 +33,8 @@ class EntryMasker(Answering):
 
     def __init__(self, config: PartyConfig, store: Store, tools: Tools, opening: interactive_pb2.OpenModel) -> None:
         super().__init__(config, store, tools, opening, "take_key")
-        chain = [opening.label_holder, *opening.feature_parties, opening.label_holder]
+        there = [party for party in opening.feature_parties if party not in opening.away]
+        chain = [opening.label_holder, *there, opening.label_holder]
         place = chain.index(tools.party)
         self._before, self._after = chain[place - 1], chain[place + 1]
         self._last = self._after == opening.label_holder

@@ -24,11 +24,13 @@ from party.store import Store
 from treetap.errors import BadInput, PlaintextOverflow
 from treetap.he.inference import EntryOwner
 from treetap.he.public import PublicKey
-from treetap.trees.entries import SUM_BITS, GoesLeft, LeafEntries
+from treetap.trees.entries import SUM_BITS, GoesLeft, Ints, LeafEntries
 from treetap.trees.leaves import Bools, Floats
 from treetap.wire.chunks import chunks_of
 from treetap.wire.v1 import control_pb2, eini_pb2, interactive_pb2
 
+#: Values of entries (n, entries, outputs).
+Values = np.ndarray[tuple[int, int, int], np.dtype[np.int64]]
 #: Most bytes of ciphertexts of one block: what may lie at a party before its step begins.
 BLOCK_BYTES = 64 * 1024 * 1024
 #: Records whose candidate leaves are counted at a time.
@@ -40,7 +42,9 @@ class EntrySender(Scoring):
 
     def __init__(self, config: PartyConfig, store: Store, tools: Tools, opening: interactive_pb2.OpenModel) -> None:
         super().__init__(config, store, tools, opening, "make_keys")
-        self._entries = LeafEntries(self.ensemble, config.name, self.parties)
+        away = list(opening.away)
+        self._chain = [party for party in self.parties if party not in away]
+        self._entries = LeafEntries(self.ensemble, config.name, self._chain, away)
         self._owner: EntryOwner | None = None
         self._size = 1  # records per block
         self.steps: Mapping[str, Step] = {
@@ -55,6 +59,10 @@ class EntrySender(Scoring):
         """A key pair for this prediction alone, in memory only; everybody learns which entry each leaf is in."""
         self._order.check(("make_keys", request.tree, request.level))
         tools, opening, entries = self._tools, self._opening, self._entries
+        if not self._chain:  # everybody is away: nobody's decisions are to be hidden
+            self._size = opening.block
+            self._order.then(("score_block", 0, 0))
+            return done()
         if tools.law.min_candidate_bits is not None:
             tools.law.check_paths(
                 tools.party, await tools.offload(self._spare), "the trees leave some record fewer leaves than that"
@@ -69,15 +77,15 @@ class EntrySender(Scoring):
         self._owner = owner
         await owner.start()
         self._size = self._block_size(secret.public, outputs)
-        await send_key(tools, secret, owner.slots, self.parties)
-        for party, hop in zip(self.parties, entries.hops(), strict=True):
-            constant = entries.constant.tolist() if party == self.parties[0] else []
+        await send_key(tools, secret, owner.slots, self._chain)
+        for party, hop in zip(self._chain, entries.hops(), strict=True):
+            constant = entries.constant.tolist() if party == self._chain[0] else []
             await tools.outbox.send(party, "entry_layout", layout_parcels(hop, constant))
         constants = [part async for part in owner.encrypt(entries.constants())]
         tools.ledger.operations["encryptions"] += len(entries.constant)
         tools.ledger.ciphertexts["constant_entries"] += len(entries.constant)
         bodies = [eini_pb2.ConstantEntries(ciphertexts=part) for part in constants]
-        await tools.outbox.send(self.parties[0], "constant_entries", bodies)
+        await tools.outbox.send(self._chain[0], "constant_entries", bodies)
         self._order.then(("score_block", 0, 0))
         return done()
 
@@ -90,23 +98,13 @@ class EntrySender(Scoring):
         """
         number = request.tree
         self._order.check(("score_block", number, request.level))
-        tools, owner, table = self._tools, have(self._owner), self._alignment.aligned
+        entries, meter = self._entries, self._tools.meter
         rows, blocks = self.block(number, self._size)
-        chunks = [eini_pb2.BlockRecords(chunks=batch) for batch in batches(chunks_of(rows, len(table.ids)))]
-        await asyncio.gather(
-            *(tools.outbox.send(party, "block_records", chunks, tree=number) for party in self.parties)
-        )
         goes_left = self._directions(rows)
-        values = await tools.offload(lambda: self._entries.values(goes_left, len(rows)))
-        await self._send(number, values)
-        sums: list[bytes] = []
-        async for parcel in tools.mailbox.series(self.parties[-1], "leaf_sums", number, 0):
-            sums.append(parcel.leaf_sums.ciphertexts)
-        opened = await owner.open(b"".join(sums), len(rows))
-        tools.ledger.operations["decryptions"] += sum(map(len, sums)) // owner.ciphertext_bytes
-        self.keep(rows, self.ensemble.from_sums(self._entries.weights(opened)))
-        tools.mailbox.forget(number)
-        meter = tools.meter
+        values = await self._tools.offload(lambda: entries.values(goes_left, len(rows)))
+        sums = await self._sums(number, rows, values) if self._chain else values[:, 0]
+        scores = self.ensemble.from_sums(entries.weights(sums))
+        self.keep(rows, scores, await self._tools.offload(lambda: entries.guessed(goes_left, len(rows))))
         meter.done = min(self.before + (number + 1) * self._size, meter.total)
         last = number + 1 == blocks
         self._order.then(("write_predictions", 0, 0) if last else ("score_block", number + 1, 0))
@@ -134,10 +132,24 @@ class EntrySender(Scoring):
         parts = np.split(self.wanted, range(CHECKED, len(self.wanted), CHECKED))
         return np.concatenate([self._entries.spare(self._directions(rows), len(rows)) for rows in parts])
 
-    async def _send(self, number: int, values: np.ndarray[tuple[int, int, int], np.dtype[np.int64]]) -> None:
+    async def _sums(self, number: int, rows: Rows, values: Values) -> Ints:
+        """What comes back of the entries' values, (n, outputs)."""
+        tools, owner, table = self._tools, have(self._owner), self._alignment.aligned
+        chunks = [eini_pb2.BlockRecords(chunks=batch) for batch in batches(chunks_of(rows, len(table.ids)))]
+        await asyncio.gather(*(tools.outbox.send(party, "block_records", chunks, tree=number) for party in self._chain))
+        await self._send(number, values)
+        sums: list[bytes] = []
+        async for parcel in tools.mailbox.series(self._chain[-1], "leaf_sums", number, 0):
+            sums.append(parcel.leaf_sums.ciphertexts)
+        opened = await owner.open(b"".join(sums), len(rows))
+        tools.ledger.operations["decryptions"] += sum(map(len, sums)) // owner.ciphertext_bytes
+        tools.mailbox.forget(number)
+        return opened
+
+    async def _send(self, number: int, values: Values) -> None:
         """Encrypt and stream; memory holds a few parcels, whatever the block."""
         tools, entries = self._tools, values.shape[1]
-        series = tools.outbox.open(self.parties[0], "leaf_entries", number)
+        series = tools.outbox.open(self._chain[0], "leaf_entries", number)
         owner, sent = have(self._owner), 0
         async for part in owner.encrypt(values):
             await series.put(eini_pb2.LeafEntries(ciphertexts=part))

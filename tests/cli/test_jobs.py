@@ -137,7 +137,6 @@ def test_predicting_without_showing_paths(federation: LocalFederation, trained: 
         (["good", "--protocol", "eini", "--key-bits", "999"], 2, "key_bits = 999: must be 1024, 2048 or 3072"),
         (["good", "--protocol", "eini", "--key-bits", "512"], 1, "takes no part in a job with a key of 512 bits"),
         (["good", "--away", "panic"], 2, "away = 'panic': must be one of fail, retry, degrade"),
-        (["good", "--away", "degrade", "--protocol", "eini"], 2, "an encrypted prediction hides the way of a record"),
         (["good", "--away-deadline", "5"], 2, "away-deadline = 5: is an option of retry and degrade; leave it out"),
         (["good", "--away", "retry", "--away-deadline", "1"], 2, "away-deadline = 1: must be 3 to 3600 seconds"),
         (["good", "--table", "train-new", "--records", "../../etc/passwd"], 2, "is not below the data folder"),

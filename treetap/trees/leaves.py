@@ -127,8 +127,8 @@ def output_bits(trees: Iterable[Tree], fraction_bits: int) -> float:
     return math.fsum(math.log2(math.ldexp(high[k] - low[k], fraction_bits) + 1.0) for k in low)
 
 
-def spare_bits(ensemble: Ensemble, masks: Sequence[Bools], fraction_bits: int) -> Floats:
-    """Candidate bits beyond the output's of n records, (n,); `masks` (n, leaves) in the order of the used trees.
+def spare_bits(ensemble: Ensemble, bits: Sequence[Floats], fraction_bits: int) -> Floats:
+    """Candidate bits beyond the output's of n records, (n,); `bits` (n,) of each used tree, in order.
 
     Trees that add to different outputs are different equations, each with its own unknowns: the least of them counts.
     That is about scores alone: attributions are further equations, some over few trees.
@@ -138,10 +138,10 @@ def spare_bits(ensemble: Ensemble, masks: Sequence[Bools], fraction_bits: int) -
     for k, tree in enumerate(trees):
         groups[tree.outputs].append(k)
     spare = [
-        candidate_bits(masks[k] for k in group) - output_bits((trees[k] for k in group), fraction_bits)
+        np.sum([bits[k] for k in group], axis=0) - output_bits((trees[k] for k in group), fraction_bits)
         for group in groups.values()
     ]
-    return np.min(spare, axis=0) if spare else np.zeros(len(masks[0]) if masks else 0)
+    return np.min(spare, axis=0) if spare else np.zeros(len(bits[0]) if bits else 0)
 
 
 def paths_hidden(spare: Floats, margin: float = MARGIN_BITS) -> Bools:
