@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from shards import HOLDER, JOB, Model
+from shards import HOLDER, JOB, Model, Setting
 
 from party.store import read_model
 from party.vault import OwnSplit

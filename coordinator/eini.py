@@ -22,7 +22,8 @@ async def predict(
     One block is under way at a time, and its members work on it at once: whatever has come of it goes on while the
     rest is still encrypted. So nobody holds more than a block, however many records there are.
     """
-    label_holder, members = opening.label_holder, list(opening.feature_parties)
+    label_holder = opening.label_holder
+    members = [party for party in opening.feature_parties if party not in opening.away]
     progress.phase("align")
     await roster.ask_all(roster.names, "open_model", opening)
     await align(roster, roster.names, opening.alignment)

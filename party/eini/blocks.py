@@ -39,7 +39,8 @@ class BlockSender(Scoring, ABC):
 
     def __init__(self, config: PartyConfig, store: Store, tools: Tools, opening: interactive_pb2.OpenModel) -> None:
         super().__init__(config, store, tools, opening, "make_keys")
-        self.size = 1  #: records per block
+        self.chain = [party for party in self.parties if party not in opening.away]
+        self.size = opening.block  #: records per block
         self.steps: Mapping[str, Step] = {
             "open_model": self.open_model,
             **self._alignment.steps,
@@ -53,6 +54,9 @@ class BlockSender(Scoring, ABC):
         """A key pair for this prediction alone, in memory only, and what the others must know of the trees."""
         self._order.check(("make_keys", request.tree, request.level))
         tools = self._tools
+        if not self.chain:  # everybody is away: nobody's decisions are to be hidden
+            self._order.then(("score_block", 0, 0))
+            return done()
         if tools.law.min_candidate_bits is not None:
             tools.law.check_paths(
                 tools.party, await tools.offload(self._spare), "the trees leave some record fewer leaves than that"
@@ -68,10 +72,10 @@ class BlockSender(Scoring, ABC):
         tools, table = self._tools, self._alignment.aligned
         rows, blocks = self.block(number, self.size)
         chunks = [eini_pb2.BlockRecords(chunks=batch) for batch in batches(chunks_of(rows, len(table.ids)))]
-        await asyncio.gather(
-            *(tools.outbox.send(party, "block_records", chunks, tree=number) for party in self.parties)
-        )
-        self.keep(rows, self.ensemble.from_sums(await self.sums(number, rows)))
+        await asyncio.gather(*(tools.outbox.send(party, "block_records", chunks, tree=number) for party in self.chain))
+        sums = await self.sums(number, rows)
+        guessed = await tools.offload(lambda: self.guessed(self.directions(rows), len(rows)))
+        self.keep(rows, self.ensemble.from_sums(sums), guessed)
         tools.mailbox.forget(number)
         meter = tools.meter
         meter.done = min(self.before + (number + 1) * self.size, meter.total)
@@ -87,6 +91,10 @@ class BlockSender(Scoring, ABC):
     @abstractmethod
     async def sums(self, number: int, rows: Rows) -> Floats:
         """The sums of leaf weights (n, outputs) of the records of a block, by way of the chain."""
+
+    def guessed(self, goes_left: GoesLeft, n: int) -> Floats:
+        """How much of each record's way is guessed for want of a party, or to be expected as guessed (n,)."""
+        return np.zeros(n)
 
     @abstractmethod
     def spare(self, goes_left: GoesLeft, n: int) -> Floats:
@@ -119,7 +127,8 @@ class BlockMasker(Answering, ABC):
 
     def __init__(self, config: PartyConfig, store: Store, tools: Tools, opening: interactive_pb2.OpenModel) -> None:
         super().__init__(config, store, tools, opening, "take_key")
-        chain = [opening.label_holder, *opening.feature_parties, opening.label_holder]
+        there = [party for party in opening.feature_parties if party not in opening.away]
+        chain = [opening.label_holder, *there, opening.label_holder]
         place = chain.index(tools.party)
         self.before, self.after = chain[place - 1], chain[place + 1]
         self.last = self.after == opening.label_holder

@@ -26,7 +26,7 @@ class EntrySender(BlockSender):
 
     def __init__(self, config: PartyConfig, store: Store, tools: Tools, opening: interactive_pb2.OpenModel) -> None:
         super().__init__(config, store, tools, opening)
-        self._entries = LeafEntries(self.ensemble, config.name, self.parties)
+        self._entries = LeafEntries(self.ensemble, config.name, self.chain, list(opening.away))
         self._owner: EntryOwner | None = None
 
     async def begin(self) -> None:
@@ -42,9 +42,9 @@ class EntrySender(BlockSender):
         self._owner = owner
         await owner.start()
         self.size = self._block_size(secret.public, outputs)
-        await send_key(tools, secret, owner.slots, self.parties)
-        for party, hop in zip(self.parties, entries.hops(), strict=True):
-            constant = entries.constant.tolist() if party == self.parties[0] else []
+        await send_key(tools, secret, owner.slots, self.chain)
+        for party, hop in zip(self.chain, entries.hops(), strict=True):
+            constant = entries.constant.tolist() if party == self.chain[0] else []
             await tools.outbox.send(party, "entry_layout", layout_parcels(hop, constant))
         await self._send_constants(owner, "constant_entries", entries.constants())
         await self.also_begin(secret)
@@ -59,10 +59,17 @@ class EntrySender(BlockSender):
         2. encrypted entry by entry and sent to the first of the chain while the next ones are encrypted;
         3. the last of the chain returns the sums (equation 14), which are opened.
         """
-        owner, goes_left = have(self._owner), self.directions(rows)
+        goes_left = self.directions(rows)
         values = await self._tools.offload(lambda: self._entries.values(goes_left, len(rows)))
+        if not self.chain:
+            return self._entries.weights(values[:, 0])
+        owner = have(self._owner)
         await self._send(owner, "leaf_entries", number, values)
         return self._entries.weights(await self._take(owner, "leaf_sums", number, len(rows)))
+
+    def guessed(self, goes_left: GoesLeft, n: int) -> Floats:
+        """The share of each record's way that is to be expected as guessed (n,)."""
+        return self._entries.guessed(goes_left, n)
 
     def spare(self, goes_left: GoesLeft, n: int) -> Floats:
         """Bits by which the candidate leaves of n records exceed the possible sums, (n,)."""
@@ -78,12 +85,12 @@ class EntrySender(BlockSender):
         """The entries that are the same for every record, (entries, values), to the first of the chain."""
         bodies = [ciphertext_body(kind, part) async for part in owner.encrypt(values)]
         self._count(kind, len(values))
-        await self._tools.outbox.send(self.parties[0], kind, bodies)
+        await self._tools.outbox.send(self.chain[0], kind, bodies)
 
     async def _send(self, owner: EntryOwner, kind: str, number: int, values: Ints) -> None:
         """Encrypt and stream (n, entries, values) of a block; memory holds a few parcels, whatever the block."""
         total, sent = values.shape[0] * values.shape[1], 0
-        series = self._tools.outbox.open(self.parties[0], kind, number)
+        series = self._tools.outbox.open(self.chain[0], kind, number)
         async for part in owner.encrypt(values):
             await series.put(ciphertext_body(kind, part))
             sent += len(part) // owner.ciphertext_bytes
@@ -93,7 +100,7 @@ class EntrySender(BlockSender):
 
     async def _take(self, owner: EntryOwner, kind: str, number: int, count: int) -> Ints:
         """So many sums of a block, opened, as the last of the chain returns them."""
-        parcels = self._tools.mailbox.series(self.parties[-1], kind, number, 0)
+        parcels = self._tools.mailbox.series(self.chain[-1], kind, number, 0)
         sums = b"".join([part async for part in ciphertexts_in(parcels, kind)])
         opened = await owner.open(sums, count)
         self._tools.ledger.operations["decryptions"] += len(sums) // owner.ciphertext_bytes

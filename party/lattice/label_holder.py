@@ -35,7 +35,7 @@ class ColumnSender(BlockSender):
 
     def __init__(self, config: PartyConfig, store: Store, tools: Tools, opening: interactive_pb2.OpenModel) -> None:
         super().__init__(config, store, tools, opening)
-        self._shape = shape_of(self.ensemble, config.name, len(self.parties))
+        self._shape = shape_of(self.ensemble, config.name, len(self.chain))
         self._parameters = self._shape.parameters()
         self._columns = NodeColumns(self.ensemble, config.name, scheme_of(self._parameters).modulus)
         self._owner: LatticeOwner | None = None
@@ -51,7 +51,7 @@ class ColumnSender(BlockSender):
         fitting = 2 * BLOCK_BYTES // parameters.ciphertext_bytes
         self.size = min(self._opening.block, self._shape.records(parameters.degree, fitting))
         public = lattice_pb2.LatticeKey(public=await tools.offload(key.public_bytes))
-        for party in self.parties:
+        for party in self.chain:
             await tools.outbox.send(party, "lattice_key", [public])
             await tools.outbox.send(party, "column_layout", layout_parcels(self._columns, party))
 
@@ -67,7 +67,7 @@ class ColumnSender(BlockSender):
         total = sum(len(page.outputs) for page in pages)
         base = np.zeros((self._shape.outputs, n), dtype=np.int64)
         numbers = self._columns.pages(self.directions(rows), n, pages, base)
-        series = tools.outbox.open(self.parties[0], "lattice_columns", number)
+        series = tools.outbox.open(self.chain[0], "lattice_columns", number)
         sent = 0
         groups = _in_groups(numbers, 2 * PARCEL_BYTES // self._parameters.ciphertext_bytes)
         async for part in owner.encrypt(groups):
@@ -77,7 +77,7 @@ class ColumnSender(BlockSender):
         await series.close()
         tools.ledger.operations["encryptions"] += sent
         tools.ledger.ciphertexts["lattice_columns"] += sent
-        last = self.parties[-1]
+        last = self.chain[-1]
         answers: list[bytes] = []
         async for parcel in tools.mailbox.series(last, "lattice_sums", number, 0):
             answers += parcel.lattice_sums.ciphertexts

@@ -323,7 +323,7 @@ def test_sums_that_a_policy_does_not_give_away(tmp_path: Path) -> None:
     [
         ({"form": "per-tree"}, "form = 'per-tree': is an option of interactive predictions only"),
         ({"key_bits": 2048}, "key_bits = 2048: a lattice key has the size that the model asks for; leave it out"),
-        ({"away_policy": "degrade"}, "away = 'degrade': an encrypted prediction hides the way of a record"),
+        ({"away_policy": "degrade"}, "away = 'degrade': the lattice backend cannot"),
     ],
 )
 def test_requests_that_nobody_could_do(request_: dict[str, Any], message: str, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from treetap.trees.ensemble import Ensemble, Leaf, Split, Tree, route
 from treetap.trees.entries import SUM_BITS, LeafEntries, entries_along
+from treetap.trees.failover import open_ways, scores_without
 from treetap.trees.leaves import Bools, candidate_leaves, paths
 
 HOLDER, *CHAIN = NAMES = ["holder", "b", "c", "d"]
@@ -25,11 +27,11 @@ def _tree(draw: st.DrawFn, index: int, owners: list[str], outputs: tuple[int, ..
     while stack:
         node = stack.pop()
         if node < 16 and draw(st.integers(0, 3)):
-            splits.append(Split(node, draw(st.sampled_from(owners)), 100 * index + node, 1.0, 1.0))
+            splits.append(Split(node, draw(st.sampled_from(owners)), 100 * index + node, 1.0, draw(st.integers(1, 9))))
             stack += [2 * node + 1, 2 * node]
         else:
             weights = tuple(draw(st.floats(-50, 50)) for _ in outputs)
-            leaves.append(Leaf(node, weights, 1.0))
+            leaves.append(Leaf(node, weights, draw(st.integers(1, 9))))
     return Tree(index, outputs, tuple(splits), tuple(leaves))
 
 
@@ -92,6 +94,78 @@ def test_entries_along_the_chain_end_in_the_sum_of_the_leaf_weights(
     reached = (route(tree, N, lambda split, rows: goes_left(split.handle)[rows]) for tree in trees)
     scores = ensemble.from_sums(entries.weights(flowing[:, 0]))
     np.testing.assert_allclose(scores, ensemble.scores(reached, N), rtol=0, atol=1e-9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(ensembles(), st.booleans(), st.data())
+def test_entries_without_the_absent_end_in_the_score_without_them(
+    drawn: tuple[list[Tree], list[str], int, int], averaged: bool, data: st.DataObject
+) -> None:
+    """Any others may be away: the sum is that of the walk that goes both ways at their splits, within 1e-9."""
+    trees, owners, outputs, seed = drawn
+    away = data.draw(st.lists(st.sampled_from(owners[1:]), min_size=1, unique=True))
+    chain = [owner for owner in owners[1:] if owner not in away]
+    goes_left = _directions(trees, seed)
+    ensemble = _ensemble(trees, outputs, averaged)
+    entries = LeafEntries(ensemble, HOLDER, chain, away)
+    count = len(entries.constant) + len(entries.varying)
+    flowing = np.zeros((N, count, outputs), dtype=np.int64)
+    flowing[:, entries.varying] = entries.values(goes_left, N)
+    flowing[:, entries.constant] = entries.constants()
+    kept = np.ones((N, count), dtype=bool)
+    for tree, numbers in zip(trees, entries_along(trees, chain)[0], strict=True):
+        for owner in chain:
+            own = _own(tree, owner, goes_left)
+            for place, number in enumerate(numbers.tolist()):
+                if number:
+                    kept[:, number] &= own[:, place]
+    scores = ensemble.from_sums(entries.weights((flowing * kept[:, :, np.newaxis]).sum(axis=1)))
+    expected, shares = scores_without(ensemble, N, lambda split, places: goes_left(split.handle)[places], away)
+    np.testing.assert_allclose(scores, expected, rtol=0, atol=1e-9)
+    if not chain:
+        np.testing.assert_allclose(entries.guessed(goes_left, N), shares, rtol=0, atol=1e-12)
+
+
+@settings(max_examples=40, deadline=None)
+@given(ensembles(), st.data())
+def test_open_ways_are_as_many_as_outcomes(drawn: tuple[list[Tree], list[str], int, int], data: st.DataObject) -> None:
+    """By trying all decisions of those who are there: how many sets of leaves a record may come to."""
+    trees, owners, _, seed = drawn
+    away = set(data.draw(st.lists(st.sampled_from(owners[1:]), unique=True)))
+    goes_left = _directions(trees, seed)
+    for tree in trees:
+        far = [split.node for split in tree.splits if split.owner not in {HOLDER, *away}]
+        ways = open_ways(tree, N, lambda s: goes_left(s.handle) if s.owner == HOLDER else None, away)
+        for record in range(0, N, 8):
+            outcomes = set()
+            for sides in product((True, False), repeat=len(far)):
+                decided = dict(zip(far, sides, strict=True))
+                outcomes.add(
+                    frozenset(
+                        leaf
+                        for leaf, way in paths(tree).items()
+                        if all(
+                            split.owner in away
+                            or left == decided.get(split.node, bool(goes_left(split.handle)[record]))
+                            for split, left in way
+                        )
+                    )
+                )
+            assert ways[record] == len(outcomes)
+
+
+def test_what_is_guessed_is_told_by_the_covers() -> None:
+    """The root is another's who is there, its left child the absent's: of 1.75 splits expected, 0.75 are guessed."""
+    tree = Tree(
+        index=0,
+        outputs=(0,),
+        splits=(Split(1, "b", 0, 1.0, 4.0), Split(2, "c", 0, 1.0, 3.0)),
+        leaves=(Leaf(4, (8.0,), 1.0), Leaf(5, (16.0,), 2.0), Leaf(3, (-4.0,), 1.0)),
+    )
+    entries = LeafEntries(_ensemble([tree], 1), HOLDER, ["b"], ["c"])
+    np.testing.assert_allclose(entries.guessed(lambda _: np.zeros(2, dtype=bool), 2), [0.75 / 1.75] * 2)
+    np.testing.assert_allclose(entries.weights(entries.constants()), [[8 / 3 + 16 * 2 / 3], [-4.0]], atol=1e-9)
+    assert LeafEntries(_ensemble([tree], 1), HOLDER, ["b", "c"]).guessed(lambda _: np.zeros(1, dtype=bool), 1) == [0.0]
 
 
 @settings(max_examples=60, deadline=None)

@@ -111,9 +111,9 @@ def test_the_output_with_the_fewest_spare_bits_counts() -> None:
     open_tree = Tree(0, (0,), TREE.splits, TREE.leaves)
     shut_tree = Tree(1, (1,), TREE.splits, TREE.leaves)
     model = Ensemble("multi:softprob", 2, (0.5, 0.5), (open_tree, shut_tree), 2)
-    masks = [np.ones((1, 5), dtype=bool), np.array([[True, False, False, False, False]])]
-    assert spare_bits(model, masks, 3).tolist() == [-math.log2(13)]
-    assert spare_bits(model, masks[:1] * 2, 3).tolist() == [math.log2(5) - math.log2(13)]
+    bits = [np.log2([5.0]), np.log2([1.0])]
+    assert spare_bits(model, bits, 3).tolist() == [-math.log2(13)]
+    assert spare_bits(model, bits[:1] * 2, 3).tolist() == [math.log2(5) - math.log2(13)]
 
 
 def test_paths_are_hidden_from_the_margin_on() -> None:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from treetap.lattice.fixedpoint import FixedPoint
 from treetap.lattice.parameters import Parameters
 from treetap.trees.ensemble import Ensemble, Split, Tree
-from treetap.trees.leaves import candidate_leaves, least_spare
+from treetap.trees.leaves import candidate_bits, candidate_leaves, least_spare
 from treetap.trees.nodewise import label_columns
 
 Ints = npt.NDArray[np.int64]
@@ -194,8 +194,8 @@ class NodeColumns:
         def bits(trees: list[Tree]) -> float:
             return math.fsum(math.log2(self._fixed[output].span + 1) for output in trees[0].outputs)
 
-        masks = [candidate_leaves(tree, n, own) for tree in self._ensemble.used_trees]
-        return least_spare(self._ensemble, masks, bits)
+        open_bits = [candidate_bits([candidate_leaves(tree, n, own)]) for tree in self._ensemble.used_trees]
+        return least_spare(self._ensemble, open_bits, bits)
 
     def _columns(self, goes_left: GoesLeft, n: int, base: Ints) -> Iterator[Ints]:
         """Column after column, (outputs of its tree, n)."""

@@ -5,20 +5,24 @@ member h of the chain the leaves of a tree that agree in all turns at splits of 
 member from there on could keep one and drop the other. Their sum is what counts, and at most one of them is not zero at
 the label holder, whose own split parts them. Entry 0 holds the leaves without such turns, of all trees together; behind
 the last member nothing else is left, which is the sum of equation 10.
+
+Where owners are away a record goes both ways at their splits, by the covers (`treetap.trees.failover`): each leaf's
+weight is multiplied with the share that reaches it, and the leaves that only the absent tell apart add up.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from treetap.trees.ensemble import Ensemble, Split, Tree
-from treetap.trees.leaves import Bools, Floats, candidate_leaves, paths, spare_bits
+from treetap.trees.failover import expected_guesses, open_ways, reaching
+from treetap.trees.leaves import Bools, Decide, Floats, candidate_leaves, paths, spare_bits
 
 Ints = npt.NDArray[np.int64]
 #: For a handle of one's own, which of the n records go left (n,).
@@ -68,7 +72,8 @@ class LeafEntries:
     Args:
         ensemble: the model.
         party: the label holder.
-        chain: the other parties, in the order in which the entries travel.
+        chain: the other parties that are there, in the order in which the entries travel.
+        away: the others.
 
     Attributes:
         constant: entries that are the same for every record: no split of the label holder lies on the way.
@@ -76,8 +81,8 @@ class LeafEntries:
         fraction_bits: binary places of the leaf weights as they travel.
     """
 
-    def __init__(self, ensemble: Ensemble, party: str, chain: Sequence[str]) -> None:
-        self._ensemble, self._party = ensemble, party
+    def __init__(self, ensemble: Ensemble, party: str, chain: Sequence[str], away: Collection[str] = ()) -> None:
+        self._ensemble, self._party, self._away = ensemble, party, frozenset(away)
         self._trees, self._outputs = ensemble.used_trees, len(ensemble.base_margin)
         self._hops = entries_along(self._trees, chain)
         fixed: dict[int, bool] = {0: False}
@@ -91,8 +96,8 @@ class LeafEntries:
         self._place[self.varying] = np.arange(len(self.varying))
         self._fixed = np.zeros(len(fixed), dtype=bool)
         self._fixed[self.constant] = True
-        self.fraction_bits = _fraction_bits(ensemble)
-        weights = [np.array([leaf.weights for leaf in tree.leaves]) for tree in self._trees]
+        self.fraction_bits = _fraction_bits(ensemble, self._away)
+        weights = [_weights(tree, self._away) for tree in self._trees]
         self._weights = [np.rint(np.ldexp(each, self.fraction_bits)).astype(np.int64) for each in weights]
 
     def hops(self) -> list[list[TreeHop]]:
@@ -112,7 +117,7 @@ class LeafEntries:
         return found
 
     def values(self, goes_left: GoesLeft, n: int) -> Ints:
-        """Values of the varying entries of n records (n, entries, outputs): a leaf's weight if it is a candidate."""
+        """Values of the varying entries of n records (n, entries, outputs): the weights of their candidate leaves."""
         found = np.zeros((n, len(self.varying), self._outputs), dtype=np.int64)
         for tree, entries, weights in zip(self._trees, self._hops[0], self._weights, strict=True):
             outputs = np.array(tree.outputs)
@@ -124,32 +129,46 @@ class LeafEntries:
 
     def spare(self, goes_left: GoesLeft, n: int) -> Floats:
         """Bits by which the candidate leaves of n records exceed the possible sums, (n,): see `leaves.spare_bits`."""
-        masks = [self._candidates(tree, goes_left, n) for tree in self._trees]
-        return spare_bits(self._ensemble, masks, self.fraction_bits)
+        decide = self._decided(goes_left)
+        bits = [np.log2(open_ways(tree, n, decide, self._away)) for tree in self._trees]
+        return spare_bits(self._ensemble, bits, self.fraction_bits)
+
+    def guessed(self, goes_left: GoesLeft, n: int) -> Floats:
+        """The share of each record's way that is to be expected to be guessed (n,): what the label holder can tell."""
+        return expected_guesses(self._trees if self._away else (), n, self._decided(goes_left), self._away)
 
     def weights(self, sums: Ints) -> Floats:
         """Sums (n, outputs) in fixed point as leaf weights."""
         return np.ldexp(sums.astype(np.float64), -self.fraction_bits)
 
     def _candidates(self, tree: Tree, goes_left: GoesLeft, n: int) -> Bools:
+        return candidate_leaves(tree, n, self._decided(goes_left))
+
+    def _decided(self, goes_left: GoesLeft) -> Decide:
         def own(split: Split) -> Bools | None:
             return goes_left(split.handle) if split.owner == self._party else None
 
-        return candidate_leaves(tree, n, own)
+        return own
 
 
-def _fraction_bits(ensemble: Ensemble) -> int:
+def _weights(tree: Tree, away: Collection[str]) -> Floats:
+    """What each leaf adds to the tree's columns of the score if it is reached (leaves, outputs)."""
+    shares = reaching(tree, away)
+    return np.array([[shares[leaf.node] * weight for weight in leaf.weights] for leaf in tree.leaves])
+
+
+def _fraction_bits(ensemble: Ensemble, away: Collection[str]) -> int:
     """The fewest binary places that keep every score within 2^ERROR_BITS, and every sum below 2^SUM_BITS."""
-    trees: Counter[int] = Counter()
+    leaves: Counter[int] = Counter()
     largest = np.zeros(len(ensemble.base_margin))
     for tree in ensemble.used_trees:
-        trees.update(tree.outputs)
+        together = len(tree.leaves) if any(split.owner in away for split in tree.splits) else 1
+        leaves.update(dict.fromkeys(tree.outputs, together))
         largest[list(tree.outputs)] += np.abs([leaf.weights for leaf in tree.leaves]).max(axis=0)
     sums = float(largest.max(initial=0.0))
-    # Rounding moves the sum of K weights by K·2^-(places+1) at most, and their mean by the K-th part of that.
-    terms = max(trees.values(), default=1)
-    scores, added = (sums / terms, 1) if ensemble.averaged else (sums, terms)
-    return binary_places(scores, added, sums)
+    # Rounding moves the sum of K weights by K·2^-(places+1) at most, and the mean over trees by their part of that.
+    terms, trees = max(leaves.values(), default=1), max(1, len(ensemble.used_trees)) if ensemble.averaged else 1
+    return binary_places(sums / trees, terms / trees, sums)
 
 
 def binary_places(score: float, added: float, sums: float) -> int:

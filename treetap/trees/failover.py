@@ -8,12 +8,13 @@ above it, the same for every record, and 1 where nobody is away.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 
 import numpy as np
 import numpy.typing as npt
 
 from treetap.trees.ensemble import Ensemble, Split, Tree, cover_shares
+from treetap.trees.leaves import Decide
 
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
@@ -45,7 +46,7 @@ class Walk:
     def __init__(self, tree: Tree, n: int, guesses: Guesses, away: Collection[str] = ()) -> None:
         self._tree, self._n, self._guesses, self._away = tree, n, guesses, away
         self._splits = {split.node: split for split in tree.splits}
-        self._shares = _reaching(tree, away)
+        self._shares = reaching(tree, away)
         self.standing: dict[int, Places] = {}
         self._arrive(1, np.arange(n, dtype=np.int32))
 
@@ -108,10 +109,53 @@ def scores_without(
     return ensemble.summed((values(tree) for tree in ensemble.used_trees), n), guesses.share()
 
 
-def _reaching(tree: Tree, away: Collection[str]) -> dict[int, float]:
+def reaching(tree: Tree, away: Collection[str]) -> dict[int, float]:
     """Node → the share of a record that comes there if it does at all."""
     shares, covers = {1: 1.0}, cover_shares(tree) if away else {}
     for split in sorted(tree.splits, key=lambda split: split.node):
         left, right = covers[split.node] if split.owner in away else (1.0, 1.0)
         shares[2 * split.node], shares[2 * split.node + 1] = shares[split.node] * left, shares[split.node] * right
     return shares
+
+
+def expected_guesses(trees: Iterable[Tree], n: int, decide: Decide, away: Collection[str]) -> Floats:
+    """What the share guessed of each of n records is to be expected to be, for somebody who sees no way of theirs.
+
+    `decide` answers for splits that one knows; all others count with both sides, by the covers. Of the splits to be
+    expected on a record's way the share whose owner is away (n,); 0 where no tree has a split.
+    """
+    passed, guessed = np.zeros(n), np.zeros(n)
+    for tree in trees:
+        splits, shares = {split.node: split for split in tree.splits}, cover_shares(tree)
+        waiting = [(1, np.ones(n))]
+        while waiting:
+            node, part = waiting.pop()
+            if (split := splits.get(node)) is None:
+                continue
+            passed += part
+            if split.owner in away:
+                guessed += part
+            left = decide(split)
+            ways = shares[node] if left is None else (left, ~left)
+            waiting += [(2 * node, part * ways[0]), (2 * node + 1, part * ways[1])]
+    return np.divide(guessed, passed, out=np.zeros(n), where=passed > 0)
+
+
+def open_ways(tree: Tree, n: int, decide: Decide, away: Collection[str]) -> Floats:
+    """In how many ways those who are there, other than oneself, may send each of n records down a tree (n,).
+
+    `decide` answers for one's own splits. Where nobody is away these are the candidate leaves. Below a split of the
+    absent both sides are taken, so that the ways of one combine with those of the other.
+    """
+    splits = {split.node: split for split in tree.splits}
+
+    def ways(node: int) -> Floats:
+        if (split := splits.get(node)) is None:
+            return np.ones(n)
+        left, right = ways(2 * node), ways(2 * node + 1)
+        if split.owner in away:
+            return left * right
+        goes_left = decide(split)
+        return left + right if goes_left is None else np.where(goes_left, left, right)
+
+    return ways(1)

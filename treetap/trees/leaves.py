@@ -127,13 +127,13 @@ def output_bits(trees: Iterable[Tree], fraction_bits: int) -> float:
     return math.fsum(math.log2(math.ldexp(high[k] - low[k], fraction_bits) + 1.0) for k in low)
 
 
-def spare_bits(ensemble: Ensemble, masks: Sequence[Bools], fraction_bits: int) -> Floats:
-    """Candidate bits beyond the output's of n records, (n,); `masks` (n, leaves) in the order of the used trees."""
-    return least_spare(ensemble, masks, lambda trees: output_bits(trees, fraction_bits))
+def spare_bits(ensemble: Ensemble, bits: Sequence[Floats], fraction_bits: int) -> Floats:
+    """Candidate bits beyond the output's of n records, (n,); `bits` (n,) of each used tree, in order."""
+    return least_spare(ensemble, bits, lambda trees: output_bits(trees, fraction_bits))
 
 
-def least_spare(ensemble: Ensemble, masks: Sequence[Bools], bits: Callable[[list[Tree]], float]) -> Floats:
-    """Candidate bits of n records beyond `bits`, those of a sum of trees of the same outputs: (n,).
+def least_spare(ensemble: Ensemble, bits: Sequence[Floats], known: Callable[[list[Tree]], float]) -> Floats:
+    """Candidate bits of n records, of each used tree, beyond those that are `known` of trees of the same outputs: (n,).
 
     Trees that add to different outputs are different equations, each with its own unknowns: the least of them counts.
     That is about scores alone: attributions are further equations, some over few trees.
@@ -142,8 +142,8 @@ def least_spare(ensemble: Ensemble, masks: Sequence[Bools], bits: Callable[[list
     trees = ensemble.used_trees
     for k, tree in enumerate(trees):
         groups[tree.outputs].append(k)
-    spare = [candidate_bits(masks[k] for k in group) - bits([trees[k] for k in group]) for group in groups.values()]
-    return np.min(spare, axis=0) if spare else np.zeros(len(masks[0]) if masks else 0)
+    spare = [np.sum([bits[k] for k in group], axis=0) - known([trees[k] for k in group]) for group in groups.values()]
+    return np.min(spare, axis=0) if spare else np.zeros(len(bits[0]) if bits else 0)
 
 
 def paths_hidden(spare: Floats, margin: float = MARGIN_BITS) -> Bools:

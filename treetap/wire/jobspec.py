@@ -204,11 +204,10 @@ def _away_faults(opening: interactive_pb2.OpenModel) -> list[str]:
     policy, deadline = opening.away_policy, opening.away_deadline_s
     if policy not in AWAY_POLICIES:
         faults.append(f"away = {policy!r}: must be one of {', '.join(AWAY_POLICIES)}")
-    if policy == "degrade" and opening.protocol in ENCRYPTED:
-        faults.append(
-            "away = 'degrade': an encrypted prediction hides the way of a record, so nobody could say how much of it "
-            "is guessed; use retry, or protocol interactive"
-        )
+    if policy == "degrade" and opening.protocol == "eini-lattice":
+        faults.append("away = 'degrade': the lattice backend cannot; use protocol eini or interactive, or retry")
+    if policy == "degrade" and opening.attributions:
+        faults.append("away = 'degrade': there are no attributions without a party; use retry, or leave them out")
     if policy == "fail" and deadline:
         faults.append(f"away-deadline = {deadline:g}: is an option of retry and degrade; leave it out")
     if policy in ("retry", "degrade") and not AWAY_DEADLINES[0] <= deadline <= AWAY_DEADLINES[1]:
