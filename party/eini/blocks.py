@@ -74,7 +74,7 @@ class BlockSender(Scoring, ABC):
         chunks = [eini_pb2.BlockRecords(chunks=batch) for batch in batches(chunks_of(rows, len(table.ids)))]
         await asyncio.gather(*(tools.outbox.send(party, "block_records", chunks, tree=number) for party in self.chain))
         sums = await self.sums(number, rows)
-        guessed = await tools.offload(lambda: self.guessed(self.directions(rows), len(rows)))
+        guessed = await tools.offload(lambda: self.guessed(rows))
         self.keep(rows, self.ensemble.from_sums(sums), guessed)
         tools.mailbox.forget(number)
         meter = tools.meter
@@ -92,9 +92,9 @@ class BlockSender(Scoring, ABC):
     async def sums(self, number: int, rows: Rows) -> Floats:
         """The sums of leaf weights (n, outputs) of the records of a block, by way of the chain."""
 
-    def guessed(self, goes_left: GoesLeft, n: int) -> Floats:
+    def guessed(self, rows: Rows) -> Floats:
         """How much of each record's way is guessed for want of a party, or to be expected as guessed (n,)."""
-        return np.zeros(n)
+        return np.zeros(len(rows))
 
     @abstractmethod
     def spare(self, goes_left: GoesLeft, n: int) -> Floats:

@@ -67,9 +67,9 @@ class EntrySender(BlockSender):
         await self._send(owner, "leaf_entries", number, values)
         return self._entries.weights(await self._take(owner, "leaf_sums", number, len(rows)))
 
-    def guessed(self, goes_left: GoesLeft, n: int) -> Floats:
+    def guessed(self, rows: Rows) -> Floats:
         """The share of each record's way that is to be expected as guessed (n,)."""
-        return self._entries.guessed(goes_left, n)
+        return self._entries.guessed(self.directions(rows), len(rows))
 
     def spare(self, goes_left: GoesLeft, n: int) -> Floats:
         """Bits by which the candidate leaves of n records exceed the possible sums, (n,)."""
