@@ -4,7 +4,7 @@ after            may come
 open_model       the steps of the alignment
 alignment        make_keys
 make_keys        score_block(0)
-score_block(b)   score_block(b+1), write_predictions after the last
+score_block(b)   score_block(b+1), write_predictions after the last; served: await_requests before each block
 """
 
 from __future__ import annotations
@@ -38,17 +38,18 @@ CHECKED = 4096
 class EntrySender(Scoring):
     """Answers the steps of the label holder."""
 
+    begins = "score_block"
+
     def __init__(self, config: PartyConfig, store: Store, tools: Tools, opening: interactive_pb2.OpenModel) -> None:
         super().__init__(config, store, tools, opening, "make_keys")
         self._entries = LeafEntries(self.ensemble, config.name, self.parties)
         self._owner: EntryOwner | None = None
-        self._size = 1  # records per block
         self.steps: Mapping[str, Step] = {
             "open_model": self.open_model,
             **self._alignment.steps,
             "make_keys": self.make_keys,
             "score_block": self.score_block,
-            "write_predictions": self.write_predictions,
+            **self.asked.steps,
         }
 
     async def make_keys(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
@@ -68,7 +69,7 @@ class EntrySender(Scoring):
             raise BadInput(f"{outputs} classes do not fit one ciphertext: {failure}") from failure
         self._owner = owner
         await owner.start()
-        self._size = self._block_size(secret.public, outputs)
+        self.size = self._block_size(secret.public, outputs)
         await send_key(tools, secret, owner.slots, self.parties)
         for party, hop in zip(self.parties, entries.hops(), strict=True):
             constant = entries.constant.tolist() if party == self.parties[0] else []
@@ -78,7 +79,7 @@ class EntrySender(Scoring):
         tools.ledger.ciphertexts["constant_entries"] += len(entries.constant)
         bodies = [eini_pb2.ConstantEntries(ciphertexts=part) for part in constants]
         await tools.outbox.send(self.parties[0], "constant_entries", bodies)
-        self._order.then(("score_block", 0, 0))
+        self.next_block(0)
         return done()
 
     async def score_block(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
@@ -91,7 +92,7 @@ class EntrySender(Scoring):
         number = request.tree
         self._order.check(("score_block", number, request.level))
         tools, owner, table = self._tools, have(self._owner), self._alignment.aligned
-        rows, blocks = self.block(number, self._size)
+        rows, blocks = self.block(number)
         chunks = [eini_pb2.BlockRecords(chunks=batch) for batch in batches(chunks_of(rows, len(table.ids)))]
         await asyncio.gather(
             *(tools.outbox.send(party, "block_records", chunks, tree=number) for party in self.parties)
@@ -106,11 +107,8 @@ class EntrySender(Scoring):
         tools.ledger.operations["decryptions"] += sum(map(len, sums)) // owner.ciphertext_bytes
         self.keep(rows, self.ensemble.from_sums(self._entries.weights(opened)))
         tools.mailbox.forget(number)
-        meter = tools.meter
-        meter.done = min(self.before + (number + 1) * self._size, meter.total)
-        last = number + 1 == blocks
-        self._order.then(("write_predictions", 0, 0) if last else ("score_block", number + 1, 0))
-        scored = eini_pb2.ScoredBlock(blocks=blocks, done=meter.done, total=meter.total)
+        self.next_block(number + 1)
+        scored = eini_pb2.ScoredBlock(blocks=blocks, done=tools.meter.done, total=tools.meter.total)
         return control_pb2.StepResult(scored_block=scored)
 
     async def close(self) -> None:
@@ -142,7 +140,7 @@ class EntrySender(Scoring):
         async for part in owner.encrypt(values):
             await series.put(eini_pb2.LeafEntries(ciphertexts=part))
             sent += len(part) // owner.ciphertext_bytes
-            tools.meter.done = self.before + number * self._size + sent // entries
+            self.advance(sent // entries)
         await series.close()
         tools.ledger.operations["encryptions"] += sent
         tools.ledger.ciphertexts["leaf_entries"] += sent
@@ -151,4 +149,4 @@ class EntrySender(Scoring):
         """As many records as the opening says, as far as their ciphertexts and their plaintexts fit."""
         entry = max(public.ciphertext_bytes, 8 * outputs)
         fitting = BLOCK_BYTES // (entry * len(self._entries.varying))
-        return max(1, min(self._opening.block, fitting))
+        return max(1, min(self.size, fitting))

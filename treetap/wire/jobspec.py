@@ -189,6 +189,13 @@ def check_prediction(opening: interactive_pb2.OpenModel) -> None:
         if opening.obfuscation not in OBFUSCATIONS:
             faults.append(f"obfuscation = {opening.obfuscation!r}: must be one of {', '.join(OBFUSCATIONS)}")
     faults += _away_faults(opening)
+    if opening.serve and opening.records_file:
+        faults.append("records: a served model predicts what clients ask about; leave it out")
+    if opening.serve and opening.away_policy == "degrade":
+        faults.append(
+            "away = 'degrade': a served model would go on without the party for good, and clients would get guesses; "
+            "use retry"
+        )
     if faults:
         raise ConfigError("\n".join(faults))
 

@@ -26,7 +26,7 @@ from treetap.wire.v1 import reveals_pb2 as treetap_dot_wire_dot_v1_dot_reveals__
 from treetap.wire.v1 import types_pb2 as treetap_dot_wire_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!treetap/wire/v1/interactive.proto\x12\x0ftreetap.wire.v1\x1a\x1dtreetap/wire/v1/reveals.proto\x1a\x1btreetap/wire/v1/types.proto\"\xc7\x03\n\tOpenModel\x12\x13\n\x05model\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x13\n\x05table\x18\x02 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x1a\n\x0clabel_holder\x18\x03 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x1d\n\x0f\x66\x65\x61ture_parties\x18\x04 \x03(\tB\x04\xa8\xd4\x18\x01\x12*\n\x05peers\x18\x05 \x03(\x0b\x32\x15.treetap.wire.v1.PeerB\x04\xa8\xd4\x18\x01\x12\x1a\n\x0crecords_file\x18\x06 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x13\n\x05\x62lock\x18\x07 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x17\n\talignment\x18\x08 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x18\n\nsubmission\x18\t \x01(\tB\x04\xa8\xd4\x18\x01\x12\x16\n\x08protocol\x18\n \x01(\tB\x04\xa8\xd4\x18\x01\x12\x12\n\x04\x66orm\x18\x0b \x01(\tB\x04\xa8\xd4\x18\x01\x12\x16\n\x08key_bits\x18\x0c \x01(\rB\x04\xa8\xd4\x18\x01\x12\x19\n\x0bobfuscation\x18\r \x01(\tB\x04\xa8\xd4\x18\x01\x12\x19\n\x0b\x61way_policy\x18\x0e \x01(\tB\x04\xa8\xd4\x18\x01\x12\x1d\n\x0f\x61way_deadline_s\x18\x0f \x01(\x01\x42\x04\xa8\xd4\x18\x01\x12\x12\n\x04\x61way\x18\x10 \x03(\tB\x04\xa8\xd4\x18\x01\x12\x18\n\nprediction\x18\x11 \x01(\tB\x04\xa8\xd4\x18\x01\"\"\n\x0bOpenedModel\x12\x13\n\x05trees\x18\x01 \x01(\rB\x04\xa8\xd4\x18\x01\"\x0f\n\rAskDirections\"e\n\x0f\x41skedDirections\x12\x13\n\x05\x61sked\x18\x01 \x03(\tB\x04\xa8\xd4\x18\x02\x12\x14\n\x06\x62locks\x18\x02 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x12\n\x04\x64one\x18\x03 \x01(\x04\x42\x04\xa8\xd4\x18\x01\x12\x13\n\x05total\x18\x04 \x01(\x04\x42\x04\xa8\xd4\x18\x01\"\x12\n\x10\x41nswerDirections\"\x10\n\x0eTakeDirections\"\x12\n\x10WritePredictions\"t\n\x12WrittenPredictions\x12\x12\n\x04path\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x15\n\x07records\x18\x02 \x01(\x04\x42\x04\xa8\xd4\x18\x01\x12\x33\n\x07metrics\x18\x03 \x03(\x0b\x32\x1c.treetap.wire.v1.NamedMetricB\x04\xa8\xd4\x18\x03\"B\n\x0cRouteQueries\x12\x32\n\x07queries\x18\x01 \x03(\x0b\x32\x1b.treetap.wire.v1.RouteQueryB\x04\xa8\xd4\x18\x02\"W\n\nRouteQuery\x12\x14\n\x06handle\x18\x01 \x01(\x04\x42\x04\xa8\xd4\x18\x02\x12\x33\n\x07records\x18\x02 \x01(\x0b\x32\x1c.treetap.wire.v1.RecordChunkB\x04\xa8\xd4\x18\x08\"7\n\x0cRouteAnswers\x12\x13\n\x05\x63ount\x18\x01 \x01(\x04\x42\x04\xa8\xd4\x18\x01\x12\x12\n\x04left\x18\x02 \x01(\x0c\x42\x04\xa8\xd4\x18\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!treetap/wire/v1/interactive.proto\x12\x0ftreetap.wire.v1\x1a\x1dtreetap/wire/v1/reveals.proto\x1a\x1btreetap/wire/v1/types.proto\"\xdc\x03\n\tOpenModel\x12\x13\n\x05model\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x13\n\x05table\x18\x02 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x1a\n\x0clabel_holder\x18\x03 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x1d\n\x0f\x66\x65\x61ture_parties\x18\x04 \x03(\tB\x04\xa8\xd4\x18\x01\x12*\n\x05peers\x18\x05 \x03(\x0b\x32\x15.treetap.wire.v1.PeerB\x04\xa8\xd4\x18\x01\x12\x1a\n\x0crecords_file\x18\x06 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x13\n\x05\x62lock\x18\x07 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x17\n\talignment\x18\x08 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x18\n\nsubmission\x18\t \x01(\tB\x04\xa8\xd4\x18\x01\x12\x16\n\x08protocol\x18\n \x01(\tB\x04\xa8\xd4\x18\x01\x12\x12\n\x04\x66orm\x18\x0b \x01(\tB\x04\xa8\xd4\x18\x01\x12\x16\n\x08key_bits\x18\x0c \x01(\rB\x04\xa8\xd4\x18\x01\x12\x19\n\x0bobfuscation\x18\r \x01(\tB\x04\xa8\xd4\x18\x01\x12\x19\n\x0b\x61way_policy\x18\x0e \x01(\tB\x04\xa8\xd4\x18\x01\x12\x1d\n\x0f\x61way_deadline_s\x18\x0f \x01(\x01\x42\x04\xa8\xd4\x18\x01\x12\x12\n\x04\x61way\x18\x10 \x03(\tB\x04\xa8\xd4\x18\x01\x12\x18\n\nprediction\x18\x11 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x13\n\x05serve\x18( \x01(\x08\x42\x04\xa8\xd4\x18\x01\"\"\n\x0bOpenedModel\x12\x13\n\x05trees\x18\x01 \x01(\rB\x04\xa8\xd4\x18\x01\"\x0f\n\rAskDirections\"e\n\x0f\x41skedDirections\x12\x13\n\x05\x61sked\x18\x01 \x03(\tB\x04\xa8\xd4\x18\x02\x12\x14\n\x06\x62locks\x18\x02 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x12\n\x04\x64one\x18\x03 \x01(\x04\x42\x04\xa8\xd4\x18\x01\x12\x13\n\x05total\x18\x04 \x01(\x04\x42\x04\xa8\xd4\x18\x01\"\x12\n\x10\x41nswerDirections\"\x10\n\x0eTakeDirections\"\x12\n\x10WritePredictions\"t\n\x12WrittenPredictions\x12\x12\n\x04path\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x15\n\x07records\x18\x02 \x01(\x04\x42\x04\xa8\xd4\x18\x01\x12\x33\n\x07metrics\x18\x03 \x03(\x0b\x32\x1c.treetap.wire.v1.NamedMetricB\x04\xa8\xd4\x18\x03\"B\n\x0cRouteQueries\x12\x32\n\x07queries\x18\x01 \x03(\x0b\x32\x1b.treetap.wire.v1.RouteQueryB\x04\xa8\xd4\x18\x02\"W\n\nRouteQuery\x12\x14\n\x06handle\x18\x01 \x01(\x04\x42\x04\xa8\xd4\x18\x02\x12\x33\n\x07records\x18\x02 \x01(\x0b\x32\x1c.treetap.wire.v1.RecordChunkB\x04\xa8\xd4\x18\x08\"7\n\x0cRouteAnswers\x12\x13\n\x05\x63ount\x18\x01 \x01(\x04\x42\x04\xa8\xd4\x18\x01\x12\x12\n\x04left\x18\x02 \x01(\x0c\x42\x04\xa8\xd4\x18\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -67,6 +67,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_OPENMODEL'].fields_by_name['away']._serialized_options = b'\250\324\030\001'
   _globals['_OPENMODEL'].fields_by_name['prediction']._loaded_options = None
   _globals['_OPENMODEL'].fields_by_name['prediction']._serialized_options = b'\250\324\030\001'
+  _globals['_OPENMODEL'].fields_by_name['serve']._loaded_options = None
+  _globals['_OPENMODEL'].fields_by_name['serve']._serialized_options = b'\250\324\030\001'
   _globals['_OPENEDMODEL'].fields_by_name['trees']._loaded_options = None
   _globals['_OPENEDMODEL'].fields_by_name['trees']._serialized_options = b'\250\324\030\001'
   _globals['_ASKEDDIRECTIONS'].fields_by_name['asked']._loaded_options = None
@@ -94,25 +96,25 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ROUTEANSWERS'].fields_by_name['left']._loaded_options = None
   _globals['_ROUTEANSWERS'].fields_by_name['left']._serialized_options = b'\250\324\030\t'
   _globals['_OPENMODEL']._serialized_start=115
-  _globals['_OPENMODEL']._serialized_end=570
-  _globals['_OPENEDMODEL']._serialized_start=572
-  _globals['_OPENEDMODEL']._serialized_end=606
-  _globals['_ASKDIRECTIONS']._serialized_start=608
-  _globals['_ASKDIRECTIONS']._serialized_end=623
-  _globals['_ASKEDDIRECTIONS']._serialized_start=625
-  _globals['_ASKEDDIRECTIONS']._serialized_end=726
-  _globals['_ANSWERDIRECTIONS']._serialized_start=728
-  _globals['_ANSWERDIRECTIONS']._serialized_end=746
-  _globals['_TAKEDIRECTIONS']._serialized_start=748
-  _globals['_TAKEDIRECTIONS']._serialized_end=764
-  _globals['_WRITEPREDICTIONS']._serialized_start=766
-  _globals['_WRITEPREDICTIONS']._serialized_end=784
-  _globals['_WRITTENPREDICTIONS']._serialized_start=786
-  _globals['_WRITTENPREDICTIONS']._serialized_end=902
-  _globals['_ROUTEQUERIES']._serialized_start=904
-  _globals['_ROUTEQUERIES']._serialized_end=970
-  _globals['_ROUTEQUERY']._serialized_start=972
-  _globals['_ROUTEQUERY']._serialized_end=1059
-  _globals['_ROUTEANSWERS']._serialized_start=1061
-  _globals['_ROUTEANSWERS']._serialized_end=1116
+  _globals['_OPENMODEL']._serialized_end=591
+  _globals['_OPENEDMODEL']._serialized_start=593
+  _globals['_OPENEDMODEL']._serialized_end=627
+  _globals['_ASKDIRECTIONS']._serialized_start=629
+  _globals['_ASKDIRECTIONS']._serialized_end=644
+  _globals['_ASKEDDIRECTIONS']._serialized_start=646
+  _globals['_ASKEDDIRECTIONS']._serialized_end=747
+  _globals['_ANSWERDIRECTIONS']._serialized_start=749
+  _globals['_ANSWERDIRECTIONS']._serialized_end=767
+  _globals['_TAKEDIRECTIONS']._serialized_start=769
+  _globals['_TAKEDIRECTIONS']._serialized_end=785
+  _globals['_WRITEPREDICTIONS']._serialized_start=787
+  _globals['_WRITEPREDICTIONS']._serialized_end=805
+  _globals['_WRITTENPREDICTIONS']._serialized_start=807
+  _globals['_WRITTENPREDICTIONS']._serialized_end=923
+  _globals['_ROUTEQUERIES']._serialized_start=925
+  _globals['_ROUTEQUERIES']._serialized_end=991
+  _globals['_ROUTEQUERY']._serialized_start=993
+  _globals['_ROUTEQUERY']._serialized_end=1080
+  _globals['_ROUTEANSWERS']._serialized_start=1082
+  _globals['_ROUTEANSWERS']._serialized_end=1137
 # @@protoc_insertion_point(module_scope)

@@ -45,6 +45,7 @@ class OpenModel(google.protobuf.message.Message):
     AWAY_DEADLINE_S_FIELD_NUMBER: builtins.int
     AWAY_FIELD_NUMBER: builtins.int
     PREDICTION_FIELD_NUMBER: builtins.int
+    SERVE_FIELD_NUMBER: builtins.int
     model: builtins.str
     table: builtins.str
     """The name under which each party keeps the table it predicts on."""
@@ -70,6 +71,8 @@ class OpenModel(google.protobuf.message.Message):
     """Of retry and degrade: seconds after which a party that does not answer counts as away."""
     prediction: builtins.str
     """A random word for this submission of the prediction: records scored for another one do not belong to it."""
+    serve: builtins.bool
+    """Records come from requests of clients, and their scores go there; until the job is cancelled."""
     @property
     def feature_parties(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
     @property
@@ -98,8 +101,9 @@ class OpenModel(google.protobuf.message.Message):
         away_deadline_s: builtins.float = ...,
         away: collections.abc.Iterable[builtins.str] | None = ...,
         prediction: builtins.str = ...,
+        serve: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["alignment", b"alignment", "away", b"away", "away_deadline_s", b"away_deadline_s", "away_policy", b"away_policy", "block", b"block", "feature_parties", b"feature_parties", "form", b"form", "key_bits", b"key_bits", "label_holder", b"label_holder", "model", b"model", "obfuscation", b"obfuscation", "peers", b"peers", "prediction", b"prediction", "protocol", b"protocol", "records_file", b"records_file", "submission", b"submission", "table", b"table"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["alignment", b"alignment", "away", b"away", "away_deadline_s", b"away_deadline_s", "away_policy", b"away_policy", "block", b"block", "feature_parties", b"feature_parties", "form", b"form", "key_bits", b"key_bits", "label_holder", b"label_holder", "model", b"model", "obfuscation", b"obfuscation", "peers", b"peers", "prediction", b"prediction", "protocol", b"protocol", "records_file", b"records_file", "serve", b"serve", "submission", b"submission", "table", b"table"]) -> None: ...
 
 Global___OpenModel: typing_extensions.TypeAlias = OpenModel
 

@@ -23,11 +23,12 @@ _sym_db = _symbol_database.Default()
 
 
 from treetap.wire.v1 import reveals_pb2 as treetap_dot_wire_dot_v1_dot_reveals__pb2
+from treetap.wire.v1 import serving_pb2 as treetap_dot_wire_dot_v1_dot_serving__pb2
 from treetap.wire.v1 import setup_pb2 as treetap_dot_wire_dot_v1_dot_setup__pb2
 from treetap.wire.v1 import types_pb2 as treetap_dot_wire_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1atreetap/wire/v1/jobs.proto\x12\x0ftreetap.wire.v1\x1a\x1dtreetap/wire/v1/reveals.proto\x1a\x1btreetap/wire/v1/setup.proto\x1a\x1btreetap/wire/v1/types.proto\"P\n\rSubmitRequest\x12\x11\n\x03job\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12,\n\x04spec\x18\x02 \x01(\x0b\x32\x18.treetap.wire.v1.JobSpecB\x04\xa8\xd4\x18\x01\"\xfc\x01\n\x0ePredictRequest\x12\x11\n\x03job\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x13\n\x05model\x18\x02 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x13\n\x05table\x18\x03 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x1a\n\x0crecords_file\x18\x04 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x13\n\x05\x62lock\x18\x05 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x16\n\x08protocol\x18\x06 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x12\n\x04\x66orm\x18\x07 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x16\n\x08key_bits\x18\x08 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x19\n\x0b\x61way_policy\x18\t \x01(\tB\x04\xa8\xd4\x18\x01\x12\x1d\n\x0f\x61way_deadline_s\x18\n \x01(\x01\x42\x04\xa8\xd4\x18\x01\" \n\x0bJobAccepted\x12\x11\n\x03job\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\"\x1c\n\x07JobName\x12\x11\n\x03job\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\"\"\n\rStatusRequest\x12\x11\n\x03job\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\"=\n\x0bStatusReply\x12.\n\x04jobs\x18\x01 \x03(\x0b\x32\x1a.treetap.wire.v1.JobStatusB\x04\xa8\xd4\x18\x01\"\x87\x04\n\tJobStatus\x12\x11\n\x03job\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x12\n\x04kind\x18\x02 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x13\n\x05state\x18\x03 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x15\n\x07\x61ttempt\x18\x04 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x13\n\x05phase\x18\x05 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x12\n\x04tree\x18\x06 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x13\n\x05trees\x18\x07 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x13\n\x05\x64\x65pth\x18\x08 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x15\n\x07seconds\x18\t \x01(\x01\x42\x04\xa8\xd4\x18\x01\x12\x13\n\x05\x62ytes\x18\n \x01(\x04\x42\x04\xa8\xd4\x18\x01\x12\x33\n\x07metrics\x18\x0b \x03(\x0b\x32\x1c.treetap.wire.v1.NamedMetricB\x04\xa8\xd4\x18\x03\x12\x13\n\x05\x65rror\x18\x0c \x01(\tB\x04\xa8\xd4\x18\x01\x12\x17\n\tbad_input\x18\r \x01(\x08\x42\x04\xa8\xd4\x18\x01\x12\x19\n\x0bpredictions\x18\x0e \x01(\tB\x04\xa8\xd4\x18\x01\x12\x32\n\x06phases\x18\x0f \x03(\x0b\x32\x1c.treetap.wire.v1.NamedAmountB\x04\xa8\xd4\x18\x01\x12\x35\n\x08\x61\x63\x63ounts\x18\x10 \x03(\x0b\x32\x1d.treetap.wire.v1.PartyAccountB\x04\xa8\xd4\x18\x01\x12\x14\n\x06scored\x18\x11 \x01(\x04\x42\x04\xa8\xd4\x18\x01\x12\x15\n\x07records\x18\x12 \x01(\x04\x42\x04\xa8\xd4\x18\x01\x12\x12\n\x04\x61way\x18\x13 \x03(\tB\x04\xa8\xd4\x18\x01\"V\n\x0cPartyAccount\x12\x13\n\x05party\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x31\n\x07\x61\x63\x63ount\x18\x02 \x01(\x0b\x32\x1a.treetap.wire.v1.AccountedB\x04\xa8\xd4\x18\x01\x32\xa3\x03\n\x04Jobs\x12\x46\n\x06Submit\x12\x1e.treetap.wire.v1.SubmitRequest\x1a\x1c.treetap.wire.v1.JobAccepted\x12H\n\x07Predict\x12\x1f.treetap.wire.v1.PredictRequest\x1a\x1c.treetap.wire.v1.JobAccepted\x12?\n\x05Watch\x12\x18.treetap.wire.v1.JobName\x1a\x1a.treetap.wire.v1.JobStatus0\x01\x12\x46\n\x06Status\x12\x1e.treetap.wire.v1.StatusRequest\x1a\x1c.treetap.wire.v1.StatusReply\x12>\n\x06\x43\x61ncel\x12\x18.treetap.wire.v1.JobName\x1a\x1a.treetap.wire.v1.JobStatus\x12@\n\x06Resume\x12\x18.treetap.wire.v1.JobName\x1a\x1c.treetap.wire.v1.JobAcceptedb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1atreetap/wire/v1/jobs.proto\x12\x0ftreetap.wire.v1\x1a\x1dtreetap/wire/v1/reveals.proto\x1a\x1dtreetap/wire/v1/serving.proto\x1a\x1btreetap/wire/v1/setup.proto\x1a\x1btreetap/wire/v1/types.proto\"P\n\rSubmitRequest\x12\x11\n\x03job\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12,\n\x04spec\x18\x02 \x01(\x0b\x32\x18.treetap.wire.v1.JobSpecB\x04\xa8\xd4\x18\x01\"\x91\x02\n\x0ePredictRequest\x12\x11\n\x03job\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x13\n\x05model\x18\x02 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x13\n\x05table\x18\x03 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x1a\n\x0crecords_file\x18\x04 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x13\n\x05\x62lock\x18\x05 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x16\n\x08protocol\x18\x06 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x12\n\x04\x66orm\x18\x07 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x16\n\x08key_bits\x18\x08 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x19\n\x0b\x61way_policy\x18\t \x01(\tB\x04\xa8\xd4\x18\x01\x12\x1d\n\x0f\x61way_deadline_s\x18\n \x01(\x01\x42\x04\xa8\xd4\x18\x01\x12\x13\n\x05serve\x18( \x01(\x08\x42\x04\xa8\xd4\x18\x01\" \n\x0bJobAccepted\x12\x11\n\x03job\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\"\x1c\n\x07JobName\x12\x11\n\x03job\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\"\"\n\rStatusRequest\x12\x11\n\x03job\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\"=\n\x0bStatusReply\x12.\n\x04jobs\x18\x01 \x03(\x0b\x32\x1a.treetap.wire.v1.JobStatusB\x04\xa8\xd4\x18\x01\"\xbf\x04\n\tJobStatus\x12\x11\n\x03job\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x12\n\x04kind\x18\x02 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x13\n\x05state\x18\x03 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x15\n\x07\x61ttempt\x18\x04 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x13\n\x05phase\x18\x05 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x12\n\x04tree\x18\x06 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x13\n\x05trees\x18\x07 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x13\n\x05\x64\x65pth\x18\x08 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x15\n\x07seconds\x18\t \x01(\x01\x42\x04\xa8\xd4\x18\x01\x12\x13\n\x05\x62ytes\x18\n \x01(\x04\x42\x04\xa8\xd4\x18\x01\x12\x33\n\x07metrics\x18\x0b \x03(\x0b\x32\x1c.treetap.wire.v1.NamedMetricB\x04\xa8\xd4\x18\x03\x12\x13\n\x05\x65rror\x18\x0c \x01(\tB\x04\xa8\xd4\x18\x01\x12\x17\n\tbad_input\x18\r \x01(\x08\x42\x04\xa8\xd4\x18\x01\x12\x19\n\x0bpredictions\x18\x0e \x01(\tB\x04\xa8\xd4\x18\x01\x12\x32\n\x06phases\x18\x0f \x03(\x0b\x32\x1c.treetap.wire.v1.NamedAmountB\x04\xa8\xd4\x18\x01\x12\x35\n\x08\x61\x63\x63ounts\x18\x10 \x03(\x0b\x32\x1d.treetap.wire.v1.PartyAccountB\x04\xa8\xd4\x18\x01\x12\x14\n\x06scored\x18\x11 \x01(\x04\x42\x04\xa8\xd4\x18\x01\x12\x15\n\x07records\x18\x12 \x01(\x04\x42\x04\xa8\xd4\x18\x01\x12\x12\n\x04\x61way\x18\x13 \x03(\tB\x04\xa8\xd4\x18\x01\x12\x36\n\x07serving\x18( \x01(\x0b\x32\x1f.treetap.wire.v1.ServingFiguresB\x04\xa8\xd4\x18\x01\"V\n\x0cPartyAccount\x12\x13\n\x05party\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x31\n\x07\x61\x63\x63ount\x18\x02 \x01(\x0b\x32\x1a.treetap.wire.v1.AccountedB\x04\xa8\xd4\x18\x01\x32\xa3\x03\n\x04Jobs\x12\x46\n\x06Submit\x12\x1e.treetap.wire.v1.SubmitRequest\x1a\x1c.treetap.wire.v1.JobAccepted\x12H\n\x07Predict\x12\x1f.treetap.wire.v1.PredictRequest\x1a\x1c.treetap.wire.v1.JobAccepted\x12?\n\x05Watch\x12\x18.treetap.wire.v1.JobName\x1a\x1a.treetap.wire.v1.JobStatus0\x01\x12\x46\n\x06Status\x12\x1e.treetap.wire.v1.StatusRequest\x1a\x1c.treetap.wire.v1.StatusReply\x12>\n\x06\x43\x61ncel\x12\x18.treetap.wire.v1.JobName\x1a\x1a.treetap.wire.v1.JobStatus\x12@\n\x06Resume\x12\x18.treetap.wire.v1.JobName\x1a\x1c.treetap.wire.v1.JobAcceptedb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -58,6 +59,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PREDICTREQUEST'].fields_by_name['away_policy']._serialized_options = b'\250\324\030\001'
   _globals['_PREDICTREQUEST'].fields_by_name['away_deadline_s']._loaded_options = None
   _globals['_PREDICTREQUEST'].fields_by_name['away_deadline_s']._serialized_options = b'\250\324\030\001'
+  _globals['_PREDICTREQUEST'].fields_by_name['serve']._loaded_options = None
+  _globals['_PREDICTREQUEST'].fields_by_name['serve']._serialized_options = b'\250\324\030\001'
   _globals['_JOBACCEPTED'].fields_by_name['job']._loaded_options = None
   _globals['_JOBACCEPTED'].fields_by_name['job']._serialized_options = b'\250\324\030\001'
   _globals['_JOBNAME'].fields_by_name['job']._loaded_options = None
@@ -104,26 +107,28 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_JOBSTATUS'].fields_by_name['records']._serialized_options = b'\250\324\030\001'
   _globals['_JOBSTATUS'].fields_by_name['away']._loaded_options = None
   _globals['_JOBSTATUS'].fields_by_name['away']._serialized_options = b'\250\324\030\001'
+  _globals['_JOBSTATUS'].fields_by_name['serving']._loaded_options = None
+  _globals['_JOBSTATUS'].fields_by_name['serving']._serialized_options = b'\250\324\030\001'
   _globals['_PARTYACCOUNT'].fields_by_name['party']._loaded_options = None
   _globals['_PARTYACCOUNT'].fields_by_name['party']._serialized_options = b'\250\324\030\001'
   _globals['_PARTYACCOUNT'].fields_by_name['account']._loaded_options = None
   _globals['_PARTYACCOUNT'].fields_by_name['account']._serialized_options = b'\250\324\030\001'
-  _globals['_SUBMITREQUEST']._serialized_start=136
-  _globals['_SUBMITREQUEST']._serialized_end=216
-  _globals['_PREDICTREQUEST']._serialized_start=219
-  _globals['_PREDICTREQUEST']._serialized_end=471
-  _globals['_JOBACCEPTED']._serialized_start=473
-  _globals['_JOBACCEPTED']._serialized_end=505
-  _globals['_JOBNAME']._serialized_start=507
-  _globals['_JOBNAME']._serialized_end=535
-  _globals['_STATUSREQUEST']._serialized_start=537
-  _globals['_STATUSREQUEST']._serialized_end=571
-  _globals['_STATUSREPLY']._serialized_start=573
-  _globals['_STATUSREPLY']._serialized_end=634
-  _globals['_JOBSTATUS']._serialized_start=637
-  _globals['_JOBSTATUS']._serialized_end=1156
-  _globals['_PARTYACCOUNT']._serialized_start=1158
-  _globals['_PARTYACCOUNT']._serialized_end=1244
-  _globals['_JOBS']._serialized_start=1247
-  _globals['_JOBS']._serialized_end=1666
+  _globals['_SUBMITREQUEST']._serialized_start=167
+  _globals['_SUBMITREQUEST']._serialized_end=247
+  _globals['_PREDICTREQUEST']._serialized_start=250
+  _globals['_PREDICTREQUEST']._serialized_end=523
+  _globals['_JOBACCEPTED']._serialized_start=525
+  _globals['_JOBACCEPTED']._serialized_end=557
+  _globals['_JOBNAME']._serialized_start=559
+  _globals['_JOBNAME']._serialized_end=587
+  _globals['_STATUSREQUEST']._serialized_start=589
+  _globals['_STATUSREQUEST']._serialized_end=623
+  _globals['_STATUSREPLY']._serialized_start=625
+  _globals['_STATUSREPLY']._serialized_end=686
+  _globals['_JOBSTATUS']._serialized_start=689
+  _globals['_JOBSTATUS']._serialized_end=1264
+  _globals['_PARTYACCOUNT']._serialized_start=1266
+  _globals['_PARTYACCOUNT']._serialized_end=1352
+  _globals['_JOBS']._serialized_start=1355
+  _globals['_JOBS']._serialized_end=1774
 # @@protoc_insertion_point(module_scope)

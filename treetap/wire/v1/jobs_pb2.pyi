@@ -9,6 +9,7 @@ import google.protobuf.descriptor
 import google.protobuf.internal.containers
 import google.protobuf.message
 import sys
+import treetap.wire.v1.serving_pb2
 import treetap.wire.v1.setup_pb2
 import treetap.wire.v1.types_pb2
 import typing
@@ -55,6 +56,7 @@ class PredictRequest(google.protobuf.message.Message):
     KEY_BITS_FIELD_NUMBER: builtins.int
     AWAY_POLICY_FIELD_NUMBER: builtins.int
     AWAY_DEADLINE_S_FIELD_NUMBER: builtins.int
+    SERVE_FIELD_NUMBER: builtins.int
     job: builtins.str
     model: builtins.str
     table: builtins.str
@@ -71,6 +73,8 @@ class PredictRequest(google.protobuf.message.Message):
     """What becomes of it when a feature party does not answer: fail, retry or degrade; empty: fail."""
     away_deadline_s: builtins.float
     """Of retry and degrade: seconds after which a party that does not answer counts as away; 0: 30."""
+    serve: builtins.bool
+    """Answer requests of clients until the job is cancelled, in place of predicting a table."""
     def __init__(
         self,
         *,
@@ -84,8 +88,9 @@ class PredictRequest(google.protobuf.message.Message):
         key_bits: builtins.int = ...,
         away_policy: builtins.str = ...,
         away_deadline_s: builtins.float = ...,
+        serve: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["away_deadline_s", b"away_deadline_s", "away_policy", b"away_policy", "block", b"block", "form", b"form", "job", b"job", "key_bits", b"key_bits", "model", b"model", "protocol", b"protocol", "records_file", b"records_file", "table", b"table"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["away_deadline_s", b"away_deadline_s", "away_policy", b"away_policy", "block", b"block", "form", b"form", "job", b"job", "key_bits", b"key_bits", "model", b"model", "protocol", b"protocol", "records_file", b"records_file", "serve", b"serve", "table", b"table"]) -> None: ...
 
 Global___PredictRequest: typing_extensions.TypeAlias = PredictRequest
 
@@ -174,14 +179,17 @@ class JobStatus(google.protobuf.message.Message):
     SCORED_FIELD_NUMBER: builtins.int
     RECORDS_FIELD_NUMBER: builtins.int
     AWAY_FIELD_NUMBER: builtins.int
+    SERVING_FIELD_NUMBER: builtins.int
     job: builtins.str
     kind: builtins.str
-    """train or predict."""
+    """train, predict or serve."""
     state: builtins.str
     """running, finished, failed, interrupted or cancelled."""
     attempt: builtins.int
     phase: builtins.str
-    """What is being done: prepare, align, keys, bin, train, publish; align, keys, predict, write."""
+    """What is being done: prepare, align, keys, bin, train, publish; align, keys, predict, write;
+    align, keys, serve.
+    """
     tree: builtins.int
     trees: builtins.int
     depth: builtins.int
@@ -206,6 +214,10 @@ class JobStatus(google.protobuf.message.Message):
     def away(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Of a prediction by degrade: feature parties without which it was made."""
 
+    @property
+    def serving(self) -> treetap.wire.v1.serving_pb2.ServingFigures:
+        """Of serving: how it goes, once it does."""
+
     def __init__(
         self,
         *,
@@ -228,8 +240,10 @@ class JobStatus(google.protobuf.message.Message):
         scored: builtins.int = ...,
         records: builtins.int = ...,
         away: collections.abc.Iterable[builtins.str] | None = ...,
+        serving: treetap.wire.v1.serving_pb2.ServingFigures | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["accounts", b"accounts", "attempt", b"attempt", "away", b"away", "bad_input", b"bad_input", "bytes", b"bytes", "depth", b"depth", "error", b"error", "job", b"job", "kind", b"kind", "metrics", b"metrics", "phase", b"phase", "phases", b"phases", "predictions", b"predictions", "records", b"records", "scored", b"scored", "seconds", b"seconds", "state", b"state", "tree", b"tree", "trees", b"trees"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["serving", b"serving"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["accounts", b"accounts", "attempt", b"attempt", "away", b"away", "bad_input", b"bad_input", "bytes", b"bytes", "depth", b"depth", "error", b"error", "job", b"job", "kind", b"kind", "metrics", b"metrics", "phase", b"phase", "phases", b"phases", "predictions", b"predictions", "records", b"records", "scored", b"scored", "seconds", b"seconds", "serving", b"serving", "state", b"state", "tree", b"tree", "trees", b"trees"]) -> None: ...
 
 Global___JobStatus: typing_extensions.TypeAlias = JobStatus
 
