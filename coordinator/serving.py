@@ -44,5 +44,6 @@ async def serve(roster: Roster, opening: interactive_pb2.OpenModel, scores: Scor
         if awaited.records:
             await scores.score(roster, opening, opened, block, progress)
             block, waits = block + 1, 0
+            progress.rounds += 1
         else:
             waits += 1
