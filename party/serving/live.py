@@ -143,7 +143,10 @@ class Live:
         self._figures.requests += 1
         self._latest.append(asyncio.get_running_loop().time() - began)
         answer = serving_pb2.PredictedRecords(
-            model=self.model, job=self.job, predictions=self._answers(ids, places, found)
+            model=self.model,
+            job=self.job,
+            predictions=self._answers(ids, places, found),
+            classes=self._classes,
         )
         self._tools.desk.told(self._tools, client, answer)
         return answer

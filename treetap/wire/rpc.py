@@ -43,9 +43,10 @@ DELIVER_DEADLINE = 90.0
 #: Seconds that an operator's short question may take.
 ASK_DEADLINE = 30.0
 
+_LONGEST = "grpc.max_receive_message_length"
 _COMMON = [
     ("grpc.max_send_message_length", MESSAGE_LIMIT),
-    ("grpc.max_receive_message_length", MESSAGE_LIMIT),
+    (_LONGEST, MESSAGE_LIMIT),
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),
 ]
@@ -76,7 +77,7 @@ def server(
     if not isinstance(transport, Plaintext):
         ca, certificate, key = transport.read()
         credentials = grpc.ssl_server_credentials([(key, certificate)], root_certificates=ca, require_client_auth=True)
-    options = [*_SERVER, ("grpc.max_receive_message_length", most_bytes)]
+    options = [*((key, value) for key, value in _SERVER if key != _LONGEST), (_LONGEST, most_bytes)]
     return grpc.aio.server(options=options, maximum_concurrent_rpcs=most_calls), credentials
 
 

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from treetap.wire.v1 import reveals_pb2 as treetap_dot_wire_dot_v1_dot_reveals__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dtreetap/wire/v1/serving.proto\x12\x0ftreetap.wire.v1\x1a\x1dtreetap/wire/v1/reveals.proto\"8\n\x0ePredictRecords\x12\x13\n\x05model\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x11\n\x03ids\x18\x02 \x03(\tB\x04\xa8\xd4\x18\x08\"x\n\x10PredictedRecords\x12\x13\n\x05model\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x11\n\x03job\x18\x02 \x01(\tB\x04\xa8\xd4\x18\x01\x12<\n\x0bpredictions\x18\x03 \x03(\x0b\x32!.treetap.wire.v1.RecordPredictionB\x04\xa8\xd4\x18\x12\"\xc8\x01\n\x10RecordPrediction\x12\x10\n\x02id\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x12\x12\x33\n\x06status\x18\x02 \x01(\x0e\x32\x1d.treetap.wire.v1.RecordStatusB\x04\xa8\xd4\x18\x12\x12\x15\n\x05label\x18\x03 \x01(\tB\x04\xa8\xd4\x18\x12H\x00\x12\x15\n\x05value\x18\x04 \x01(\x01\x42\x04\xa8\xd4\x18\x12H\x00\x12\x14\n\x06scores\x18\x05 \x03(\x01\x42\x04\xa8\xd4\x18\x12\x12\x1b\n\rprobabilities\x18\x06 \x03(\x01\x42\x04\xa8\xd4\x18\x12\x42\x0c\n\nprediction\"$\n\rDescribeModel\x12\x13\n\x05model\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\"\xcb\x01\n\x10ModelDescription\x12\x13\n\x05model\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x11\n\x03job\x18\x02 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x16\n\x08protocol\x18\x03 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x17\n\tobjective\x18\x04 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x15\n\x07\x63lasses\x18\x05 \x03(\tB\x04\xa8\xd4\x18\x12\x12\x15\n\x07records\x18\x06 \x01(\x04\x42\x04\xa8\xd4\x18\x01\x12\x16\n\x08most_ids\x18\x07 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x18\n\ndeadline_s\x18\x08 \x01(\x01\x42\x04\xa8\xd4\x18\x01\"\x0f\n\rAwaitRequests\"`\n\x0f\x41waitedRequests\x12\x15\n\x07records\x18\x01 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x36\n\x07\x66igures\x18\x02 \x01(\x0b\x32\x1f.treetap.wire.v1.ServingFiguresB\x04\xa8\xd4\x18\x01\"\xdb\x01\n\x0eServingFigures\x12\x12\n\x04grpc\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x12\n\x04http\x18\x02 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x16\n\x08requests\x18\x03 \x01(\x04\x42\x04\xa8\xd4\x18\x01\x12\x15\n\x07refused\x18\x04 \x01(\x04\x42\x04\xa8\xd4\x18\x01\x12\x15\n\x07records\x18\x05 \x01(\x04\x42\x04\xa8\xd4\x18\x01\x12\x14\n\x06rounds\x18\x06 \x01(\x04\x42\x04\xa8\xd4\x18\x01\x12\x13\n\x05p50_s\x18\x07 \x01(\x01\x42\x04\xa8\xd4\x18\x01\x12\x13\n\x05p99_s\x18\x08 \x01(\x01\x42\x04\xa8\xd4\x18\x01\x12\x1b\n\rrecords_per_s\x18\t \x01(\x01\x42\x04\xa8\xd4\x18\x01*\\\n\x0cRecordStatus\x12\x1d\n\x19RECORD_STATUS_UNSPECIFIED\x10\x00\x12\r\n\tPREDICTED\x10\x01\x12\x0e\n\nUNKNOWN_ID\x10\x02\x12\x0e\n\nNOT_COMMON\x10\x03\x32\xa7\x01\n\x07Serving\x12M\n\x07Predict\x12\x1f.treetap.wire.v1.PredictRecords\x1a!.treetap.wire.v1.PredictedRecords\x12M\n\x08\x44\x65scribe\x12\x1e.treetap.wire.v1.DescribeModel\x1a!.treetap.wire.v1.ModelDescriptionb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dtreetap/wire/v1/serving.proto\x12\x0ftreetap.wire.v1\x1a\x1dtreetap/wire/v1/reveals.proto\"8\n\x0ePredictRecords\x12\x13\n\x05model\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x11\n\x03ids\x18\x02 \x03(\tB\x04\xa8\xd4\x18\x08\"\x8f\x01\n\x10PredictedRecords\x12\x13\n\x05model\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x11\n\x03job\x18\x02 \x01(\tB\x04\xa8\xd4\x18\x01\x12<\n\x0bpredictions\x18\x03 \x03(\x0b\x32!.treetap.wire.v1.RecordPredictionB\x04\xa8\xd4\x18\x12\x12\x15\n\x07\x63lasses\x18\x04 \x03(\tB\x04\xa8\xd4\x18\x12\"\xc8\x01\n\x10RecordPrediction\x12\x10\n\x02id\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x12\x12\x33\n\x06status\x18\x02 \x01(\x0e\x32\x1d.treetap.wire.v1.RecordStatusB\x04\xa8\xd4\x18\x12\x12\x15\n\x05label\x18\x03 \x01(\tB\x04\xa8\xd4\x18\x12H\x00\x12\x15\n\x05value\x18\x04 \x01(\x01\x42\x04\xa8\xd4\x18\x12H\x00\x12\x14\n\x06scores\x18\x05 \x03(\x01\x42\x04\xa8\xd4\x18\x12\x12\x1b\n\rprobabilities\x18\x06 \x03(\x01\x42\x04\xa8\xd4\x18\x12\x42\x0c\n\nprediction\"$\n\rDescribeModel\x12\x13\n\x05model\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\"\xcb\x01\n\x10ModelDescription\x12\x13\n\x05model\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x11\n\x03job\x18\x02 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x16\n\x08protocol\x18\x03 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x17\n\tobjective\x18\x04 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x15\n\x07\x63lasses\x18\x05 \x03(\tB\x04\xa8\xd4\x18\x12\x12\x15\n\x07records\x18\x06 \x01(\x04\x42\x04\xa8\xd4\x18\x01\x12\x16\n\x08most_ids\x18\x07 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x18\n\ndeadline_s\x18\x08 \x01(\x01\x42\x04\xa8\xd4\x18\x01\"\x0f\n\rAwaitRequests\"`\n\x0f\x41waitedRequests\x12\x15\n\x07records\x18\x01 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x36\n\x07\x66igures\x18\x02 \x01(\x0b\x32\x1f.treetap.wire.v1.ServingFiguresB\x04\xa8\xd4\x18\x01\"\xdb\x01\n\x0eServingFigures\x12\x12\n\x04grpc\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x12\n\x04http\x18\x02 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x16\n\x08requests\x18\x03 \x01(\x04\x42\x04\xa8\xd4\x18\x01\x12\x15\n\x07refused\x18\x04 \x01(\x04\x42\x04\xa8\xd4\x18\x01\x12\x15\n\x07records\x18\x05 \x01(\x04\x42\x04\xa8\xd4\x18\x01\x12\x14\n\x06rounds\x18\x06 \x01(\x04\x42\x04\xa8\xd4\x18\x01\x12\x13\n\x05p50_s\x18\x07 \x01(\x01\x42\x04\xa8\xd4\x18\x01\x12\x13\n\x05p99_s\x18\x08 \x01(\x01\x42\x04\xa8\xd4\x18\x01\x12\x1b\n\rrecords_per_s\x18\t \x01(\x01\x42\x04\xa8\xd4\x18\x01*\\\n\x0cRecordStatus\x12\x1d\n\x19RECORD_STATUS_UNSPECIFIED\x10\x00\x12\r\n\tPREDICTED\x10\x01\x12\x0e\n\nUNKNOWN_ID\x10\x02\x12\x0e\n\nNOT_COMMON\x10\x03\x32\xa7\x01\n\x07Serving\x12M\n\x07Predict\x12\x1f.treetap.wire.v1.PredictRecords\x1a!.treetap.wire.v1.PredictedRecords\x12M\n\x08\x44\x65scribe\x12\x1e.treetap.wire.v1.DescribeModel\x1a!.treetap.wire.v1.ModelDescriptionb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -42,6 +42,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PREDICTEDRECORDS'].fields_by_name['job']._serialized_options = b'\250\324\030\001'
   _globals['_PREDICTEDRECORDS'].fields_by_name['predictions']._loaded_options = None
   _globals['_PREDICTEDRECORDS'].fields_by_name['predictions']._serialized_options = b'\250\324\030\022'
+  _globals['_PREDICTEDRECORDS'].fields_by_name['classes']._loaded_options = None
+  _globals['_PREDICTEDRECORDS'].fields_by_name['classes']._serialized_options = b'\250\324\030\022'
   _globals['_RECORDPREDICTION'].fields_by_name['id']._loaded_options = None
   _globals['_RECORDPREDICTION'].fields_by_name['id']._serialized_options = b'\250\324\030\022'
   _globals['_RECORDPREDICTION'].fields_by_name['status']._loaded_options = None
@@ -94,24 +96,24 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SERVINGFIGURES'].fields_by_name['p99_s']._serialized_options = b'\250\324\030\001'
   _globals['_SERVINGFIGURES'].fields_by_name['records_per_s']._loaded_options = None
   _globals['_SERVINGFIGURES'].fields_by_name['records_per_s']._serialized_options = b'\250\324\030\001'
-  _globals['_RECORDSTATUS']._serialized_start=1045
-  _globals['_RECORDSTATUS']._serialized_end=1137
+  _globals['_RECORDSTATUS']._serialized_start=1069
+  _globals['_RECORDSTATUS']._serialized_end=1161
   _globals['_PREDICTRECORDS']._serialized_start=81
   _globals['_PREDICTRECORDS']._serialized_end=137
-  _globals['_PREDICTEDRECORDS']._serialized_start=139
-  _globals['_PREDICTEDRECORDS']._serialized_end=259
-  _globals['_RECORDPREDICTION']._serialized_start=262
-  _globals['_RECORDPREDICTION']._serialized_end=462
-  _globals['_DESCRIBEMODEL']._serialized_start=464
-  _globals['_DESCRIBEMODEL']._serialized_end=500
-  _globals['_MODELDESCRIPTION']._serialized_start=503
-  _globals['_MODELDESCRIPTION']._serialized_end=706
-  _globals['_AWAITREQUESTS']._serialized_start=708
-  _globals['_AWAITREQUESTS']._serialized_end=723
-  _globals['_AWAITEDREQUESTS']._serialized_start=725
-  _globals['_AWAITEDREQUESTS']._serialized_end=821
-  _globals['_SERVINGFIGURES']._serialized_start=824
-  _globals['_SERVINGFIGURES']._serialized_end=1043
-  _globals['_SERVING']._serialized_start=1140
-  _globals['_SERVING']._serialized_end=1307
+  _globals['_PREDICTEDRECORDS']._serialized_start=140
+  _globals['_PREDICTEDRECORDS']._serialized_end=283
+  _globals['_RECORDPREDICTION']._serialized_start=286
+  _globals['_RECORDPREDICTION']._serialized_end=486
+  _globals['_DESCRIBEMODEL']._serialized_start=488
+  _globals['_DESCRIBEMODEL']._serialized_end=524
+  _globals['_MODELDESCRIPTION']._serialized_start=527
+  _globals['_MODELDESCRIPTION']._serialized_end=730
+  _globals['_AWAITREQUESTS']._serialized_start=732
+  _globals['_AWAITREQUESTS']._serialized_end=747
+  _globals['_AWAITEDREQUESTS']._serialized_start=749
+  _globals['_AWAITEDREQUESTS']._serialized_end=845
+  _globals['_SERVINGFIGURES']._serialized_start=848
+  _globals['_SERVINGFIGURES']._serialized_end=1067
+  _globals['_SERVING']._serialized_start=1164
+  _globals['_SERVING']._serialized_end=1331
 # @@protoc_insertion_point(module_scope)

@@ -71,6 +71,7 @@ class PredictedRecords(google.protobuf.message.Message):
     MODEL_FIELD_NUMBER: builtins.int
     JOB_FIELD_NUMBER: builtins.int
     PREDICTIONS_FIELD_NUMBER: builtins.int
+    CLASSES_FIELD_NUMBER: builtins.int
     model: builtins.str
     job: builtins.str
     """The serving job."""
@@ -78,14 +79,19 @@ class PredictedRecords(google.protobuf.message.Message):
     def predictions(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___RecordPrediction]:
         """One for each id, in the order of the request."""
 
+    @property
+    def classes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Of a classification: the values of the label, in the order of scores and probabilities."""
+
     def __init__(
         self,
         *,
         model: builtins.str = ...,
         job: builtins.str = ...,
         predictions: collections.abc.Iterable[Global___RecordPrediction] | None = ...,
+        classes: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["job", b"job", "model", b"model", "predictions", b"predictions"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["classes", b"classes", "job", b"job", "model", b"model", "predictions", b"predictions"]) -> None: ...
 
 Global___PredictedRecords: typing_extensions.TypeAlias = PredictedRecords
 
@@ -107,7 +113,7 @@ class RecordPrediction(google.protobuf.message.Message):
     """Of a regression: the value."""
     @property
     def scores(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
-        """Raw scores: one, or one per class in the order of ModelDescription.classes."""
+        """Raw scores: one, or one per class in the order of the classes."""
 
     @property
     def probabilities(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
