@@ -56,7 +56,7 @@ Floats = np.ndarray[Any, np.dtype[np.float64]]
 class Model:
     """The centralised model of a split of the columns, and the rows to predict."""
 
-    def __init__(self, folder: Path, others: int) -> None:
+    def __init__(self, folder: Path, others: int, trees: int = TREES) -> None:
         table = pq.read_table(Path(os.environ["TREETAP_DATA"]) / "credit_default.parquet")
         names = [name for name in table.column_names if name != LABEL]
         parts = np.array_split(np.array(names[OWN_COLUMNS:]), others)
@@ -70,13 +70,13 @@ class Model:
         labels = table.column(LABEL).to_numpy()
         order = np.random.default_rng(0).permutation(table.num_rows)
         self.training, self.test = np.sort(order[: table.num_rows * 6 // 10]), order[table.num_rows * 8 // 10 :]
-        params = BoostingParams(n_estimators=TREES, max_depth=DEPTH)
+        params = BoostingParams(n_estimators=trees, max_depth=DEPTH)
         self._binned = [
             (party, bin_table(raw[self.training], self.columns[party], params.max_bin))
             for party, raw in self.raw.items()
         ]
-        self.folder = folder / f"credit-{others}"
-        self.spec = JobTable(n_estimators=TREES, max_depth=DEPTH).spec(HOLDER, list(self.columns)[1:], "train")
+        self.folder = folder / f"credit-{others}-{trees}"
+        self.spec = JobTable(n_estimators=trees, max_depth=DEPTH).spec(HOLDER, list(self.columns)[1:], "train")
         if not (self.folder / "expected.npy").is_file():
             model = train(self._binned, labels[self.training], params)
             self._store(model)
@@ -151,9 +151,13 @@ def _turns(tree: Tree, leaf: int, party: str) -> list[list[int]]:
 
 @contextmanager
 def serving(
-    model: Model, tables: Mapping[int, dict[str, Path]], key_bits: int, delay_s: float
+    model: Model,
+    tables: Mapping[int, dict[str, Path]],
+    key_bits: int,
+    delay_s: float,
+    more: Mapping[str, Any] | None = None,
 ) -> Iterator[LocalFederation]:
-    """The federation with the shards on its disks, as if it had trained them."""
+    """The federation with the shards on its disks, as if it had trained them; `more` settings of the label holder."""
     with tempfile.TemporaryDirectory(prefix="treetap-eini-") as name:
         folder = Path(name)
         settings = {
@@ -166,6 +170,7 @@ def serving(
             }
             for party in model.columns
         }
+        settings[HOLDER] |= dict(more or {})
         for party in model.columns:
             shard = model.folder / party / "models"
             state = folder / party / "state" / "models"

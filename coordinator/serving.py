@@ -7,6 +7,7 @@ that are, and how serving goes; neither who asks nor about whom.
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import NoReturn
 
 from coordinator.progress import Progress
@@ -29,6 +30,7 @@ async def serve(roster: Roster, opening: interactive_pb2.OpenModel, scores: Scor
     label_holder = opening.label_holder
     opened = await scores.begin(roster, opening, progress)
     progress.phase("serve")
+    roster.level = logging.DEBUG  # of what comes again and again, the metrics tell enough
     loop = asyncio.get_running_loop()
     block, waits, look = 0, 0, loop.time()
     while True:

@@ -9,6 +9,7 @@ the protocol's block b             await_requests(b+1, 0)
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
@@ -27,7 +28,7 @@ from treetap.trees.ensemble import Ensemble
 from treetap.wire.v1 import control_pb2, interactive_pb2, serving_pb2
 
 #: Seconds for which a step waits for requests.
-WAIT_S = 5.0
+WAIT_S = 2.0
 #: Seconds between two steps after which the coordinator is taken for gone.
 ALONE_S = 15.0
 #: Answers whose times are looked at, and seconds over which records are counted.
@@ -111,6 +112,7 @@ class Live:
         self._order.check(("await_requests", number, request.level))
         if self._places is None:
             self._places = {value: place for place, value in enumerate(self._aligned().ids)}
+            self._tools.ledger.level = logging.DEBUG  # of what comes again and again, the metrics tell enough
         begins, size = self._block()
         self._left_at = None
         self._rows = await self._questions.gather(size, WAIT_S)
