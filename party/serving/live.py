@@ -29,8 +29,8 @@ from treetap.wire.v1 import control_pb2, interactive_pb2, serving_pb2
 
 #: Seconds for which a step waits for requests.
 WAIT_S = 2.0
-#: Seconds between two steps after which the coordinator is taken for gone.
-ALONE_S = 15.0
+#: Seconds after which the coordinator is taken for gone: between two steps, and in a round that does not move.
+ALONE_S, ROUND_S = 15.0, 120.0
 #: Answers whose times are looked at, and seconds over which records are counted.
 LATEST, RATE_S = 1000, 60.0
 
@@ -59,7 +59,7 @@ class Live:
         self._own: set[str] = set()
         self._places: dict[str, int] | None = None  # None: nobody can be answered yet
         self._rows: Rows = np.zeros(0, dtype=np.int64)
-        self._left_at: float | None = None  # since when the coordinator has been expected
+        self._alone_at: float | None = None  # when the coordinator will count as gone; None: it waits with us
         self._figures = serving_pb2.ServingFigures(grpc=tools.desk.grpc, http=tools.desk.http)
         self._latest: deque[float] = deque(maxlen=LATEST)
         self._scored: deque[tuple[float, int]] = deque()
@@ -81,12 +81,13 @@ class Live:
     def block(self, number: int, size: int) -> tuple[Rows, int]:
         """See `Asked`: what clients asked about."""
         del size
-        self._left_at = None
+        self._expect(ROUND_S)
         return self._rows, number + 1
 
     def advance(self, records: int) -> None:
         """See `Asked`."""
         self._tools.meter.done = self._figures.records + records
+        self._expect(ROUND_S)
 
     def keep(self, rows: Rows, scores: Floats, guessed: Guessed) -> None:
         """See `Asked`: clients are answered. Nothing is guessed, since who serves does not go on without a party."""
@@ -101,7 +102,7 @@ class Live:
     def before_block(self, number: int, begins: str, size: int) -> StepId:
         """See `Asked`."""
         del begins, size
-        self._left_at = asyncio.get_running_loop().time()
+        self._expect(ALONE_S)
         return "await_requests", number, 0
 
     # ---- the step
@@ -114,9 +115,9 @@ class Live:
             self._places = {value: place for place, value in enumerate(self._aligned().ids)}
             self._tools.ledger.level = logging.DEBUG  # of what comes again and again, the metrics tell enough
         begins, size = self._block()
-        self._left_at = None
+        self._alone_at = None
         self._rows = await self._questions.gather(size, WAIT_S)
-        self._left_at = asyncio.get_running_loop().time()
+        self._expect(ALONE_S)
         if len(self._rows):
             self._tools.desk.metrics.block_taken(len(self._rows))
             self._tools.meter.total = self._figures.records + len(self._rows)
@@ -178,7 +179,11 @@ class Live:
     def ready(self) -> bool:
         """Whether clients are answered now."""
         now = asyncio.get_running_loop().time()
-        return self._places is not None and (self._left_at is None or now - self._left_at < ALONE_S)
+        return self._places is not None and (self._alone_at is None or now < self._alone_at)
+
+    def _expect(self, within_s: float) -> None:
+        """The coordinator is to ask for the next step, or somebody to send what the round waits for."""
+        self._alone_at = asyncio.get_running_loop().time() + within_s
 
     def _open_for_requests(self) -> Mapping[str, int]:
         """Id → place of the records that can be asked about."""

@@ -21,9 +21,10 @@ from tests.cli.command import Outcome, end, refused, start, treetap
 from tests.oracle import oracle_predict
 from tests.protocol.worlds import PARTIES, spec, world
 from tests.system.federations import ended, settings, until
+from treetap.checkup import check_http, check_listen
 from treetap.federation import LocalFederation
 from treetap.trees.params import BoostingParams
-from treetap.wire.tls import create_authority, issue
+from treetap.wire.tls import TlsFiles, create_authority, issue
 from treetap.wire.v1 import jobs_pb2, serving_pb2, serving_pb2_grpc
 
 pytest.importorskip("aiohttp", reason="the HTTP endpoint needs the extra serve")
@@ -225,6 +226,18 @@ def test_concurrent_clients_share_rounds(served: Served, federation: LocalFedera
     shown = treetap("status", served.job, folder=federation.folder)
     assert f"{status.serving.requests} requests" in shown.out
     assert "p99" in shown.out
+
+
+def test_the_doctor_knows_both_places(served: Served, federation: LocalFederation) -> None:
+    """Each is told to be this very party's; somebody else at the port is a fault, a free one is well."""
+    certs = federation.folder / "certs"
+    tls = TlsFiles(certs / "ca.crt", certs / "label-holder.crt", certs / "label-holder.key")
+    assert check_listen(LABEL_HOLDER, served.grpc, tls, "serve.listen")[0].level == "ok"
+    (found,) = check_http(LABEL_HOLDER, served.http, tls)
+    assert (found.level, found.message) == ("ok", "label-holder runs: it is serving")
+    assert [each.level for each in check_http(B, served.http, tls)] == ["fault"]
+    assert [each.level for each in check_http(LABEL_HOLDER, served.grpc, tls)] == ["fault"]
+    assert [each.level for each in check_http(LABEL_HOLDER, "127.0.0.1:0", tls)] == ["ok"]
 
 
 def test_what_cannot_be_served_is_said(federation: LocalFederation, served: Served) -> None:
