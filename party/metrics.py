@@ -9,6 +9,8 @@ import prometheus_client
 
 from treetap.metrics import ProcessMetrics
 
+#: Whoever asks and is no client of this party: their names would be series without end.
+STRANGER = "-"
 #: Upper ends of the buckets of the two histograms.
 REQUEST_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 BLOCK_RECORDS = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000)
@@ -34,6 +36,7 @@ class PartyMetrics(ProcessMetrics):
         self._requests = self.counter(
             "treetap_served_requests_total", "Requests of clients, by client and outcome.", "client", "outcome"
         )
+        self._requests.labels(STRANGER, "refused")
         self._request_seconds = self.histogram(
             "treetap_served_request_seconds", "From a request to its answer, of those answered.", REQUEST_SECONDS
         )

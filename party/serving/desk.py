@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from party.metrics import PartyMetrics
+from party.metrics import STRANGER, PartyMetrics
 from treetap import errors
 from treetap.wire.disclosure import bytes_by_class
 from treetap.wire.v1 import serving_pb2
@@ -27,8 +27,6 @@ OUTCOMES: dict[type[BaseException], str] = {
     errors.Silent: "late",
     asyncio.CancelledError: "client_gone",
 }
-#: In the metrics, whoever is no client of this party: their names would be series without end.
-STRANGER = "-"
 
 
 class Desk:
