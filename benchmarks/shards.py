@@ -172,9 +172,14 @@ def _turns(tree: Tree, leaf: int, party: str) -> list[list[int]]:
 
 @contextmanager
 def serving(
-    model: Model, tables: Mapping[int, dict[str, Path]], key_bits: int, delay_s: float, workers: int | None = None
+    model: Model,
+    tables: Mapping[int, dict[str, Path]],
+    key_bits: int,
+    delay_s: float,
+    workers: int | None = None,
+    more: Mapping[str, Any] | None = None,
 ) -> Iterator[LocalFederation]:
-    """The federation with the shards on its disks, as if it had trained them."""
+    """The federation with the shards on its disks, as if it had trained them; `more` settings of the label holder."""
     with tempfile.TemporaryDirectory(prefix="treetap-eini-") as name:
         folder = Path(name)
         settings = {
@@ -188,6 +193,7 @@ def serving(
             }
             for party in model.columns
         }
+        settings[HOLDER] |= dict(more or {})
         for party in model.columns:
             shard = model.folder / party / "models"
             state = folder / party / "state" / "models"

@@ -21,7 +21,7 @@ from treetap.errors import Incompatible, Interrupted, UnknownJob
 from treetap.wire.v1 import interactive_pb2, setup_pb2
 
 log = logging.getLogger(__name__)
-#: Attempts of one prediction that may break down by themselves: a federation that does so ever again is not one.
+#: Attempts of one prediction that may break down in a row: a federation that does so ever again is not one.
 MOST_ATTEMPTS = 10
 #: Seconds for which a party is waited for when a job is over.
 LEAVE_S = 3.0
@@ -38,7 +38,9 @@ async def conduct(
     `begin` gives the roster of an attempt with these parties, `again` makes the attempt a new one.
     """
     everybody = [opening.label_holder, *opening.feature_parties]
-    for number in range(1, MOST_ATTEMPTS + 1):
+    number = 0
+    while True:
+        number, before = number + 1, progress.rounds
         roster = begin([party for party in everybody if party not in opening.away])
         del opening.peers[:]
         opening.peers.extend(roster.peers())
@@ -47,11 +49,12 @@ async def conduct(
         except Incompatible:
             raise
         except (Interrupted, UnknownJob) as failure:
+            if progress.rounds > before:
+                number = 0  # it did serve: what may go on for months may break down more than a few times
             if opening.away_policy == "fail" or number == MOST_ATTEMPTS:
                 raise
             await _wait_or_go_without(roster, opening, progress, failure)
         again()
-    raise AssertionError("the last attempt has returned or raised")
 
 
 async def accounts(roster: Roster, *, all_of_them: bool) -> dict[str, setup_pb2.Accounted]:

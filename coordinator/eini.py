@@ -14,35 +14,41 @@ from coordinator.roster import Roster, together
 from treetap.wire.v1 import eini_pb2, interactive_pb2, setup_pb2
 
 
-async def predict(
-    roster: Roster, opening: interactive_pb2.OpenModel, progress: Progress
-) -> interactive_pb2.WrittenPredictions:
-    """Open the model everywhere, align, make keys, score block after block, write.
-
-    One block is under way at a time, and its members work on it at once: whatever has come of it goes on while the
-    rest is still encrypted. So nobody holds more than a block, however many records there are.
-    """
-    label_holder = opening.label_holder
-    members = [party for party in opening.feature_parties if party not in opening.away]
+async def begin(roster: Roster, opening: interactive_pb2.OpenModel, progress: Progress) -> interactive_pb2.OpenedModel:
+    """Open the model everywhere, align, make keys; returns what the label holder says of the model."""
+    label_holder, members = opening.label_holder, _members(opening)
     progress.phase("align")
-    await roster.ask_all(roster.names, "open_model", opening)
+    opened = await roster.ask_all(roster.names, "open_model", opening)
     await align(roster, roster.names, opening.alignment)
     await share_names(roster, opening)
     progress.phase("keys")
     making = roster.ask(label_holder, "make_keys", setup_pb2.MakeKeys())
     await together(making, roster.ask_all(members, "take_key", setup_pb2.TakeKey()))
-    progress.phase("predict")
-    block, blocks = 0, 1
-    while block < blocks:
-        progress.tree(block, blocks)
-        masking = roster.ask_all(members, "mask_block", eini_pb2.MaskBlock(), block)
-        scoring = roster.ask_all([label_holder], "score_block", eini_pb2.ScoreBlock(), block)
-        answers, _ = await together(scoring, masking)
-        await attribute(roster, opening, block)
-        scored = answers[label_holder].scored_block
-        progress.records(scored.done, scored.total)
-        blocks = scored.blocks
-        block += 1
-    progress.phase("write")
-    written = await roster.ask(label_holder, "write_predictions", interactive_pb2.WritePredictions())
-    return written.written_predictions
+    return opened[label_holder].opened_model
+
+
+async def score(
+    roster: Roster,
+    opening: interactive_pb2.OpenModel,
+    _opened: interactive_pb2.OpenedModel,
+    block: int,
+    progress: Progress,
+) -> int:
+    """Score one block; returns how many blocks there are.
+
+    Its members work on it at once: whatever has come of it goes on while the rest is still encrypted. One block is
+    under way at a time, so nobody holds more than a block, however many records there are.
+    """
+    label_holder, members = opening.label_holder, _members(opening)
+    masking = roster.ask_all(members, "mask_block", eini_pb2.MaskBlock(), block)
+    scoring = roster.ask_all([label_holder], "score_block", eini_pb2.ScoreBlock(), block)
+    answers, _ = await together(scoring, masking)
+    await attribute(roster, opening, block)
+    scored = answers[label_holder].scored_block
+    progress.records(scored.done, scored.total)
+    return scored.blocks
+
+
+def _members(opening: interactive_pb2.OpenModel) -> list[str]:
+    """The chain: the feature parties that are there."""
+    return [party for party in opening.feature_parties if party not in opening.away]

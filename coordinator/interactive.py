@@ -13,34 +13,31 @@ from treetap.wire.v1 import interactive_pb2
 MOST_LEVELS = 64
 
 
-async def predict(
-    roster: Roster, opening: interactive_pb2.OpenModel, progress: Progress
-) -> interactive_pb2.WrittenPredictions:
-    """Open the model everywhere, align, lead every block down, write.
+async def begin(roster: Roster, opening: interactive_pb2.OpenModel, progress: Progress) -> interactive_pb2.OpenedModel:
+    """Parties load their shards and tables and find the records that all of them hold.
 
-    1. Parties load their shards and tables and find the records that all of them hold.
-    2. Per block and level the label holder asks the owners of the nodes where records stand, and moves them.
-    3. The label holder writes the predictions.
+    Returns what the label holder says of the model.
     """
-    label_holder = opening.label_holder
     progress.phase("align")
     opened = await roster.ask_all(roster.names, "open_model", opening)
     await align(roster, roster.names, opening.alignment)
-    most = MOST_LEVELS * (opened[label_holder].opened_model.trees if opening.form == "per-tree" else 1)
     await share_names(roster, opening)
-    progress.phase("predict")
-    block, blocks = 0, 1
-    while block < blocks:
-        progress.tree(block, blocks)
-        blocks = await _predict_block(roster, label_holder, block, most, progress)
-        block += 1
-    progress.phase("write")
-    written = await roster.ask(label_holder, "write_predictions", interactive_pb2.WritePredictions())
-    return written.written_predictions
+    return opened[opening.label_holder].opened_model
 
 
-async def _predict_block(roster: Roster, label_holder: str, block: int, most: int, progress: Progress) -> int:
-    """Lead one block down in at most so many rounds; returns how many blocks there are."""
+async def score(
+    roster: Roster,
+    opening: interactive_pb2.OpenModel,
+    opened: interactive_pb2.OpenedModel,
+    block: int,
+    progress: Progress,
+) -> int:
+    """Lead one block down; returns how many blocks there are.
+
+    Per level the label holder asks the owners of the nodes where records stand, and moves them.
+    """
+    label_holder = opening.label_holder
+    most = MOST_LEVELS * (opened.trees if opening.form == "per-tree" else 1)
     for level in range(most + 1):
         progress.depth(level)
         answer = await roster.ask(label_holder, "ask_directions", interactive_pb2.AskDirections(), block, level)

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from coordinator import protocols, setup
 from coordinator.alignment import align
 from coordinator.away import LEAVE_S, accounts, conduct
-from coordinator.journal import Journal, packed, unpacked
+from coordinator.journal import Journal, attempts, packed, random_word, unpacked
 from coordinator.metrics import CoordinatorMetrics
 from coordinator.prediction import opening_of
 from coordinator.progress import Progress
@@ -63,7 +63,7 @@ class Jobs:
         check_spec(request.spec)
         self._check_parties([request.spec.label_holder, *request.spec.feature_parties])
         job = self._new_name(request.job, "job")
-        self._journal.write(job, "submitted", kind="train", spec=packed(request.spec), word=_random_word())
+        self._journal.write(job, "submitted", kind="train", spec=packed(request.spec), word=random_word())
         return self._start(job)
 
     def predict(self, request: jobs_pb2.PredictRequest) -> str:
@@ -72,11 +72,17 @@ class Jobs:
         if model["kind"] != "train" or self._state(request.model).state != "finished":
             raise UnknownJob(f"{request.model!r} is not a finished training job")
         spec = setup_pb2.JobSpec.FromString(unpacked(model["spec"]))
-        word = _random_word()
+        word = random_word()
         opening = opening_of(request, spec, model["word"], word)
-        job = self._new_name(request.job, f"predict-{request.model}"[:50])
-        self._journal.write(job, "submitted", kind="predict", opening=packed(opening), word=word)
+        kind = "serve" if opening.serve else "predict"
+        job = self._new_name(request.job, f"{kind}-{request.model}"[:50])
+        self._journal.write(job, "submitted", kind=kind, opening=packed(opening), word=word)
         return self._start(job)
+
+    def serve_on(self) -> None:
+        """Go on with what was being served when the coordinator stopped: clients wait for it, and no operator may."""
+        for job in self._journal.cut_off("serve"):
+            self._start(job)
 
     def resume(self, job: str) -> str:
         """Go on with a job that was interrupted; a finished one stays finished."""
@@ -236,8 +242,7 @@ class Jobs:
         self, roster: Roster, job: str, progress: Progress, traffic: Traffic, *, patient: bool = False
     ) -> None:
         """Collect what the job has cost, let the parties go, write it all down; `patient`: also without some."""
-        for party, account in (await accounts(roster, all_of_them=not patient)).items():
-            progress.status.accounts.append(jobs_pb2.PartyAccount(party=party, account=account))
+        progress.accounts(await accounts(roster, all_of_them=not patient))
         own = setup_pb2.Accounted(traffic=traffic.rows())
         progress.status.accounts.append(jobs_pb2.PartyAccount(party=self._name, account=own))
         progress.end("finished")
@@ -310,7 +315,7 @@ class Jobs:
         return next(event for event in self._journal.read(job) if event["event"] == "submitted")
 
     def _attempts(self, job: str) -> int:
-        return max((event["number"] for event in self._journal.read(job) if event["event"] == "attempt"), default=0)
+        return attempts(self._journal.read(job))
 
     def _state(self, job: str) -> jobs_pb2.JobStatus:
         """Live if the job runs, else what the journal says; one that ran when the process died is interrupted."""
@@ -342,8 +347,3 @@ async def _stop(task: asyncio.Task[None]) -> None:
         if (await asyncio.wait({task}, timeout=1.0))[0]:
             return
     raise Interrupted(f"the job does not stop, though told {MOST_STOPS} times: restart the coordinator")
-
-
-def _random_word() -> str:
-    """What tells this submission of a job from another one of the same name."""
-    return str(secrets.randbits(64))

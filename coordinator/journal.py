@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import secrets
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,17 @@ class Journal:
                 events.append(event)
         return events
 
+    def cut_off(self, kind: str) -> list[str]:
+        """Jobs of a kind whose last attempt has no end: they ran when the coordinator stopped."""
+        found = []
+        for job in self.jobs():
+            events = self.read(job)
+            ended = {event["attempt"] for event in events if event["event"] == "ended"}
+            cancelled = any(event["event"] == "cancelled" for event in events)
+            if _kind(events) == kind and not cancelled and attempts(events) not in ended:
+                found.append(job)
+        return found
+
     def _append(self, job: str, line: bytes) -> None:
         with self._path(job).open("ab") as file:
             if not self._ends_well(job):
@@ -97,6 +109,20 @@ class Journal:
         if not NAME.match(job):
             raise UnknownJob(f"there is no job {job!r}")
         return self._folder / f"{job}.jsonl"
+
+
+def random_word() -> str:
+    """What tells a submission of a job from another one of the same name."""
+    return str(secrets.randbits(64))
+
+
+def attempts(events: list[dict[str, Any]]) -> int:
+    """How many attempts at a job there have been."""
+    return max((event["number"] for event in events if event["event"] == "attempt"), default=0)
+
+
+def _kind(events: list[dict[str, Any]]) -> str:
+    return str(next(event["kind"] for event in events if event["event"] == "submitted"))
 
 
 def packed(message: Message) -> str:

@@ -45,6 +45,7 @@ async def _serve(config: CoordinatorConfig, until_stdin_closes: bool) -> None:
     address = f"{config.listen.rpartition(':')[0]}:{number}"
     try:
         where = {"name": config.name, "address": address, **({"metrics": measured} if measured else {})}
+        jobs.serve_on()
         await serve_until_stopped("coordinator", where, until_stdin_closes=until_stdin_closes)
     finally:
         await status.enter_graceful_shutdown()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from coordinator import eini, interactive
 from coordinator.progress import Progress
+from coordinator.protocols import PREDICT, Scores
 from coordinator.roster import Roster
+from coordinator.serving import serve
 from treetap.wire.jobspec import ENCRYPTED, check_prediction
 from treetap.wire.v1 import interactive_pb2, jobs_pb2, setup_pb2
 
@@ -48,6 +49,7 @@ def opening_of(
         explain=request.explain,
         explain_limit=request.explain_limit,
         attributions=request.attributions,
+        serve=request.serve,
     )
     check_prediction(opening)
     return opening
@@ -56,7 +58,25 @@ def opening_of(
 async def predict(
     roster: Roster, opening: interactive_pb2.OpenModel, progress: Progress
 ) -> interactive_pb2.WrittenPredictions:
-    """Conduct a prediction by the protocol that its opening names."""
+    """Conduct a prediction by the protocol that its opening names; one that serves ends with an error only."""
     progress.scorer = opening.label_holder
-    body = eini.predict if opening.protocol in ENCRYPTED else interactive.predict
-    return await body(roster, opening, progress)
+    scores = PREDICT[opening.protocol]
+    if opening.serve:
+        await serve(roster, opening, scores, progress)
+    return await _predict_table(roster, opening, scores, progress)
+
+
+async def _predict_table(
+    roster: Roster, opening: interactive_pb2.OpenModel, scores: Scores, progress: Progress
+) -> interactive_pb2.WrittenPredictions:
+    """Block after block of the records that were asked for, then the file."""
+    opened = await scores.begin(roster, opening, progress)
+    progress.phase("predict")
+    block, blocks = 0, 1
+    while block < blocks:
+        progress.tree(block, blocks)
+        blocks = await scores.score(roster, opening, opened, block, progress)
+        block += 1
+    progress.phase("write")
+    written = await roster.ask(opening.label_holder, "write_predictions", interactive_pb2.WritePredictions())
+    return written.written_predictions

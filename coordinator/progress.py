@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from treetap.wire.v1 import control_pb2, jobs_pb2, types_pb2
+from treetap.wire.v1 import control_pb2, jobs_pb2, serving_pb2, setup_pb2, types_pb2
 
 
 class Progress:
@@ -18,6 +18,7 @@ class Progress:
         self._phase_started = self._started
         self._bytes: dict[str, int] = {}
         self._before = status.seconds
+        self.rounds = 0  #: of serving: blocks that were scored, in all attempts
         self.scorer = ""  #: of a prediction: the party whose signs of life count records
 
     def phase(self, name: str) -> None:
@@ -50,6 +51,18 @@ class Progress:
     def records(self, scored: int, total: int) -> None:
         """Of a prediction: how many records have their score."""
         self.status.scored, self.status.records = scored, total
+        self.touch()
+
+    def serving(self, figures: serving_pb2.ServingFigures) -> None:
+        """Of serving: how it goes."""
+        self.status.serving.CopyFrom(figures)
+        self.touch()
+
+    def accounts(self, told: Mapping[str, setup_pb2.Accounted]) -> None:
+        """What the job has cost each party so far."""
+        del self.status.accounts[:]
+        for party, account in told.items():
+            self.status.accounts.append(jobs_pb2.PartyAccount(party=party, account=account))
         self.touch()
 
     def away(self, parties: Iterable[str]) -> None:

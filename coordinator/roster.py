@@ -41,6 +41,7 @@ class Roster:
         self._parties, self._dialer, self._silence = dict(parties), dialer, silence_s
         self._traffic, self._metrics = traffic, metrics
         self._on_progress, self._retry_s = on_progress, retry_s
+        self.level = logging.INFO  #: at which the ends of steps are logged
 
     @property
     def names(self) -> list[str]:
@@ -75,7 +76,7 @@ class Roster:
                     if not await patience.again():
                         raise
             seconds = asyncio.get_running_loop().time() - began
-            log.info("job %s: %s at %s: %.3f s", self._job, word, party, seconds, extra={"seconds": seconds})
+            log.log(self.level, "job %s: %s at %s: %.3f s", self._job, word, party, seconds, extra={"seconds": seconds})
             return result
 
     async def ask_all(

@@ -30,7 +30,7 @@ PAGE = ROOT / "docs" / "threats.md"
 BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
 #: In the order in which a reader meets them; `reveals` declares the classes and has no message.
 FILES = (
-    *("setup", "alignment", "boosting", "forest", "interactive", "eini", "explain", "lattice", "types"),
+    *("setup", "alignment", "boosting", "forest", "interactive", "eini", "explain", "lattice", "serving", "types"),
     *("exchange", "control", "jobs", "own", "transcript"),
 )
 PACKAGE = "treetap.wire.v1"
@@ -39,6 +39,7 @@ READERS = {
     "Exchange": ("party ← party", "party ← party"),
     "Control": ("party ← coordinator", "coordinator ← party"),
     "Jobs": ("coordinator ← operator", "operator ← coordinator"),
+    "Serving": ("label holder ← client", "client ← label holder"),
 }
 NOBODY = "nobody else (own log)"
 

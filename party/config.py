@@ -10,7 +10,7 @@ from pydantic import Field, PrivateAttr, model_validator
 from party.policy import Policy
 from treetap.config import Process, Strict, load
 from treetap.errors import ConfigError
-from treetap.names import Address
+from treetap.names import Address, Name, on_loopback
 
 #: How columns of text become numbers.
 Encoding = Literal["ordinal", "one-hot"]
@@ -38,6 +38,36 @@ class TableConfig(Strict):
         return self
 
 
+class ServeConfig(Strict):
+    """Who may ask for predictions of served models, where, and how much; without the table nobody may.
+
+    `window_ms`: how long the first request of a round waits for others to go with it. `most_ids`: of one request;
+    `queue`: records that may wait for a round; `deadline_s`: longest wait for an answer.
+    """
+
+    clients: Annotated[list[Name], Field(min_length=1)]
+    listen: Address | None = None
+    http: Address | None = None
+    plain_http: bool = False
+    window_ms: Annotated[float, Field(ge=0, le=10_000)] = 20.0
+    most_ids: Annotated[int, Field(ge=1, le=10_000)] = 256
+    queue: Annotated[int, Field(ge=1, le=1_000_000)] = 4096
+    deadline_s: Annotated[float, Field(gt=0, le=600)] = 10.0
+
+    @model_validator(mode="after")
+    def _reachable(self) -> ServeConfig:
+        if self.listen is None and self.http is None:
+            raise ValueError("names no place to ask: say listen (gRPC), http (HTTP and JSON) or both, HOST:PORT")
+        if self.plain_http and (self.http is None or not on_loopback(self.http)):
+            raise ValueError(
+                f"plain_http = true is for http on loopback only, not for {self.http}: leave it out, and HTTP is asked "
+                "with certificates"
+            )
+        if self.most_ids > self.queue:
+            raise ValueError(f"most_ids = {self.most_ids}: a request of so many would never fit queue = {self.queue}")
+        return self
+
+
 class PartyConfig(Process):
     """The file that `treetap party --config` reads."""
 
@@ -49,11 +79,14 @@ class PartyConfig(Process):
     silence_s: Annotated[float, Field(gt=0)] = 60.0
     metrics: Address | None = None
     tables: dict[str, TableConfig] = {}
+    serve: ServeConfig | None = None
     _law: Policy = PrivateAttr(default_factory=Policy)
 
     def addresses(self) -> dict[str, str]:
         """See `Process.addresses`."""
-        return {"listen": self.listen}
+        served = self.serve
+        asked = {"serve.listen": served.listen, "serve.http": served.http} if served else {}
+        return {"listen": self.listen} | {field: address for field, address in asked.items() if address}
 
     @property
     def law(self) -> Policy:

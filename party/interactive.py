@@ -5,7 +5,7 @@ open_model                                        open_model
 the steps of the alignment                        the same
 ask_directions(b, l)                              answer_directions(b, l)
 take_directions(b, l), then l+1 or block b+1
-write_predictions
+write_predictions; served: await_requests before each block, and no end
 
 An owner that is away is not asked: at its splits records go both ways, weighted by the covers.
 
@@ -60,6 +60,8 @@ class Router(Answering):
         table = self._alignment.aligned
         if (block, level) <= self._answered:
             raise OutOfOrder(f"answer_directions of block {block}, level {level} came after that of {self._answered}")
+        if block > self._answered[0] >= 0:
+            self._tools.mailbox.forget(self._answered[0])
         asker = self._opening.label_holder
         queries = await _take_queries(self._tools.mailbox.series(asker, "route_queries", block, level), len(table.ids))
         answers = [self._directions(table.features, handle, rows) for handle, rows in queries]
@@ -81,10 +83,12 @@ class Router(Answering):
 
 
 class Asker(Scoring):
-    """The label holder: leads records from the roots to the leaves and writes the predictions."""
+    """The label holder: leads records from the roots to the leaves."""
+
+    begins = "ask_directions"
 
     def __init__(self, config: PartyConfig, store: Store, tools: Tools, opening: interactive_pb2.OpenModel) -> None:
-        super().__init__(config, store, tools, opening, "ask_directions")
+        super().__init__(config, store, tools, opening, self.begins)
         self._per_tree = opening.form == "per-tree"
         self.heard = frozenset(opening.feature_parties) - frozenset(opening.away)
         self._standing: _Standing | None = None
@@ -94,7 +98,7 @@ class Asker(Scoring):
             **self._names.steps,
             "ask_directions": self.ask_directions,
             "take_directions": self.take_directions,
-            "write_predictions": self.write_predictions,
+            **self.asked.steps,
         }
 
     async def ask_directions(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
@@ -102,7 +106,7 @@ class Asker(Scoring):
         block, level = request.tree, request.level
         self._order.check(("ask_directions", block, level))
         table = self._alignment.aligned
-        rows, blocks = self.block(block, max(1, self._opening.block))
+        rows, blocks = self.block(block)
         if level == 0:
             self._standing = _Standing(rows, self.ensemble.used_trees, self._opening.away)
         standing = have(self._standing)
@@ -122,9 +126,7 @@ class Asker(Scoring):
             values = (walk.values() for walk in standing.walks)
             leaves = (walk.open_leaves() for walk in standing.walks)
             self.keep(rows, self.ensemble.summed(values, len(rows)), standing.guesses.share(), leaves=leaves)
-            self._tools.meter.done += len(standing.rows)
-            last = block + 1 == blocks
-            self._order.then(("write_predictions", 0, 0) if last else ("ask_directions", block + 1, 0))
+            self.next_block(block + 1)
         meter = self._tools.meter
         return control_pb2.StepResult(
             asked_directions=interactive_pb2.AskedDirections(

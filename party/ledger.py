@@ -27,6 +27,7 @@ class Ledger:
         self.ciphertexts: Counter[str] = self._metrics.ciphertexts()
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self._start = measure(), workers
+        self.level = logging.INFO  #: at which the ends of steps are logged
 
     @contextmanager
     def clock(self, step: str, what: str) -> Iterator[None]:
@@ -46,7 +47,7 @@ class Ledger:
             seconds = loop.time() - start
             self._seconds[step] += seconds
             self._metrics.step_ended(step, outcome, seconds)
-            log.info("%s: %s after %.3f s", what, outcome, seconds, extra={"seconds": seconds})
+            log.log(self.level, "%s: %s after %.3f s", what, outcome, seconds, extra={"seconds": seconds})
 
     def account(self, workers: list[Usage]) -> setup_pb2.Accounted:
         """Everything counted, as it goes to the coordinator: sizes and times only."""

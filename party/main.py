@@ -17,6 +17,7 @@ from party.metrics import PartyMetrics
 from party.node import PartyNode
 from party.recorder import Recorders, RecordingPort
 from party.service import register
+from party.serving.front import Front
 from treetap.he.engine import ProcessEngine
 from treetap.serving import serve_until_stopped, sole_user
 from treetap.wire import rpc
@@ -63,12 +64,16 @@ async def _serve(config: PartyConfig, engine: ProcessEngine, until_stdin_closes:
     await server.start()
     await status.set("", health_pb2.HealthCheckResponse.SERVING)
     address = f"{config.listen.rpartition(':')[0]}:{number}"
+    front = Front()
     try:
+        await front.open(config, node.desk)
         where = {"name": config.name, "address": address, **({"metrics": measured} if measured else {})}
+        where |= {f"predict_{way}": at for way, at in (("grpc", node.desk.grpc), ("http", node.desk.http)) if at}
         await serve_until_stopped("party", where, until_stdin_closes=until_stdin_closes)
     finally:
         await status.enter_graceful_shutdown()
         await node.close()
+        await front.close(GRACE_S)
         await server.stop(GRACE_S)
         await dialer.close()
         await engine.close()

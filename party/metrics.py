@@ -9,6 +9,12 @@ import prometheus_client
 
 from treetap.metrics import ProcessMetrics
 
+#: Whoever asks and is no client of this party: their names would be series without end.
+STRANGER = "-"
+#: Upper ends of the buckets of the two histograms.
+REQUEST_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+BLOCK_RECORDS = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000)
+
 
 class PartyMetrics(ProcessMetrics):
     """Steps, ciphertexts and waiting parcels of all jobs since the process began."""
@@ -27,6 +33,15 @@ class PartyMetrics(ProcessMetrics):
         self._mailbox = self.gauge("treetap_mailbox_bytes", "Parcels that wait for their step.", "place")
         for place in ("memory", "file"):
             self._mailbox.labels(place).set(0)
+        self._requests = self.counter(
+            "treetap_served_requests_total", "Requests of clients, by client and outcome.", "client", "outcome"
+        )
+        self._requests.labels(STRANGER, "refused")
+        self._request_seconds = self.histogram(
+            "treetap_served_request_seconds", "From a request to its answer, of those answered.", REQUEST_SECONDS
+        )
+        self._blocks = self.histogram("treetap_served_block_records", "Records scored in one round.", BLOCK_RECORDS)
+        self._waiting = self.gauge("treetap_served_waiting_records", "Records that wait for a round.")
 
     def step_begins(self, step: str) -> None:
         """A step is under way from here on."""
@@ -41,6 +56,20 @@ class PartyMetrics(ProcessMetrics):
     def waiting(self, place: str, change: int) -> None:
         """So many bytes of parcels more, or fewer, wait in memory or in the file."""
         self._mailbox.labels(place).inc(change)
+
+    def request_ended(self, client: str, outcome: str, seconds: float) -> None:
+        """A client's request has its answer, or will have none."""
+        self._requests.labels(client, outcome).inc()
+        if outcome == "answered":
+            self._request_seconds.observe(seconds)
+
+    def block_taken(self, records: int) -> None:
+        """A round begins with so many records that clients asked about."""
+        self._blocks.observe(records)
+
+    def records_wait(self, change: int) -> None:
+        """So many records more, or fewer, wait for a round."""
+        self._waiting.inc(change)
 
     def operations(self) -> Tally:
         """A job's count of operations, which counts here too."""

@@ -16,6 +16,7 @@ from party.metrics import PartyMetrics
 from party.outbox import Outbox
 from party.recorder import Recorders
 from party.roles import role_for_prediction, role_for_training
+from party.serving.desk import Desk
 from party.session import Offload, Role, Session, Tools, done
 from party.steps import Meter, describe, follow
 from party.store import Store
@@ -53,6 +54,7 @@ class PartyNode:
         self._recorders = recorders
         self._offload = offload
         self._store = Store(config.state)
+        self.desk = Desk(config, self._metrics)  #: where clients of served models ask
         self._sessions: dict[str, Session] = {}
         # A repeated opening must not come between the old session's end and the new one.
         self._opening: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -82,6 +84,7 @@ class PartyNode:
         else:
             session = self._find(caller, request)
         if kind == "account":
+            self._expect_more(session)
             yield control_pb2.StepEvent(result=self._account(session))
             return
         work = session.role.steps.get(kind)
@@ -194,6 +197,7 @@ class PartyNode:
             store=self._store.job(request.job),
             meter=Meter(),
             law=self._config.law,
+            desk=self.desk,
             offload=self._offload,
         )
 

@@ -18,7 +18,7 @@ from treetap.trees.leaves import Floats, paths_hidden
 from treetap.wire.v1 import reveals_pb2
 
 #: Words for receivers beside the names of certificates.
-EVERYBODY, COORDINATORS, PARTIES = "*", "coordinators", "parties"
+EVERYBODY, COORDINATORS, PARTIES, CLIENTS = "*", "coordinators", "parties", "clients"
 #: Class → who may receive it. A class that is not here is emitted to nobody.
 DEFAULT_EMITS: dict[str, list[str]] = {
     "CONTROL": [EVERYBODY],
@@ -30,12 +30,12 @@ DEFAULT_EMITS: dict[str, list[str]] = {
     "CANDIDATE_SUM": [PARTIES],
     "INSTANCE_SPACE": [PARTIES],
     "SPLIT_DIRECTION": [PARTIES],
-    "PREDICTION": [PARTIES],
+    "PREDICTION": [PARTIES, CLIENTS],
 }
 
 
 class Policy(Strict):
-    """The rules. Receivers in `emits`: names of certificates, "coordinators", "parties" (of the job) or "*"."""
+    """The rules. Receivers in `emits`: names of certificates, "coordinators", "parties" of the job, "clients", "*"."""
 
     coordinators: Annotated[list[Name], Field(min_length=1)] = ["coordinator"]
     record: Literal["received", "both", "off"] = "off"
@@ -53,24 +53,27 @@ class Policy(Strict):
             if name not in known:
                 raise ValueError(f"{name!r} is no disclosure class (they are {', '.join(known)})")
             for receiver in receivers:
-                if receiver not in (EVERYBODY, COORDINATORS, PARTIES) and not NAME.match(receiver):
+                if receiver not in (EVERYBODY, COORDINATORS, PARTIES, CLIENTS) and not NAME.match(receiver):
                     raise ValueError(
                         f"{name}: {receiver!r} is no receiver: the name of a certificate, {COORDINATORS!r}, "
-                        f"{PARTIES!r} or {EVERYBODY!r}"
+                        f"{PARTIES!r}, {CLIENTS!r} or {EVERYBODY!r}"
                     )
         return emits
 
-    def check_emits(self, party: str, to: str, classes: Iterable[str]) -> None:
-        """`Refused` if one of these disclosure classes may not go to `to`; a message of no class goes to nobody."""
+    def check_emits(self, party: str, to: str, classes: Iterable[str], *, client: bool = False) -> None:
+        """`Refused` if one of these disclosure classes may not go to `to`; a message of no class goes to nobody.
+
+        `client`: it asked as a client of a served model, whatever else it may be.
+        """
         for name in classes:
-            if not self.may_emit(to, name):
+            if not self.may_emit(to, name, client=client):
                 raise Refused(
                     f"{party} does not send {name} to {to}: its policy says emits.{name} = {self._receivers(name)}"
                 )
 
-    def may_emit(self, to: str, name: str) -> bool:
-        """Whether a disclosure class may go to `to`."""
-        kind = COORDINATORS if to in self.coordinators else PARTIES
+    def may_emit(self, to: str, name: str, *, client: bool = False) -> bool:
+        """Whether a disclosure class may go to `to`; `client` as for `check_emits`."""
+        kind = CLIENTS if client else COORDINATORS if to in self.coordinators else PARTIES
         return not {EVERYBODY, kind, to}.isdisjoint(self._receivers(name))
 
     def _receivers(self, name: str) -> list[str]:

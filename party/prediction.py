@@ -1,34 +1,34 @@
-"""What every prediction begins and ends with: shard, table and records; one file of scores at the label holder."""
+"""What every prediction begins with, shard, table and records, and at the label holder where scores go."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from party.alignment import Alignment
+from party.asked import Asked
 from party.categories import Category
 from party.config import PartyConfig, TableConfig
 from party.explain.names import Naming, named
 from party.explain.paths import OPEN_LEAVES, foreign, packed, write_paths
+from party.listed import Listed
 from party.parcels import Rows
 from party.scored import Guessed, Scored
+from party.serving.live import Live
 from party.session import Tools
-from party.setup import fingerprint, load_table, table_config
+from party.setup import load_table, table_config
 from party.steps import Order
-from party.store import Arrays, Store, write_whole
-from party.table import Floats, Table, read_ids
+from party.store import Arrays, Store
+from party.table import Floats, Table
 from party.vault import OwnSplit
 from treetap.errors import DataError, Malformed
 from treetap.trees.ensemble import Ensemble, Split, Tree
 from treetap.trees.entries import GoesLeft
 from treetap.trees.leaves import Bools, candidate_leaves, condition
-from treetap.trees.metrics import REGRESSIONS
 from treetap.wire.patience import RETRY_S
 from treetap.wire.v1 import control_pb2, interactive_pb2
 
@@ -116,9 +116,11 @@ class Answering(Opened):
 class Scoring(Opened):
     """What a label holder does: which records, what becomes of their scores.
 
-    A protocol keeps the scores of its blocks, which are on disk until the predictions are written: another attempt goes
-    on with the records that have none.
+    A protocol takes the records of a `block`, says how far it is (`advance`), hands their scores over (`keep`), and
+    then lets the `next_block` come. Whether the records stand in a table or in requests of clients is not its business.
     """
+
+    begins: ClassVar[str]  #: the first step of every block
 
     def __init__(
         self,
@@ -129,7 +131,8 @@ class Scoring(Opened):
         first: str,
     ) -> None:
         """`first`: the step that follows the alignment."""
-        super().__init__(config, store, tools, opening, "label_holder", first)
+        then = "await_requests" if opening.serve and first == self.begins else first
+        super().__init__(config, store, tools, opening, "label_holder", then)
         manifest = self.manifest
         self.parties = list(opening.feature_parties)
         if sorted(manifest["feature_parties"]) != sorted(self.parties):
@@ -146,35 +149,38 @@ class Scoring(Opened):
         own = [OwnSplit.from_dict(split) for tree in self._trees for split in tree["own"]]
         self.own = {split.handle: split for split in own}
         self._names.take(self.ensemble, lambda told, withheld: store.keep_names(opening.model, told, withheld))
-        self._scored = Scored(tools.store, opening.prediction)
-        self.before = 0  #: records that earlier attempts have scored
         self.heard: frozenset[str] = frozenset()  #: parties that tell which way records go at their splits
-        self._asked_for: list[str] = []
-        self._wanted: Rows | None = None
+        self.size = max(1, opening.block)  #: most records of a block; a protocol may lower it before the first one
+        classes: list[str] = manifest["classes"]
+        self.asked: Asked = (
+            Live(config, tools, opening, self._order, self._aligned, self.ensemble, classes, self._start)
+            if opening.serve
+            else Listed(
+                config, store, tools, opening, self._order, self._aligned, self.ensemble, classes, self._explain
+            )
+        )
 
     async def open_model(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Load shard, table and the file of ids; say how many trees there are to walk."""
+        """Load shard and table, find what is asked for; say how many trees there are to walk."""
         self._order.check(("open_model", request.tree, request.level))
         table = await self._load()
-        self._asked_for = self._ids_asked_for(table)
-        self._scored.open(await self._tools.offload(lambda: fingerprint(table)), table.path)
+        opened = await self.asked.open(table)
+        opened.trees = len(self.ensemble.used_trees)
         self._alignment.begin(table, keep=False)
-        return control_pb2.StepResult(opened_model=interactive_pb2.OpenedModel(trees=len(self.ensemble.used_trees)))
+        return control_pb2.StepResult(opened_model=opened)
 
-    async def write_predictions(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """One Parquet file: id, raw score(s), and probability, class or value."""
-        self._order.check(("write_predictions", request.tree, request.level))
-        path = self._store.predictions / f"{self._tools.job}.parquet"
-        ids, ensemble, classes = self._asked_for, self.ensemble, self.manifest["classes"]
-        known = self._scored.known(ids)
-        found = known, self._scored.rows("scores", known), self._scored.rows("guessed", known)
-        degraded = self._opening.away_policy == "degrade"
-        written = interactive_pb2.WrittenPredictions(path=str(path), records=len(ids))
-        await self._explain(path, known, written)
-        await self._tools.offload(lambda: _write(path, ids, found, ensemble, classes, degraded=degraded))
-        self._scored.discard()
-        self._order.then()
-        return control_pb2.StepResult(written_predictions=written)
+    @property
+    def wanted(self) -> Rows:
+        """Places in the aligned order of all records that may come."""
+        return self.asked.wanted
+
+    def block(self, number: int) -> tuple[Rows, int]:
+        """The places of the records of a block, ascending, and how many blocks there are."""
+        return self.asked.block(number, self.size)
+
+    def advance(self, records: int) -> None:
+        """So many records of the block are done, for those who watch."""
+        self.asked.advance(records)
 
     def keep(
         self,
@@ -190,11 +196,22 @@ class Scoring(Opened):
         `leaves`: of each used tree those that they may have reached (n, leaves); if it is not said, all that the own
         columns leave open, f_k(x) of Fed-EINI. `further`: what else is kept of them, by name.
         """
-        ids, kept = self._alignment.aligned.ids, dict(further or {})
+        kept = dict(further or {})
         if self._opening.explain:
             kept[OPEN_LEAVES] = packed(self._candidates(rows) if leaves is None else leaves)
         share = np.zeros(len(rows)) if guessed is None else guessed
-        self._scored.add([ids[row] for row in rows], scores, share, kept)
+        self.asked.keep(rows, scores, share, kept)
+
+    def next_block(self, number: int) -> None:
+        """Block `number` may come, or what comes after the last one."""
+        self._order.then(self.asked.before_block(number, self.begins, self.size))
+
+    def _aligned(self) -> Table:
+        return self._alignment.aligned
+
+    def _start(self) -> tuple[str, int]:
+        """With which step a block begins, and how many records it may have."""
+        return self.begins, self.size
 
     def _candidates(self, rows: Rows) -> Iterator[Bools]:
         """Of each used tree the leaves that the own columns leave open to the records at these places (n, leaves)."""
@@ -212,7 +229,9 @@ class Scoring(Opened):
 
         return goes_left
 
-    async def _explain(self, path: Path, known: list[str], written: interactive_pb2.WrittenPredictions) -> None:
+    async def _explain(
+        self, path: Path, known: list[str], scored: Scored, written: interactive_pb2.WrittenPredictions
+    ) -> None:
         """Write beside the predictions what explains them, as far as that was asked for."""
         opening = self._opening
         if not opening.explain:
@@ -228,92 +247,7 @@ class Scoring(Opened):
         limit = opening.explain_limit or len(known)
         shown = known[:limit]
         target = path.with_name(f"{self._tools.job}.explained.parquet")
-        leaves = self._scored.rows(OPEN_LEAVES, shown)
+        leaves = scored.rows(OPEN_LEAVES, shown)
         await self._tools.offload(lambda: write_paths(target, shown, leaves, self.ensemble.used_trees, meaning))
         written.explanations = str(target)
         written.withheld.extend(self._names.withheld)
-
-    @property
-    def wanted(self) -> Rows:
-        """Places in the aligned order of the records to predict that have no score yet, ascending."""
-        if self._wanted is None:
-            self._wanted, self.before = self._places(self._alignment.aligned)
-            self._tools.meter.done, self._tools.meter.total = self.before, self.before + len(self._wanted)
-        return self._wanted
-
-    def block(self, number: int, size: int) -> tuple[Rows, int]:
-        """The places of one block of at most `size` records, and how many blocks there are."""
-        return self.wanted[number * size : (number + 1) * size], -(-len(self.wanted) // size)
-
-    def _ids_asked_for(self, table: Table) -> list[str]:
-        """The ids to predict, sorted: all of the own table, or those of the file of ids."""
-        if not self._opening.records_file:
-            return table.ids
-        base = self._config.data
-        if base is None:
-            raise DataError(f"{self._config.name}: a file of records needs `data = FOLDER` in the configuration")
-        path = (base / self._opening.records_file).resolve()
-        if not path.is_relative_to(base.resolve()):
-            raise DataError(f"{self._config.name}: {self._opening.records_file} is not below the data folder {base}")
-        own = set(table.ids)
-        ids = read_ids(path)
-        unknown = [number for number, value in enumerate(ids, start=1) if value not in own]
-        if unknown:
-            raise DataError(f"{path}: id number {unknown[0]} is not in table {self._opening.table!r} ({table.path})")
-        if not ids:
-            raise DataError(f"{path}: names no record")
-        return sorted(ids)
-
-    def _places(self, table: Table) -> tuple[Rows, int]:
-        """Where the records to predict stand in the aligned order, and how many more have a score already.
-
-        Those that some party lacks stand nowhere. One block at least is left to score, so that no protocol has to do
-        with none.
-        """
-        place = {value: row for row, value in enumerate(table.ids)}
-        if not any(value in place for value in self._asked_for):
-            raise DataError(f"{self._config.name}: none of the records to predict is common to all parties")
-        while True:
-            scored = self._scored.ids()
-            found = [place[value] for value in self._asked_for if value in place and value not in scored]
-            if found:
-                return np.array(sorted(found), dtype=np.int64), len(scored)
-            self._scored.drop_last()
-
-
-def _write(
-    path: Path,
-    ids: list[str],
-    found: tuple[list[str], Floats, Guessed],
-    ensemble: Ensemble,
-    classes: list[str],
-    *,
-    degraded: bool,
-) -> None:
-    """Write the predictions, a row per id; empty cells where a record is not common to all parties.
-
-    `degraded`: also how much of the way of each record was guessed.
-    """
-    known, scores, guessed = found
-    outcome = ensemble.outcome(scores)
-    columns: dict[str, Any] = {"id": known}
-    if ensemble.objective in REGRESSIONS:
-        columns |= {"prediction": outcome, "score": scores[:, 0]}
-    elif ensemble.objective == "binary:logistic":
-        columns |= {
-            "prediction": [classes[int(p > 0.5)] for p in outcome],
-            "probability": outcome,
-            "score": scores[:, 0],
-        }
-    else:
-        columns["prediction"] = [classes[k] for k in outcome.argmax(axis=1)]
-        columns |= {f"probability_{name}": outcome[:, k] for k, name in enumerate(classes)}
-        columns |= {f"score_{name}": scores[:, k] for k, name in enumerate(classes)}
-    if degraded:
-        columns["guessed"] = guessed
-    table = pa.table(columns)
-    if len(known) < len(ids):
-        table = pa.table({"id": ids}).join(table, "id").sort_by("id")
-    content = pa.BufferOutputStream()
-    pq.write_table(table, content, compression="zstd")
-    write_whole(path, content.getvalue())

@@ -15,7 +15,7 @@ from google.protobuf.message import Message
 
 from treetap.wire.ports import PartyPort
 from treetap.wire.transcript import Kind, TranscriptWriter
-from treetap.wire.v1 import control_pb2, exchange_pb2, own_pb2, transcript_pb2
+from treetap.wire.v1 import control_pb2, exchange_pb2, own_pb2, serving_pb2, transcript_pb2
 
 #: Rows of the own file in one record.
 ROWS_PER_RECORD = 65_536
@@ -45,6 +45,15 @@ class Recorder:
         """A message that left this party."""
         if self._mode == "both":
             self._write(transcript_pb2.TranscriptRecord.SENT, peer, kind, message)
+
+    def asked(self, client: str, attempt: int, request: serving_pb2.PredictRecords) -> None:
+        """A client's request that reached this party."""
+        self._append(transcript_pb2.TranscriptRecord.RECEIVED, client, "predict", attempt, 0, 0, request)
+
+    def answered(self, client: str, attempt: int, answer: serving_pb2.PredictedRecords) -> None:
+        """What a client was told."""
+        if self._mode == "both":
+            self._append(transcript_pb2.TranscriptRecord.SENT, client, "predict", attempt, 0, 0, answer)
 
     def own(self, tree: int, level: int, attempt: int, split: own_pb2.OwnSplit) -> None:
         """A split that this party made: what it knows by itself."""

@@ -18,6 +18,9 @@ from treetap.wire.v1 import control_pb2
 #: Seconds between two signs of life of a running step.
 HEARTBEAT_S = 1.0
 
+#: Steps of an attempt that are remembered.
+MOST_STEPS = 4096
+
 StepId = tuple[str, int, int]
 
 
@@ -54,7 +57,10 @@ class Order:
 
 @dataclass
 class StepBook:
-    """All steps of one attempt at a job. Remembers successes only, so that a failed step may be tried again."""
+    """The last steps of one attempt at a job. Remembers successes only, so that a failed step may be tried again.
+
+    A coordinator repeats the step that it waits for and none before it; what serves for months has steps without end.
+    """
 
     _tasks: dict[StepId, asyncio.Task[control_pb2.StepResult]] = field(default_factory=dict)
     _digests: dict[StepId, bytes] = field(default_factory=dict)
@@ -74,6 +80,8 @@ class StepBook:
             return self._tasks[step]
         if self._running is not None:
             raise OutOfOrder(f"{describe(step)} came while {describe(self._running)} is under way")
+        while len(self._tasks) >= MOST_STEPS:
+            self._forget(next(iter(self._tasks)))
         self._running = step
         self._digests[step] = digest
         task = asyncio.ensure_future(self._run(step, work))

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from coordinator.jobs import Jobs
 from coordinator.journal import Journal
-from party.config import Encoding, PartyConfig, TableConfig
+from party.config import Encoding, PartyConfig, ServeConfig, TableConfig
 from party.node import PartyNode
 from party.policy import Policy
 from party.recorder import Recorders, RecordingPort
@@ -115,7 +115,8 @@ def _ignored(ended: asyncio.Task[Any]) -> None:
 class Federation:
     """Parties and a coordinator on one virtual network; make it inside `run`.
 
-    `tables`: party → (columns, {table name: pyarrow table}); column `y` is its label. `encode`: its columns of text.
+    `tables`: party → (columns, {table name: pyarrow table}); column `y` is its label. `encode`: its columns of text;
+    `serve`: party → whom it answers.
     """
 
     def __init__(
@@ -128,8 +129,9 @@ class Federation:
         silence_s: float = 20.0,
         policies: dict[str, dict[str, Any]] | None = None,
         encode: Encoding | None = None,
+        serve: dict[str, ServeConfig] | None = None,
     ) -> None:
-        self.policies, self.encode = policies or {}, encode
+        self.policies, self.encode, self.serve = policies or {}, encode, serve or {}
         self.tables = tables
         self.folder, self.faults, self.record, self.silence_s = folder, faults or Faults(), record, silence_s
         self.hook: Hook | None = None
@@ -288,7 +290,8 @@ class Federation:
             pq.write_table(table, path)
             label = "y" if "y" in table.column_names else None
             configs[table_name] = TableConfig(path=path, id="id", columns=columns, label=label, encode=self.encode)
-        config = PartyConfig(name=name, state=folder / "state", tls=NOWHERE, tables=configs, data=folder)
+        more: dict[str, Any] = {"tables": configs, "data": folder, "serve": self.serve.get(name)}
+        config = PartyConfig(name=name, state=folder / "state", tls=NOWHERE, **more)
         return config.under(self.law(name))
 
     def law(self, name: str) -> Policy:

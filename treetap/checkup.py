@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import ssl
 import tempfile
 import threading
 import time
@@ -10,7 +12,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from http.client import HTTPConnection, HTTPException
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
@@ -23,7 +26,7 @@ from treetap.wire.plaintext import Plaintext, Transport
 from treetap.wire.ports import Address
 from treetap.wire.probe import examine
 from treetap.wire.rpc import listening_fault
-from treetap.wire.tls import fingerprint, load_authorities
+from treetap.wire.tls import TlsFiles, fingerprint, load_authorities
 
 #: Seconds for a server's answer, and then for finding out why there is none.
 HELLO_S, PROBE_S = 2.5, 2.0
@@ -139,9 +142,9 @@ def _clock_findings(subject: str, heard: hello.Hello) -> list[Finding]:
     return [Finding(level, subject, said + remedy)]
 
 
-def check_listen(name: str, listen: str, tls: Transport) -> list[Finding]:
+def check_listen(name: str, listen: str, tls: Transport, field: str = "listen") -> list[Finding]:
     """Whether the port is free, or has this very process behind it."""
-    subject = f"listen = {listen}"
+    subject = f"{field} = {listen}"
     if not (fault := listening_fault(listen)):
         where = "a free port will be taken" if listen.endswith(":0") else "free"
         return [Finding("ok", subject, f"{where}; the process does not run here now")]
@@ -165,6 +168,32 @@ def check_metrics(name: str, listen: str) -> list[Finding]:
         connection.request("GET", "/metrics")
         if f'name="{name}"' in connection.getresponse().read(1 << 20).decode(errors="replace"):
             return [Finding("ok", subject, f"{name} answers there")]
+    return [Finding("fault", subject, f"{fault}, and whoever is there is not {name}; choose a free port")]
+
+
+def check_http(name: str, listen: str, tls: TlsFiles | None) -> list[Finding]:
+    """The same of the port where clients ask over HTTP; `tls`: None for plain HTTP."""
+    subject = f"serve.http = {listen}"
+    if find_spec("aiohttp") is None:
+        return [Finding("fault", subject, "HTTP needs aiohttp: pip install 'treetap[serve]', or leave http out")]
+    if not (fault := listening_fault(listen)):
+        return [Finding("ok", subject, "free; the process does not run here now")]
+    host, _, port = asked_at(listen).rpartition(":")
+    with suppress(OSError, HTTPException, ValueError):
+        if tls is None:
+            connection = HTTPConnection(host.strip("[]"), int(port), timeout=HELLO_S)
+        else:
+            context = ssl.create_default_context(cafile=str(tls.ca))
+            context.check_hostname = False  # names are not hosts: compared below
+            context.load_cert_chain(tls.certificate, tls.key)
+            connection = HTTPSConnection(host.strip("[]"), int(port), timeout=HELLO_S, context=context)
+        connection.connect()
+        shown = connection.sock.getpeercert() if isinstance(connection.sock, ssl.SSLSocket) else None
+        own = tls is None or (("commonName", name),) in (shown or {}).get("subject", ())
+        connection.request("GET", "/healthz")
+        said = json.loads(connection.getresponse().read(1 << 16))
+        if own and said["status"] in ("serving", "idle"):
+            return [Finding("ok", subject, f"{name} runs: it is {said['status']}")]
     return [Finding("fault", subject, f"{fault}, and whoever is there is not {name}; choose a free port")]
 
 

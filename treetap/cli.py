@@ -8,18 +8,17 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from treetap import auditcli, logs
+from treetap import auditcli, logs, servecli
 from treetap.auditcli import needs
 from treetap.datacli import data
-from treetap.errors import BadInput, Conflict, Incompatible, Malformed, TreetapError, UnknownJob
+from treetap.errors import BadInput, Malformed, TreetapError
 from treetap.modelcli import model
+from treetap.operating import OperatorFile, operating
 from treetap.output import guarded
 
 if TYPE_CHECKING:
@@ -39,10 +38,6 @@ auditcli.register(app)
 app.add_typer(model, name="model")
 
 Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON on standard output and nothing else.")]
-OperatorFile = Annotated[
-    Path,
-    typer.Option("--operator", envvar="TREETAP_OPERATOR", help="Whom to ask and with which certificate."),
-]
 JobName = Annotated[str, typer.Argument(help="Name of the job.")]
 LogLevel = Annotated[str, typer.Option(help="debug, info, warning or error.")]
 LogFormat = Annotated[str, typer.Option(help="text, or json: one object a line.")]
@@ -151,7 +146,7 @@ def train(
     from treetap.wire.v1 import jobs_pb2
 
     job = load(file, JobFile)
-    with _operator(operator) as client:
+    with operating(operator) as client:
         name = client.submit(jobs_pb2.SubmitRequest(job=job.name or "", spec=job.to_spec()))
         _follow(client, name, detach=detach, as_json=as_json)
 
@@ -198,9 +193,12 @@ def predict(
     request.protocol, request.form, request.key_bits = protocol, form, key_bits
     request.away_policy, request.away_deadline_s = away, away_deadline
     request.explain, request.explain_limit, request.attributions = explain, explain_limit, attributions
-    with _operator(operator) as client:
+    with operating(operator) as client:
         job = client.predict(request)
         _follow(client, job, detach=detach, as_json=as_json)
+
+
+servecli.register(app)
 
 
 @app.command()
@@ -212,7 +210,7 @@ def status(
     """Where jobs stand."""
     from treetap import show
 
-    with _operator(operator) as client:
+    with operating(operator) as client:
         statuses = client.status(job)
     if as_json:
         _print_json({"jobs": [show.status_dict(each) for each in statuses]})
@@ -225,7 +223,7 @@ def cancel(job: JobName, operator: OperatorFile = Path("operator.toml"), as_json
     """Stop a job and have every party forget its progress."""
     from treetap import show
 
-    with _operator(operator) as client:
+    with operating(operator) as client:
         ended = client.cancel(job)
     if as_json:
         _print_json(show.status_dict(ended))
@@ -241,7 +239,7 @@ def resume(
     as_json: Json = False,
 ) -> None:
     """Go on with an interrupted job: the trees that are stored stay, the same model comes out."""
-    with _operator(operator) as client:
+    with operating(operator) as client:
         _follow(client, client.resume(job), detach=detach, as_json=as_json)
 
 
@@ -291,18 +289,6 @@ def certs_issue(
 
     files = issue(out or ca, name, hosts=host or (), days=days, ca_folder=ca)
     typer.echo(f"{files.certificate}\n{files.key}: keep it to {name}")
-
-
-@contextmanager
-def _operator(path: Path) -> Iterator[Operator]:
-    """Calls to the coordinator; asking for what is not there, or not in that state, or without what fits, is wrong."""
-    logs.quiet_grpc()
-    from treetap.client import Operator, read
-
-    try:
-        yield Operator(read(path))
-    except (UnknownJob, Conflict, Incompatible) as error:
-        raise BadInput(str(error)) from None
 
 
 def _follow(client: Operator, job: str, *, detach: bool, as_json: bool) -> None:

@@ -82,10 +82,12 @@ class Operator:
         request = jobs_pb2.StatusRequest(job=job)
         return list(self._call(lambda stub: stub.Status(request, timeout=rpc.ASK_DEADLINE)).jobs)
 
-    def watch(self, job: str, on_status: OnStatus) -> jobs_pb2.JobStatus:
-        """Follow a job until it does not run any more; returns its last status."""
+    def watch(
+        self, job: str, on_status: OnStatus, until: Callable[[jobs_pb2.JobStatus], bool] | None = None
+    ) -> jobs_pb2.JobStatus:
+        """Follow a job until it does not run any more, or `until` says so; returns its last status."""
         _check(job)
-        return asyncio.run(self._watch(job, on_status))
+        return asyncio.run(self._watch(job, on_status, until or _never))
 
     def _call(self, call: Callable[[rpc.JobsStub], Awaitable[T]]) -> T:
         return asyncio.run(self._once(call))
@@ -99,7 +101,9 @@ class Operator:
         finally:
             await dialer.close()
 
-    async def _watch(self, job: str, on_status: OnStatus) -> jobs_pb2.JobStatus:
+    async def _watch(
+        self, job: str, on_status: OnStatus, until: Callable[[jobs_pb2.JobStatus], bool]
+    ) -> jobs_pb2.JobStatus:
         dialer = rpc.GrpcDialer(self._transport)
         try:
             statuses = dialer.jobs(self._to).Watch(jobs_pb2.JobName(job=job)).__aiter__()
@@ -107,7 +111,7 @@ class Operator:
                 async with asyncio.timeout(WATCH_SILENCE_S):
                     status = await anext(statuses)
                 on_status(status)
-                if status.state != "running":
+                if status.state != "running" or until(status):
                     return status
         except grpc.aio.AioRpcError as failure:
             error = await dialer.explain(failure, self._to)
@@ -118,6 +122,11 @@ class Operator:
             raise Interrupted(f"the coordinator says nothing about {job} any more; see: treetap status {job}") from None
         finally:
             await dialer.close()
+
+
+def _never(_status: jobs_pb2.JobStatus) -> bool:
+    """Watch to the end."""
+    return False
 
 
 def _check(job: str) -> None:

@@ -22,6 +22,7 @@ from treetap.checkup import (
     Checks,
     Finding,
     check_certificate,
+    check_http,
     check_listen,
     check_metrics,
     check_server,
@@ -30,6 +31,7 @@ from treetap.checkup import (
 )
 from treetap.config import read_toml
 from treetap.errors import BadInput, ConfigError, DataError
+from treetap.wire.plaintext import Plaintext
 from treetap.wire.ports import Address
 
 #: Seconds that all checks together may take; the command itself starts in one or two.
@@ -78,10 +80,25 @@ def _party(path: Path) -> Checks:
         "certificate": partial(check_certificate, tls, config.name),
         f"listen = {config.listen}": partial(check_listen, config.name, config.listen, tls),
         **({"metrics": partial(check_metrics, config.name, config.metrics)} if config.metrics else {}),
+        **_serve(config),
         f"state = {config.state}": partial(check_state, config.state),
         "folders": partial(_folders, config),
         **{f"table {name}": partial(_table, name, table) for name, table in config.tables.items()},
     }
+
+
+def _serve(config: party_config.PartyConfig) -> Checks:
+    """Where clients of served models ask."""
+    served, tls = config.serve, config.transport()
+    found: dict[str, Callable[[], list[Finding]]] = {}
+    if served and served.listen:
+        found[f"serve.listen = {served.listen}"] = partial(
+            check_listen, config.name, served.listen, tls, "serve.listen"
+        )
+    if served and served.http:
+        secured = None if isinstance(tls, Plaintext) or served.plain_http else tls
+        found[f"serve.http = {served.http}"] = partial(check_http, config.name, served.http, secured)
+    return found
 
 
 def _folders(config: party_config.PartyConfig) -> list[Finding]:

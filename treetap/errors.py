@@ -14,6 +14,8 @@
      │    ├── Unreachable         nobody answers at an address, or the handshake failed
      │    ├── Incompatible        a peer's certificate or protocol version does not fit ours: mend, then resume
      │    └── Silent              somebody answered once and then said nothing for too long
+     ├── Overloaded               more requests wait than may: ask again later
+     ├── NotServed                no predictions are given now: they are not yet, or not any more
      ├── Defect                   a process met an error that treetap did not foresee: its log has the details
      └── PlaintextOverflow        a number that does not fit its slot: refused, never wrapped
 
@@ -77,6 +79,14 @@ class Incompatible(Interrupted):
 
 class Silent(Interrupted):
     """A peer said nothing for longer than the agreed silence."""
+
+
+class Overloaded(TreetapError):
+    """More requests wait than may: this one is not taken."""
+
+
+class NotServed(TreetapError):
+    """Predictions are not given now; a client may ask again."""
 
 
 class Defect(TreetapError):

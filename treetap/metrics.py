@@ -7,9 +7,10 @@ none, since every job would add series that never go away. Nothing here is a val
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 import prometheus_client
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from treetap.errors import BadInput
 from treetap.wire.version import PROTOCOL_VERSION, package_version
@@ -39,6 +40,10 @@ class ProcessMetrics:
     def gauge(self, name: str, help_text: str, *labels: str) -> Gauge:
         """A new gauge of this process."""
         return Gauge(name, help_text, labels, registry=self.registry)
+
+    def histogram(self, name: str, help_text: str, buckets: Sequence[float]) -> Histogram:
+        """A new histogram of this process."""
+        return Histogram(name, help_text, registry=self.registry, buckets=buckets)
 
     def sent(self, to: str, disclosure: str, size: int) -> None:
         """A message with so many bytes of a class left for `to`."""

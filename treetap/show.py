@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
-from treetap.wire.v1 import jobs_pb2
+from treetap.wire.v1 import jobs_pb2, serving_pb2
 
 #: Columns of a table that goes to a file or a pipe, which have no width of their own.
 PIPED_COLUMNS = 160
@@ -66,6 +66,8 @@ def live(title: str) -> Iterator[Callable[[jobs_pb2.JobStatus], None]]:
                 total, done = status.records, status.scored
                 rate = done / max(status.seconds - began[0], 1e-3)
                 where = f"{done}/{total} records, {rate:,.0f}/s"
+            if status.phase == "serve":
+                total, done, where = 0, 0, _served(status.serving)
             shown = [f"{m.name} {m.value:.4f}" for m in status.metrics if m.name.endswith(("auc", "rmse", "logloss"))]
             bars.update(
                 bar,
@@ -122,6 +124,13 @@ def table(*headers: str) -> Table:
     return made
 
 
+def _served(told: serving_pb2.ServingFigures) -> str:
+    """How serving goes, in a line."""
+    refused = f", {told.refused} refused" if told.refused else ""
+    times = f", p50 {told.p50_s * 1000:.0f} ms, p99 {told.p99_s * 1000:.0f} ms" if told.requests else ""
+    return f"{told.requests} requests{refused}, {told.records_per_s:,.1f} records/s{times}"
+
+
 def print_statuses(statuses: list[jobs_pb2.JobStatus], *, errors: bool = True) -> None:
     """Jobs, a row each, and below them a line for what may be long: measures, the predictions' path, the error.
 
@@ -132,6 +141,8 @@ def print_statuses(statuses: list[jobs_pb2.JobStatus], *, errors: bool = True) -
         progress = f"{status.tree}/{status.trees}" if status.trees else ""
         if status.state == "running" and status.depth:
             progress += f" depth {status.depth}"
+        if status.HasField("serving"):
+            progress = _served(status.serving)
         cells = [status.kind, status.state, status.phase, progress, f"{status.seconds:.1f}", size(status.bytes)]
         rows.add_row(*map(Text, [status.job, *cells]))
     out.print(rows)

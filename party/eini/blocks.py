@@ -34,20 +34,21 @@ class BlockSender(Scoring, ABC):
     open_model       the steps of the alignment
     alignment        make_keys
     make_keys        score_block(0)
-    score_block(b)   score_block(b+1), write_predictions after the last
+    score_block(b)   score_block(b+1), write_predictions after the last; served: await_requests before each block
     """
+
+    begins = "score_block"
 
     def __init__(self, config: PartyConfig, store: Store, tools: Tools, opening: interactive_pb2.OpenModel) -> None:
         super().__init__(config, store, tools, opening, "make_keys")
         self.chain = [party for party in self.parties if party not in opening.away]
-        self.size = opening.block  #: records per block
         self.steps: Mapping[str, Step] = {
             "open_model": self.open_model,
             **self._alignment.steps,
             **self._names.steps,
             "make_keys": self.make_keys,
             "score_block": self.score_block,
-            "write_predictions": self.write_predictions,
+            **self.asked.steps,
         }
 
     async def make_keys(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
@@ -55,14 +56,14 @@ class BlockSender(Scoring, ABC):
         self._order.check(("make_keys", request.tree, request.level))
         tools = self._tools
         if not self.chain:  # everybody is away: nobody's decisions are to be hidden
-            self._order.then(("score_block", 0, 0))
+            self.next_block(0)
             return done()
         if tools.law.min_candidate_bits is not None:
             tools.law.check_paths(
                 tools.party, await tools.offload(self._spare), "the trees leave some record fewer leaves than that"
             )
         await self.begin()
-        self._order.then(("score_block", 0, 0))
+        self.next_block(0)
         return done()
 
     async def score_block(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
@@ -70,18 +71,15 @@ class BlockSender(Scoring, ABC):
         number = request.tree
         self._order.check(("score_block", number, request.level))
         tools, table = self._tools, self._alignment.aligned
-        rows, blocks = self.block(number, self.size)
+        rows, blocks = self.block(number)
         chunks = [eini_pb2.BlockRecords(chunks=batch) for batch in batches(chunks_of(rows, len(table.ids)))]
         await asyncio.gather(*(tools.outbox.send(party, "block_records", chunks, tree=number) for party in self.chain))
         sums = await self.sums(number, rows)
         guessed = await tools.offload(lambda: self.guessed(rows))
         self.keep(rows, self.ensemble.from_sums(sums), guessed)
         tools.mailbox.forget(number)
-        meter = tools.meter
-        meter.done = min(self.before + (number + 1) * self.size, meter.total)
-        last = number + 1 == blocks
-        self._order.then(("write_predictions", 0, 0) if last else ("score_block", number + 1, 0))
-        scored = eini_pb2.ScoredBlock(blocks=blocks, done=meter.done, total=meter.total)
+        self.next_block(number + 1)
+        scored = eini_pb2.ScoredBlock(blocks=blocks, done=tools.meter.done, total=tools.meter.total)
         return control_pb2.StepResult(scored_block=scored)
 
     @abstractmethod
@@ -99,11 +97,6 @@ class BlockSender(Scoring, ABC):
     @abstractmethod
     def spare(self, goes_left: GoesLeft, n: int) -> Floats:
         """Bits by which the candidate leaves of n records exceed the possible sums, (n,)."""
-
-    def scored_within(self, number: int, part: float) -> None:
-        """A part of a block has been encrypted: signs of life count its records."""
-        rows, _ = self.block(number, self.size)
-        self._tools.meter.done = self.before + number * self.size + int(len(rows) * part)
 
     def by_parts(self, spare: Callable[[GoesLeft, int], Floats]) -> Floats:
         """Spare bits of all records to predict, counted for some of them at a time."""

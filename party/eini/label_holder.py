@@ -94,7 +94,7 @@ class EntrySender(BlockSender):
         async for part in owner.encrypt(values):
             await series.put(ciphertext_body(kind, part))
             sent += len(part) // owner.ciphertext_bytes
-            self.scored_within(number, sent / total)
+            self.advance(round(len(values) * sent / total))
         await series.close()
         self._count(kind, sent)
 
@@ -115,4 +115,4 @@ class EntrySender(BlockSender):
         """As many records as the opening says, as far as their ciphertexts and their plaintexts fit."""
         entry = max(public.ciphertext_bytes, 8 * outputs)
         fitting = BLOCK_BYTES // (entry * len(self._entries.varying))
-        return max(1, min(self._opening.block, fitting))
+        return max(1, min(self.size, fitting))

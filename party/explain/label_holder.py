@@ -20,7 +20,7 @@ from party.eini.label_holder import BLOCK_BYTES, EntrySender
 from party.explain.attributions import write_attributions
 from party.explain.layout import layout_parcels
 from party.parcels import Rows
-from party.scored import Guessed
+from party.scored import Guessed, Scored
 from party.session import Tools, done, have
 from party.store import Arrays, Store
 from party.table import Floats
@@ -100,9 +100,7 @@ class AttributionSender(EntrySender):
         self._check_complete(number, found, held.scores)
         held.keep(found)
         self._tools.mailbox.forget(number)
-        _, blocks = self.block(number, self.size)
-        last = number + 1 == blocks
-        self._order.then(("write_predictions", 0, 0) if last else ("score_block", number + 1, 0))
+        self.next_block(number + 1)
         return done()
 
     def keep(
@@ -144,11 +142,13 @@ class AttributionSender(EntrySender):
         values = self._in_slots(entries.constants())
         await self._send_constants(owner, "constant_attributions", values.reshape(-1, self._shape[1]))
 
-    async def _explain(self, path: Path, known: list[str], written: interactive_pb2.WrittenPredictions) -> None:
+    async def _explain(
+        self, path: Path, known: list[str], scored: Scored, written: interactive_pb2.WrittenPredictions
+    ) -> None:
         """The attributions of every record that has a score, beside the predictions."""
-        await super()._explain(path, known, written)
+        await super()._explain(path, known, scored, written)
         target = path.with_name(f"{self._tools.job}.attributions.parquet")
-        scores, found = self._scored.rows("scores", known), self._scored.rows(ATTRIBUTIONS, known)
+        scores, found = scored.rows("scores", known), scored.rows(ATTRIBUTIONS, known)
         players, classes = self._attributed.players, self.manifest["classes"]
         await self._tools.offload(
             lambda: write_attributions(target, known, scores, self._expected, found, players, self.parties, classes)

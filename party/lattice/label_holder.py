@@ -49,7 +49,7 @@ class ColumnSender(BlockSender):
         await self._owner.start()
         # what the owner encrypts has half the size of a ciphertext: its uniform half is a seed
         fitting = 2 * BLOCK_BYTES // parameters.ciphertext_bytes
-        self.size = min(self._opening.block, self._shape.records(parameters.degree, fitting))
+        self.size = min(self.size, self._shape.records(parameters.degree, fitting))
         public = lattice_pb2.LatticeKey(public=await tools.offload(key.public_bytes))
         for party in self.chain:
             await tools.outbox.send(party, "lattice_key", [public])
@@ -73,7 +73,7 @@ class ColumnSender(BlockSender):
         async for part in owner.encrypt(groups):
             await series.put(lattice_pb2.LatticeColumns(ciphertexts=part))
             sent += len(part)
-            self.scored_within(number, sent / total)
+            self.advance(n * sent // total)
         await series.close()
         tools.ledger.operations["encryptions"] += sent
         tools.ledger.ciphertexts["lattice_columns"] += sent

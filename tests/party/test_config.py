@@ -152,3 +152,34 @@ def test_files_that_are_no_configuration(tmp_path: Path) -> None:
         read(tmp_path / "party.toml")
     with pytest.raises(ConfigError, match=r"party.toml: is not TOML: .*line 2"):
         _read(tmp_path, 'name = "a"\nstate = \n')
+
+
+@pytest.mark.parametrize(
+    ("table", "fault"),
+    [
+        ('clients = ["app"]', "serve: names no place to ask: say listen (gRPC), http (HTTP and JSON) or both"),
+        ('clients = []\nlisten = "h:1"', "serve.clients: List should have at least 1 item"),
+        ('listen = "h:1"', "serve.clients: is missing"),
+        (
+            'clients = ["app"]\nhttp = "0.0.0.0:1"\nplain_http = true',
+            "serve: plain_http = true is for http",
+        ),
+        ('clients = ["app"]\nlisten = "h:1"\nplain_http = true', "serve: plain_http = true is for http"),
+        (
+            'clients = ["app"]\nlisten = "h:1"\nmost_ids = 9\nqueue = 8',
+            "serve: most_ids = 9: a request of so many",
+        ),
+        ('clients = ["app"]\nlisten = "h:1"\nwindow = 8', "serve.window: unknown key"),
+    ],
+)
+def test_a_serve_table_that_cannot_be(table: str, fault: str, tmp_path: Path) -> None:
+    """Whom a party answers, and where, is said whole or not at all."""
+    (found,) = _faults(tmp_path, f"{GOOD}\n[serve]\n{table}\n")
+    assert found.startswith(fault)
+
+
+def test_without_certificates_clients_ask_on_loopback_only(tmp_path: Path) -> None:
+    """`insecure = true` holds for the places where clients ask too."""
+    text = GOOD.replace("tls = {", "# tls = {").replace("0.0.0.0", "127.0.0.1")
+    (found,) = _faults(tmp_path, f'insecure = true\n{text}\n[serve]\nclients = ["app"]\nhttp = "0.0.0.0:8443"\n')
+    assert "insecure = true is for loopback only, not for serve.http 0.0.0.0:8443" in found

@@ -35,6 +35,9 @@ def test_the_default_policy_emits_what_boosting_and_inference_need_and_no_more()
         law.check_emits("bank", "coordinator", ["PREDICTION"])
     with pytest.raises(Refused, match="bank does not send METRIC to telco"):
         law.check_emits("bank", "telco", ["METRIC"])
+    law.check_emits("bank", "app", ["CONTROL", "PREDICTION"], client=True)
+    with pytest.raises(Refused, match="bank does not send SPLIT_DIRECTION to telco"):
+        law.check_emits("bank", "telco", ["SPLIT_DIRECTION"], client=True)
     with pytest.raises(Refused, match="DISCLOSURE_UNSPECIFIED"):
         law.check_emits("bank", "telco", ["DISCLOSURE_UNSPECIFIED"])
 

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from party import steps
 from party.steps import HEARTBEAT_S, Order, StepBook, describe, follow
 from tests.simulator import run
 from treetap.errors import Conflict, Interrupted, Malformed, OutOfOrder, TreetapError
@@ -206,3 +207,20 @@ def test_order_says_what_may_come() -> None:
 def test_steps_have_names_for_people() -> None:
     """What a message calls a step."""
     assert describe(STEP) == "choose_splits of tree 2, level 1"
+
+
+def test_steps_without_end_are_not_all_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last ones are answered as before; one that was forgotten is done anew, and its role sees to the order."""
+    monkeypatch.setattr(steps, "MOST_STEPS", 3)
+
+    async def main() -> None:
+        book, work = StepBook(), Work(0.0)
+        for level in range(6):
+            request = control_pb2.StepRequest(level=level)
+            await book.start(("await_requests", 0, level), request, work)
+        done = await book.start(("await_requests", 0, 5), control_pb2.StepRequest(level=5), work)
+        assert done.bytes == 6
+        assert (await book.start(("await_requests", 0, 0), control_pb2.StepRequest(level=0), work)).bytes == 7
+        assert len(book._tasks) == 3
+
+    run(main())

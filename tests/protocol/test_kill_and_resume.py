@@ -65,7 +65,7 @@ def test_the_job_has_all_that_a_job_can_have(tmp_path: Path) -> None:
         assert {node.owner for node in tree.nodes.values() if isinstance(node, OracleSplit)} == set(PARTIES)
     words = {message.word for message in _faultless(tmp_path)}
     kinds = {field.name for kind in (StepRequest, Parcel) for field in kind.DESCRIPTOR.oneofs[0].fields}
-    predicting = ("open_", "ask_", "answer_", "take_d", "write_", "route_")
+    predicting = ("open_", "await_", "ask_", "answer_", "take_d", "write_", "route_")
     masking = ("score_block", "mask_block", "entry_layout", "constant_", "block_records", "leaf_entries", "leaf_sums")
     blinding = ("blind", "pass_", "raise_", "relay_ids", "combine_", "refresh_", "trace_", "match_", "agree_")  # of psi
     forests = ("share_labels", "take_labels", "encrypted_labels")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.request import Request, urlopen
 
+import grpc
 import pytest
 
 from coordinator import config as coordinator_config
@@ -19,10 +22,10 @@ from treetap.errors import BadInput, ConfigError, Refused, TreetapError
 from treetap.federation import LocalFederation, to_toml
 from treetap.trees.params import BoostingParams
 from treetap.wire import rpc
-from treetap.wire.plaintext import Plaintext
+from treetap.wire.plaintext import NAME_KEY, Plaintext
 from treetap.wire.ports import Address
 from treetap.wire.tls import TlsFiles
-from treetap.wire.v1 import jobs_pb2
+from treetap.wire.v1 import jobs_pb2, serving_pb2, serving_pb2_grpc
 
 HERE = world(20, (1, 1, 1))
 SPEC = spec(BoostingParams(n_estimators=1, max_depth=1, max_bin=2))
@@ -34,6 +37,7 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFedera
     """Three parties and a coordinator without certificates."""
     folder = tmp_path_factory.mktemp("insecure")
     parties = {name: {**each, **PLAIN} for name, each in settings(folder, {"train": HERE}).items()}
+    parties["label-holder"]["serve"] = {"clients": ["app"], "listen": "127.0.0.1:0", "http": "127.0.0.1:0"}
     with LocalFederation(folder, parties, PLAIN) as running:
         yield running
 
@@ -58,6 +62,27 @@ def test_a_job_runs_in_the_clear_and_every_process_says_so(federation: LocalFede
     assert operator.watch("clear", lambda _: None).state == "finished"
     for name in ("label-holder", "feature-b", "feature-c", "coordinator"):
         assert "insecure = true: no encryption" in (federation.folder / name / "log.txt").read_text()
+
+
+def test_clients_are_served_in_the_clear_by_name(federation: LocalFederation) -> None:
+    """Over gRPC and HTTP who asks is who it says it is, and must be a client."""
+    operator = Operator(OperatorConfig(coordinator=federation.addresses["coordinator"], insecure=True))
+    operator.submit(jobs_pb2.SubmitRequest(job="model", spec=SPEC))
+    assert operator.watch("model", lambda _: None).state == "finished"
+    job = operator.predict(jobs_pb2.PredictRequest(model="model", table="train-new", serve=True))
+    told = operator.watch(job, lambda _: None, until=lambda status: status.HasField("serving")).serving
+    request = serving_pb2.PredictRecords(ids=["r00020"])
+    with grpc.insecure_channel(told.grpc) as channel:
+        stub = serving_pb2_grpc.ServingStub(channel)
+        answer = stub.Predict(request, metadata=((NAME_KEY, "app"),), timeout=20)
+        with pytest.raises(grpc.RpcError, match="feature-b is not a client"):
+            stub.Predict(request, metadata=((NAME_KEY, "feature-b"),), timeout=20)
+    asked = Request(f"http://{told.http}/v1/predict", json.dumps({"ids": ["r00020"]}).encode())
+    asked.add_header("Content-Type", "application/json")
+    asked.add_header(NAME_KEY, "app")
+    with urlopen(asked, timeout=20) as found:
+        assert json.load(found)["predictions"][0]["score"] == answer.predictions[0].scores[0]
+    assert operator.cancel(job).state == "cancelled"
 
 
 def test_names_still_decide_who_may_ask(federation: LocalFederation) -> None:

@@ -26,7 +26,7 @@ from treetap.wire.disclosure import (
     disclosure_table,
     undeclared,
 )
-from treetap.wire.v1 import control_pb2, exchange_pb2, jobs_pb2, reveals_pb2, transcript_pb2
+from treetap.wire.v1 import control_pb2, exchange_pb2, jobs_pb2, reveals_pb2, serving_pb2, transcript_pb2
 from treetap.wire.v1.transcript_pb2 import TranscriptRecord
 
 ROOT = Path(__file__).parents[2]
@@ -34,6 +34,7 @@ PROTOS = sorted((ROOT / "protos" / "treetap" / "wire" / "v1").glob("*.proto"))
 OPEN = {"CONTROL", "TOPOLOGY", "METRIC"}
 CONTROL = control_pb2.DESCRIPTOR.services_by_name["Control"]
 EXCHANGE = exchange_pb2.DESCRIPTOR.services_by_name["Exchange"]
+SERVING = serving_pb2.DESCRIPTOR.services_by_name["Serving"]
 JOBS = jobs_pb2.DESCRIPTOR.services_by_name["Jobs"]
 
 # --- the rules
@@ -102,10 +103,18 @@ def test_what_crosses_between_parties_in_these_protocols() -> None:
     }
 
 
+def test_a_client_gets_predictions_and_says_about_whom() -> None:
+    """What clients ask is control and instance spaces, what they are answered control and predictions, no more."""
+    for method in SERVING.methods:
+        assert set(_classes(method.input_type)) <= {"CONTROL", "INSTANCE_SPACE"}
+        assert set(_classes(method.output_type)) <= {"CONTROL", "PREDICTION"}
+        assert not method.server_streaming
+
+
 def test_every_service_is_known_here() -> None:
-    """A fourth service would need its own rule."""
+    """A fifth service would need its own rule."""
     services = {name for file in _files() for name in file.services_by_name}
-    assert services == {"Control", "Exchange", "Jobs"}
+    assert services == {"Control", "Exchange", "Jobs", "Serving"}
 
 
 def test_no_message_is_made_for_a_secret() -> None:

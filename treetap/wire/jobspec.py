@@ -194,9 +194,23 @@ def check_prediction(opening: interactive_pb2.OpenModel) -> None:
             faults.append(f"key_bits = {key_bits}: must be 1024, 2048 or 3072 (512 only to reproduce a paper's figure)")
         if opening.obfuscation not in OBFUSCATIONS:
             faults.append(f"obfuscation = {opening.obfuscation!r}: must be one of {', '.join(OBFUSCATIONS)}")
-    faults += _away_faults(opening) + _explain_faults(opening)
+    faults += _away_faults(opening) + _explain_faults(opening) + (_serve_faults(opening) if opening.serve else [])
     if faults:
         raise ConfigError("\n".join(faults))
+
+
+def _serve_faults(opening: interactive_pb2.OpenModel) -> list[str]:
+    faults = []
+    if opening.records_file:
+        faults.append("records: a served model predicts what clients ask about; leave it out")
+    if opening.away_policy == "degrade":
+        faults.append(
+            "away = 'degrade': a served model would go on without the party for good, and clients would get guesses; "
+            "use retry"
+        )
+    if opening.explain or opening.attributions:
+        faults.append("explain, attributions: a served model answers with predictions alone; leave them out")
+    return faults
 
 
 def _away_faults(opening: interactive_pb2.OpenModel) -> list[str]:

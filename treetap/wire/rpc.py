@@ -43,9 +43,10 @@ DELIVER_DEADLINE = 90.0
 #: Seconds that an operator's short question may take.
 ASK_DEADLINE = 30.0
 
+_LONGEST = "grpc.max_receive_message_length"
 _COMMON = [
     ("grpc.max_send_message_length", MESSAGE_LIMIT),
-    ("grpc.max_receive_message_length", MESSAGE_LIMIT),
+    (_LONGEST, MESSAGE_LIMIT),
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),
 ]
@@ -64,16 +65,20 @@ _SERVER = [
 ]
 
 
-def server(transport: Transport) -> tuple[grpc.aio.Server, grpc.ServerCredentials | None]:
+def server(
+    transport: Transport, most_bytes: int = MESSAGE_LIMIT, most_calls: int | None = None
+) -> tuple[grpc.aio.Server, grpc.ServerCredentials | None]:
     """A server without services, and the credentials that demand a client certificate of our authority.
 
-    No credentials stand for plain text, which `bind` allows on loopback.
+    No credentials stand for plain text, which `bind` allows on loopback. `most_bytes`: of a request; `most_calls`: at
+    once.
     """
     credentials = None
     if not isinstance(transport, Plaintext):
         ca, certificate, key = transport.read()
         credentials = grpc.ssl_server_credentials([(key, certificate)], root_certificates=ca, require_client_auth=True)
-    return grpc.aio.server(options=_SERVER), credentials
+    options = [*((key, value) for key, value in _SERVER if key != _LONGEST), (_LONGEST, most_bytes)]
+    return grpc.aio.server(options=options, maximum_concurrent_rpcs=most_calls), credentials
 
 
 def bind(aio_server: grpc.aio.Server, credentials: grpc.ServerCredentials | None, listen: str) -> int:
@@ -117,6 +122,14 @@ def caller_name(context: grpc.aio.ServicerContext, own: str) -> str:  # type: ig
 
     `Incompatible` where it speaks another version of the protocol than this process, which is called `own`.
     """
+    name = certified_name(context)
+    told = dict(context.invocation_metadata() or ()).get(version.PROTOCOL_KEY)
+    version.check(told if isinstance(told, str) else None, name, own)
+    return name
+
+
+def certified_name(context: grpc.aio.ServicerContext) -> str:  # type: ignore[type-arg]
+    """The same of a caller who need not speak our protocol: a client of a served model."""
     told = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
     shown = context.auth_context()
     if list(shown.get("transport_security_type", [])) == [b"insecure"]:  # the server's own choice, never the caller's
@@ -126,7 +139,6 @@ def caller_name(context: grpc.aio.ServicerContext, own: str) -> str:  # type: ig
     if len(names) != 1 or not names[0]:
         raise Refused("the caller shows no certificate with one common name")
     logs.note(peer=names[0])
-    version.check(told.get(version.PROTOCOL_KEY), names[0], own)
     return names[0]
 
 

@@ -24,6 +24,8 @@ _CODES: list[tuple[type[errors.TreetapError], grpc.StatusCode]] = [
     (errors.Conflict, grpc.StatusCode.ALREADY_EXISTS),
     (errors.ProtocolError, grpc.StatusCode.DATA_LOSS),
     (errors.Refused, grpc.StatusCode.PERMISSION_DENIED),
+    (errors.Overloaded, grpc.StatusCode.RESOURCE_EXHAUSTED),
+    (errors.NotServed, grpc.StatusCode.UNAVAILABLE),
     (errors.Silent, grpc.StatusCode.DEADLINE_EXCEEDED),
     (errors.Interrupted, grpc.StatusCode.ABORTED),
     (errors.TreetapError, grpc.StatusCode.INTERNAL),

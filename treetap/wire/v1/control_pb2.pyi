@@ -13,6 +13,7 @@ import treetap.wire.v1.eini_pb2
 import treetap.wire.v1.explain_pb2
 import treetap.wire.v1.forest_pb2
 import treetap.wire.v1.interactive_pb2
+import treetap.wire.v1.serving_pb2
 import treetap.wire.v1.setup_pb2
 import typing
 
@@ -63,6 +64,7 @@ class StepRequest(google.protobuf.message.Message):
     ANSWER_DIRECTIONS_FIELD_NUMBER: builtins.int
     TAKE_DIRECTIONS_FIELD_NUMBER: builtins.int
     WRITE_PREDICTIONS_FIELD_NUMBER: builtins.int
+    AWAIT_REQUESTS_FIELD_NUMBER: builtins.int
     SCORE_BLOCK_FIELD_NUMBER: builtins.int
     MASK_BLOCK_FIELD_NUMBER: builtins.int
     NAME_FEATURES_FIELD_NUMBER: builtins.int
@@ -140,6 +142,8 @@ class StepRequest(google.protobuf.message.Message):
     @property
     def write_predictions(self) -> treetap.wire.v1.interactive_pb2.WritePredictions: ...
     @property
+    def await_requests(self) -> treetap.wire.v1.serving_pb2.AwaitRequests: ...
+    @property
     def score_block(self) -> treetap.wire.v1.eini_pb2.ScoreBlock: ...
     @property
     def mask_block(self) -> treetap.wire.v1.eini_pb2.MaskBlock: ...
@@ -190,6 +194,7 @@ class StepRequest(google.protobuf.message.Message):
         answer_directions: treetap.wire.v1.interactive_pb2.AnswerDirections | None = ...,
         take_directions: treetap.wire.v1.interactive_pb2.TakeDirections | None = ...,
         write_predictions: treetap.wire.v1.interactive_pb2.WritePredictions | None = ...,
+        await_requests: treetap.wire.v1.serving_pb2.AwaitRequests | None = ...,
         score_block: treetap.wire.v1.eini_pb2.ScoreBlock | None = ...,
         mask_block: treetap.wire.v1.eini_pb2.MaskBlock | None = ...,
         name_features: treetap.wire.v1.explain_pb2.NameFeatures | None = ...,
@@ -197,9 +202,9 @@ class StepRequest(google.protobuf.message.Message):
         attribute_block: treetap.wire.v1.explain_pb2.AttributeBlock | None = ...,
         mask_attributions: treetap.wire.v1.explain_pb2.MaskAttributions | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["account", b"account", "agree_ids", b"agree_ids", "answer_directions", b"answer_directions", "apply_splits", b"apply_splits", "ask_directions", b"ask_directions", "attribute_block", b"attribute_block", "begin_tree", b"begin_tree", "bin", b"bin", "blind_ids", b"blind_ids", "build_histograms", b"build_histograms", "choose_splits", b"choose_splits", "combine_ids", b"combine_ids", "compare_digests", b"compare_digests", "finish_tree", b"finish_tree", "leave", b"leave", "make_keys", b"make_keys", "mask_attributions", b"mask_attributions", "mask_block", b"mask_block", "match_ids", b"match_ids", "name_features", b"name_features", "open_model", b"open_model", "pass_ids", b"pass_ids", "prepare", b"prepare", "publish", b"publish", "raise_ids", b"raise_ids", "refresh_ids", b"refresh_ids", "relay_children", b"relay_children", "relay_ids", b"relay_ids", "score_block", b"score_block", "send_digest", b"send_digest", "share_labels", b"share_labels", "step", b"step", "store_tree", b"store_tree", "take_directions", b"take_directions", "take_key", b"take_key", "take_labels", b"take_labels", "take_names", b"take_names", "trace_ids", b"trace_ids", "write_predictions", b"write_predictions"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["account", b"account", "agree_ids", b"agree_ids", "answer_directions", b"answer_directions", "apply_splits", b"apply_splits", "ask_directions", b"ask_directions", "attempt", b"attempt", "attribute_block", b"attribute_block", "begin_tree", b"begin_tree", "bin", b"bin", "blind_ids", b"blind_ids", "build_histograms", b"build_histograms", "choose_splits", b"choose_splits", "combine_ids", b"combine_ids", "compare_digests", b"compare_digests", "finish_tree", b"finish_tree", "job", b"job", "leave", b"leave", "level", b"level", "make_keys", b"make_keys", "mask_attributions", b"mask_attributions", "mask_block", b"mask_block", "match_ids", b"match_ids", "name_features", b"name_features", "open_model", b"open_model", "pass_ids", b"pass_ids", "prepare", b"prepare", "publish", b"publish", "raise_ids", b"raise_ids", "refresh_ids", b"refresh_ids", "relay_children", b"relay_children", "relay_ids", b"relay_ids", "score_block", b"score_block", "send_digest", b"send_digest", "share_labels", b"share_labels", "step", b"step", "store_tree", b"store_tree", "take_directions", b"take_directions", "take_key", b"take_key", "take_labels", b"take_labels", "take_names", b"take_names", "trace_ids", b"trace_ids", "tree", b"tree", "write_predictions", b"write_predictions"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["step", b"step"]) -> typing.Literal["prepare", "make_keys", "take_key", "bin", "publish", "account", "leave", "send_digest", "compare_digests", "blind_ids", "pass_ids", "raise_ids", "relay_ids", "combine_ids", "refresh_ids", "trace_ids", "match_ids", "agree_ids", "begin_tree", "build_histograms", "choose_splits", "apply_splits", "relay_children", "finish_tree", "store_tree", "share_labels", "take_labels", "open_model", "ask_directions", "answer_directions", "take_directions", "write_predictions", "score_block", "mask_block", "name_features", "take_names", "attribute_block", "mask_attributions"] | None: ...
+    def HasField(self, field_name: typing.Literal["account", b"account", "agree_ids", b"agree_ids", "answer_directions", b"answer_directions", "apply_splits", b"apply_splits", "ask_directions", b"ask_directions", "attribute_block", b"attribute_block", "await_requests", b"await_requests", "begin_tree", b"begin_tree", "bin", b"bin", "blind_ids", b"blind_ids", "build_histograms", b"build_histograms", "choose_splits", b"choose_splits", "combine_ids", b"combine_ids", "compare_digests", b"compare_digests", "finish_tree", b"finish_tree", "leave", b"leave", "make_keys", b"make_keys", "mask_attributions", b"mask_attributions", "mask_block", b"mask_block", "match_ids", b"match_ids", "name_features", b"name_features", "open_model", b"open_model", "pass_ids", b"pass_ids", "prepare", b"prepare", "publish", b"publish", "raise_ids", b"raise_ids", "refresh_ids", b"refresh_ids", "relay_children", b"relay_children", "relay_ids", b"relay_ids", "score_block", b"score_block", "send_digest", b"send_digest", "share_labels", b"share_labels", "step", b"step", "store_tree", b"store_tree", "take_directions", b"take_directions", "take_key", b"take_key", "take_labels", b"take_labels", "take_names", b"take_names", "trace_ids", b"trace_ids", "write_predictions", b"write_predictions"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["account", b"account", "agree_ids", b"agree_ids", "answer_directions", b"answer_directions", "apply_splits", b"apply_splits", "ask_directions", b"ask_directions", "attempt", b"attempt", "attribute_block", b"attribute_block", "await_requests", b"await_requests", "begin_tree", b"begin_tree", "bin", b"bin", "blind_ids", b"blind_ids", "build_histograms", b"build_histograms", "choose_splits", b"choose_splits", "combine_ids", b"combine_ids", "compare_digests", b"compare_digests", "finish_tree", b"finish_tree", "job", b"job", "leave", b"leave", "level", b"level", "make_keys", b"make_keys", "mask_attributions", b"mask_attributions", "mask_block", b"mask_block", "match_ids", b"match_ids", "name_features", b"name_features", "open_model", b"open_model", "pass_ids", b"pass_ids", "prepare", b"prepare", "publish", b"publish", "raise_ids", b"raise_ids", "refresh_ids", b"refresh_ids", "relay_children", b"relay_children", "relay_ids", b"relay_ids", "score_block", b"score_block", "send_digest", b"send_digest", "share_labels", b"share_labels", "step", b"step", "store_tree", b"store_tree", "take_directions", b"take_directions", "take_key", b"take_key", "take_labels", b"take_labels", "take_names", b"take_names", "trace_ids", b"trace_ids", "tree", b"tree", "write_predictions", b"write_predictions"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["step", b"step"]) -> typing.Literal["prepare", "make_keys", "take_key", "bin", "publish", "account", "leave", "send_digest", "compare_digests", "blind_ids", "pass_ids", "raise_ids", "relay_ids", "combine_ids", "refresh_ids", "trace_ids", "match_ids", "agree_ids", "begin_tree", "build_histograms", "choose_splits", "apply_splits", "relay_children", "finish_tree", "store_tree", "share_labels", "take_labels", "open_model", "ask_directions", "answer_directions", "take_directions", "write_predictions", "await_requests", "score_block", "mask_block", "name_features", "take_names", "attribute_block", "mask_attributions"] | None: ...
 
 Global___StepRequest: typing_extensions.TypeAlias = StepRequest
 
@@ -264,6 +269,7 @@ class StepResult(google.protobuf.message.Message):
     OPENED_MODEL_FIELD_NUMBER: builtins.int
     ASKED_DIRECTIONS_FIELD_NUMBER: builtins.int
     WRITTEN_PREDICTIONS_FIELD_NUMBER: builtins.int
+    AWAITED_REQUESTS_FIELD_NUMBER: builtins.int
     SCORED_BLOCK_FIELD_NUMBER: builtins.int
     bytes: builtins.int
     @property
@@ -287,6 +293,8 @@ class StepResult(google.protobuf.message.Message):
     @property
     def written_predictions(self) -> treetap.wire.v1.interactive_pb2.WrittenPredictions: ...
     @property
+    def awaited_requests(self) -> treetap.wire.v1.serving_pb2.AwaitedRequests: ...
+    @property
     def scored_block(self) -> treetap.wire.v1.eini_pb2.ScoredBlock: ...
     def __init__(
         self,
@@ -302,10 +310,11 @@ class StepResult(google.protobuf.message.Message):
         opened_model: treetap.wire.v1.interactive_pb2.OpenedModel | None = ...,
         asked_directions: treetap.wire.v1.interactive_pb2.AskedDirections | None = ...,
         written_predictions: treetap.wire.v1.interactive_pb2.WrittenPredictions | None = ...,
+        awaited_requests: treetap.wire.v1.serving_pb2.AwaitedRequests | None = ...,
         scored_block: treetap.wire.v1.eini_pb2.ScoredBlock | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["accounted", b"accounted", "asked_directions", b"asked_directions", "binned", b"binned", "chosen_splits", b"chosen_splits", "done", b"done", "finished_tree", b"finished_tree", "opened_model", b"opened_model", "prepared", b"prepared", "relayed_children", b"relayed_children", "result", b"result", "scored_block", b"scored_block", "written_predictions", b"written_predictions"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["accounted", b"accounted", "asked_directions", b"asked_directions", "binned", b"binned", "bytes", b"bytes", "chosen_splits", b"chosen_splits", "done", b"done", "finished_tree", b"finished_tree", "opened_model", b"opened_model", "prepared", b"prepared", "relayed_children", b"relayed_children", "result", b"result", "scored_block", b"scored_block", "written_predictions", b"written_predictions"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["result", b"result"]) -> typing.Literal["done", "prepared", "accounted", "binned", "chosen_splits", "relayed_children", "finished_tree", "opened_model", "asked_directions", "written_predictions", "scored_block"] | None: ...
+    def HasField(self, field_name: typing.Literal["accounted", b"accounted", "asked_directions", b"asked_directions", "awaited_requests", b"awaited_requests", "binned", b"binned", "chosen_splits", b"chosen_splits", "done", b"done", "finished_tree", b"finished_tree", "opened_model", b"opened_model", "prepared", b"prepared", "relayed_children", b"relayed_children", "result", b"result", "scored_block", b"scored_block", "written_predictions", b"written_predictions"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["accounted", b"accounted", "asked_directions", b"asked_directions", "awaited_requests", b"awaited_requests", "binned", b"binned", "bytes", b"bytes", "chosen_splits", b"chosen_splits", "done", b"done", "finished_tree", b"finished_tree", "opened_model", b"opened_model", "prepared", b"prepared", "relayed_children", b"relayed_children", "result", b"result", "scored_block", b"scored_block", "written_predictions", b"written_predictions"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["result", b"result"]) -> typing.Literal["done", "prepared", "accounted", "binned", "chosen_splits", "relayed_children", "finished_tree", "opened_model", "asked_directions", "written_predictions", "awaited_requests", "scored_block"] | None: ...
 
 Global___StepResult: typing_extensions.TypeAlias = StepResult

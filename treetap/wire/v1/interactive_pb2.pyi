@@ -48,6 +48,7 @@ class OpenModel(google.protobuf.message.Message):
     EXPLAIN_FIELD_NUMBER: builtins.int
     EXPLAIN_LIMIT_FIELD_NUMBER: builtins.int
     ATTRIBUTIONS_FIELD_NUMBER: builtins.int
+    SERVE_FIELD_NUMBER: builtins.int
     model: builtins.str
     table: builtins.str
     """The name under which each party keeps the table it predicts on."""
@@ -79,6 +80,8 @@ class OpenModel(google.protobuf.message.Message):
     """Of explain: so many records at most, in the order of their ids; 0: all."""
     attributions: builtins.bool
     """Of eini: also Shapley values, by masked sums."""
+    serve: builtins.bool
+    """Records come from requests of clients, and their scores go there; until the job is cancelled."""
     @property
     def feature_parties(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
     @property
@@ -110,8 +113,9 @@ class OpenModel(google.protobuf.message.Message):
         explain: builtins.bool = ...,
         explain_limit: builtins.int = ...,
         attributions: builtins.bool = ...,
+        serve: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["alignment", b"alignment", "attributions", b"attributions", "away", b"away", "away_deadline_s", b"away_deadline_s", "away_policy", b"away_policy", "block", b"block", "explain", b"explain", "explain_limit", b"explain_limit", "feature_parties", b"feature_parties", "form", b"form", "key_bits", b"key_bits", "label_holder", b"label_holder", "model", b"model", "obfuscation", b"obfuscation", "peers", b"peers", "prediction", b"prediction", "protocol", b"protocol", "records_file", b"records_file", "submission", b"submission", "table", b"table"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["alignment", b"alignment", "attributions", b"attributions", "away", b"away", "away_deadline_s", b"away_deadline_s", "away_policy", b"away_policy", "block", b"block", "explain", b"explain", "explain_limit", b"explain_limit", "feature_parties", b"feature_parties", "form", b"form", "key_bits", b"key_bits", "label_holder", b"label_holder", "model", b"model", "obfuscation", b"obfuscation", "peers", b"peers", "prediction", b"prediction", "protocol", b"protocol", "records_file", b"records_file", "serve", b"serve", "submission", b"submission", "table", b"table"]) -> None: ...
 
 Global___OpenModel: typing_extensions.TypeAlias = OpenModel
 

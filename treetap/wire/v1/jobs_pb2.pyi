@@ -9,6 +9,7 @@ import google.protobuf.descriptor
 import google.protobuf.internal.containers
 import google.protobuf.message
 import sys
+import treetap.wire.v1.serving_pb2
 import treetap.wire.v1.setup_pb2
 import treetap.wire.v1.types_pb2
 import typing
@@ -58,6 +59,7 @@ class PredictRequest(google.protobuf.message.Message):
     EXPLAIN_FIELD_NUMBER: builtins.int
     EXPLAIN_LIMIT_FIELD_NUMBER: builtins.int
     ATTRIBUTIONS_FIELD_NUMBER: builtins.int
+    SERVE_FIELD_NUMBER: builtins.int
     job: builtins.str
     model: builtins.str
     table: builtins.str
@@ -80,6 +82,8 @@ class PredictRequest(google.protobuf.message.Message):
     """Of explain: so many records at most, in the order of their ids; 0: all."""
     attributions: builtins.bool
     """Of eini: also Shapley values, by masked sums."""
+    serve: builtins.bool
+    """Answer requests of clients until the job is cancelled, in place of predicting a table."""
     def __init__(
         self,
         *,
@@ -96,8 +100,9 @@ class PredictRequest(google.protobuf.message.Message):
         explain: builtins.bool = ...,
         explain_limit: builtins.int = ...,
         attributions: builtins.bool = ...,
+        serve: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["attributions", b"attributions", "away_deadline_s", b"away_deadline_s", "away_policy", b"away_policy", "block", b"block", "explain", b"explain", "explain_limit", b"explain_limit", "form", b"form", "job", b"job", "key_bits", b"key_bits", "model", b"model", "protocol", b"protocol", "records_file", b"records_file", "table", b"table"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["attributions", b"attributions", "away_deadline_s", b"away_deadline_s", "away_policy", b"away_policy", "block", b"block", "explain", b"explain", "explain_limit", b"explain_limit", "form", b"form", "job", b"job", "key_bits", b"key_bits", "model", b"model", "protocol", b"protocol", "records_file", b"records_file", "serve", b"serve", "table", b"table"]) -> None: ...
 
 Global___PredictRequest: typing_extensions.TypeAlias = PredictRequest
 
@@ -189,14 +194,17 @@ class JobStatus(google.protobuf.message.Message):
     EXPLANATIONS_FIELD_NUMBER: builtins.int
     ATTRIBUTIONS_FIELD_NUMBER: builtins.int
     WITHHELD_FIELD_NUMBER: builtins.int
+    SERVING_FIELD_NUMBER: builtins.int
     job: builtins.str
     kind: builtins.str
-    """train or predict."""
+    """train, predict or serve."""
     state: builtins.str
     """running, finished, failed, interrupted or cancelled."""
     attempt: builtins.int
     phase: builtins.str
-    """What is being done: prepare, align, keys, bin, train, publish; align, keys, predict, write."""
+    """What is being done: prepare, align, keys, bin, train, publish; align, keys, predict, write;
+    align, keys, serve.
+    """
     tree: builtins.int
     trees: builtins.int
     depth: builtins.int
@@ -228,6 +236,10 @@ class JobStatus(google.protobuf.message.Message):
     def withheld(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Feature parties that do not tell the names of their features."""
 
+    @property
+    def serving(self) -> treetap.wire.v1.serving_pb2.ServingFigures:
+        """Of serving: how it goes, once it does."""
+
     def __init__(
         self,
         *,
@@ -253,8 +265,10 @@ class JobStatus(google.protobuf.message.Message):
         explanations: builtins.str = ...,
         attributions: builtins.str = ...,
         withheld: collections.abc.Iterable[builtins.str] | None = ...,
+        serving: treetap.wire.v1.serving_pb2.ServingFigures | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["accounts", b"accounts", "attempt", b"attempt", "attributions", b"attributions", "away", b"away", "bad_input", b"bad_input", "bytes", b"bytes", "depth", b"depth", "error", b"error", "explanations", b"explanations", "job", b"job", "kind", b"kind", "metrics", b"metrics", "phase", b"phase", "phases", b"phases", "predictions", b"predictions", "records", b"records", "scored", b"scored", "seconds", b"seconds", "state", b"state", "tree", b"tree", "trees", b"trees", "withheld", b"withheld"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["serving", b"serving"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["accounts", b"accounts", "attempt", b"attempt", "attributions", b"attributions", "away", b"away", "bad_input", b"bad_input", "bytes", b"bytes", "depth", b"depth", "error", b"error", "explanations", b"explanations", "job", b"job", "kind", b"kind", "metrics", b"metrics", "phase", b"phase", "phases", b"phases", "predictions", b"predictions", "records", b"records", "scored", b"scored", "seconds", b"seconds", "serving", b"serving", "state", b"state", "tree", b"tree", "trees", b"trees", "withheld", b"withheld"]) -> None: ...
 
 Global___JobStatus: typing_extensions.TypeAlias = JobStatus
 

@@ -1,0 +1,208 @@
+"""A served model under load: latency and throughput of single-record requests from many clients at once.
+
+    python benchmarks/serving.py [--protocol interactive] [--way grpc] [--concurrent 200] [--each 5] [--trees 20]
+
+Needs TREETAP_DATA (the folder with credit_default.parquet). The model is that of benchmarks/eini.py, with 20 trees of
+depth 4 and 5 columns at the label holder; a federation of real processes serves the 6,000 test rows over mutual TLS.
+`--concurrent` clients, each with a connection of its own, ask about one record at a time, `--each` times one after the
+other, the record at random. They run in this process, on the same processors. A time is from a client's call to its
+answer; the first wave has the handshakes in it. Scores are compared with those of the centralised model.
+
+`--protocol` is any that `treetap serve --protocol` takes. `--window-ms` is the label holder's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import ssl
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import grpc.aio
+import numpy as np
+from rich.table import Table
+from shards import HOLDER, JOB, Model, Setting, serving
+
+from treetap import show
+from treetap.federation import LocalFederation
+from treetap.usage import measure
+from treetap.wire.tls import TlsFiles, issue
+from treetap.wire.v1 import jobs_pb2, serving_pb2, serving_pb2_grpc
+
+RECORDS = 6000
+CLIENT = "app"
+#: Seconds after which the label holder has told the coordinator of the last round.
+TOLD_S = 6.0
+#: Id → raw score.
+Ask = Callable[[str], Awaitable[float]]
+
+
+async def over_grpc(address: str, files: TlsFiles, clients: int, stack: AsyncExitStack) -> list[Ask]:
+    """Clients with a channel each."""
+    ca, certificate, key = files.read()
+    credentials = grpc.ssl_channel_credentials(ca, key, certificate)
+    options = [("grpc.ssl_target_name_override", HOLDER), ("grpc.use_local_subchannel_pool", 1)]
+
+    async def client() -> Ask:
+        channel = await stack.enter_async_context(grpc.aio.secure_channel(address, credentials, options=options))
+        stub = serving_pb2_grpc.ServingStub(channel)
+
+        async def ask(record: str) -> float:
+            answer = await stub.Predict(serving_pb2.PredictRecords(ids=[record]), timeout=60)
+            return float(answer.predictions[0].scores[0])
+
+        return ask
+
+    return [await client() for _ in range(clients)]
+
+
+async def over_http(address: str, files: TlsFiles, clients: int, stack: AsyncExitStack) -> list[Ask]:
+    """Clients of one session, with a connection each."""
+    context = ssl.create_default_context(cafile=str(files.ca))
+    context.load_cert_chain(files.certificate, files.key)
+    connector = aiohttp.TCPConnector(ssl=context, limit=clients)
+    session = await stack.enter_async_context(aiohttp.ClientSession(f"https://{address}", connector=connector))
+
+    async def ask(record: str) -> float:
+        async with session.post("/v1/predict", json={"ids": [record]}) as answer:
+            found = await answer.json()
+            if answer.status != 200:
+                sys.exit(f"serving: {found['detail']}")
+            return float(found["predictions"][0]["score"])
+
+    return [ask] * clients
+
+
+WAYS = {"grpc": over_grpc, "http": over_http}
+
+
+async def load(asks: Sequence[Ask], each: int, expected: np.ndarray[Any, Any]) -> tuple[list[list[float]], float]:
+    """Have every client ask so many times; returns seconds by client and wave, and the largest difference."""
+    drawn = random.Random(0)
+    rows = [[drawn.randrange(RECORDS) for _ in range(each)] for _ in asks]
+    worst = 0.0
+
+    async def client(ask: Ask, wanted: list[int]) -> list[float]:
+        nonlocal worst
+        times = []
+        for row in wanted:
+            began = time.perf_counter()
+            score = await ask(f"r{row:06d}")
+            times.append(time.perf_counter() - began)
+            worst = max(worst, abs(score - float(expected[row])))
+        return times
+
+    return list(await asyncio.gather(*map(client, asks, rows))), worst
+
+
+def figures(federation: LocalFederation, job: str) -> jobs_pb2.JobStatus:
+    """The job's own account of itself, once it is up to date."""
+    time.sleep(TOLD_S)
+    (status,) = federation.operator.status(job)
+    return status
+
+
+def cpu(status: jobs_pb2.JobStatus) -> dict[str, float]:
+    """CPU seconds of each party's processes since the job began."""
+    return {each.party: sum(used.amount for used in each.account.cpu_seconds) for each in status.accounts}
+
+
+def run(given: argparse.Namespace, workdir: Path) -> dict[str, Any]:
+    """Serve, ask, and cancel."""
+    model = Model(workdir, Setting(others=given.parties - 1, trees=given.trees))
+    tables = {RECORDS: model.write_tables(workdir, RECORDS)}
+    table = {
+        "clients": [CLIENT],
+        "listen": "127.0.0.1:0",
+        "http": "127.0.0.1:0",
+        "window_ms": given.window_ms,
+        "deadline_s": 60.0,
+    }
+    with serving(model, tables, given.key_bits, 0.0, more={"serve": table}) as federation:
+        files = issue(federation.folder / "certs", CLIENT, days=2)
+        operator = federation.operator
+        asked = jobs_pb2.PredictRequest(model=JOB, table=f"rows-{RECORDS}", serve=True, protocol=given.protocol)
+        if given.protocol == "eini":
+            asked.key_bits = given.key_bits
+        job = operator.predict(asked)
+        with show.live(job) as update:
+            status = operator.watch(job, update, until=lambda now: now.phase == "serve" and now.HasField("serving"))
+        if status.state != "running":
+            sys.exit(f"serving: {status.error}")
+        ready_s = status.seconds
+        before = figures(federation, job)
+        began, own = time.perf_counter(), measure().cpu_seconds
+
+        async def main() -> tuple[list[list[float]], float]:
+            async with AsyncExitStack() as stack:
+                address = status.serving.grpc if given.way == "grpc" else status.serving.http
+                asks = await WAYS[given.way](address, files, given.concurrent, stack)
+                return await load(asks, given.each, model.expected)
+
+        waves, worst = asyncio.run(main())
+        seconds, own = time.perf_counter() - began, measure().cpu_seconds - own
+        after = figures(federation, job)
+        operator.cancel(job)
+    times, first = np.array(waves).ravel(), np.array(waves)[:, 0]
+    rounds = after.serving.rounds - before.serving.rounds
+    used = cpu(after)
+    return {
+        "protocol": given.protocol,
+        "way": given.way,
+        "trees": given.trees,
+        "concurrent": given.concurrent,
+        "requests": len(times),
+        "p50_s": float(np.quantile(times, 0.5)),
+        "p95_s": float(np.quantile(times, 0.95)),
+        "p99_s": float(np.quantile(times, 0.99)),
+        "max_s": float(times.max()),
+        "first_wave_p99_s": float(np.quantile(first, 0.99)),
+        "requests_per_s": len(times) / seconds,
+        "rounds": rounds,
+        "records_per_round": (after.serving.records - before.serving.records) / rounds,
+        "prepared_s": ready_s,
+        "cpu_s": {party: amount - cpu(before).get(party, 0.0) for party, amount in used.items()} | {"clients": own},
+        "max_difference": worst,
+    }
+
+
+def main() -> None:
+    """Run and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--protocol", default="interactive")
+    parser.add_argument("--way", choices=list(WAYS), default="grpc")
+    parser.add_argument("--concurrent", type=int, default=200)
+    parser.add_argument("--each", type=int, default=5)
+    parser.add_argument("--trees", type=int, default=20)
+    parser.add_argument("--parties", type=int, default=2)
+    parser.add_argument("--key-bits", type=int, default=2048)
+    parser.add_argument("--window-ms", type=float, default=20.0)
+    parser.add_argument("--workdir", type=Path, default=Path(tempfile.gettempdir()) / "treetap-serving")
+    parser.add_argument("--json", action="store_true", dest="as_json")
+    given = parser.parse_args()
+    if "TREETAP_DATA" not in os.environ:
+        sys.exit("serving: set TREETAP_DATA to the folder with credit_default.parquet")
+    given.workdir.mkdir(parents=True, exist_ok=True)
+    found = run(given, given.workdir.resolve())
+    if given.as_json:
+        print(json.dumps(found, indent=1))
+        return
+    table = Table("", "")
+    for name, value in found.items():
+        shown = ", ".join(f"{k} {v:.1f}" for k, v in value.items()) if isinstance(value, dict) else value
+        table.add_row(name, f"{shown:.4g}" if isinstance(shown, float) else str(shown))
+    show.out.print(table)
+
+
+if __name__ == "__main__":
+    main()

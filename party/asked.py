@@ -1,0 +1,52 @@
+"""Which records a prediction is of, block by block, and what becomes of their scores: a file (`party.listed`), or what
+clients ask (`party.serving.live`). No protocol knows which."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from party.parcels import Rows
+from party.scored import Guessed
+from party.session import Step
+from party.steps import StepId
+from party.store import Arrays
+from party.table import Floats, Table
+from treetap.wire.v1 import interactive_pb2
+
+
+class Asked(Protocol):
+    """The records are places in the aligned order, ascending, each once in a block."""
+
+    @property
+    def steps(self) -> Mapping[str, Step]:
+        """Steps beside those of the protocol."""
+        ...
+
+    async def open(self, table: Table) -> interactive_pb2.OpenedModel:
+        """The own table is there, not yet aligned; returns what the coordinator is told of it."""
+        ...
+
+    @property
+    def wanted(self) -> Rows:
+        """All records that may come, once the tables are aligned."""
+        ...
+
+    def block(self, number: int, size: int) -> tuple[Rows, int]:
+        """The records of a block of at most `size`, and how many blocks there are as far as is known."""
+        ...
+
+    def advance(self, records: int) -> None:
+        """So many records of the block at hand are done, for those who watch."""
+        ...
+
+    def keep(self, rows: Rows, scores: Floats, guessed: Guessed, further: Arrays) -> None:
+        """The scores (n, outputs) of these records, and how much of the way of each was guessed (n,).
+
+        `further`: what explains them, arrays with a row per record.
+        """
+        ...
+
+    def before_block(self, number: int, begins: str, size: int) -> StepId:
+        """The step that comes next when a block may begin with the step `begins`; another one where there is none."""
+        ...

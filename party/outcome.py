@@ -1,0 +1,49 @@
+"""What a person reads from scores: class or value, and probability; the same in a file and in an answer to a client."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from party.table import Floats
+from treetap.trees.ensemble import Ensemble
+from treetap.trees.metrics import REGRESSIONS
+
+#: Objectives whose model has one score, and the probability of the second class from it.
+BINARY = ("binary:logistic",)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Of n records: `predictions` (classes or values), `scores` (n, outputs), `probabilities`.
+
+    The last is (n, 1) for two classes (that of the second), (n, classes) for more, (n, 0) for a regression.
+    """
+
+    predictions: list[str] | list[float]
+    scores: Floats
+    probabilities: Floats
+
+    @classmethod
+    def of(cls, ensemble: Ensemble, classes: Sequence[str], scores: Floats) -> Outcome:
+        """What the scores (n, outputs) of a model mean."""
+        found = ensemble.outcome(scores)
+        if ensemble.objective in REGRESSIONS:
+            return cls(found.tolist(), scores[:, :1], np.zeros((len(scores), 0)))
+        if ensemble.objective in BINARY:
+            second = found.tolist()
+            return cls([classes[int(p > 0.5)] for p in second], scores[:, :1], found.reshape(-1, 1))
+        return cls([classes[k] for k in found.argmax(axis=1)], scores, found)
+
+    def columns(self, classes: Sequence[str]) -> dict[str, Any]:
+        """Name → n values, as a file of predictions has them."""
+        found: dict[str, Any] = {"prediction": self.predictions}
+        if 0 < self.probabilities.shape[1] == len(classes):
+            found |= {f"probability_{name}": self.probabilities[:, k] for k, name in enumerate(classes)}
+            return found | {f"score_{name}": self.scores[:, k] for k, name in enumerate(classes)}
+        if self.probabilities.shape[1]:
+            found["probability"] = self.probabilities[:, 0]
+        return found | {"score": self.scores[:, 0]}

@@ -1,0 +1,132 @@
+"""Where clients ask a party: lets in whom `[serve]` names, finds the model, accounts for what is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from party.metrics import STRANGER, PartyMetrics
+from treetap import errors
+from treetap.wire.disclosure import bytes_by_class
+from treetap.wire.v1 import serving_pb2
+
+if TYPE_CHECKING:
+    from party.config import PartyConfig
+    from party.serving.live import Live
+    from party.session import Tools
+
+#: Error → how the metrics call a request that ended with it.
+OUTCOMES: dict[type[BaseException], str] = {
+    errors.BadInput: "malformed",
+    errors.Refused: "refused",
+    errors.UnknownJob: "unknown_model",
+    errors.NotServed: "not_served",
+    errors.Overloaded: "queue_full",
+    errors.Silent: "late",
+    asyncio.CancelledError: "client_gone",
+}
+
+
+class Desk:
+    """The models that this party serves now, at most one job each, and the clients who may ask.
+
+    `grpc`, `http`: where they ask, `host:port`, as far as anybody listens.
+    """
+
+    def __init__(self, config: PartyConfig, metrics: PartyMetrics) -> None:
+        self._name, self._law = config.name, config.law
+        self._clients = frozenset(config.serve.clients if config.serve else ())
+        self.metrics = metrics
+        self.grpc = self.http = ""
+        self._served: dict[str, Live] = {}
+
+    # ---- for jobs
+
+    def take(self, live: Live) -> None:
+        """A job is about to serve its model; `ConfigError` where another one does."""
+        other = self._served.get(live.model)
+        if other is not None and other.job != live.job:
+            raise errors.ConfigError(
+                f"{self._name} serves model {live.model} already, by job {other.job}: treetap cancel {other.job} first"
+            )
+        self._served[live.model] = live
+
+    def leave(self, job: str) -> None:
+        """A job's attempt ends."""
+        for model, live in list(self._served.items()):
+            if live.job == job:
+                del self._served[model]
+                live.close()
+
+    def told(self, tools: Tools, client: str, answer: serving_pb2.PredictedRecords) -> None:
+        """Account for an answer."""
+        tools.ledger.traffic.sent(client, "predict", bytes_by_class(answer))
+        tools.recorder.answered(client, tools.attempt, answer)
+
+    # ---- for clients
+
+    @property
+    def ready(self) -> bool:
+        """Whether any model is served now."""
+        return any(live.ready for live in self._served.values())
+
+    async def predict(
+        self, client: str, request: serving_pb2.PredictRecords, within_s: float | None = None
+    ) -> serving_pb2.PredictedRecords:
+        """Answer a client, who is who its certificate names, within so many seconds or fewer.
+
+        Raises:
+            Refused: nobody whom this party answers.
+            BadInput: no id, or too many.
+            UnknownJob: no such model.
+            NotServed, Overloaded, Silent: ask again later.
+        """
+        with self._counted(client):
+            self._admit(client)
+            live = self._find(request.model)
+            if not 0 < len(request.ids) <= live.config.most_ids:
+                raise errors.BadInput(
+                    f"{len(request.ids)} ids: a request has 1 to {live.config.most_ids} of them (most_ids)"
+                )
+            live.recorded(client, request)
+            longest = live.config.deadline_s
+            return await live.predict(client, request.ids, longest if within_s is None else min(within_s, longest))
+
+    def describe(self, client: str, model: str = "") -> serving_pb2.ModelDescription:
+        """What a client may know of a served model. Raises as `predict` does."""
+        self._admit(client)
+        return self._find(model).describe()
+
+    def _admit(self, client: str) -> None:
+        if client not in self._clients:
+            raise errors.Refused(f"{client} is not a client of {self._name} ([serve] clients = …)")
+        self._law.check_emits(self._name, client, ("CONTROL", "PREDICTION"), client=True)
+
+    def _find(self, model: str) -> Live:
+        if not self._served:
+            raise errors.NotServed(f"{self._name} serves no model now; ask again later")
+        if model in self._served:
+            return self._served[model]
+        names = ", ".join(sorted(self._served))
+        if model:
+            raise errors.UnknownJob(f"{self._name} does not serve model {model!r} (it serves {names})")
+        if len(self._served) > 1:
+            raise errors.BadInput(f"model: is missing, and {self._name} serves several: {names}")
+        return next(iter(self._served.values()))
+
+    @contextmanager
+    def _counted(self, client: str) -> Iterator[None]:
+        """Count a request by its outcome."""
+        loop = asyncio.get_running_loop()
+        began, outcome = loop.time(), "defect"
+        try:
+            yield
+            outcome = "answered"
+        except (errors.TreetapError, asyncio.CancelledError) as error:
+            outcome = next((word for kind, word in OUTCOMES.items() if isinstance(error, kind)), outcome)
+            raise
+        finally:
+            name = client if client in self._clients else STRANGER
+            self.metrics.request_ended(name, outcome, loop.time() - began)

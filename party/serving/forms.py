@@ -1,0 +1,128 @@
+"""What goes over HTTP as JSON: the models that check it, and of which the OpenAPI document is made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, create_model
+
+from treetap.names import Name
+from treetap.wire.v1 import serving_pb2
+
+#: Bytes of a request's body, in HTTP and in gRPC.
+MOST_BODY = 1024 * 1024
+Id = Annotated[str, Field(min_length=1, max_length=1024)]
+#: How a record fared, as JSON has it.
+Status = Literal["predicted", "unknown_id", "not_common"]
+STATUS: dict[serving_pb2.RecordStatus.ValueType, Status] = {
+    serving_pb2.PREDICTED: "predicted",
+    serving_pb2.UNKNOWN_ID: "unknown_id",
+    serving_pb2.NOT_COMMON: "not_common",
+}
+
+
+class PredictRequest(BaseModel):
+    """Which records to predict."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    ids: Annotated[list[Id], Field(min_length=1, description="Ids of the prediction table.")]
+    model: Annotated[
+        Name | None, Field(description="Which of the models that are served; may be left out if one is.")
+    ] = None
+    deadline_s: Annotated[
+        float | None, Field(gt=0, description="Seconds to wait for the answer, if fewer than the server allows.")
+    ] = None
+
+
+class RecordPrediction(BaseModel):
+    """The answer about one record. Names are those of the columns of a file of predictions."""
+
+    id: str
+    status: Annotated[
+        Status,
+        Field(
+            description="predicted; unknown_id: the label holder lacks the record; not_common: another party lacks it."
+        ),
+    ]
+    prediction: Annotated[str | float | None, Field(description="The class; of a regression, the value.")] = None
+    probability: Annotated[float | None, Field(description="With two classes: that of the second one.")] = None
+    score: Annotated[float | None, Field(description="The raw score, where the model has one.")] = None
+    probabilities: Annotated[dict[str, float] | None, Field(description="With more scores: of each class.")] = None
+    scores: Annotated[dict[str, float] | None, Field(description="With more scores: of each class.")] = None
+
+
+class PredictReply(BaseModel):
+    """One answer for each id, in the order of the request."""
+
+    model: str
+    job: str
+    predictions: list[RecordPrediction]
+
+
+class ModelReply(BaseModel):
+    """A served model."""
+
+    model: str
+    job: str
+    protocol: str
+    objective: str
+    classes: Annotated[list[str], Field(description="Values of the label; none of a regression.")]
+    records: Annotated[int, Field(description="Records that can be asked about.")]
+    most_ids: Annotated[int, Field(description="Ids of one request at most.")]
+    deadline_s: Annotated[float, Field(description="Seconds that a request may wait at most.")]
+
+
+class HealthReply(BaseModel):
+    """Whether predictions can be asked for now."""
+
+    status: Literal["serving", "idle"]
+
+
+class Problem(BaseModel):
+    """Why there is no answer (RFC 9457)."""
+
+    title: str
+    status: int
+    detail: str
+
+
+def predict_request(most_ids: int) -> type[PredictRequest]:
+    """The request's model with the server's own limit."""
+    ids = Annotated[list[Id], Field(min_length=1, max_length=most_ids, description="Ids of the prediction table.")]
+    return create_model("PredictRequest", __base__=PredictRequest, __doc__=PredictRequest.__doc__, ids=(ids, ...))
+
+
+def predict_reply(answer: serving_pb2.PredictedRecords) -> PredictReply:
+    """The desk's answer."""
+    found = [_record(each, answer.classes) for each in answer.predictions]
+    return PredictReply(model=answer.model, job=answer.job, predictions=found)
+
+
+def model_reply(found: serving_pb2.ModelDescription) -> ModelReply:
+    """The desk's description of a model."""
+    return ModelReply(
+        model=found.model,
+        job=found.job,
+        protocol=found.protocol,
+        objective=found.objective,
+        classes=list(found.classes),
+        records=found.records,
+        most_ids=found.most_ids,
+        deadline_s=found.deadline_s,
+    )
+
+
+def _record(found: serving_pb2.RecordPrediction, classes: Sequence[str]) -> RecordPrediction:
+    made = RecordPrediction(id=found.id, status=STATUS[found.status])
+    if made.status != "predicted":
+        return made
+    made.prediction = found.label if found.WhichOneof("prediction") == "label" else found.value
+    if len(found.probabilities) == len(classes) > 0:
+        made.probabilities = dict(zip(classes, found.probabilities, strict=True))
+        made.scores = dict(zip(classes, found.scores, strict=True))
+        return made
+    made.score = found.scores[0]
+    made.probability = found.probabilities[0] if found.probabilities else None
+    return made

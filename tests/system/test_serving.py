@@ -1,0 +1,302 @@
+"""A served model as its clients meet it: real processes, gRPC and HTTP under mutual TLS, and `treetap serve`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import ssl
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPSConnection
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from openapi_spec_validator import OpenAPIV31SpecValidator
+
+from tests.cli.command import Outcome, end, refused, start, treetap
+from tests.oracle import oracle_predict
+from tests.protocol.worlds import PARTIES, spec, world
+from tests.system.federations import ended, settings, until
+from treetap.checkup import check_http, check_listen
+from treetap.federation import LocalFederation
+from treetap.trees.params import BoostingParams
+from treetap.wire.tls import TlsFiles, create_authority, issue
+from treetap.wire.v1 import jobs_pb2, serving_pb2, serving_pb2_grpc
+
+pytest.importorskip("aiohttp", reason="the HTTP endpoint needs the extra serve")
+LABEL_HOLDER, B, C = PARTIES
+HERE = world(24, (1, 1, 1), fresh=6, seed=25)
+PARAMS = BoostingParams(n_estimators=2, max_depth=2, max_bin=4)
+IDS = [f"r{24 + i:05d}" for i in range(6)]
+EXACT = [score for (score,) in oracle_predict(HERE.oracle(PARAMS), HERE.newcomers)]
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFederation]:
+    """Three parties, a coordinator and a trained model; `app`, `batch` and `stranger` have certificates too."""
+    folder = tmp_path_factory.mktemp("serving")
+    parties = settings(folder, {"here": HERE})
+    serve = {"clients": ["app", "batch"], "listen": "127.0.0.1:0", "http": "127.0.0.1:0", "most_ids": 4}
+    parties[LABEL_HOLDER] |= {"serve": serve, "metrics": "127.0.0.1:0"}
+    with LocalFederation(folder, parties) as running:
+        for name in ("app", "batch", "stranger"):
+            issue(folder / "certs", name, days=2)
+        running.write_operator_file()
+        running.operator.submit(jobs_pb2.SubmitRequest(job="here", spec=spec(PARAMS, table="here")))
+        assert ended(running, "here").state == "finished"
+        yield running
+
+
+class Served:
+    """A model that is served, and how it is asked."""
+
+    def __init__(self, federation: LocalFederation, told: dict[str, Any]) -> None:
+        self.job, self.grpc, self.http = told["job"], told["grpc"], told["http"]
+        self.certs = federation.folder / "certs"
+
+    def tls(self, client: str | None, ca: Path | None = None) -> ssl.SSLContext:
+        """A client's side of HTTPS."""
+        context = ssl.create_default_context(cafile=str(ca or self.certs / "ca.crt"))
+        context.check_hostname = True
+        if client is not None:
+            context.load_cert_chain(self.certs / f"{client}.crt", self.certs / f"{client}.key")
+        return context
+
+    def ask(
+        self, method: str, path: str, body: Any = None, client: str | None = "app", **headers: str
+    ) -> tuple[int, dict[str, Any], dict[str, str]]:
+        """One HTTP request: status, JSON, headers."""
+        host, _, port = self.http.rpartition(":")
+        connection = HTTPSConnection(host, int(port), context=self.tls(client), timeout=20)
+        try:
+            sent = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+            connection.request(method, path, sent, {"Content-Type": "application/json", **headers})
+            answer = connection.getresponse()
+            return answer.status, json.loads(answer.read()), dict(answer.headers)
+        finally:
+            connection.close()
+
+    def stub(self, client: str) -> tuple[grpc.Channel, serving_pb2_grpc.ServingStub]:
+        """The same over gRPC, as a program without treetap would."""
+        ca, certificate, key = (self.certs / name for name in ("ca.crt", f"{client}.crt", f"{client}.key"))
+        credentials = grpc.ssl_channel_credentials(ca.read_bytes(), key.read_bytes(), certificate.read_bytes())
+        named = (("grpc.ssl_target_name_override", LABEL_HOLDER),)
+        channel = grpc.secure_channel(self.grpc, credentials, named)
+        return channel, serving_pb2_grpc.ServingStub(channel)
+
+
+@pytest.fixture(scope="module")
+def served(federation: LocalFederation) -> Iterator[Served]:
+    """The model, served by `treetap serve --detach`."""
+    told = _serve(federation, "--detach")
+    yield Served(federation, json.loads(told.out))
+    assert treetap("cancel", json.loads(told.out)["job"], folder=federation.folder).status == 0
+
+
+def _serve(federation: LocalFederation, *words: str) -> Outcome:
+    outcome = treetap("serve", "here", "--table", "here-new", "--json", *words, folder=federation.folder)
+    assert outcome.status == 0, outcome
+    return outcome
+
+
+def test_http_answers_and_faults(served: Served) -> None:
+    """One record and several, with the oracle's scores; every fault has its status and a reason."""
+    status, found, _ = served.ask("POST", "/v1/predict", {"ids": IDS[:1]})
+    assert (status, found["model"], found["job"]) == (200, "here", served.job)
+    (one,) = found["predictions"]
+    assert one["score"] == pytest.approx(EXACT[0], abs=1e-9)
+    assert set(one) == {"id", "status", "prediction", "probability", "score"}
+    status, found, _ = served.ask("POST", "/v1/predict", {"ids": [IDS[1], "nobody", IDS[2]], "model": "here"})
+    assert [each["status"] for each in found["predictions"]] == ["predicted", "unknown_id", "predicted"]
+    assert [each.get("score") for each in found["predictions"]] == [
+        pytest.approx(EXACT[1], abs=1e-9),
+        None,
+        pytest.approx(EXACT[2], abs=1e-9),
+    ]
+    cases: list[tuple[int, str, str, Any, dict[str, str]]] = [
+        (404, "POST", "/v1/predict", {"ids": ["nobody"]}, {}),
+        (404, "POST", "/v1/predict", {"ids": IDS[:1], "model": "other"}, {}),
+        (422, "POST", "/v1/predict", {"ids": []}, {}),
+        (422, "POST", "/v1/predict", {"ids": IDS}, {}),
+        (422, "POST", "/v1/predict", {"ids": [7]}, {}),
+        (422, "POST", "/v1/predict", {"ids": IDS[:1], "id": 1}, {}),
+        (422, "POST", "/v1/predict", b"{", {}),
+        (413, "POST", "/v1/predict", b" " * (1024 * 1024 + 1), {}),
+        (415, "POST", "/v1/predict", b"r1", {"Content-Type": "text/plain"}),
+        (504, "POST", "/v1/predict", {"ids": IDS[:1], "deadline_s": 1e-6}, {}),
+        (405, "GET", "/v1/predict", None, {}),
+        (404, "GET", "/nothing", None, {}),
+    ]
+    for expected, method, path, body, headers in cases:
+        status, problem, told = served.ask(method, path, body, **headers)
+        assert (status, problem["status"]) == (expected, expected), (path, body, problem)
+        assert problem["detail"]
+        assert told["Content-Type"].startswith("application/problem+json")
+
+
+def test_who_asks_is_who_its_certificate_names(served: Served) -> None:
+    """A certificate of the federation that is no client's is refused, both ways; without one nobody is heard."""
+    for name in ("stranger", "feature-b", "operator"):
+        for call in (("POST", "/v1/predict", {"ids": IDS[:1]}), ("GET", "/v1/model", None)):
+            status, problem, _ = served.ask(*call, client=name)
+            assert status == 403
+            assert f"{name} is not a client of label-holder" in problem["detail"]
+        channel, stub = served.stub(name)
+        with channel, pytest.raises(grpc.RpcError) as failure:
+            stub.Predict(serving_pb2.PredictRecords(ids=IDS[:1]), timeout=10)
+        assert failure.value.code() is grpc.StatusCode.PERMISSION_DENIED  # type: ignore[attr-defined]
+    with pytest.raises((ssl.SSLError, OSError)):
+        served.ask("GET", "/v1/model", client=None)
+    other = served.certs.parent / "other-authority"
+    other.mkdir()
+    create_authority(other)
+    with pytest.raises(ssl.SSLCertVerificationError):
+        HTTPSConnection(*_place(served.http), context=served.tls("app", other / "ca.crt"), timeout=10).connect()
+
+
+def _place(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    return host, int(port)
+
+
+def test_grpc_answers_and_faults(served: Served) -> None:
+    """A client that knows serving.proto and nothing else of treetap gets the same answers."""
+    channel, stub = served.stub("app")
+    with channel:
+        answer = stub.Predict(serving_pb2.PredictRecords(ids=[*IDS[:2], "nobody"]), timeout=20)
+        assert [each.scores[0] for each in answer.predictions[:2]] == pytest.approx(EXACT[:2], abs=1e-9)
+        assert answer.predictions[2].status == serving_pb2.UNKNOWN_ID
+        assert list(answer.classes) == ["0", "1"]
+        found = stub.Describe(serving_pb2.DescribeModel(), timeout=20)
+        assert (found.model, found.records, found.most_ids, found.deadline_s) == ("here", 6, 4, 10.0)
+        cases = {
+            grpc.StatusCode.NOT_FOUND: serving_pb2.PredictRecords(ids=IDS[:1], model="other"),
+            grpc.StatusCode.INVALID_ARGUMENT: serving_pb2.PredictRecords(ids=IDS),
+            grpc.StatusCode.RESOURCE_EXHAUSTED: serving_pb2.PredictRecords(ids=["x" * 2_000_000]),
+        }
+        for code, request in cases.items():
+            with pytest.raises(grpc.RpcError) as failure:
+                stub.Predict(request, timeout=20)
+            assert failure.value.code() is code  # type: ignore[attr-defined]
+        with pytest.raises(grpc.RpcError) as failure:
+            stub.Predict(serving_pb2.PredictRecords(ids=IDS[:1]), timeout=1e-4)
+        assert failure.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED  # type: ignore[attr-defined]
+
+
+def test_the_openapi_document_is_valid_and_true(served: Served) -> None:
+    """It is OpenAPI 3.1, has the server's own limit, and describes what the endpoint really answers."""
+    status, document, _ = served.ask("GET", "/openapi.json")
+    assert status == 200
+    OpenAPIV31SpecValidator(document).validate()
+    assert set(document["paths"]) == {"/v1/predict", "/v1/model", "/healthz"}
+    schemas = document["components"]["schemas"]
+    assert schemas["PredictRequest"]["properties"]["ids"]["maxItems"] == 4
+    assert schemas["PredictRequest"]["additionalProperties"] is False
+    for path, name in (("/v1/model", "ModelReply"), ("/healthz", "HealthReply")):
+        status, found, _ = served.ask("GET", path, client="batch")
+        assert status == 200
+        assert set(found) == set(schemas[name]["properties"])
+    assert document["security"] == [{"certificate": []}]
+
+
+def test_concurrent_clients_share_rounds(served: Served, federation: LocalFederation) -> None:
+    """Forty requests over both ways at once are answered in fewer rounds; metrics and status count them."""
+    before = federation.operator.status(served.job)[0].serving
+
+    def over_http(k: int) -> float:
+        return float(
+            served.ask("POST", "/v1/predict", {"ids": [IDS[k % 6]]}, client="batch")[1]["predictions"][0]["score"]
+        )
+
+    channel, stub = served.stub("app")
+    with channel, ThreadPoolExecutor(20) as threads:
+        ways = [threads.submit(over_http, k) for k in range(20)]
+        calls = [stub.Predict.future(serving_pb2.PredictRecords(ids=[IDS[k % 6]]), timeout=20) for k in range(20)]
+        answers = [call.result().predictions[0].scores[0] for call in calls]
+        assert answers == pytest.approx([EXACT[k % 6] for k in range(20)], abs=1e-9)
+        assert [way.result() for way in ways] == pytest.approx(answers, abs=1e-9)
+    until(lambda: federation.operator.status(served.job)[0].serving.requests >= before.requests + 40, "40 counted")
+    (status,) = federation.operator.status(served.job)
+    assert status.serving.rounds - before.rounds < 20
+    assert (status.kind, status.phase, status.state) == ("serve", "serve", "running")
+    shown = treetap("status", served.job, folder=federation.folder)
+    assert f"{status.serving.requests} requests" in shown.out
+    assert "p99" in shown.out
+
+
+def test_the_doctor_knows_both_places(served: Served, federation: LocalFederation) -> None:
+    """Each is told to be this very party's; somebody else at the port is a fault, a free one is well."""
+    certs = federation.folder / "certs"
+    tls = TlsFiles(certs / "ca.crt", certs / "label-holder.crt", certs / "label-holder.key")
+    assert check_listen(LABEL_HOLDER, served.grpc, tls, "serve.listen")[0].level == "ok"
+    (found,) = check_http(LABEL_HOLDER, served.http, tls)
+    assert (found.level, found.message) == ("ok", "label-holder runs: it is serving")
+    assert [each.level for each in check_http(B, served.http, tls)] == ["fault"]
+    assert [each.level for each in check_http(LABEL_HOLDER, served.grpc, tls)] == ["fault"]
+    assert [each.level for each in check_http(LABEL_HOLDER, "127.0.0.1:0", tls)] == ["ok"]
+
+
+def test_what_cannot_be_served_is_said(federation: LocalFederation, served: Served) -> None:
+    """A second job of a model that is served, and a model that is none, are refused with status 2."""
+    message = refused(treetap("serve", "here", "--table", "here-new", folder=federation.folder))
+    assert f"serves model here already, by job {served.job}" in message
+    assert refused(treetap("serve", "nobody", folder=federation.folder)) == "there is no job 'nobody'\n"
+
+
+def test_ctrl_c_cancels(tmp_path: Path) -> None:
+    """`treetap serve` says where, stays, and ends the job when it is told to stop; clients then hear 503.
+
+    Over plain HTTP on loopback, where names are believed.
+    """
+    parties = settings(tmp_path, {"here": HERE})
+    parties[LABEL_HOLDER]["serve"] = {"clients": ["app"], "http": "127.0.0.1:0", "plain_http": True}
+    with LocalFederation(tmp_path, parties) as running:
+        running.write_operator_file()
+        running.operator.submit(jobs_pb2.SubmitRequest(job="here", spec=spec(PARAMS, table="here")))
+        assert ended(running, "here").state == "finished"
+        for number, job in ((signal.SIGINT, "s"), (signal.SIGTERM, "t")):
+            command = start("serve", "here", "--table", "here-new", "--name", job, folder=running.folder)
+            assert command.stdout is not None
+            lines = [command.stdout.readline().strip() for _ in range(2)]
+            assert lines[0] == f"job {job} serves"
+            way, _, address = lines[1].partition(": ")
+            assert way == "HTTP"
+            assert [_plainly(address, name)[0] for name in ("app", "stranger", None)] == [200, 403, 403]
+            command.send_signal(number)
+            outcome = end(command, 30)
+            assert (outcome.status, outcome.err.strip().splitlines()[-1]) == (0, f"{job}: ended")
+            assert running.operator.status(job)[0].state == "cancelled"
+            status, problem = _plainly(address, "app")
+            assert (status, problem["detail"]) == (503, "label-holder serves no model now; ask again later")
+
+
+def _plainly(address: str, client: str | None) -> tuple[int, dict[str, Any]]:
+    """A request over plain HTTP, as curl sends it."""
+    named = [] if client is None else ["-H", f"treetap-name: {client}"]
+    body = json.dumps({"ids": IDS[:1]})
+    words = ["curl", "-s", "-w", "\n%{http_code}", "--json", body, *named, f"http://{address}/v1/predict"]
+    found = subprocess.run(words, capture_output=True, text=True, check=True, timeout=20)
+    body, _, status = found.stdout.rpartition("\n")
+    return int(status), json.loads(body)
+
+
+def test_a_coordinator_that_is_killed_goes_on_serving(federation: LocalFederation, served: Served) -> None:
+    """Started again it serves on by itself, as the same job."""
+    federation.kill("coordinator")
+    federation.restart("coordinator")
+    until(lambda: federation.operator.status(served.job)[0].phase == "serve", "it serves again", 30)
+
+    async def ask() -> int:
+        for _ in range(100):
+            status, _, _ = await asyncio.to_thread(served.ask, "POST", "/v1/predict", {"ids": IDS[:1]})
+            if status == 200:
+                return status
+            await asyncio.sleep(0.1)
+        return status
+
+    assert asyncio.run(ask()) == 200
+    assert federation.operator.status(served.job)[0].attempt == 2
