@@ -15,7 +15,7 @@ import pyarrow as pa
 from party.config import ServeConfig
 from tests.oracle import oracle_predict
 from tests.protocol.replay import HERE, JOB, ORACLE
-from tests.protocol.worlds import PARTIES
+from tests.protocol.worlds import PARTIES, lattice_tolerance
 from tests.simulator import Federation
 from treetap.wire.v1 import jobs_pb2, serving_pb2
 
@@ -28,7 +28,15 @@ WAYS: dict[str, dict[str, Any]] = {
     "interactive": {"protocol": "interactive"},
     "per-tree": {"protocol": "interactive", "form": "per-tree"},
     "eini": {"protocol": "eini", "key_bits": 1024},
+    "eini-lattice": {"protocol": "eini-lattice"},
 }
+
+
+def tolerance(way: str) -> float:
+    """How far a score may be from the oracle's."""
+    return float(lattice_tolerance(ORACLE)[0]) if way == "eini-lattice" else 1e-9
+
+
 #: Seconds within which a small federation serves.
 SOON_S = 60.0
 
