@@ -36,6 +36,7 @@ bench: $(VENV)/.dev  ## building blocks, the wire, alignment, credit training an
 	$(BIN)/python benchmarks/eini.py speed
 	$(BIN)/python benchmarks/eini.py lattice
 	$(BIN)/python benchmarks/party_away.py
+	$(BIN)/python benchmarks/serving.py
 
 protos: $(VENV)/.dev  ## regenerate treetap/wire/v1 from protos/
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m grpc_tools.protoc -Iprotos \

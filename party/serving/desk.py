@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 #: Error → how the metrics call a request that ended with it.
 OUTCOMES: dict[type[BaseException], str] = {
     errors.BadInput: "malformed",
-    errors.Refused: "refused",
     errors.UnknownJob: "unknown_model",
     errors.NotServed: "not_served",
     errors.Overloaded: "queue_full",
@@ -83,8 +82,8 @@ class Desk:
             UnknownJob: no such model.
             NotServed, Overloaded, Silent: ask again later.
         """
+        self.admit(client)
         with self._counted(client):
-            self._admit(client)
             live = self._find(request.model)
             if not 0 < len(request.ids) <= live.config.most_ids:
                 raise errors.BadInput(
@@ -96,13 +95,18 @@ class Desk:
 
     def describe(self, client: str, model: str = "") -> serving_pb2.ModelDescription:
         """What a client may know of a served model. Raises as `predict` does."""
-        self._admit(client)
+        self.admit(client)
         return self._find(model).describe()
 
-    def _admit(self, client: str) -> None:
-        if client not in self._clients:
-            raise errors.Refused(f"{client} is not a client of {self._name} ([serve] clients = …)")
-        self._law.check_emits(self._name, client, ("CONTROL", "PREDICTION"), client=True)
+    def admit(self, client: str) -> None:
+        """`Refused` where the client may not ask, or may not be told predictions."""
+        try:
+            if client not in self._clients:
+                raise errors.Refused(f"{client} is not a client of {self._name} ([serve] clients = …)")
+            self._law.check_emits(self._name, client, ("CONTROL", "PREDICTION"), client=True)
+        except errors.Refused:
+            self.metrics.request_ended(client if client in self._clients else STRANGER, "refused", 0.0)
+            raise
 
     def _find(self, model: str) -> Live:
         if not self._served:
@@ -118,7 +122,7 @@ class Desk:
 
     @contextmanager
     def _counted(self, client: str) -> Iterator[None]:
-        """Count a request by its outcome."""
+        """Count a client's request by its outcome."""
         loop = asyncio.get_running_loop()
         began, outcome = loop.time(), "defect"
         try:
@@ -128,5 +132,4 @@ class Desk:
             outcome = next((word for kind, word in OUTCOMES.items() if isinstance(error, kind)), outcome)
             raise
         finally:
-            name = client if client in self._clients else STRANGER
-            self.metrics.request_ended(name, outcome, loop.time() - began)
+            self.metrics.request_ended(client, outcome, loop.time() - began)

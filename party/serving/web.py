@@ -68,6 +68,7 @@ class Web:
     async def predict(self, request: web.Request) -> web.Response:
         """Predict records; a fault of the only record asked about is the answer's status."""
         client = self._caller(request)
+        self._desk.admit(client)
         if request.content_type != "application/json":
             return _problem(415, "the body must be application/json")
         try:

@@ -191,13 +191,16 @@ def test_nothing_grows_while_nobody_asks(tmp_path: Path, monkeypatch: pytest.Mon
             for _ in range(3):
                 await asyncio.sleep(60)
                 assert right(await answered(federation, *IDS))
-            await asyncio.sleep(6)
+            for _ in range(9):
+                assert right(await answered(federation, *IDS))
             for party in federation.states:
+                assert len(federation.node(party)._sessions["s"].tools.mailbox._series) <= 4
                 book: StepBook = federation.node(party)._sessions["s"].book
                 assert len(book._tasks) <= 8
                 assert len(book._digests) <= 8
+            await asyncio.sleep(6)
             (status,) = federation.jobs.status("s")
-            assert (status.attempt, status.serving.rounds) == (1, 3)
+            assert (status.attempt, status.serving.rounds) == (1, 12)
 
     run(main())
 
