@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from party.eini.layout import Turns
+from party.eini.layout import MemberLayout, Turns
 from party.parcels import batches
 from treetap.errors import DataError, Malformed
 from treetap.trees.attributed import AttributedHop
-from treetap.trees.entries import SUM_BITS, GoesLeft, Ints
-from treetap.trees.leaves import Bools, least_candidate_bits, reachable
+from treetap.trees.entries import SUM_BITS
+from treetap.trees.leaves import least_candidate_bits
 from treetap.wire.v1 import exchange_pb2, explain_pb2
 
 #: No model has more features that count: a bound on what a message can make a party hold.
@@ -39,21 +39,13 @@ def layout_parcels(
 
 
 @dataclass(frozen=True)
-class AttributedLayout:
+class AttributedLayout(MemberLayout):
     """The entries as one member gets them: its own turns that each depends on, where each goes, which come once.
 
     `spare`: bits by which the leaves that its own splits leave open exceed those of a score and of all players' values.
     """
 
-    turns: list[Turns]
-    outgoing: Ints
-    constant: Ints
     players: int
-    spare: float
-
-    def masks(self, goes_left: GoesLeft, n: int) -> Bools:
-        """The entries that n records may be in by the own columns (n, entries)."""
-        return reachable(self.turns, n, goes_left)
 
 
 async def take_layout(
@@ -109,8 +101,8 @@ async def take_layout(
         turns,
         np.array(outgoing, dtype=np.int64),
         np.array(sorted(set(constant)), dtype=np.int64),
-        players,
         min(each, default=0.0),
+        players,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +11,13 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from tests.protocol.crossing import BLOCK, CHAIN, LABEL_HOLDER, PARAMS, Crossed, N, crossing
 from tests.protocol.test_boosting_oracle import OBJECTIVES
-from tests.protocol.worlds import FOUR, PARTIES, assert_oracles_scores, joined_model, spec, world
+from tests.protocol.worlds import PARTIES, assert_oracles_scores, spec, world
 from tests.simulator import Federation, run
 from treetap.trees.params import BoostingParams
 from treetap.wire.chunks import rows_of
-from treetap.wire.v1 import exchange_pb2, jobs_pb2
+from treetap.wire.v1 import jobs_pb2
 
 WIDTH = 256  # bytes of a ciphertext under a key of 1024 bits
 SHAPES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -96,45 +97,10 @@ def test_short_obfuscators_along_a_chain(obfuscation: str, tmp_path: Path) -> No
     run(main())
 
 
-PARAMS = BoostingParams(n_estimators=3, max_depth=3, max_bin=8, reg_lambda=0.5)
-HERE = world(90, (2, 2, 2, 2), missing=0.1, seed=6)
-N = len(HERE.y)
-BLOCK = 40
-LABEL_HOLDER, *CHAIN = FOUR
-
-
-@dataclass
-class Crossed:
-    """Every parcel between parties of a prediction, as (sender, receiver, parcel), in order; and the model."""
-
-    parcels: list[tuple[str, str, exchange_pb2.Parcel]] = field(default_factory=list)
-    trees: list[dict[int, tuple[Any, ...]]] = field(default_factory=list)
-
-    def of(self, kind: str, to: str) -> list[exchange_pb2.Parcel]:
-        """Parcels of one kind to one party."""
-        return [parcel for _, there, parcel in self.parcels if (parcel.WhichOneof("body"), there) == (kind, to)]
-
-
 @pytest.fixture(scope="module")
 def crossed(tmp_path_factory: pytest.TempPathFactory) -> Crossed:
-    """The training records predicted by a chain of three, in blocks, all parcels kept."""
-    found = Crossed()
-
-    def keep(sender: str, to: str, parcel: exchange_pb2.Parcel) -> exchange_pb2.Parcel:
-        found.parcels.append((sender, to, parcel))
-        return parcel
-
-    async def main() -> None:
-        federation = Federation(tmp_path_factory.mktemp("crossed") / "federation", HERE.tables)
-        assert (await federation.train(spec(PARAMS, 4))).state == "finished"
-        federation.tamper = keep
-        asked = jobs_pb2.PredictRequest(model="job", table="train", protocol="eini", block=BLOCK)
-        assert (await federation.predict(asked)).state == "finished"
-        found.trees = joined_model(federation.states)
-        await federation.close()
-
-    run(main())
-    return found
+    """A prediction of the training records, in blocks."""
+    return crossing(tmp_path_factory.mktemp("crossed") / "federation", "eini")
 
 
 def _turns(tree: dict[int, tuple[Any, ...]], leaf: int, parties: list[str]) -> tuple[tuple[int, bool], ...]:

@@ -19,6 +19,7 @@ from treetap.wire.v1 import eini_pb2, exchange_pb2, jobs_pb2
 LABEL_HOLDER, FIRST, LAST = PARTIES
 
 
+@pytest.mark.parametrize("protocol", ["eini", "eini-lattice"])
 @pytest.mark.parametrize(
     ("party", "fault"),
     [
@@ -27,7 +28,7 @@ LABEL_HOLDER, FIRST, LAST = PARTIES
         (LAST, r"its own splits of this model leave -\d+\.\d bits beyond those of a sum; a model of more"),
     ],
 )
-def test_paths_too_few_to_hide(party: str, fault: str, tmp_path: Path) -> None:
+def test_paths_too_few_to_hide(party: str, fault: str, protocol: str, tmp_path: Path) -> None:
     """Any party's policy ends the prediction before an entry is sent; an interactive one is not its matter."""
 
     async def main() -> None:
@@ -40,10 +41,10 @@ def test_paths_too_few_to_hide(party: str, fault: str, tmp_path: Path) -> None:
             return parcel
 
         federation.tamper = keep
-        status = await federation.predict(asked("few"))
+        status = await federation.predict(jobs_pb2.PredictRequest(model="job", job="few", protocol=protocol))
         assert status.state == "failed"
         assert re.search(rf"{party} takes no part: its policy says min_candidate_bits = 40, and {fault}", status.error)
-        assert not {"leaf_entries", "leaf_sums"} & set(kinds)
+        assert not {"leaf_entries", "leaf_sums", "lattice_columns", "lattice_sums"} & set(kinds)
         status = await federation.predict(jobs_pb2.PredictRequest(model="job"))
         assert status.state == "finished"
         await federation.close()

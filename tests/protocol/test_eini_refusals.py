@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.protocol.replay import HERE, JOB, ORACLE, PARAMS
+from tests.protocol.tampered import Lie, assert_named
 from tests.protocol.test_eini_steps import asked
 from tests.protocol.worlds import PARTIES, assert_oracles_scores, spec, world
 from tests.simulator import Federation, run
@@ -22,7 +23,6 @@ from treetap.wire.v1 import exchange_pb2, jobs_pb2
 
 LABEL_HOLDER, FIRST, LAST = PARTIES
 WIDTH = 256  # bytes of a ciphertext under a key of 1024 bits
-Change = Callable[[exchange_pb2.Parcel], None]
 
 
 def fewer_entries(parcel: exchange_pb2.Parcel) -> None:
@@ -93,7 +93,7 @@ def no_sums(parcel: exchange_pb2.Parcel) -> None:
 
 
 #: (sender, receiver, kind) → the change, and what the operator reads.
-LIES: dict[str, tuple[str, str, str, Change, str]] = {
+LIES: dict[str, Lie] = {
     "a truncated block": (LABEL_HOLDER, FIRST, "leaf_entries", fewer_entries, r"label-holder, block 0: .* got \d+"),
     "a truncated block in the chain": (FIRST, LAST, "leaf_entries", fewer_entries, r"feature-b, block 0: .*got \d+"),
     "a block too long": (LABEL_HOLDER, FIRST, "leaf_entries", more_entries, r"block 0: 4 records of .* or more"),
@@ -147,32 +147,7 @@ LIES: dict[str, tuple[str, str, str, Change, str]] = {
 @pytest.mark.parametrize("case", LIES)
 def test_what_cannot_be_is_named(case: str, tmp_path: Path) -> None:
     """One parcel changed on its way: an error that says what is wrong, no file; on an honest line the right scores."""
-    sender, receiver, kind, change, message = LIES[case]
-
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables, silence_s=5.0)
-        await federation.train(JOB)
-        changed = []
-
-        def tamper(by: str, to: str, parcel: exchange_pb2.Parcel) -> exchange_pb2.Parcel:
-            if (by, to, parcel.WhichOneof("body")) == (sender, receiver, kind) and not changed:
-                changed.append(kind)
-                change(parcel)
-            return parcel
-
-        federation.tamper = tamper
-        status = await federation.predict(asked("p"))
-        assert changed
-        assert status.state in ("failed", "interrupted")
-        assert re.search(message, status.error), status.error
-        for state in federation.states.values():
-            assert list((state / "predictions").iterdir()) == []
-            assert federation.node(state.parent.name)._sessions == {}
-        status = await federation.predict(asked("again"))
-        assert_oracles_scores(status.predictions, ORACLE, HERE.newcomers, 16)
-        await federation.close()
-
-    run(main())
+    assert_named(LIES[case], tmp_path, asked)
 
 
 def _rewrite_shard(state: Path, change: Callable[[list[dict[str, Any]]], None]) -> None:
@@ -205,8 +180,9 @@ SHARDS: dict[str, tuple[Callable[[Federation], None], str]] = {
 }
 
 
+@pytest.mark.parametrize("protocol", ["eini", "eini-lattice"])
 @pytest.mark.parametrize("case", SHARDS)
-def test_shards_of_different_jobs_are_refused(case: str, tmp_path: Path) -> None:
+def test_shards_of_different_jobs_are_refused(case: str, protocol: str, tmp_path: Path) -> None:
     """Bad input, with the party and the place."""
     spoil, message = SHARDS[case]
 
@@ -214,7 +190,7 @@ def test_shards_of_different_jobs_are_refused(case: str, tmp_path: Path) -> None
         federation = Federation(tmp_path, HERE.tables)
         await federation.train(JOB)
         spoil(federation)
-        status = await federation.predict(asked("p"))
+        status = await federation.predict(jobs_pb2.PredictRequest(model="job", job="p", protocol=protocol))
         assert (status.state, status.bad_input) == ("failed", True), status.error
         assert re.search(message, status.error), status.error
         await federation.close()
@@ -266,6 +242,15 @@ def test_a_short_key_for_a_papers_figure(tmp_path: Path, caplog: pytest.LogCaptu
         ({"protocol": "magic"}, "protocol = 'magic': must be one of interactive, eini, eini-lattice"),
         ({"protocol": "eini", "form": "per-tree"}, "form = 'per-tree': is an option of interactive predictions only"),
         ({"protocol": "eini", "key_bits": 1000}, "key_bits = 1000: must be 1024, 2048 or 3072"),
+        (
+            {"protocol": "eini-lattice", "form": "per-tree"},
+            "form = 'per-tree': is an option of interactive predictions only",
+        ),
+        (
+            {"protocol": "eini-lattice", "key_bits": 2048},
+            "key_bits = 2048: a lattice key has the size that the model asks for; leave it out",
+        ),
+        ({"protocol": "eini-lattice", "away_policy": "degrade"}, "away = 'degrade': the lattice backend cannot"),
         ({"form": "sideways"}, "form = 'sideways': must be one of batched, per-tree"),
         ({"key_bits": 2048}, "key_bits = 2048: an interactive prediction encrypts nothing"),
     ],

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.protocol.crossing import BLOCK, CHAIN, HERE, LABEL_HOLDER, PARAMS, Crossed, N, crossing
 from tests.protocol.test_boosting_oracle import OBJECTIVES
 from tests.protocol.test_forest_oracle import TARGETS
 from tests.protocol.worlds import FOUR, assert_oracles_scores, joined_model, lattice_tolerance, spec, world
@@ -116,52 +117,18 @@ def test_a_block_that_fills_more_than_half_of_a_ciphertext(tmp_path: Path) -> No
     run(main())
 
 
-PARAMS = BoostingParams(n_estimators=3, max_depth=3, max_bin=8, reg_lambda=0.5)
-HERE = world(90, (2, 2, 2, 2), missing=0.1, seed=6)
-N = len(HERE.y)
-BLOCK = 40
-LABEL_HOLDER, *CHAIN = FOUR
-
-
-@dataclass
-class Crossed:
-    """Every parcel between parties of a prediction, as (sender, receiver, parcel), in order; and the model."""
-
-    parcels: list[tuple[str, str, exchange_pb2.Parcel]] = field(default_factory=list)
-    trees: list[dict[int, tuple[Any, ...]]] = field(default_factory=list)
-
-    def of(self, kind: str, to: str) -> list[exchange_pb2.Parcel]:
-        """Parcels of one kind to one party."""
-        return [parcel for _, there, parcel in self.parcels if (parcel.WhichOneof("body"), there) == (kind, to)]
-
-    def columns(self, to: str) -> list[list[bytes]]:
-        """The ciphertexts that came to a member, block by block."""
-        found: defaultdict[int, list[bytes]] = defaultdict(list)
-        for parcel in self.of("lattice_columns", to):
-            found[parcel.tree] += parcel.lattice_columns.ciphertexts
-        return list(found.values())
-
-
 @pytest.fixture(scope="module")
 def crossed(tmp_path_factory: pytest.TempPathFactory) -> Crossed:
-    """The training records predicted by a chain of three, in blocks, all parcels kept."""
-    found = Crossed()
+    """A prediction of the training records, in blocks."""
+    return crossing(tmp_path_factory.mktemp("crossed") / "federation", "eini-lattice")
 
-    def keep(sender: str, to: str, parcel: exchange_pb2.Parcel) -> exchange_pb2.Parcel:
-        found.parcels.append((sender, to, parcel))
-        return parcel
 
-    async def main() -> None:
-        federation = Federation(tmp_path_factory.mktemp("crossed") / "federation", HERE.tables)
-        assert (await federation.train(spec(PARAMS, 4))).state == "finished"
-        federation.tamper = keep
-        asked = jobs_pb2.PredictRequest(model="job", table="train", protocol="eini-lattice", block=BLOCK)
-        assert (await federation.predict(asked)).state == "finished"
-        found.trees = joined_model(federation.states)
-        await federation.close()
-
-    run(main())
-    return found
+def _received(crossed: Crossed, to: str) -> list[list[bytes]]:
+    """The ciphertexts that came to a member, block by block."""
+    found: defaultdict[int, list[bytes]] = defaultdict(list)
+    for parcel in crossed.of("lattice_columns", to):
+        found[parcel.tree] += parcel.lattice_columns.ciphertexts
+    return list(found.values())
 
 
 def _columns(trees: list[dict[int, tuple[Any, ...]]]) -> int:
@@ -194,7 +161,7 @@ def test_every_ciphertext_is_fresh_and_sizes_say_nothing(crossed: Crossed) -> No
     assert side_by_side > _columns(crossed.trees)  # hence one page a block
     seen: list[bytes] = []
     for hop, party in enumerate(CHAIN):
-        blocks = crossed.columns(party)
+        blocks = _received(crossed, party)
         assert [len(block) for block in blocks] == [1, 1, 1]
         size = parameters.ciphertext_bytes // (2 if hop == 0 else 1)
         assert all(0 <= len(data) - size < 400 for block in blocks for data in block)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,17 +11,15 @@ from typing import Any
 import pytest
 
 from tests.protocol.replay import HERE, JOB, ORACLE
-from tests.protocol.test_eini_refusals import SHARDS
+from tests.protocol.tampered import Lie, assert_named
 from tests.protocol.worlds import PARTIES, assert_oracles_scores, lattice_tolerance, spec, world
 from tests.simulator import Federation, run
-from treetap.errors import ConfigError
 from treetap.lattice.owner import LatticeKey
 from treetap.lattice.parameters import PARAMETERS_BYTES, Parameters
 from treetap.trees.params import BoostingParams
 from treetap.wire.v1 import exchange_pb2, jobs_pb2
 
 LABEL_HOLDER, FIRST, LAST = PARTIES
-Change = Callable[[exchange_pb2.Parcel], None]
 
 
 def asked(job: str = "", **changes: Any) -> jobs_pb2.PredictRequest:
@@ -117,7 +114,7 @@ def no_sums(parcel: exchange_pb2.Parcel) -> None:
 
 
 #: (sender, receiver, kind) → the change, and what the operator reads.
-LIES: dict[str, tuple[str, str, str, Change, str]] = {
+LIES: dict[str, Lie] = {
     "a truncated block": (
         *(LABEL_HOLDER, FIRST, "lattice_columns", fewer_ciphertexts),
         r"label-holder, block 0: 4 records and \d columns are 1 ciphertexts, got 0",
@@ -183,49 +180,7 @@ LIES: dict[str, tuple[str, str, str, Change, str]] = {
 @pytest.mark.parametrize("case", LIES)
 def test_what_cannot_be_is_named(case: str, tmp_path: Path) -> None:
     """One parcel changed on its way: an error that says what is wrong, no file; on an honest line the right scores."""
-    sender, receiver, kind, change, message = LIES[case]
-
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables, silence_s=5.0)
-        await federation.train(JOB)
-        changed = []
-
-        def tamper(by: str, to: str, parcel: exchange_pb2.Parcel) -> exchange_pb2.Parcel:
-            if (by, to, parcel.WhichOneof("body")) == (sender, receiver, kind) and not changed:
-                changed.append(kind)
-                change(parcel)
-            return parcel
-
-        federation.tamper = tamper
-        status = await federation.predict(asked("p"))
-        assert changed
-        assert status.state in ("failed", "interrupted")
-        assert re.search(message, status.error), status.error
-        for state in federation.states.values():
-            assert list((state / "predictions").iterdir()) == []
-            assert federation.node(state.parent.name)._sessions == {}
-        status = await federation.predict(asked("again"))
-        assert_oracles_scores(status.predictions, ORACLE, HERE.newcomers, 16, lattice_tolerance(ORACLE))
-        await federation.close()
-
-    run(main())
-
-
-@pytest.mark.parametrize("case", SHARDS)
-def test_shards_of_different_jobs_are_refused(case: str, tmp_path: Path) -> None:
-    """Bad input, with the party and the place."""
-    spoil, message = SHARDS[case]
-
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        await federation.train(JOB)
-        spoil(federation)
-        status = await federation.predict(asked("p"))
-        assert (status.state, status.bad_input) == ("failed", True), status.error
-        assert re.search(message, status.error), status.error
-        await federation.close()
-
-    run(main())
+    assert_named(LIES[case], tmp_path, asked, within=lattice_tolerance(ORACLE))
 
 
 def test_without_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,36 +204,6 @@ def test_without_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
             )
             assert sent == []
             assert (await federation.predict(asked("q", protocol="interactive"))).state == "finished"
-        await federation.close()
-
-    run(main())
-
-
-@pytest.mark.parametrize(
-    ("party", "fault"),
-    [
-        (LABEL_HOLDER, r"the trees leave some record fewer leaves than that; a model of more trees has more"),
-        (FIRST, r"its own splits of this model leave -\d+\.\d bits beyond those of a sum; a model of more"),
-        (LAST, r"its own splits of this model leave -\d+\.\d bits beyond those of a sum; a model of more"),
-    ],
-)
-def test_paths_too_few_to_hide(party: str, fault: str, tmp_path: Path) -> None:
-    """Any party's policy ends the prediction before a column is sent."""
-
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables, policies={party: {"min_candidate_bits": 40}})
-        await federation.train(JOB)
-        kinds = []
-
-        def keep(by: str, to: str, parcel: exchange_pb2.Parcel) -> exchange_pb2.Parcel:
-            kinds.append(parcel.WhichOneof("body"))
-            return parcel
-
-        federation.tamper = keep
-        status = await federation.predict(asked("few"))
-        assert status.state == "failed"
-        assert re.search(rf"{party} takes no part: its policy says min_candidate_bits = 40, and {fault}", status.error)
-        assert not {"lattice_columns", "lattice_sums"} & set(kinds)
         await federation.close()
 
     run(main())
@@ -313,29 +238,6 @@ def test_sums_that_a_policy_does_not_give_away(tmp_path: Path) -> None:
         status = await federation.predict(asked("sums"))
         assert status.state == "failed"
         assert "feature-c does not send PREDICTION to label-holder: its policy says" in status.error
-        await federation.close()
-
-    run(main())
-
-
-@pytest.mark.parametrize(
-    ("request_", "message"),
-    [
-        ({"form": "per-tree"}, "form = 'per-tree': is an option of interactive predictions only"),
-        ({"key_bits": 2048}, "key_bits = 2048: a lattice key has the size that the model asks for; leave it out"),
-        ({"away_policy": "degrade"}, "away = 'degrade': the lattice backend cannot"),
-    ],
-)
-def test_requests_that_nobody_could_do(request_: dict[str, Any], message: str, tmp_path: Path) -> None:
-    """Options of the other protocols are refused before any party is asked."""
-
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        await federation.train(JOB)
-        before = len(federation.log)
-        with pytest.raises(ConfigError, match=re.escape(message)):
-            await federation.predict(asked(**request_))
-        assert len(federation.log) == before
         await federation.close()
 
     run(main())
