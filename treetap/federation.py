@@ -16,7 +16,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -84,6 +83,23 @@ def clean_end() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Signals that end this process come after the block: their exceptions would rise anywhere within it."""
+    came: list[int] = []
+    before = {}
+    here = threading.current_thread() is threading.main_thread()
+    try:
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT) if here else ():
+            before[number] = signal.signal(number, lambda number, _: came.append(number))
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if came:
+        signal.raise_signal(came[0])
 
 
 class LocalFederation:
@@ -207,19 +223,14 @@ class LocalFederation:
     def _spawn(self, name: str, kind: str) -> None:
         config = self.folder / name / "config.toml"
         command = [sys.executable, "-m", "treetap", kind, "--config", str(config), "--until-stdin-closes"]
-        with (self.folder / name / "log.txt").open("ab") as log, ThreadPoolExecutor(max_workers=1) as thread:
-
-            def start() -> None:
-                self._processes[name] = subprocess.Popen(  # noqa: S603 - our own command
-                    [*command, *self._options],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=log,
-                    start_new_session=True,
-                )
-
-            # A signal's exception rises in the main thread: here it cannot come between a process and its entry.
-            thread.submit(start).result()
+        with (self.folder / name / "log.txt").open("ab") as log, _undisturbed():
+            self._processes[name] = subprocess.Popen(  # noqa: S603 - our own command
+                [*command, *self._options],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+            )
 
     def _await_address(self, name: str) -> str:
         """The address from the JSON line that a process prints when it serves."""

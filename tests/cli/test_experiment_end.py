@@ -166,7 +166,7 @@ def test_sigterm_leaves_neither_folder_nor_process(command: str, file: Path, tmp
     assert (outcome.status, outcome.out, outcome.err) == (143, "", "")
     assert list(temporary.glob("treetap-*")) == []
     commands = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if _readable(path)]
-    assert not any(str(temporary).encode() in each for each in commands)
+    assert [each for each in commands if str(temporary).encode() in each] == []
 
 
 def test_a_process_that_starts_as_the_signal_comes_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
