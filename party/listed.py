@@ -51,6 +51,7 @@ class Listed:
         self._scored = Scored(tools.store, opening.prediction)
         self._done = 0  # records with a score, those of earlier attempts included
         self._asked_for: list[str] = []
+        self._again = False  # all have their score: what is scored now is not kept
         self._wanted: Rows | None = None
         self.steps: Mapping[str, Step] = {"write_predictions": self.write_predictions}
 
@@ -79,7 +80,8 @@ class Listed:
     def keep(self, rows: Rows, scores: Floats, guessed: Guessed, further: Arrays) -> None:
         """See `Asked`: on disk before anything else is asked."""
         ids = self._aligned().ids
-        self._scored.add([ids[row] for row in rows], scores, guessed, further)
+        if not self._again:
+            self._scored.add([ids[row] for row in rows], scores, guessed, further)
         self._done += len(rows)
         self._tools.meter.done = self._done
 
@@ -127,18 +129,19 @@ class Listed:
     def _places(self, table: Table) -> tuple[Rows, int]:
         """Where the records to predict stand in the aligned order, and how many more have a score already.
 
-        Those that some party lacks stand nowhere. One block at least is left to score, so that no protocol has to do
-        with none.
+        Those that some party lacks stand nowhere. Where all have their score, the first one comes again, so that no
+        protocol has to do with none; the score that it has stays.
         """
         place = {value: row for row, value in enumerate(table.ids)}
-        if not any(value in place for value in self._asked_for):
+        common = [value for value in self._asked_for if value in place]
+        if not common:
             raise DataError(f"{self._config.name}: none of the records to predict is common to all parties")
-        while True:
-            scored = self._scored.ids()
-            found = [place[value] for value in self._asked_for if value in place and value not in scored]
-            if found:
-                return np.array(sorted(found), dtype=np.int64), len(scored)
-            self._scored.drop_last()
+        scored = self._scored.ids()
+        found = [place[value] for value in common if value not in scored]
+        self._again = not found
+        if self._again:
+            return np.array([place[common[0]]], dtype=np.int64), len(scored) - 1
+        return np.array(sorted(found), dtype=np.int64), len(scored)
 
 
 def _write(

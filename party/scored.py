@@ -52,10 +52,6 @@ class Scored:
         """All records that have a score."""
         return {value for ids, _ in self._blocks for value in ids}
 
-    def drop_last(self) -> None:
-        """Have the last block scored again."""
-        self._blocks.pop()
-
     def known(self, wanted: Sequence[str]) -> list[str]:
         """Those of the wanted ids that have a score, in their order."""
         ids = self.ids()

@@ -150,6 +150,8 @@ class BlockMasker(Answering, ABC):
         async for parcel in tools.mailbox.series(self._opening.label_holder, "block_records", number, 0):
             chunks += parcel.block_records.chunks
         self.rows = rows_of(chunks, len(table.ids))
+        if not len(self.rows):
+            raise Malformed(f"{self._opening.label_holder}, block {number}: a block of no records")
         tools.meter.done, tools.meter.total = 0, len(self.rows)
         with self.blaming(number):
             await self.mask(number, self.directions(self.rows), len(self.rows))

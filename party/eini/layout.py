@@ -65,6 +65,7 @@ async def take_layout(
     outgoing: dict[int, int] = {0: 0}
     constant: list[int] = []
     nodes: defaultdict[tuple[int, ...], list[list[int]]] = defaultdict(list)
+    seen: set[int] = set()
     async for parcel in parcels:
         constant += parcel.entry_layout.constant
         for tree in parcel.entry_layout.trees:
@@ -73,6 +74,9 @@ async def take_layout(
                     f"{party}: {label_holder} predicts with tree {tree.tree}, this party's shard has {len(shard)} "
                     "trees: the shards are of different jobs"
                 )
+            if tree.tree in seen:
+                raise Malformed(f"{label_holder} has named tree {tree.tree} twice")
+            seen.add(tree.tree)
             own: list[Turns] = [
                 tuple((handle, bool(left)) for handle, left in leaf) for leaf in shard[tree.tree]["leaves"]
             ]

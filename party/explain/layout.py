@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +16,8 @@ from treetap.trees.entries import SUM_BITS
 from treetap.trees.leaves import least_candidate_bits
 from treetap.wire.v1 import exchange_pb2, explain_pb2
 
+#: Of a tree: the columns of the score it adds to, the players that have a split there, the own splits by heap number.
+TreeSplits = tuple[tuple[int, ...], frozenset[int], list[int]]
 #: No model has more features that count: a bound on what a message can make a party hold.
 MOST_PLAYERS = 100_000
 
@@ -31,6 +32,7 @@ def layout_parcels(
             leaves=[place + 1 for place in each.leaves],
             outgoing=each.outgoing,
             outputs=each.outputs,
+            players=each.players,
         )
         for each in hop
     )
@@ -65,7 +67,8 @@ async def take_layout(
     """
     turns: list[Turns] = [()]
     outgoing, constant, players = [0], list[int](), 0
-    nodes: defaultdict[tuple[int, ...], list[list[int]]] = defaultdict(list)
+    splits: list[TreeSplits] = []
+    seen: set[int] = set()
     async for parcel in parcels:
         body = parcel.attribution_layout
         constant += body.constant
@@ -76,6 +79,9 @@ async def take_layout(
                     f"{party}: {label_holder} predicts with tree {tree.tree}, this party's shard has {len(shard)} "
                     "trees: the shards are of different jobs"
                 )
+            if tree.tree in seen:
+                raise Malformed(f"{label_holder} has named tree {tree.tree} twice")
+            seen.add(tree.tree)
             own: list[Turns] = [(), *(_turns(leaf) for leaf in shard[tree.tree]["leaves"])]
             if not tree.outputs or not set(tree.outputs) <= set(range(outputs)):
                 raise Malformed(f"{label_holder} has named columns of the score wrongly")
@@ -85,7 +91,8 @@ async def take_layout(
                 raise Malformed(
                     f"{label_holder} has told entries of tree {tree.tree} by leaves that {party} does not decide"
                 )
-            nodes[tuple(tree.outputs)].append([split["node"] for split in shard[tree.tree]["splits"]])
+            nodes = [split["node"] for split in shard[tree.tree]["splits"]]
+            splits.append((tuple(tree.outputs), frozenset(tree.players), nodes))
             turns += [own[place] for place in tree.leaves]
             outgoing += tree.outgoing
     going = sorted(set(outgoing))
@@ -93,17 +100,31 @@ async def take_layout(
         raise Malformed(f"{label_holder} has numbered the entries of the attributions wrongly")
     if not 1 <= players <= MOST_PLAYERS:
         raise Malformed(f"{label_holder} says that there are {players} players")
-    # Whatever the weights are: each value has SUM_BITS and a sign, and so has the score.
-    each = (
-        least_candidate_bits(trees) - (SUM_BITS + 1) * len(columns) * (1 + players) for columns, trees in nodes.items()
-    )
+    if any(not playing <= set(range(players)) or (nodes and not playing) for _, playing, nodes in splits):
+        raise Malformed(f"{label_holder} has told wrongly which of {players} players split a tree")
     return AttributedLayout(
         turns,
         np.array(outgoing, dtype=np.int64),
         np.array(sorted(set(constant)), dtype=np.int64),
-        min(each, default=0.0),
+        _spare(splits),
         players,
     )
+
+
+def _spare(splits: Sequence[TreeSplits]) -> float:
+    """Of all trees that add to the same columns, behind all values and the score; of each player's, behind its own.
+
+    Whatever the weights are: each value has SUM_BITS and a sign for each column, and so has the score.
+    """
+    found = []
+    for columns in {columns for columns, _, _ in splits}:
+        some = [(playing, nodes) for these, playing, nodes in splits if these == columns]
+        bits = (SUM_BITS + 1) * len(columns)
+        players = frozenset[int]().union(*(playing for playing, _ in some))
+        found.append(least_candidate_bits(nodes for _, nodes in some) - bits * (1 + len(players)))
+        for player in players:
+            found.append(least_candidate_bits(nodes for playing, nodes in some if player in playing) - bits)
+    return min(found, default=0.0)
 
 
 def _turns(leaf: list[list[int]]) -> Turns:

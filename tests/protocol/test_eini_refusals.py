@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.protocol.replay import HERE, JOB, ORACLE, PARAMS
@@ -19,6 +20,7 @@ from tests.protocol.worlds import PARTIES, assert_oracles_scores, spec, world
 from tests.simulator import Federation, run
 from treetap.errors import ConfigError
 from treetap.he.secret import SecretKey
+from treetap.wire.chunks import chunks_of
 from treetap.wire.v1 import exchange_pb2, jobs_pb2
 
 LABEL_HOLDER, FIRST, LAST = PARTIES
@@ -88,6 +90,15 @@ def records_beyond(parcel: exchange_pb2.Parcel) -> None:
     parcel.block_records.chunks[0].span = 99
 
 
+def no_records(parcel: exchange_pb2.Parcel) -> None:
+    del parcel.block_records.chunks[:]
+    parcel.block_records.chunks.extend(chunks_of(np.zeros(0, dtype=np.int64), 6))
+
+
+def a_tree_twice(parcel: exchange_pb2.Parcel) -> None:
+    parcel.entry_layout.trees.append(parcel.entry_layout.trees[0])
+
+
 def no_sums(parcel: exchange_pb2.Parcel) -> None:
     parcel.leaf_sums.ciphertexts = b""
 
@@ -140,6 +151,8 @@ LIES: dict[str, Lie] = {
     ),
     "constants in the middle": (LABEL_HOLDER, LAST, "entry_layout", constants_in_the_middle, r"to the first of the"),
     "records that are not there": (LABEL_HOLDER, FIRST, "block_records", records_beyond, r"chunk|record"),
+    "no records": (LABEL_HOLDER, LAST, "block_records", no_records, r"label-holder, block 0: a block of no records"),
+    "a tree twice": (LABEL_HOLDER, FIRST, "entry_layout", a_tree_twice, r"label-holder has named tree 0 twice"),
     "no sums": (LAST, LABEL_HOLDER, "leaf_sums", no_sums, r"4 candidates are 1 ciphertexts of 256 bytes, got 0"),
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from coordinator.prediction import opening_of
-from party.explain.layout import AttributedLayout
+from party.explain.layout import AttributedLayout, take_layout
 from tests.protocol.replay import HERE, JOB
 from tests.protocol.test_explain_attributions import ALLOWED, FIRST, LABEL_HOLDER, LAST, WIDTH, asked_for
 from tests.protocol.worlds import spec, world
@@ -20,7 +20,7 @@ from treetap.errors import ConfigError
 from treetap.trees.entries import GoesLeft
 from treetap.trees.leaves import Bools
 from treetap.trees.params import BoostingParams
-from treetap.wire.v1 import exchange_pb2, jobs_pb2, setup_pb2
+from treetap.wire.v1 import exchange_pb2, explain_pb2, jobs_pb2, setup_pb2
 
 
 @pytest.mark.parametrize("party", [FIRST, LAST])
@@ -42,6 +42,32 @@ def test_off_unless_every_policy_allows_it(party: str, tmp_path: Path) -> None:
         await federation.close()
 
     run(main())
+
+
+@pytest.mark.parametrize(
+    ("players", "spare"),
+    [
+        ([{0, 1}] * 100, 200 - 3 * 58),
+        ([{0, 1}, *[{1}] * 99], 2 - 58),
+        ([*[{0, 1}] * 60, *[{1}] * 40], 200 - 3 * 58),
+        ([*[{0, 1}] * 35, *[{1}] * 65], 70 - 58),
+    ],
+)
+def test_a_feature_partys_own_bound(players: list[set[int]], spare: float) -> None:
+    """Two bits a tree, less 58 for the score and for each player; a player alone has only the trees that it splits."""
+    leaves = [[[1, 1], [2, 1]], [[1, 1], [2, 0]], [[1, 0], [3, 1]], [[1, 0], [3, 0]]]
+    shard = [{"leaves": leaves, "splits": [{"node": node} for node in (1, 2, 3)]}] * len(players)
+    trees = [
+        explain_pb2.AttributedTree(tree=k, leaves=[1, 2, 3, 4], outgoing=[0] * 4, outputs=[0], players=sorted(playing))
+        for k, playing in enumerate(players)
+    ]
+
+    async def parcels() -> AsyncIterator[exchange_pb2.Parcel]:
+        layout = explain_pb2.AttributionLayout(trees=trees, players=2)
+        yield exchange_pb2.Parcel(attribution_layout=layout)
+
+    found = run(take_layout(parcels(), "b", "a", shard, 1, last=True))
+    assert found.spare == pytest.approx(spare)
 
 
 def test_paths_that_attributions_would_show(tmp_path: Path) -> None:
@@ -116,6 +142,15 @@ def a_tree_too_many(parcel: exchange_pb2.Parcel) -> None:
     parcel.attribution_layout.trees[0].tree = 7
 
 
+def a_tree_twice(parcel: exchange_pb2.Parcel) -> None:
+    parcel.attribution_layout.trees.append(parcel.attribution_layout.trees[0])
+
+
+def nobodys_splits(parcel: exchange_pb2.Parcel) -> None:
+    for tree in parcel.attribution_layout.trees:
+        del tree.players[:]
+
+
 def no_players(parcel: exchange_pb2.Parcel) -> None:
     parcel.attribution_layout.players = 0
 
@@ -138,6 +173,8 @@ LIES: dict[str, tuple[str, str, Callable[[exchange_pb2.Parcel], None], str]] = {
     "goals left out": (FIRST, "attribution_layout", a_gap_behind, r"numbered the entries of the attributions wrongly"),
     "goals behind the end": (LAST, "attribution_layout", a_gap_behind, r"the entries of the attributions wrongly"),
     "a tree too many": (LAST, "attribution_layout", a_tree_too_many, r"feature-c: label-holder predicts with tree 7"),
+    "a tree twice": (LAST, "attribution_layout", a_tree_twice, r"label-holder has named tree 0 twice"),
+    "nobody's splits": (LAST, "attribution_layout", nobodys_splits, r"told wrongly which of \d players split a tree"),
     "no players": (FIRST, "attribution_layout", no_players, r"label-holder says that there are 0 players"),
     "constants in the middle": (LAST, "attribution_layout", constants_in_the_middle, r"to the first of the chain only"),
     "columns": (LAST, "attribution_layout", columns_that_are_not_there, r"has named columns of the score wrongly"),

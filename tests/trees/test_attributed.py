@@ -116,8 +116,8 @@ def test_sums_of_single_sets_never_come_into_being() -> None:
     model = Ensemble("reg:squarederror", 2, (0.0,), (Tree(0, (0,), splits, leaves),), 1)
     entries = AttributionEntries(model, "a", ["b", "c"], {})
     # b left; c left; both; c right; both; b right
-    first = AttributedHop(0, (0,), (0, -1, 0, -1, 1, 2), (0, 1, 1, 2, 2, 0))
-    assert entries.hops() == [[first], [AttributedHop(0, (0,), (0, 1), (0, 0))]]
+    first = AttributedHop(0, (0,), (0, -1, 0, -1, 1, 2), (0, 1, 1, 2, 2, 0), (0, 1))
+    assert entries.hops() == [[first], [AttributedHop(0, (0,), (0, 1), (0, 0), (0, 1))]]
     assert entries.players == ("b", "c")
     assert (entries.varying.tolist(), entries.constant.tolist()) == ([0], [1, 2, 3, 4, 5, 6])
 

@@ -32,12 +32,14 @@ class AttributedHop:
     """One tree on one hop: of each of its entries a leaf whose own turns it depends on (−1: none), and where it goes.
 
     The entries of a hop are numbered from 1 through all trees; 0 is the one that nobody further down decides.
+    `players`: the places in `AttributionEntries.players` of those that have a split in the tree.
     """
 
     tree: int
     outputs: tuple[int, ...]
     leaves: tuple[int, ...]
     outgoing: tuple[int, ...]
+    players: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -162,7 +164,9 @@ class AttributionEntries:
                 outgoing[entry] = term.entries[hop + 1]
         order = sorted(leaves)
         told = tuple(leaves[entry] for entry in order), tuple(outgoing[entry] for entry in order)
-        return AttributedHop(tree.index, tree.outputs, *told)
+        playing = {self._player(split) for split in tree.splits}
+        numbers = tuple(number for number, player in enumerate(self.players) if player in playing)
+        return AttributedHop(tree.index, tree.outputs, *told, numbers)
 
     def _player(self, split: Split) -> str:
         return _own(self._feature_of[split.handle]) if split.owner == self._party else split.owner

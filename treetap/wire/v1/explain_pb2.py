@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from treetap.wire.v1 import reveals_pb2 as treetap_dot_wire_dot_v1_dot_reveals__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dtreetap/wire/v1/explain.proto\x12\x0ftreetap.wire.v1\x1a\x1dtreetap/wire/v1/reveals.proto\"\x0e\n\x0cNameFeatures\"\x0b\n\tTakeNames\"\x10\n\x0e\x41ttributeBlock\"\x12\n\x10MaskAttributions\"U\n\nSplitNames\x12/\n\x05names\x18\x01 \x03(\x0b\x32\x1a.treetap.wire.v1.SplitNameB\x04\xa8\xd4\x18\x0e\x12\x16\n\x08withheld\x18\x02 \x01(\x08\x42\x04\xa8\xd4\x18\x01\"8\n\tSplitName\x12\x14\n\x06handle\x18\x01 \x01(\x04\x42\x04\xa8\xd4\x18\x02\x12\x15\n\x07\x66\x65\x61ture\x18\x02 \x01(\tB\x04\xa8\xd4\x18\x0e\"x\n\x11\x41ttributionLayout\x12\x34\n\x05trees\x18\x01 \x03(\x0b\x32\x1f.treetap.wire.v1.AttributedTreeB\x04\xa8\xd4\x18\x02\x12\x16\n\x08\x63onstant\x18\x02 \x03(\rB\x04\xa8\xd4\x18\x02\x12\x15\n\x07players\x18\x03 \x01(\rB\x04\xa8\xd4\x18\x02\"i\n\x0e\x41ttributedTree\x12\x12\n\x04tree\x18\x01 \x01(\rB\x04\xa8\xd4\x18\x02\x12\x14\n\x06leaves\x18\x02 \x03(\rB\x04\xa8\xd4\x18\x02\x12\x16\n\x08outgoing\x18\x03 \x03(\rB\x04\xa8\xd4\x18\x02\x12\x15\n\x07outputs\x18\x04 \x03(\rB\x04\xa8\xd4\x18\x02\"1\n\x14\x43onstantAttributions\x12\x19\n\x0b\x63iphertexts\x18\x01 \x01(\x0c\x42\x04\xa8\xd4\x18\x06\"/\n\x12\x41ttributionEntries\x12\x19\n\x0b\x63iphertexts\x18\x01 \x01(\x0c\x42\x04\xa8\xd4\x18\x06\",\n\x0f\x41ttributionSums\x12\x19\n\x0b\x63iphertexts\x18\x01 \x01(\x0c\x42\x04\xa8\xd4\x18\x0f\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dtreetap/wire/v1/explain.proto\x12\x0ftreetap.wire.v1\x1a\x1dtreetap/wire/v1/reveals.proto\"\x0e\n\x0cNameFeatures\"\x0b\n\tTakeNames\"\x10\n\x0e\x41ttributeBlock\"\x12\n\x10MaskAttributions\"U\n\nSplitNames\x12/\n\x05names\x18\x01 \x03(\x0b\x32\x1a.treetap.wire.v1.SplitNameB\x04\xa8\xd4\x18\x0e\x12\x16\n\x08withheld\x18\x02 \x01(\x08\x42\x04\xa8\xd4\x18\x01\"8\n\tSplitName\x12\x14\n\x06handle\x18\x01 \x01(\x04\x42\x04\xa8\xd4\x18\x02\x12\x15\n\x07\x66\x65\x61ture\x18\x02 \x01(\tB\x04\xa8\xd4\x18\x0e\"x\n\x11\x41ttributionLayout\x12\x34\n\x05trees\x18\x01 \x03(\x0b\x32\x1f.treetap.wire.v1.AttributedTreeB\x04\xa8\xd4\x18\x02\x12\x16\n\x08\x63onstant\x18\x02 \x03(\rB\x04\xa8\xd4\x18\x02\x12\x15\n\x07players\x18\x03 \x01(\rB\x04\xa8\xd4\x18\x02\"\x80\x01\n\x0e\x41ttributedTree\x12\x12\n\x04tree\x18\x01 \x01(\rB\x04\xa8\xd4\x18\x02\x12\x14\n\x06leaves\x18\x02 \x03(\rB\x04\xa8\xd4\x18\x02\x12\x16\n\x08outgoing\x18\x03 \x03(\rB\x04\xa8\xd4\x18\x02\x12\x15\n\x07outputs\x18\x04 \x03(\rB\x04\xa8\xd4\x18\x02\x12\x15\n\x07players\x18\x05 \x03(\rB\x04\xa8\xd4\x18\x02\"1\n\x14\x43onstantAttributions\x12\x19\n\x0b\x63iphertexts\x18\x01 \x01(\x0c\x42\x04\xa8\xd4\x18\x06\"/\n\x12\x41ttributionEntries\x12\x19\n\x0b\x63iphertexts\x18\x01 \x01(\x0c\x42\x04\xa8\xd4\x18\x06\",\n\x0f\x41ttributionSums\x12\x19\n\x0b\x63iphertexts\x18\x01 \x01(\x0c\x42\x04\xa8\xd4\x18\x0f\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -54,6 +54,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ATTRIBUTEDTREE'].fields_by_name['outgoing']._serialized_options = b'\250\324\030\002'
   _globals['_ATTRIBUTEDTREE'].fields_by_name['outputs']._loaded_options = None
   _globals['_ATTRIBUTEDTREE'].fields_by_name['outputs']._serialized_options = b'\250\324\030\002'
+  _globals['_ATTRIBUTEDTREE'].fields_by_name['players']._loaded_options = None
+  _globals['_ATTRIBUTEDTREE'].fields_by_name['players']._serialized_options = b'\250\324\030\002'
   _globals['_CONSTANTATTRIBUTIONS'].fields_by_name['ciphertexts']._loaded_options = None
   _globals['_CONSTANTATTRIBUTIONS'].fields_by_name['ciphertexts']._serialized_options = b'\250\324\030\006'
   _globals['_ATTRIBUTIONENTRIES'].fields_by_name['ciphertexts']._loaded_options = None
@@ -74,12 +76,12 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SPLITNAME']._serialized_end=291
   _globals['_ATTRIBUTIONLAYOUT']._serialized_start=293
   _globals['_ATTRIBUTIONLAYOUT']._serialized_end=413
-  _globals['_ATTRIBUTEDTREE']._serialized_start=415
-  _globals['_ATTRIBUTEDTREE']._serialized_end=520
-  _globals['_CONSTANTATTRIBUTIONS']._serialized_start=522
-  _globals['_CONSTANTATTRIBUTIONS']._serialized_end=571
-  _globals['_ATTRIBUTIONENTRIES']._serialized_start=573
-  _globals['_ATTRIBUTIONENTRIES']._serialized_end=620
-  _globals['_ATTRIBUTIONSUMS']._serialized_start=622
-  _globals['_ATTRIBUTIONSUMS']._serialized_end=666
+  _globals['_ATTRIBUTEDTREE']._serialized_start=416
+  _globals['_ATTRIBUTEDTREE']._serialized_end=544
+  _globals['_CONSTANTATTRIBUTIONS']._serialized_start=546
+  _globals['_CONSTANTATTRIBUTIONS']._serialized_end=595
+  _globals['_ATTRIBUTIONENTRIES']._serialized_start=597
+  _globals['_ATTRIBUTIONENTRIES']._serialized_end=644
+  _globals['_ATTRIBUTIONSUMS']._serialized_start=646
+  _globals['_ATTRIBUTIONSUMS']._serialized_end=690
 # @@protoc_insertion_point(module_scope)

@@ -150,6 +150,7 @@ class AttributedTree(google.protobuf.message.Message):
     LEAVES_FIELD_NUMBER: builtins.int
     OUTGOING_FIELD_NUMBER: builtins.int
     OUTPUTS_FIELD_NUMBER: builtins.int
+    PLAYERS_FIELD_NUMBER: builtins.int
     tree: builtins.int
     @property
     def leaves(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
@@ -163,6 +164,10 @@ class AttributedTree(google.protobuf.message.Message):
     def outputs(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """Columns of the score that the tree adds to."""
 
+    @property
+    def players(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """Players that have a split in the tree, by number: what a value of theirs says concerns these trees alone."""
+
     def __init__(
         self,
         *,
@@ -170,8 +175,9 @@ class AttributedTree(google.protobuf.message.Message):
         leaves: collections.abc.Iterable[builtins.int] | None = ...,
         outgoing: collections.abc.Iterable[builtins.int] | None = ...,
         outputs: collections.abc.Iterable[builtins.int] | None = ...,
+        players: collections.abc.Iterable[builtins.int] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["leaves", b"leaves", "outgoing", b"outgoing", "outputs", b"outputs", "tree", b"tree"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["leaves", b"leaves", "outgoing", b"outgoing", "outputs", b"outputs", "players", b"players", "tree", b"tree"]) -> None: ...
 
 Global___AttributedTree: typing_extensions.TypeAlias = AttributedTree
 
