@@ -43,8 +43,9 @@ async def score(
     masking = roster.ask_all(members, "mask_block", eini_pb2.MaskBlock(), block)
     scoring = roster.ask_all([label_holder], "score_block", eini_pb2.ScoreBlock(), block)
     answers, _ = await together(scoring, masking)
-    await attribute(roster, opening, block)
     scored = answers[label_holder].scored_block
+    if opening.attributions:
+        scored = await attribute(roster, opening, block)
     progress.records(scored.done, scored.total)
     return scored.blocks
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coordinator.roster import Roster, together
-from treetap.wire.v1 import explain_pb2, interactive_pb2
+from treetap.wire.v1 import eini_pb2, explain_pb2, interactive_pb2
 
 
 async def share_names(roster: Roster, opening: interactive_pb2.OpenModel) -> None:
@@ -15,10 +15,10 @@ async def share_names(roster: Roster, opening: interactive_pb2.OpenModel) -> Non
         await together(taking, naming)
 
 
-async def attribute(roster: Roster, opening: interactive_pb2.OpenModel, block: int) -> None:
-    """If asked for: the attributions of a block that has been scored, along the same chain."""
-    if opening.attributions:
-        members, holder = list(opening.feature_parties), opening.label_holder
-        masking = roster.ask_all(members, "mask_attributions", explain_pb2.MaskAttributions(), block)
-        sending = roster.ask_all([holder], "attribute_block", explain_pb2.AttributeBlock(), block)
-        await together(sending, masking)
+async def attribute(roster: Roster, opening: interactive_pb2.OpenModel, block: int) -> eini_pb2.ScoredBlock:
+    """The attributions of a block that has its scores, along the same chain; returns how far the prediction is then."""
+    members, holder = list(opening.feature_parties), opening.label_holder
+    masking = roster.ask_all(members, "mask_attributions", explain_pb2.MaskAttributions(), block)
+    sending = roster.ask_all([holder], "attribute_block", explain_pb2.AttributeBlock(), block)
+    answers, _ = await together(sending, masking)
+    return answers[holder].scored_block

@@ -79,7 +79,12 @@ class BlockSender(Scoring, ABC):
         self.keep(rows, self.ensemble.from_sums(sums), guessed)
         tools.mailbox.forget(number)
         self.next_block(number + 1)
-        scored = eini_pb2.ScoredBlock(blocks=blocks, done=tools.meter.done, total=tools.meter.total)
+        return self.scored(blocks)
+
+    def scored(self, blocks: int) -> control_pb2.StepResult:
+        """How far the prediction is, of so many blocks."""
+        meter = self._tools.meter
+        scored = eini_pb2.ScoredBlock(blocks=blocks, done=meter.done, total=meter.total)
         return control_pb2.StepResult(scored_block=scored)
 
     @abstractmethod

@@ -21,7 +21,7 @@ from party.explain.attributions import write_attributions
 from party.explain.layout import layout_parcels
 from party.parcels import Rows
 from party.scored import Guessed, Scored
-from party.session import Tools, done, have
+from party.session import Tools, have
 from party.store import Arrays, Store
 from party.table import Floats
 from treetap.errors import Malformed
@@ -102,7 +102,7 @@ class AttributionSender(EntrySender):
         self._held = None
         self._tools.mailbox.forget(number)
         self.next_block(number + 1)
-        return done()
+        return self.scored(self.block(number)[1])
 
     def advance(self, records: int) -> None:
         """A block is gone through twice: half of it is done once it has its scores."""

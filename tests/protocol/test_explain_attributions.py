@@ -67,7 +67,7 @@ def test_they_are_the_values_in_the_clear(model: str, shape: str, tmp_path: Path
         federation = Federation(tmp_path, here.tables, policies=ALLOWED)
         assert (await federation.train(spec(params, len(dims), obfuscation="standard"))).state == "finished"
         status = await federation.predict(ASKED)
-        assert (status.state, status.error) == ("finished", "")
+        assert (status.state, status.error, status.scored) == ("finished", "", status.records)
         assert_oracles_scores(status.predictions, here.oracle(params), here.newcomers, len(here.y))
         joined = Joined(federation.states, here)
         exact = joined.attributions()

@@ -47,7 +47,9 @@ Global___TakeNames: typing_extensions.TypeAlias = TakeNames
 
 @typing.final
 class AttributeBlock(google.protobuf.message.Message):
-    """Label holder: encrypt the attributions' entries of a block whose sums have come, take their sums, keep both."""
+    """Label holder: encrypt the attributions' entries of a block whose sums have come, take their sums, keep both;
+    answered with ScoredBlock.
+    """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
