@@ -1,5 +1,5 @@
 # treetap for parties, coordinators and operators: `docker build -t treetap .`
-# For audits, with what attacks and reports need: `docker build --build-arg EXTRAS=audit -t treetap-audit .`
+# With extras: `docker build --build-arg EXTRAS="lattice serve" -t treetap .`; for audits `EXTRAS=audit`, as the compose file does.
 # Two stages, so that neither the sources nor the build's leavings are in the image. Nothing here needs BuildKit.
 FROM python:3.11-slim-bookworm AS build
 WORKDIR /src

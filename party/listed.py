@@ -118,12 +118,15 @@ class Listed:
         if not path.is_relative_to(base.resolve()):
             raise DataError(f"{self._config.name}: {self._opening.records_file} is not below the data folder {base}")
         own = set(table.ids)
-        ids = read_ids(path)
-        unknown = [number for number, value in enumerate(ids, start=1) if value not in own]
-        if unknown:
-            raise DataError(f"{path}: id number {unknown[0]} is not in table {self._opening.table!r} ({table.path})")
-        if not ids:
-            raise DataError(f"{path}: names no record")
+        try:
+            ids = read_ids(path)
+            unknown = [number for number, value in enumerate(ids, start=1) if value not in own]
+            if unknown:
+                raise DataError(f"{path}: id number {unknown[0]} is not in table {self._opening.table!r}")
+            if not ids:
+                raise DataError(f"{path}: names no record")
+        except DataError as fault:
+            raise DataError(f"{self._config.name}: {fault}") from None
         return sorted(ids)
 
     def _places(self, table: Table) -> tuple[Rows, int]:

@@ -67,8 +67,11 @@ class Policy(Strict):
         """
         for name in classes:
             if not self.may_emit(to, name, client=client):
+                told = name in self.emits
+                says = f"says emits.{name} = {self.emits[name]}" if told else f"does not let {name} go there"
                 raise Refused(
-                    f"{party} does not send {name} to {to}: its policy says emits.{name} = {self._receivers(name)}"
+                    f"{party} does not send {name} to {to}: its policy {says}; if it should, name {to!r} under "
+                    f"emits.{name} in {party}'s policy file and restart {party}"
                 )
 
     def may_emit(self, to: str, name: str, *, client: bool = False) -> bool:

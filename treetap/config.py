@@ -105,8 +105,18 @@ def load(path: Path, schema: type[Schema]) -> Schema:
     try:
         return schema.model_validate(data)
     except ValidationError as failure:
-        lines = [f"  {_where(error['loc'])}: {_what(error)}" for error in failure.errors()]
+        lines = [
+            f"  {_where(error['loc'])}: {_what(error)}{_misplaced(error['loc'], error['type'], schema)}"
+            for error in failure.errors()
+        ]
         raise ConfigError("\n".join([f"{path}: {len(lines)} wrong:", *lines])) from None
+
+
+def _misplaced(location: tuple[int | str, ...], kind: str, schema: type[BaseModel]) -> str:
+    """A hint for keys that were added at the end of a file, hence to its last table."""
+    if kind == "extra_forbidden" and len(location) > 1 and location[-1] in schema.model_fields:
+        return "; it is a key of the whole file: put it above the first [table]"
+    return ""
 
 
 def _where(location: tuple[int | str, ...]) -> str:

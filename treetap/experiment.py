@@ -25,7 +25,7 @@ from treetap.errors import BadInput, Interrupted, TreetapError
 from treetap.experimentfile import AuditTable, ExperimentFile
 from treetap.federation import LocalFederation, clean_end, working_folder
 from treetap.joined import ID, Split, read_table, split
-from treetap.report import collect, document, print_run
+from treetap.report import collect, document, print_run, traffic
 from treetap.trees import metrics, sampling
 from treetap.wire.v1 import jobs_pb2
 
@@ -181,14 +181,18 @@ def _audited(experiment: ExperimentFile, table: AuditTable, drawn: Split, folder
     }
 
 
-def _compared(central: Comparison, done: dict[str, jobs_pb2.JobStatus]) -> dict[str, dict[str, float | None]]:
-    """Per protocol what a prediction took, and how far its raw scores are from the centralised model's."""
-    found: dict[str, dict[str, float | None]] = {}
+def _compared(central: Comparison, done: dict[str, jobs_pb2.JobStatus]) -> dict[str, dict[str, Any]]:
+    """Per protocol what a prediction took and told whom; how far its raw scores are from the centralised model's."""
+    found: dict[str, dict[str, Any]] = {}
     for protocol, status in done.items():
-        sent = sum(row.bytes for each in status.accounts for row in each.account.traffic)
-        table = pq.read_table(status.predictions)
-        difference = central.difference(table) if central.comparable else None
-        found[protocol] = {"seconds": status.seconds, "bytes": sent, "max_difference": difference}
+        rows = traffic([status])
+        difference = central.difference(pq.read_table(status.predictions)) if central.comparable else None
+        found[protocol] = {
+            "seconds": status.seconds,
+            "bytes": sum(row["bytes"] for row in rows),
+            "max_difference": difference,
+            "traffic": rows,
+        }
     return found
 
 

@@ -19,8 +19,6 @@ PLAIN = ("CONTROL", "TOPOLOGY", "METRIC")
 
 def collect(statuses: list[jobs_pb2.JobStatus], models: dict[str, Path]) -> dict[str, Any]:
     """Traffic, ciphertexts, operations, memory and processor time of jobs, and importances by feature."""
-    traffic: Counter[tuple[str, str, str, str]] = Counter()
-    messages: Counter[tuple[str, str, str, str]] = Counter()
     ciphertexts: Counter[str] = Counter()
     operations: Counter[str] = Counter()
     steps: defaultdict[str, dict[str, float]] = defaultdict(dict)
@@ -29,10 +27,6 @@ def collect(statuses: list[jobs_pb2.JobStatus], models: dict[str, Path]) -> dict
     for status in statuses:
         for each in status.accounts:
             account = each.account
-            for row in account.traffic:
-                key = (getattr(row, "from"), row.to, row.step, row.disclosure)
-                traffic[key] += row.bytes
-                messages[key] += row.messages
             for count in account.ciphertexts:
                 ciphertexts[count.name] += count.count
             for count in account.operations:
@@ -44,10 +38,7 @@ def collect(statuses: list[jobs_pb2.JobStatus], models: dict[str, Path]) -> dict
             for used in account.cpu_seconds:
                 cpu[used.name] += used.amount
     return {
-        "traffic": [
-            {"from": a, "to": b, "step": step, "class": kind, "messages": messages[a, b, step, kind], "bytes": size}
-            for (a, b, step, kind), size in sorted(traffic.items())
-        ],
+        "traffic": traffic(statuses),
         "ciphertexts": dict(ciphertexts),
         "operations": dict(operations),
         "seconds_by_step": dict(steps),
@@ -55,6 +46,20 @@ def collect(statuses: list[jobs_pb2.JobStatus], models: dict[str, Path]) -> dict
         "cpu_seconds": dict(cpu),
         "importance": importance(models),
     }
+
+
+def traffic(statuses: list[jobs_pb2.JobStatus]) -> list[dict[str, Any]]:
+    """Who told whom how much of which class in jobs, a row each."""
+    sizes: Counter[tuple[str, str, str, str]] = Counter()
+    messages: Counter[tuple[str, str, str, str]] = Counter()
+    for row in (row for status in statuses for each in status.accounts for row in each.account.traffic):
+        key = (getattr(row, "from"), row.to, row.step, row.disclosure)
+        sizes[key] += row.bytes
+        messages[key] += row.messages
+    return [
+        {"from": a, "to": b, "step": step, "class": kind, "messages": messages[a, b, step, kind], "bytes": size}
+        for (a, b, step, kind), size in sorted(sizes.items())
+    ]
 
 
 def importance(models: dict[str, Path]) -> list[dict[str, Any]]:
@@ -111,13 +116,18 @@ def seconds_table(seconds: dict[str, float]) -> Table:
     return table
 
 
-def predict_table(found: dict[str, dict[str, float | None]]) -> Table:
-    """What each protocol of prediction took, and how far it is from the centralised model."""
-    table = Table("protocol", "seconds", "sent", "largest difference", title="Predictions")
-    for protocol, row in found.items():
-        difference = row["max_difference"]
-        cells = (f"{row['seconds']:.2f}", show.size(row["bytes"] or 0))
-        table.add_row(protocol, *cells, "not comparable" if difference is None else f"{difference:.1e}")
+def predict_table(found: dict[str, dict[str, Any]]) -> Table:
+    """What each protocol of prediction took, how far it is from the centralised model, and bytes by class."""
+    classes = {row["class"] for each in found.values() for row in each["traffic"]} - {*PLAIN}
+    table = Table("", *found, title="Predictions")
+    table.add_row("seconds", *(f"{row['seconds']:.2f}" for row in found.values()))
+    table.add_row("sent", *(show.size(row["bytes"]) for row in found.values()))
+    differences = [row["max_difference"] for row in found.values()]
+    shown = ("not comparable" if value is None else f"{value:.1e}" for value in differences)
+    table.add_row("largest difference", *shown)
+    for kind in sorted(classes):
+        sizes = [sum(row["bytes"] for row in each["traffic"] if row["class"] == kind) for each in found.values()]
+        table.add_row(kind, *(show.size(value) if value else "·" for value in sizes))
     return table
 
 

@@ -54,7 +54,7 @@ def live(title: str) -> Iterator[Callable[[jobs_pb2.JobStatus], None]]:
     with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bars:
         bar = bars.add_task(title, total=None, where="", what="")
 
-        began: list[float] = []  # seconds of the job at which records began to be scored
+        began: list[tuple[float, int]] = []  # seconds of the job at which records began to be scored, and how many had
 
         def update(status: jobs_pb2.JobStatus) -> None:
             where = f"{status.phase}"
@@ -62,9 +62,9 @@ def live(title: str) -> Iterator[Callable[[jobs_pb2.JobStatus], None]]:
             if status.trees and status.phase == "train":
                 where = f"tree {status.tree}/{status.trees} depth {status.depth}"
             if status.phase == "predict":
-                began[:] = began or [status.seconds]
+                began[:] = began or [(status.seconds, status.scored)]
                 total, done = status.records, status.scored
-                rate = done / max(status.seconds - began[0], 1e-3)
+                rate = (done - began[0][1]) / max(status.seconds - began[0][0], 1e-3)
                 where = f"{done}/{total} records, {rate:,.0f}/s"
             if status.phase == "serve":
                 total, done, where = 0, 0, _served(status.serving)
@@ -139,6 +139,8 @@ def print_statuses(statuses: list[jobs_pb2.JobStatus], *, errors: bool = True) -
     rows = table("job", "kind", "state", "phase", "progress", "seconds", "sent")
     for status in statuses:
         progress = f"{status.tree}/{status.trees}" if status.trees else ""
+        if status.records:  # of a prediction, not the blocks of its last attempt
+            progress = f"{status.scored}/{status.records}"
         if status.state == "running" and status.depth:
             progress += f" depth {status.depth}"
         if status.HasField("serving"):

@@ -161,7 +161,13 @@ def test_predictions_by_several_protocols(folder: Path) -> None:
     (found,) = json.loads(outcome.out)["runs"]
     assert found["records"] == {"train": 32, "test": 5}
     assert set(found["predict"]) == {"interactive", "eini", "eini-lattice"}
+    directions = {
+        protocol: sum(sent["bytes"] for sent in row["traffic"] if sent["class"] == "SPLIT_DIRECTION")
+        for protocol, row in found["predict"].items()
+    }
+    assert [protocol for protocol, size in directions.items() if size] == ["interactive"]
     for protocol, row in found["predict"].items():
+        assert sum(sent["bytes"] for sent in row["traffic"]) == row["bytes"]
         assert row["seconds"] > 0
         assert 0 <= row["max_difference"] < (1e-2 if protocol == "eini-lattice" else 1e-9)  # scores are up to 150
     assert found["predict"]["eini"]["bytes"] > 4 * found["predict"]["interactive"]["bytes"] > 0

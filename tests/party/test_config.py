@@ -69,6 +69,14 @@ def test_the_least_file(tmp_path: Path) -> None:
     assert (config.law, config.law.record) == (Policy(), "off")
 
 
+def test_a_key_at_the_end_of_a_file_is_of_its_last_table(tmp_path: Path) -> None:
+    """Whoever adds a key of the whole file below a table is told where it belongs; of other unknown keys nothing."""
+    text = 'name = "a"\nstate = "s"\n[tls]\nca = "a"\ncertificate = "b"\nkey = "c"\npolicy = "p.toml"\npem = "x"\n'
+    misplaced, unknown = sorted(_faults(tmp_path, text), reverse=True)
+    assert misplaced == "tls.policy: unknown key; it is a key of the whole file: put it above the first [table]"
+    assert unknown == "tls.pem: unknown key"
+
+
 def test_all_faults_at_once(tmp_path: Path) -> None:
     """One reading names every wrong field: unknown, missing, of the wrong type, out of range, or against another."""
     text = """
