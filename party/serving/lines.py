@@ -27,7 +27,7 @@ class Line(web.RequestHandler):
 
     def __init__(self, server: web.Server) -> None:
         loop = asyncio.get_running_loop()
-        quiet: dict[str, Any] = {"access_log": None, "keepalive_timeout": IDLE_S}
+        quiet: dict[str, Any] = {"access_log": None}
         super().__init__(server, loop=loop, **quiet)
         self.lost: asyncio.Future[None] = loop.create_future()
         self._end: asyncio.TimerHandle | None = None
