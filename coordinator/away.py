@@ -40,7 +40,7 @@ async def conduct(
     everybody = [opening.label_holder, *opening.feature_parties]
     number = 0
     while True:
-        number, before = number + 1, progress.rounds
+        number, progress.served = number + 1, False
         roster = begin([party for party in everybody if party not in opening.away])
         del opening.peers[:]
         opening.peers.extend(roster.peers())
@@ -49,8 +49,8 @@ async def conduct(
         except Incompatible:
             raise
         except (Interrupted, UnknownJob) as failure:
-            if progress.rounds > before:
-                number = 0  # it did serve: what may go on for months may break down more than a few times
+            if progress.served:
+                number = 0  # it could be asked: what may go on for months may break down more than a few times
             if opening.away_policy == "fail" or number == MOST_ATTEMPTS:
                 raise
             await _wait_or_go_without(roster, opening, progress, failure)

@@ -81,7 +81,7 @@ class Jobs:
 
     def serve_on(self) -> None:
         """Go on with what was being served when the coordinator stopped: clients wait for it, and no operator may."""
-        for job in self._journal.cut_off("serve"):
+        for job in sorted(set(self._journal.cut_off("serve")) - set(self._running)):
             self._start(job)
 
     def resume(self, job: str) -> str:
@@ -183,7 +183,7 @@ class Jobs:
         except asyncio.CancelledError:
             progress.end("interrupted", "the coordinator stopped")
             raise
-        except Interrupted as error:  # what does not fit together is for a person to mend
+        except (Interrupted, UnknownJob) as error:  # what does not fit together is for a person to mend
             mend, bad = f"{error}; then: treetap resume {job}", isinstance(error, Incompatible)
             await self._give_up(job, progress, "interrupted", mend, bad_input=bad)
         except BadInput as error:
@@ -192,15 +192,14 @@ class Jobs:
             else:  # what earlier attempts have stored is worth more than a clean disk
                 mend = f"{error}; mend it, then: treetap resume {job}"
                 await self._give_up(job, progress, "interrupted", mend, bad_input=True)
-        except UnknownJob as error:
-            await self._give_up(job, progress, "interrupted", f"{error}; then: treetap resume {job}")
         except TreetapError as error:
             await self._give_up(job, progress, "failed", f"{type(error).__name__}: {error}")
         except Exception as error:
             log.exception("job %s", job)
             await self._give_up(job, progress, "failed", f"defect in the coordinator: {error!r}")
         finally:
-            self._running.pop(job, None)
+            if self._running.get(job) is asyncio.current_task():
+                del self._running[job]
             self._metrics.job(job, progress.status.state)
 
     async def _train(self, job: str, attempt: int, progress: Progress) -> None:
@@ -322,8 +321,8 @@ class Jobs:
         if job in self._running:
             return self._progress[job].status
         status = jobs_pb2.JobStatus(job=job, kind=self._submitted(job)["kind"], attempt=self._attempts(job))
-        status.state = "interrupted"
-        status.error = f"the coordinator stopped; go on with: treetap resume {job}"
+        on = "it goes on by itself when that is back" if status.kind == "serve" else f"go on with: treetap resume {job}"
+        status.state, status.error = "interrupted", f"the coordinator stopped; {on}"
         for event in self._journal.read(job):
             if event["event"] == "ended" and event["attempt"] == status.attempt:
                 status = jobs_pb2.JobStatus.FromString(unpacked(event["status"]))

@@ -40,12 +40,12 @@ async def _serve(config: CoordinatorConfig, until_stdin_closes: bool) -> None:
     register(server, jobs, config.operators)
     status = serve_health(server)
     number = rpc.bind(server, credentials, config.listen)
-    await server.start()
-    await status.set("", health_pb2.HealthCheckResponse.SERVING)
     address = f"{config.listen.rpartition(':')[0]}:{number}"
     try:
+        jobs.serve_on()  # before an operator can
+        await server.start()
+        await status.set("", health_pb2.HealthCheckResponse.SERVING)
         where = {"name": config.name, "address": address, **({"metrics": measured} if measured else {})}
-        jobs.serve_on()
         await serve_until_stopped("coordinator", where, until_stdin_closes=until_stdin_closes)
     finally:
         await status.enter_graceful_shutdown()

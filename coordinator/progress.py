@@ -18,7 +18,7 @@ class Progress:
         self._phase_started = self._started
         self._bytes: dict[str, int] = {}
         self._before = status.seconds
-        self.rounds = 0  #: of serving: blocks that were scored, in all attempts
+        self.served = False  #: of serving: in this attempt the label holder has waited for requests
         self.scorer = ""  #: of a prediction: the party whose signs of life count records
 
     def phase(self, name: str) -> None:

@@ -43,9 +43,9 @@ async def serve(roster: Roster, opening: interactive_pb2.OpenModel, scores: Scor
             progress.accounts({party: answer.accounted for party, answer in told.items()})
         awaited = heard[label_holder].awaited_requests
         progress.serving(awaited.figures)
+        progress.served = True
         if awaited.records:
             await scores.score(roster, opening, opened, block, progress)
             block, waits = block + 1, 0
-            progress.rounds += 1
         else:
             waits += 1

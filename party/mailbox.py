@@ -54,7 +54,8 @@ class Mailbox:
     """Files parcels under (sender, kind, tree, level) and hands them out in order.
 
     `waiting` is told of every change of what lies here: ("memory" or "file", bytes more or, negative, fewer).
-    A parcel that comes twice is filed once; the same number with other content is a `Conflict`.
+    A parcel that comes twice is filed once; the same number with other content is a `Conflict`. What comes of a series
+    that was forgotten is a late repeat: it is taken and dropped.
     """
 
     def __init__(self, silence_s: float, folder: Path, waiting: Callable[[str, int], None] | None = None) -> None:
@@ -64,6 +65,8 @@ class Mailbox:
         self._senders: defaultdict[str, _Sender] = defaultdict(_Sender)
         self._changed = asyncio.Condition()
         self._closed = False
+        self._forgotten = -1  # the last tree of which anything was: nothing is wanted of those before it
+        self._dropped: set[Key] = set()  # series of that tree
 
     async def file(self, sender: str, parcel: exchange_pb2.Parcel) -> None:
         """File one parcel."""
@@ -73,6 +76,8 @@ class Mailbox:
         async with self._changed:
             if self._closed:
                 raise Interrupted(f"the job was left before {kind} of {sender} came")
+            if parcel.tree < self._forgotten or key in self._dropped:
+                return
             series = self._series.setdefault(key, _Series())
             if parcel.part in series.digests:
                 if series.digests[parcel.part] != digest:
@@ -102,8 +107,16 @@ class Mailbox:
                 return
 
     def forget(self, tree: int) -> None:
-        """Drop what is left of a tree that is stored."""
-        for key in [key for key in self._series if key[2] == tree]:
+        """Drop what is left of a tree that is stored, or of the part of it that is done, and of those before it.
+
+        Trees are forgotten in their order. What has not begun to come may still come, for this tree's later steps.
+        """
+        if tree > self._forgotten:
+            self._forgotten = tree
+            self._dropped.clear()
+        for key in [key for key in self._series if key[2] <= tree]:
+            if key[2] == self._forgotten:
+                self._dropped.add(key)
             for parcel in self._series.pop(key).parts.values():
                 self._let_go(self._senders[key[0]], parcel)
 
@@ -112,6 +125,7 @@ class Mailbox:
         async with self._changed:
             self._closed = True
             self._series.clear()
+            self._dropped.clear()
             for sender in self._senders.values():
                 self._waiting("memory", -sender.in_memory)
                 self._waiting("file", -sender.in_file)

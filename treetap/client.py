@@ -105,6 +105,7 @@ class Operator:
         self, job: str, on_status: OnStatus, until: Callable[[jobs_pb2.JobStatus], bool]
     ) -> jobs_pb2.JobStatus:
         dialer = rpc.GrpcDialer(self._transport)
+        status = jobs_pb2.JobStatus()
         try:
             statuses = dialer.jobs(self._to).Watch(jobs_pb2.JobName(job=job)).__aiter__()
             while True:
@@ -116,7 +117,8 @@ class Operator:
         except grpc.aio.AioRpcError as failure:
             error = await dialer.explain(failure, self._to)
             if isinstance(error, Unreachable):
-                raise Interrupted(f"{error}; when it is back: treetap resume {job}") from None
+                back = "the job goes on by itself" if status.kind == "serve" else f"treetap resume {job}"
+                raise Interrupted(f"{error}; when it is back: {back}") from None
             raise error from None
         except (TimeoutError, StopAsyncIteration):
             raise Interrupted(f"the coordinator says nothing about {job} any more; see: treetap status {job}") from None

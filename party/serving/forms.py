@@ -12,6 +12,10 @@ from treetap.wire.v1 import serving_pb2
 
 #: Bytes of a request's body, in HTTP and in gRPC.
 MOST_BODY = 1024 * 1024
+#: Seconds that a client may take to shake hands, to send a request's head, or its body.
+SLOWEST_S = 10.0
+#: Seconds for which a connection may lie idle between two requests.
+IDLE_S = 60.0
 Id = Annotated[str, Field(min_length=1, max_length=1024)]
 #: How a record fared, as JSON has it.
 Status = Literal["predicted", "unknown_id", "not_common"]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from party.config import PartyConfig
 from party.serving.desk import Desk
-from party.serving.forms import MOST_BODY
+from party.serving.forms import IDLE_S, MOST_BODY, SLOWEST_S
 from party.serving.service import register
 from treetap.errors import BadInput
 from treetap.wire import rpc
@@ -41,7 +41,7 @@ class Front:
         if served is None:
             return
         if served.listen is not None:
-            self._server, credentials = rpc.server(config.transport(), MOST_BODY, served.queue)
+            self._server, credentials = rpc.server(config.transport(), MOST_BODY, served.queue, SLOWEST_S, IDLE_S)
             register(self._server, config.name, desk)
             serve_health(self._server)
             number = rpc.bind(self._server, credentials, served.listen)

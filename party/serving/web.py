@@ -16,6 +16,7 @@ from party.config import ServeConfig
 from party.serving.desk import Desk
 from party.serving.forms import (
     MOST_BODY,
+    SLOWEST_S,
     STATUS,
     HealthReply,
     PredictRequest,
@@ -24,6 +25,7 @@ from party.serving.forms import (
     predict_reply,
     predict_request,
 )
+from party.serving.lines import Lines, attended
 from party.serving.openapi import PROBLEMS, document
 from treetap import errors, logs
 from treetap.errors import BadInput, Refused
@@ -44,8 +46,6 @@ STATUSES: list[tuple[type[errors.TreetapError], int]] = [
 ]
 #: Seconds after which a client that was turned away may well ask again.
 RETRY_AFTER_S = 1
-#: Seconds that a client may take to send a request's body, or to shake hands.
-SLOWEST_S = 10.0
 
 
 class Web:
@@ -55,7 +55,7 @@ class Web:
         self._desk, self._secured = desk, secured
         self._form: type[PredictRequest] = predict_request(config.most_ids)
         self._document = document(self._form, secured=secured)
-        self.application = web.Application(client_max_size=MOST_BODY, middlewares=[_problems])
+        self.application = web.Application(client_max_size=MOST_BODY, middlewares=[attended, _problems])
         self.application.add_routes(
             [
                 web.post("/v1/predict", self.predict),
@@ -136,15 +136,13 @@ async def start(made: Web, listen: str, files: TlsFiles | None) -> tuple[web.App
     host, _, port = listen.rpartition(":")
     runner = web.AppRunner(made.application, access_log=None, handler_cancellation=True, shutdown_timeout=2.0)
     await runner.setup()
-    loop = asyncio.get_running_loop()
-    secured: dict[str, Any] = {} if files is None else {"ssl": context(files), "ssl_handshake_timeout": SLOWEST_S}
-    assert runner.server is not None
+    lines = Lines(runner, host.strip("[]"), int(port), None if files is None else context(files))
     try:
-        server = await loop.create_server(runner.server, host.strip("[]"), int(port), backlog=1024, **secured)
+        await lines.start()
     except OSError as failure:
         await runner.cleanup()
         raise BadInput(f"serve.http = {listen!r}: cannot listen there: {failure.strerror}") from None
-    return runner, f"{host}:{server.sockets[0].getsockname()[1]}"
+    return runner, f"{host}:{lines.port}"
 
 
 @web.middleware

@@ -228,3 +228,25 @@ def test_a_stored_tree_is_forgotten(tmp_path: Path) -> None:
             await _parts(box, tree=0)
 
     run(main())
+
+
+def test_late_repeats_of_what_was_forgotten(tmp_path: Path) -> None:
+    """They are acknowledged and lie nowhere, also those of series before; a tree's later steps still get theirs."""
+
+    async def main() -> None:
+        told: list[int] = []
+        box = Mailbox(SILENCE_S, tmp_path, lambda _, change: told.append(change))
+        for tree in range(3):
+            for level in range(2):
+                parcel = _parcel(0, last=True, tree=tree, level=level)
+                await box.file("b", parcel)
+                assert await _parts(box, tree=tree, level=level) == [0]
+                box.forget(tree)
+                for again in range(tree + 1):
+                    await box.file("b", _parcel(0, last=True, tree=again))
+                await box.file("b", parcel)
+                assert box._series == {}
+        assert sum(told) == 0
+        assert len(box._dropped) <= 2
+
+    run(main())

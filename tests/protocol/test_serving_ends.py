@@ -141,6 +141,27 @@ def test_retry_goes_on_by_itself_for_ever(tmp_path: Path) -> None:
     run(main())
 
 
+def test_retry_goes_on_although_nobody_asks(tmp_path: Path) -> None:
+    """A served model is not given up for having had no clients between the times at which a party was away."""
+
+    async def main() -> None:
+        async with serving(tmp_path, {"away_policy": "retry", "away_deadline_s": 20}) as federation:
+            for attempt in range(2, 14):
+                federation.kill(B)
+                await asyncio.sleep(3)
+                federation.start(B)
+                async with asyncio.timeout(60):
+                    while federation.jobs.status("s")[0].attempt < attempt:
+                        await asyncio.sleep(0.5)
+                (status,) = federation.jobs.status("s")
+                assert (status.state, status.error) == ("running", "")
+                await phase(federation, "s", "serve")
+                await asyncio.sleep(5)
+            assert right(await answered(federation, *IDS))
+
+    run(main())
+
+
 def test_a_label_holder_that_is_restarted(tmp_path: Path) -> None:
     """Its clients are told that nothing is served, until the job has begun another attempt."""
 
@@ -168,8 +189,13 @@ def test_a_coordinator_that_stops_and_comes_back(tmp_path: Path) -> None:
                 await ask(federation, IDS[0])
             assert not federation.node(LABEL_HOLDER).desk.ready
             federation.start(COORDINATOR)
-            assert federation.jobs.status("s")[0].state == "interrupted"
+            (status,) = federation.jobs.status("s")
+            assert (status.state, status.error) == (
+                "interrupted",
+                "the coordinator stopped; it goes on by itself when that is back",
+            )
             federation.jobs.serve_on()
+            federation.jobs.serve_on()  # once is enough
             assert (await phase(federation, "s", "serve")).attempt == 2
             assert right(await answered(federation, *IDS))
             await federation.jobs.cancel("s")
@@ -201,6 +227,25 @@ def test_nothing_grows_while_nobody_asks(tmp_path: Path, monkeypatch: pytest.Mon
             await asyncio.sleep(6)
             (status,) = federation.jobs.status("s")
             assert (status.attempt, status.serving.rounds) == (1, 12)
+
+    run(main())
+
+
+@pytest.mark.parametrize("way", ["interactive", "eini", "eini-lattice"])
+def test_late_repeats_do_not_pile_up(way: str, tmp_path: Path) -> None:
+    """Parcels that come once more when their round is over lie nowhere, however many rounds there have been."""
+
+    async def main() -> None:
+        async with serving(tmp_path, WAYS[way]) as federation:
+            federation.faults = Faults(double=1.0, late_s=3.0, seed=7)
+            for _ in range(12):
+                assert right(await answered(federation, *IDS[:2]), way)
+            federation.faults = Faults()
+            await asyncio.sleep(5)
+            for party in federation.states:
+                mailbox = federation.node(party)._sessions["s"].tools.mailbox
+                assert len(mailbox._series) <= 4
+                assert sum(sender.in_memory for sender in mailbox._senders.values()) == 0
 
     run(main())
 

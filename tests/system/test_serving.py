@@ -7,6 +7,7 @@ import json
 import signal
 import ssl
 import subprocess
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPSConnection
@@ -22,6 +23,7 @@ from tests.oracle import oracle_predict
 from tests.protocol.worlds import PARTIES, spec, world
 from tests.system.federations import ended, settings, until
 from treetap.checkup import check_http, check_listen
+from treetap.errors import Interrupted
 from treetap.federation import LocalFederation
 from treetap.trees.params import BoostingParams
 from treetap.wire.tls import TlsFiles, create_authority, issue
@@ -40,7 +42,13 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFedera
     """Three parties, a coordinator and a trained model; `app`, `batch` and `stranger` have certificates too."""
     folder = tmp_path_factory.mktemp("serving")
     parties = settings(folder, {"here": HERE})
-    serve = {"clients": ["app", "batch"], "listen": "127.0.0.1:0", "http": "127.0.0.1:0", "most_ids": 4}
+    serve = {
+        "clients": ["app", "batch"],
+        "listen": "127.0.0.1:0",
+        "http": "127.0.0.1:0",
+        "most_ids": 4,
+        "window_ms": 250,
+    }
     parties[LABEL_HOLDER] |= {"serve": serve, "metrics": "127.0.0.1:0"}
     with LocalFederation(folder, parties) as running:
         for name in ("app", "batch", "stranger"):
@@ -286,7 +294,12 @@ def _plainly(address: str, client: str | None) -> tuple[int, dict[str, Any]]:
 
 def test_a_coordinator_that_is_killed_goes_on_serving(federation: LocalFederation, served: Served) -> None:
     """Started again it serves on by itself, as the same job."""
-    federation.kill("coordinator")
+    with ThreadPoolExecutor(1) as thread:
+        watching = thread.submit(ended, federation, served.job)
+        time.sleep(1)
+        federation.kill("coordinator")
+        with pytest.raises(Interrupted, match="when it is back: the job goes on by itself"):
+            watching.result(60)
     federation.restart("coordinator")
     until(lambda: federation.operator.status(served.job)[0].phase == "serve", "it serves again", 30)
 

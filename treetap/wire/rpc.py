@@ -2,7 +2,7 @@
 
 `insecure = true` puts plain text on loopback in its place; everything else is the same.
 
-The only module beside the two `service.py` that imports generated service code. All options of
+The only module beside the three `service.py` that imports generated service code. All options of
 channels and servers stand here, so that both ends agree.
 """
 
@@ -66,18 +66,28 @@ _SERVER = [
 
 
 def server(
-    transport: Transport, most_bytes: int = MESSAGE_LIMIT, most_calls: int | None = None
+    transport: Transport,
+    most_bytes: int = MESSAGE_LIMIT,
+    most_calls: int | None = None,
+    slowest_s: float | None = None,
+    idle_s: float | None = None,
 ) -> tuple[grpc.aio.Server, grpc.ServerCredentials | None]:
     """A server without services, and the credentials that demand a client certificate of our authority.
 
     No credentials stand for plain text, which `bind` allows on loopback. `most_bytes`: of a request; `most_calls`: at
-    once.
+    once; `slowest_s`, `idle_s`: how long a connection may take to shake hands, and be there without a call.
     """
     credentials = None
     if not isinstance(transport, Plaintext):
         ca, certificate, key = transport.read()
         credentials = grpc.ssl_server_credentials([(key, certificate)], root_certificates=ca, require_client_auth=True)
-    options = [*((key, value) for key, value in _SERVER if key != _LONGEST), (_LONGEST, most_bytes)]
+    limits = {
+        _LONGEST: most_bytes,
+        "grpc.max_concurrent_streams": most_calls,  # of one connection
+        "grpc.server_handshake_timeout_ms": slowest_s and int(1000 * slowest_s),
+        "grpc.max_connection_idle_ms": idle_s and int(1000 * idle_s),
+    }
+    options = list({**dict(_SERVER), **{key: value for key, value in limits.items() if value is not None}}.items())
     return grpc.aio.server(options=options, maximum_concurrent_rpcs=most_calls), credentials
 
 

@@ -1,0 +1,205 @@
+"""Connections to a served model's two places: none stays open for nothing, and there are not more than allowed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import grpc.aio
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from party import main as party_main
+from party.config import PartyConfig, ServeConfig
+from party.metrics import PartyMetrics
+from party.serving.desk import Desk
+from treetap.config import TlsConfig
+from treetap.he.engine import InProcessEngine
+from treetap.wire.rpc import listening_fault
+from treetap.wire.tls import create_authority, issue
+
+pytest.importorskip("aiohttp", reason="the HTTP endpoint needs the extra serve")
+from party.serving import front, lines
+
+HEAD = b"GET /healthz HTTP/1.1\r\nHost: x\r\n"
+SLOWEST_S, IDLE_S = 0.4, 2.0
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Limits of a test."""
+    for module in (lines, front):
+        monkeypatch.setattr(module, "SLOWEST_S", SLOWEST_S)
+        monkeypatch.setattr(module, "IDLE_S", IDLE_S)
+
+
+def _config(folder: Path, **serve: object) -> PartyConfig:
+    serve = {"clients": ["app"], **serve}
+    return PartyConfig(
+        name="label-holder", state=folder / "state", insecure=True, serve=ServeConfig.model_validate(serve)
+    )
+
+
+@asynccontextmanager
+async def _listening(folder: Path, **changes: object) -> AsyncIterator[tuple[str, int]]:
+    """A party's HTTP endpoint."""
+    config = _config(folder, http="127.0.0.1:0")
+    if changes:
+        config = PartyConfig.model_validate({**config.model_dump(), **changes})
+    clients, desk = front.Front(), Desk(config, PartyMetrics(config.name))
+    await clients.open(config, desk)
+    try:
+        yield "127.0.0.1", int(desk.http.rpartition(":")[2])
+    finally:
+        await clients.close(0)
+
+
+async def _seconds_open(reader: asyncio.StreamReader) -> float:
+    """How long a connection stays open; what comes is thrown away."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    async with asyncio.timeout(5):
+        try:
+            while await reader.read(1000):
+                pass
+        except ConnectionError:
+            pass
+    return loop.time() - began
+
+
+@pytest.mark.usefixtures("hasty")
+def test_who_sends_no_request_is_hung_up_on(tmp_path: Path) -> None:
+    """Nothing, half a head, a head that comes byte by byte, half of a second one, and idling: all have an end."""
+
+    async def main() -> None:
+        async with _listening(tmp_path) as place:
+
+            async def probe(first: bytes, drip: bytes = b"") -> float:
+                reader, writer = await asyncio.open_connection(*place)
+                writer.write(first)
+
+                async def dripping() -> None:
+                    for byte in drip:
+                        await asyncio.sleep(0.05)
+                        writer.write(bytes([byte]))
+
+                task = asyncio.ensure_future(dripping())
+                found = await _seconds_open(reader)
+                task.cancel()
+                writer.close()
+                return found
+
+            whole = HEAD + b"\r\n"
+            nothing, half, drop_by_drop, idle, second = await asyncio.gather(
+                probe(b""), probe(HEAD), probe(HEAD, b"X: " + b"x" * 500), probe(whole), probe(whole, HEAD * 10)
+            )
+            for found in (nothing, half, drop_by_drop):
+                assert 0.9 * SLOWEST_S < found < SLOWEST_S + 1 < IDLE_S
+            for found in (idle, second):
+                assert 0.9 * IDLE_S < found < IDLE_S + 1
+
+    asyncio.run(main())
+
+
+@pytest.mark.usefixtures("hasty")
+def test_a_connection_that_is_used_stays(tmp_path: Path) -> None:
+    """Requests one after the other go over one connection for longer than it might be idle."""
+
+    async def main() -> None:
+        async with _listening(tmp_path) as place:
+            reader, writer = await asyncio.open_connection(*place)
+            for _ in range(6):
+                writer.write(HEAD + b"\r\n")
+                assert (await reader.readline()).startswith(b"HTTP/1.1 503")
+                while await reader.readline() != b"\r\n":
+                    pass
+                assert await reader.readexactly(len(b'{"status":"idle"}')) == b'{"status":"idle"}'
+                await asyncio.sleep(IDLE_S / 4)
+            writer.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("secured", [False, True], ids=["plain", "tls"])
+def test_so_many_connections_and_no_more(secured: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One too many is closed at once, also before hands are shaken; when another ends there is room again."""
+    monkeypatch.setattr(lines, "MOST_CONNECTIONS", 3)
+    changes: dict[str, object] = {}
+    if secured:
+        create_authority(tmp_path / "certs")
+        issue(tmp_path / "certs", "label-holder", days=2)
+        files = {"ca": "ca", "certificate": "label-holder", "key": "label-holder"}
+        tls = {key: tmp_path / "certs" / f"{name}.{'key' if key == 'key' else 'crt'}" for key, name in files.items()}
+        changes = {"insecure": False, "tls": TlsConfig.model_validate(tls)}
+
+    async def main() -> None:
+        async with _listening(tmp_path, **changes) as place:
+            held = [await asyncio.open_connection(*place) for _ in range(3)]
+            await asyncio.sleep(0.1)
+            reader, writer = await asyncio.open_connection(*place)
+            assert await _seconds_open(reader) < 1
+            writer.close()
+            held[0][1].close()
+            await asyncio.sleep(0.1)
+            reader, writer = await asyncio.open_connection(*place)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.3):
+                    await reader.read(1)
+            for _, each in [*held, (reader, writer)]:
+                each.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.usefixtures("hasty")
+def test_grpc_hangs_up_too(tmp_path: Path) -> None:
+    """A connection that never speaks HTTP/2, and one without a call, are closed by the server."""
+
+    async def main() -> None:
+        config = _config(tmp_path, listen="127.0.0.1:0")
+        clients, desk = front.Front(), Desk(config, PartyMetrics(config.name))
+        await clients.open(config, desk)
+        host, _, port = desk.grpc.rpartition(":")
+        settings = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+        for first, limit in ((b"", SLOWEST_S), (settings, IDLE_S)):
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(first)
+            assert await _seconds_open(reader) < limit + 2
+            writer.close()
+        await clients.close(0)
+
+    asyncio.run(main())
+
+
+def test_where_clients_ask_is_known_before_jobs_can(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A party answers its coordinator only when its places for clients are open: a job that goes on tells where."""
+    listen = next(f"127.0.0.1:{port}" for port in range(42100, 42200) if not listening_fault(f"127.0.0.1:{port}"))
+    config = _config(tmp_path, listen="127.0.0.1:0").model_copy(update={"listen": listen})
+    answers: list[str] = []
+
+    async def ask(within_s: float) -> None:
+        async with grpc.aio.insecure_channel(listen) as channel:
+            try:
+                found = await health_pb2_grpc.HealthStub(channel).Check(
+                    health_pb2.HealthCheckRequest(), timeout=within_s
+                )
+                answers.append(health_pb2.HealthCheckResponse.ServingStatus.Name(found.status))
+            except grpc.aio.AioRpcError:
+                answers.append("nobody")
+
+    opens = front.Front.open
+
+    async def slowly(self: front.Front, config: PartyConfig, desk: Desk) -> None:
+        await ask(0.5)
+        await opens(self, config, desk)
+
+    async def served(kind: str, where: dict[str, str], *, until_stdin_closes: bool) -> None:
+        assert where["predict_grpc"]
+        await ask(10)
+
+    monkeypatch.setattr(front.Front, "open", slowly)
+    monkeypatch.setattr(party_main, "serve_until_stopped", served)
+    asyncio.run(party_main._serve(config, InProcessEngine(), until_stdin_closes=False))  # type: ignore[arg-type]
+    assert answers == ["nobody", "SERVING"]
