@@ -50,7 +50,7 @@ async def conduct(
             raise
         except (Interrupted, UnknownJob) as failure:
             if progress.served:
-                number = 0  # it could be asked: what may go on for months may break down more than a few times
+                number = 0  # it did its work: what may go on for months may break down more than a few times
             if opening.away_policy == "fail" or number == MOST_ATTEMPTS:
                 raise
             await _wait_or_go_without(roster, opening, progress, failure)
@@ -79,6 +79,7 @@ async def _wait_or_go_without(
 ) -> None:
     """Have everybody leave the attempt that broke down; who does not confirm it in time is away."""
     log.warning("%s; who is away is seen within %g s", failure, opening.away_deadline_s)
+    progress.phase("wait")
     lost = await roster.leave(opening.away_deadline_s)
     if not lost:
         return

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from coordinator import protocols, setup
 from coordinator.alignment import align
 from coordinator.away import LEAVE_S, accounts, conduct
-from coordinator.journal import Journal, attempts, packed, random_word, unpacked
+from coordinator.journal import CANCELLED, Journal, attempts, packed, random_word, unpacked
 from coordinator.metrics import CoordinatorMetrics
 from coordinator.prediction import opening_of
 from coordinator.progress import Progress
@@ -28,7 +28,8 @@ from treetap.wire.v1 import control_pb2, interactive_pb2, jobs_pb2, setup_pb2
 log = logging.getLogger(__name__)
 #: From here on a job is as good as finished, and is not cancelled any more.
 LATE_PHASES = ("publish", "write")
-CANCELLED = "cancelled by an operator"
+#: Seconds for which a served job that is cancelled may take to say what it has done.
+SETTLE_S = 3.0
 #: How often, a second apart, a job is told to stop before it is given up.
 MOST_STOPS = 10
 
@@ -68,7 +69,7 @@ class Jobs:
 
     def predict(self, request: jobs_pb2.PredictRequest) -> str:
         """Accept a prediction with a model that this coordinator trained."""
-        model = self._submitted(request.model)
+        model = self._journal.submitted(request.model)
         if model["kind"] != "train" or self._state(request.model).state != "finished":
             raise UnknownJob(f"{request.model!r} is not a finished training job")
         spec = setup_pb2.JobSpec.FromString(unpacked(model["spec"]))
@@ -94,7 +95,7 @@ class Jobs:
     async def cancel(self, job: str) -> jobs_pb2.JobStatus:
         """Stop a job and have every party forget its progress. A finished model stays.
 
-        Cancelling again tells those who could not be reached before.
+        Cancelling again tells those who could not be reached before. What it has cost so far stays known.
         """
         status = self._state(job)
         if status.state == "finished":
@@ -105,15 +106,14 @@ class Jobs:
             self._journal.write(job, "cancelled")  # before anything is waited for: nobody may resume it from here on
         task = self._running.get(job)
         if task is not None:
+            if status.phase == "serve":
+                await self._progress[job].settle(SETTLE_S)
             await _stop(task)
         unheard = await self._leave(job, self._attempts(job), discard=True)
         why = CANCELLED
         if unheard:
             names = ", ".join(unheard)
             why += f"; {names} did not confirm it and may still hold files: treetap cancel {job} tells again"
-        progress = self._progress.get(job)
-        if progress is not None:
-            progress.end("cancelled", why)
         found = self._state(job)
         if found.state == "cancelled":
             found.error = why
@@ -166,7 +166,7 @@ class Jobs:
 
     def _start(self, job: str) -> str:
         attempt = self._next_attempt(job)
-        kind = self._submitted(job)["kind"]
+        kind = self._journal.submitted(job)["kind"]
         status = jobs_pb2.JobStatus(job=job, kind=kind, state="running", attempt=attempt)
         self._progress[job] = Progress(status)
         self._running[job] = asyncio.ensure_future(self._run(job, kind, attempt, self._progress[job]))
@@ -181,7 +181,11 @@ class Jobs:
         try:
             await body(job, attempt, progress)
         except asyncio.CancelledError:
-            progress.end("interrupted", "the coordinator stopped")
+            if self._journal.cancelled(job):
+                progress.end("cancelled", CANCELLED)
+                self._write_end(job, progress)
+            else:
+                progress.end("interrupted", "the coordinator stopped")
             raise
         except (Interrupted, UnknownJob) as error:  # what does not fit together is for a person to mend
             mend, bad = f"{error}; then: treetap resume {job}", isinstance(error, Incompatible)
@@ -203,11 +207,11 @@ class Jobs:
             self._metrics.job(job, progress.status.state)
 
     async def _train(self, job: str, attempt: int, progress: Progress) -> None:
-        spec = setup_pb2.JobSpec.FromString(unpacked(self._submitted(job)["spec"]))
+        spec = setup_pb2.JobSpec.FromString(unpacked(self._journal.submitted(job)["spec"]))
         traffic = Traffic(self._name, self._metrics)
         roster = self._roster(job, attempt, [spec.label_holder, *spec.feature_parties], traffic, progress)
         progress.phase("prepare")
-        found = await setup.prepare(roster, spec, self._submitted(job)["word"])
+        found = await setup.prepare(roster, spec, self._journal.submitted(job)["word"])
         if spec.label_holder not in found.published:
             if not found.aligned:
                 progress.phase("align")
@@ -224,7 +228,7 @@ class Jobs:
         await self._finish(roster, job, progress, traffic)
 
     async def _predict(self, job: str, _attempt: int, progress: Progress) -> None:
-        opening = interactive_pb2.OpenModel.FromString(unpacked(self._submitted(job)["opening"]))
+        opening = interactive_pb2.OpenModel.FromString(unpacked(self._journal.submitted(job)["opening"]))
         traffic = Traffic(self._name, self._metrics)
         waits = opening.away_deadline_s or None
 
@@ -265,7 +269,7 @@ class Jobs:
 
     async def _leave(self, job: str, attempt: int, *, discard: bool) -> list[str]:
         """Best effort; returns who did not confirm in time."""
-        submitted = self._submitted(job)
+        submitted = self._journal.submitted(job)
         if submitted["kind"] == "train":
             who = setup_pb2.JobSpec.FromString(unpacked(submitted["spec"]))
             members = [who.label_holder, *who.feature_parties]
@@ -287,10 +291,10 @@ class Jobs:
     ) -> Roster:
         """Those whom an attempt asks; none is waited for longer than `waits_s`."""
         self._check_parties(members)
-        heard = _unheard if progress is None else progress.heard
+        heard, lost = (_unheard, _nobody) if progress is None else (progress.heard, progress.lost)
         parties = {name: self._parties[name] for name in members}
         silence, retry = (limit if waits_s is None else min(limit, waits_s) for limit in (self._silence, RETRY_S))
-        return Roster(job, attempt, parties, self._dialer, silence, traffic, self._metrics, heard, retry)
+        return Roster(job, attempt, parties, self._dialer, silence, traffic, self._metrics, heard, lost, retry)
 
     def _check_parties(self, names: Sequence[str]) -> None:
         unknown = [name for name in names if name not in self._parties]
@@ -308,31 +312,24 @@ class Jobs:
             raise ConfigError(f"there is a job {job!r} already; choose another name")
         return job
 
-    def _submitted(self, job: str) -> dict[str, str]:
-        if not self._journal.has(job):
-            raise UnknownJob(f"there is no job {job!r}")
-        return next(event for event in self._journal.read(job) if event["event"] == "submitted")
-
     def _attempts(self, job: str) -> int:
         return attempts(self._journal.read(job))
 
     def _state(self, job: str) -> jobs_pb2.JobStatus:
-        """Live if the job runs, else what the journal says; one that ran when the process died is interrupted."""
+        """Live if the job runs, else what the journal says."""
         if job in self._running:
             return self._progress[job].status
-        status = jobs_pb2.JobStatus(job=job, kind=self._submitted(job)["kind"], attempt=self._attempts(job))
-        on = "it goes on by itself when that is back" if status.kind == "serve" else f"go on with: treetap resume {job}"
-        status.state, status.error = "interrupted", f"the coordinator stopped; {on}"
-        for event in self._journal.read(job):
-            if event["event"] == "ended" and event["attempt"] == status.attempt:
-                status = jobs_pb2.JobStatus.FromString(unpacked(event["status"]))
-            elif event["event"] == "cancelled":
-                status.state, status.error, status.bad_input = "cancelled", CANCELLED, False
-        return status
+        if not self._journal.has(job):
+            raise UnknownJob(f"there is no job {job!r}")
+        return self._journal.status(job)
 
 
 def _unheard(_party: str, _progress: control_pb2.Progress) -> None:
     """Nobody watches a job that is being left."""
+
+
+def _nobody(_party: str) -> None:
+    """Who does not answer then is told otherwise."""
 
 
 async def _stop(task: asyncio.Task[None]) -> None:

@@ -17,6 +17,9 @@ from google.protobuf.message import Message
 
 from treetap.errors import BadInput, Interrupted, UnknownJob
 from treetap.names import NAME
+from treetap.wire.v1 import jobs_pb2
+
+CANCELLED = "cancelled by an operator"
 
 
 class Journal:
@@ -74,10 +77,32 @@ class Journal:
         for job in self.jobs():
             events = self.read(job)
             ended = {event["attempt"] for event in events if event["event"] == "ended"}
-            cancelled = any(event["event"] == "cancelled" for event in events)
-            if _kind(events) == kind and not cancelled and attempts(events) not in ended:
+            if _submitted(events)["kind"] == kind and not _cancelled(events) and attempts(events) not in ended:
                 found.append(job)
         return found
+
+    def submitted(self, job: str) -> dict[str, str]:
+        """What was handed in; `UnknownJob` where nothing was."""
+        if not self.has(job):
+            raise UnknownJob(f"there is no job {job!r}")
+        return _submitted(self.read(job))
+
+    def cancelled(self, job: str) -> bool:
+        """Whether an operator has ended the job."""
+        return _cancelled(self.read(job))
+
+    def status(self, job: str) -> jobs_pb2.JobStatus:
+        """A job that does not run, as it ended; one that ran when the coordinator stopped is interrupted."""
+        events = self.read(job)
+        status = jobs_pb2.JobStatus(job=job, kind=_submitted(events)["kind"], attempt=attempts(events))
+        on = "it goes on by itself when that is back" if status.kind == "serve" else f"go on with: treetap resume {job}"
+        status.state, status.error = "interrupted", f"the coordinator stopped; {on}"
+        for event in events:
+            if event["event"] == "ended" and event["attempt"] == status.attempt:
+                status = jobs_pb2.JobStatus.FromString(unpacked(event["status"]))
+        if _cancelled(events) and status.state != "finished":  # it may have broken down while it was being ended
+            status.state, status.error, status.bad_input = "cancelled", CANCELLED, False
+        return status
 
     def _append(self, job: str, line: bytes) -> None:
         with self._path(job).open("ab") as file:
@@ -121,8 +146,12 @@ def attempts(events: list[dict[str, Any]]) -> int:
     return max((event["number"] for event in events if event["event"] == "attempt"), default=0)
 
 
-def _kind(events: list[dict[str, Any]]) -> str:
-    return str(next(event["kind"] for event in events if event["event"] == "submitted"))
+def _submitted(events: list[dict[str, Any]]) -> dict[str, str]:
+    return next(event for event in events if event["event"] == "submitted")
+
+
+def _cancelled(events: list[dict[str, Any]]) -> bool:
+    return any(event["event"] == "cancelled" for event in events)
 
 
 def packed(message: Message) -> str:

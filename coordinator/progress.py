@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterable, Mapping
 
 from treetap.wire.v1 import control_pb2, jobs_pb2, serving_pb2, setup_pb2, types_pb2
@@ -18,7 +19,9 @@ class Progress:
         self._phase_started = self._started
         self._bytes: dict[str, int] = {}
         self._before = status.seconds
-        self.served = False  #: of serving: in this attempt the label holder has waited for requests
+        self.served = False  #: of serving: this attempt has shown that it can
+        self.ending = False  #: of serving: an operator ends it, and its last figures are wanted
+        self._settled = asyncio.Event()
         self.scorer = ""  #: of a prediction: the party whose signs of life count records
 
     def phase(self, name: str) -> None:
@@ -70,8 +73,27 @@ class Progress:
         self.status.away[:] = list(parties)
         self.touch()
 
+    def lost(self, party: str) -> None:
+        """A party does not answer; of serving, whoever watches wants to know for whom it waits."""
+        if self.status.kind == "serve" and party not in self.status.away:
+            self.status.away.append(party)
+            self.touch()
+
+    def settled(self) -> None:
+        """Of serving that ends: all that can be known is."""
+        self._settled.set()
+
+    async def settle(self, within_s: float) -> None:
+        """Of serving: have it say once more what it has done and cost; for want of that, the last it said stays."""
+        self.ending = True
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await self._settled.wait()
+
     def heard(self, party: str, progress: control_pb2.Progress) -> None:
         """A party's sign of life."""
+        if self.status.kind == "serve" and party in self.status.away:
+            self.status.away.remove(party)
         self._bytes[party] = max(progress.bytes, self._bytes.get(party, 0))
         if party == self.scorer and progress.total and self.status.phase == "predict":
             self.status.scored, self.status.records = progress.done, progress.total
@@ -80,6 +102,8 @@ class Progress:
     def end(self, state: str, error: str = "", *, bad_input: bool = False) -> None:
         """The job is not running any more."""
         self.phase("")
+        if self.status.kind == "serve":
+            del self.status.away[:]  # nobody is waited for; the error says who was missing
         self.status.state, self.status.error, self.status.bad_input = state, error, bad_input
         self.touch()
 

@@ -35,12 +35,13 @@ class Roster:
         traffic: Traffic,
         metrics: CoordinatorMetrics,
         on_progress: Callable[[str, control_pb2.Progress], None],
+        on_lost: Callable[[str], None],
         retry_s: float = RETRY_S,
     ) -> None:
         self._job, self._attempt = job, attempt
         self._parties, self._dialer, self._silence = dict(parties), dialer, silence_s
         self._traffic, self._metrics = traffic, metrics
-        self._on_progress, self._retry_s = on_progress, retry_s
+        self._on_progress, self._on_lost, self._retry_s = on_progress, on_lost, retry_s
         self.level = logging.INFO  #: at which the ends of steps are logged
 
     @property
@@ -72,8 +73,9 @@ class Roster:
                 try:
                     result = await self._once(party, word, request, patience)
                     break
-                except Unreachable:
-                    if not await patience.again():
+                except (Unreachable, Silent) as failure:
+                    self._on_lost(party)
+                    if isinstance(failure, Silent) or not await patience.again():
                         raise
             seconds = asyncio.get_running_loop().time() - began
             log.log(self.level, "job %s: %s at %s: %.3f s", self._job, word, party, seconds, extra={"seconds": seconds})

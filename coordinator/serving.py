@@ -17,6 +17,8 @@ from treetap.wire.v1 import interactive_pb2, serving_pb2, setup_pb2
 
 #: Seconds between two times at which every party says what the job has cost it so far, hence that it is there.
 LOOK_S = 5.0
+#: Seconds of serving after which an attempt has shown that it can, also if nobody asked.
+PROVEN_S = 60.0
 
 
 async def serve(roster: Roster, opening: interactive_pb2.OpenModel, scores: Scores, progress: Progress) -> NoReturn:
@@ -32,20 +34,26 @@ async def serve(roster: Roster, opening: interactive_pb2.OpenModel, scores: Scor
     progress.phase("serve")
     roster.level = logging.DEBUG  # of what comes again and again, the metrics tell enough
     loop = asyncio.get_running_loop()
-    block, waits, look = 0, 0, loop.time()
+    began = look = loop.time()
+    block, waits = 0, 0
     while True:
         asking = [roster.ask_all([label_holder], "await_requests", serving_pb2.AwaitRequests(), block, waits)]
-        if loop.time() >= look:
+        if loop.time() >= look or progress.ending:
             asking.append(roster.ask_all(roster.names, "account", setup_pb2.Account()))
             look = loop.time() + LOOK_S
         heard, *accounts = await together(*asking)
+        if progress.ending and not accounts:
+            accounts = [await roster.ask_all(roster.names, "account", setup_pb2.Account())]
         for told in accounts:
             progress.accounts({party: answer.accounted for party, answer in told.items()})
         awaited = heard[label_holder].awaited_requests
         progress.serving(awaited.figures)
-        progress.served = True
+        progress.served = progress.served or loop.time() - began >= PROVEN_S
+        if progress.ending:
+            progress.settled()
         if awaited.records:
             await scores.score(roster, opening, opened, block, progress)
+            progress.served = True
             block, waits = block + 1, 0
         else:
             waits += 1

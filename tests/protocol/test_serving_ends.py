@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from coordinator.away import MOST_ATTEMPTS
 from party import node, steps
 from party.steps import StepBook
 from tests.protocol.replay import HERE, JOB
@@ -156,8 +157,102 @@ def test_retry_goes_on_although_nobody_asks(tmp_path: Path) -> None:
                 (status,) = federation.jobs.status("s")
                 assert (status.state, status.error) == ("running", "")
                 await phase(federation, "s", "serve")
-                await asyncio.sleep(5)
+                await asyncio.sleep(65)
             assert right(await answered(federation, *IDS))
+
+    run(main())
+
+
+def test_a_block_that_always_fails_is_not_tried_for_ever(tmp_path: Path) -> None:
+    """Being asked is not enough: an attempt counts as good once it has scored a block, or served for a minute."""
+
+    async def main() -> None:
+        async with serving(tmp_path, {**WAYS["eini"], "away_policy": "retry", "away_deadline_s": 20}) as federation:
+
+            def hook(message: Message) -> None:
+                if message.word == "block_records":
+                    raise Unreachable("the line is cut")
+
+            async def ask_on() -> None:
+                while True:
+                    await asyncio.gather(ask(federation, IDS[0]), return_exceptions=True)
+                    await asyncio.sleep(0.5)
+
+            federation.hook = hook
+            client = asyncio.ensure_future(ask_on())
+            async with asyncio.timeout(900):
+                status = await federation.jobs.wait("s")
+            client.cancel()
+            assert (status.state, status.attempt, status.serving.records) == ("interrupted", MOST_ATTEMPTS, 0)
+
+    run(main())
+
+
+def test_the_status_says_whom_it_waits_for(tmp_path: Path) -> None:
+    """A party that is away is named within seconds and for as long as it is away, and not any more when it is back."""
+
+    async def main() -> None:
+        async with serving(tmp_path, {"away_policy": "retry", "away_deadline_s": 60}) as federation:
+            federation.kill(B)
+            for wanted in ("serve", "wait"):
+                await asyncio.sleep(8)
+                (status,) = federation.jobs.status("s")
+                assert (status.state, status.phase, list(status.away)) == ("running", wanted, [B])
+            federation.start(B)
+            await asyncio.sleep(5)
+            status = await phase(federation, "s", "serve")
+            assert (status.state, status.attempt, list(status.away)) == ("running", 2, [])
+            federation.kill(B)
+            async with asyncio.timeout(120):
+                status = await federation.jobs.wait("s")
+            assert (status.state, list(status.away)) == ("interrupted", [])
+            assert B in status.error
+
+    run(main())
+
+
+def test_what_was_counted_is_kept(tmp_path: Path) -> None:
+    """Cancelling is how serving ends: its figures and costs, up to the last answer, stay at the coordinator."""
+
+    async def main() -> None:
+        async with serving(tmp_path, {}) as federation:
+            assert right(await answered(federation, *IDS))
+            began = asyncio.get_running_loop().time()
+            ended = await federation.jobs.cancel("s")
+            assert asyncio.get_running_loop().time() - began < 10
+            federation.kill(COORDINATOR)
+            federation.start(COORDINATOR)
+            for status in (ended, *federation.jobs.status("s")):
+                assert (status.state, status.error, status.phase) == ("cancelled", "cancelled by an operator", "")
+                assert (status.serving.requests, status.serving.records) == (6, 6)
+                assert {each.party for each in status.accounts} == set(federation.states)
+                sent = [
+                    row.messages
+                    for each in status.accounts
+                    for row in each.account.traffic
+                    if (row.step, row.to, row.disclosure) == ("predict", CLIENT, "PREDICTION")
+                ]
+                assert sent == [6]
+                assert status.seconds > 0.5
+                assert status.bytes > 0
+                assert "serve" in {row.name for row in status.phases}
+
+    run(main())
+
+
+def test_cancelling_while_a_party_is_away_is_not_held_up(tmp_path: Path) -> None:
+    """What was said last is kept, and nobody waits for more than seconds."""
+
+    async def main() -> None:
+        async with serving(tmp_path, {"away_policy": "retry", "away_deadline_s": 60}) as federation:
+            assert right(await answered(federation, *IDS))
+            await asyncio.sleep(8)
+            federation.kill(B)
+            await asyncio.sleep(6)
+            async with asyncio.timeout(10):
+                ended = await federation.jobs.cancel("s")
+            assert (ended.state, ended.serving.requests, len(ended.accounts)) == ("cancelled", 6, 3)
+            assert f"{B} did not confirm it" in ended.error
 
     run(main())
 

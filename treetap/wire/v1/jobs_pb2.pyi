@@ -203,7 +203,7 @@ class JobStatus(google.protobuf.message.Message):
     attempt: builtins.int
     phase: builtins.str
     """What is being done: prepare, align, keys, bin, train, publish; align, keys, predict, write;
-    align, keys, serve.
+    align, keys, serve; of both also wait: for a party that does not answer.
     """
     tree: builtins.int
     trees: builtins.int
@@ -230,7 +230,7 @@ class JobStatus(google.protobuf.message.Message):
     def accounts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___PartyAccount]: ...
     @property
     def away(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """Of a prediction by degrade: feature parties without which it was made."""
+        """Of a prediction by degrade: feature parties without which it was made. Of serving: parties that it waits for."""
 
     @property
     def withheld(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
