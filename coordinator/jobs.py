@@ -52,6 +52,7 @@ class Jobs:
         self._dialer, self._journal, self._silence = dialer, journal, silence_s
         self._running: dict[str, asyncio.Task[None]] = {}
         self._progress: dict[str, Progress] = {}
+        self._closing = False
 
     def count(self) -> None:
         """Have the metrics count the jobs of the journal; one whose journal is damaged says so when asked for."""
@@ -132,6 +133,8 @@ class Jobs:
             # A copy: the live one may end while it is being sent, and its end would never be told.
             status = jobs_pb2.JobStatus()
             status.CopyFrom(self._state(job))
+            if self._closing and status.kind == "serve" and status.state != "cancelled":
+                return  # no end that could be told: it goes on when the coordinator is back
             yield status
             if status.state != "running":
                 return
@@ -145,6 +148,7 @@ class Jobs:
 
     async def close(self) -> None:
         """Stop what runs; the journal lets it be resumed."""
+        self._closing = True
         await asyncio.gather(*(_stop(task) for task in list(self._running.values())))
 
     async def wait(self, job: str) -> jobs_pb2.JobStatus:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -10,7 +11,7 @@ from pydantic import Field, PrivateAttr, model_validator
 from party.policy import Policy
 from treetap.config import Process, Strict, load
 from treetap.errors import ConfigError
-from treetap.names import Address, Name, on_loopback
+from treetap.names import Address, Name, clash, on_loopback
 
 #: How columns of text become numbers.
 Encoding = Literal["ordinal", "one-hot"]
@@ -58,7 +59,9 @@ class ServeConfig(Strict):
     def _reachable(self) -> ServeConfig:
         if self.listen is None and self.http is None:
             raise ValueError("names no place to ask: say listen (gRPC), http (HTTP and JSON) or both, HOST:PORT")
-        if self.plain_http and (self.http is None or not on_loopback(self.http)):
+        if self.plain_http and self.http is None:
+            raise ValueError("plain_http = true needs http = HOST:PORT; leave it out where clients ask over gRPC only")
+        if self.plain_http and self.http is not None and not on_loopback(self.http):
             raise ValueError(
                 f"plain_http = true is for http on loopback only, not for {self.http}: leave it out, and HTTP is asked "
                 "with certificates"
@@ -82,6 +85,13 @@ class PartyConfig(Process):
     serve: ServeConfig | None = None
     _law: Policy = PrivateAttr(default_factory=Policy)
 
+    @model_validator(mode="after")
+    def _apart(self) -> PartyConfig:
+        for (one, at), (other, there) in combinations(self.addresses().items(), 2):
+            if clash(at, there):
+                raise ValueError(f"{one} = {at!r} and {other} = {there!r} want the same port: give each its own")
+        return self
+
     def addresses(self) -> dict[str, str]:
         """See `Process.addresses`."""
         served = self.serve
@@ -92,6 +102,20 @@ class PartyConfig(Process):
     def law(self) -> Policy:
         """What the policy file says, or the defaults."""
         return self._law
+
+    def unanswered(self) -> list[str]:
+        """Those of `serve.clients` to whom the policy lets no prediction go."""
+        asking = self.serve.clients if self.serve else []
+        needed = ("CONTROL", "PREDICTION")
+        return [name for name in asking if not all(self.law.may_emit(name, each, client=True) for each in needed)]
+
+    def check_clients(self) -> None:
+        """`ConfigError` where `[serve]` names clients and the policy lets none of them have an answer."""
+        if self.serve and len(self.unanswered()) == len(self.serve.clients):
+            raise ConfigError(
+                f"{self.name}'s policy sends PREDICTION to none of serve.clients ({', '.join(self.serve.clients)}): "
+                'name them, or "clients", under emits.PREDICTION (and emits.CONTROL), or leave [serve] out'
+            )
 
     def under(self, law: Policy) -> PartyConfig:
         """The same party under a policy."""

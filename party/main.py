@@ -51,6 +51,8 @@ async def _serve(config: PartyConfig, engine: ProcessEngine, until_stdin_closes:
     for name, table in config.tables.items():
         if not table.path.is_file():
             log.warning("table %s: %s: there is no such file yet", name, table.path)
+    if silent := config.unanswered():
+        log.warning("the policy sends PREDICTION to none of these serve.clients: %s", ", ".join(silent))
     dialer = rpc.GrpcDialer(config.transport())
     recorders = Recorders(config.state / "transcripts", config.law.record)
     metrics = PartyMetrics(config.name)

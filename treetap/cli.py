@@ -18,7 +18,7 @@ from treetap.auditcli import needs
 from treetap.datacli import data
 from treetap.errors import BadInput, Malformed, TreetapError
 from treetap.modelcli import model
-from treetap.operating import OperatorFile, operating
+from treetap.operating import AwayDeadline, OperatorFile, Protocol, operating
 from treetap.output import guarded
 
 if TYPE_CHECKING:
@@ -159,28 +159,31 @@ def predict(
         str, typer.Option(help="File of ids at the label holder, below its data folder; without it all records.")
     ] = "",
     name: Annotated[str, typer.Option(help="Name of this prediction; without it, one is made up.")] = "",
-    protocol: Annotated[
-        str,
-        typer.Option(
-            help="interactive (default); eini: encrypted, without decision paths; eini-lattice: the same, much faster "
-            "for many records, if every party has the extra 'lattice'."
-        ),
-    ] = "",
+    protocol: Protocol = "",
     form: Annotated[str, typer.Option(help="Of interactive: batched (default) or per-tree, as it was published.")] = "",
     key_bits: Annotated[int, typer.Option(min=0, help="Of eini: length of the key; 0: the training job's.")] = 0,
     block: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Records per block; 0: the protocol's own.")] = 0,
     away: Annotated[
         str, typer.Option(help="When a feature party does not answer: fail (default), retry, or degrade: go without.")
     ] = "",
-    away_deadline: Annotated[float, typer.Option(help="Seconds until it counts as away; 0: 30.")] = 0,
+    away_deadline: AwayDeadline = 0,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Also write the candidate paths, with names where parties tell them.")
+        bool,
+        typer.Option(
+            "--explain",
+            help="Also write the candidate paths, with names where the owner's policy emits FEATURE_NAME to the label "
+            "holder.",
+        ),
     ] = False,
     explain_limit: Annotated[
         int, typer.Option(min=0, max=2**63 - 1, help="Of --explain: first so many records; 0: all.")
     ] = 0,
     attributions: Annotated[
-        bool, typer.Option("--attributions", help="Of eini: also Shapley values; every party's policy must allow them.")
+        bool,
+        typer.Option(
+            "--attributions",
+            help="Of eini: also Shapley values; the policy of every feature party must emit EXPLANATION to parties.",
+        ),
     ] = False,
     operator: OperatorFile = Path("operator.toml"),
     detach: Annotated[bool, typer.Option(help="Hand the job in and do not wait.")] = False,
@@ -238,9 +241,16 @@ def resume(
     detach: Annotated[bool, typer.Option(help="Do not wait.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Go on with an interrupted job: the trees that are stored stay, the same model comes out."""
+    """Go on with an interrupted job: the trees that are stored stay, the same model comes out.
+
+    Of a served job, says where it serves; Ctrl-C stops the watching, not the serving.
+    """
     with operating(operator) as client:
-        _follow(client, client.resume(job), detach=detach, as_json=as_json)
+        client.resume(job)
+        if not detach and client.status(job)[0].kind == "serve":
+            servecli.resumed(client, job, as_json=as_json)
+        else:
+            _follow(client, job, detach=detach, as_json=as_json)
 
 
 @app.command()

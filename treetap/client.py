@@ -117,7 +117,8 @@ class Operator:
         except grpc.aio.AioRpcError as failure:
             error = await dialer.explain(failure, self._to)
             if isinstance(error, Unreachable):
-                back = "the job goes on by itself" if status.kind == "serve" else f"treetap resume {job}"
+                served = f"{job} serves on by itself (see: treetap status {job}); treetap cancel {job} ends it"
+                back = served if status.kind == "serve" else f"treetap resume {job}"
                 raise Interrupted(f"{error}; when it is back: {back}") from None
             raise error from None
         except (TimeoutError, StopAsyncIteration):

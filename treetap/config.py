@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from pathlib import Path
 from typing import Any, Self, TypeVar, get_args
@@ -131,5 +132,7 @@ def _what(error: object) -> str:
         return "is missing"
     if error["type"] == "is_instance_of":  # of the fields of our files, only paths are no type of TOML
         return f"a path is text (it is {error['input']!r})"
+    if error["type"] == "list_type" and isinstance(error["input"], str):
+        return f"a list of names, such as [{json.dumps(error['input'])}] (it is {error['input']!r})"
     message = str(error["msg"]).removeprefix("Value error, ")
     return f"{message} (it is {error['input']!r})" if not isinstance(error["input"], dict) else message

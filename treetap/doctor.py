@@ -98,7 +98,20 @@ def _serve(config: party_config.PartyConfig) -> Checks:
     if served and served.http:
         secured = None if isinstance(tls, Plaintext) or served.plain_http else tls
         found[f"serve.http = {served.http}"] = partial(check_http, config.name, served.http, secured)
+    if served:
+        found["serve.clients"] = partial(_clients, config)
     return found
+
+
+def _clients(config: party_config.PartyConfig) -> list[Finding]:
+    try:
+        config.check_clients()
+    except ConfigError as fault:
+        return [Finding("fault", "serve.clients", str(fault))]
+    if silent := config.unanswered():
+        message = f"{config.name}'s policy sends PREDICTION to all but {', '.join(silent)}: name them under emits"
+        return [Finding("warning", "serve.clients", message)]
+    return [Finding("ok", "serve.clients", "the policy lets each of them have predictions")]
 
 
 def _folders(config: party_config.PartyConfig) -> list[Finding]:

@@ -33,6 +33,13 @@ def asked_at(listen: str) -> str:
     return f"{_EVERYWHERE.get(host, host)}:{port}"
 
 
+def clash(one: str, other: str) -> bool:
+    """Whether two servers of a host cannot both listen there; port 0 is another free one each time."""
+    hosts = {address.rpartition(":")[0] for address in (one, other)}
+    ports = {address.rpartition(":")[2] for address in (one, other)}
+    return len(ports) == 1 and ports != {"0"} and (len(hosts) == 1 or not hosts.isdisjoint(_EVERYWHERE))
+
+
 def on_loopback(address: str) -> bool:
     """Whether `host:port` can be reached from the same host only, as far as its text tells."""
     host = address.rpartition(":")[0].strip("[]")

@@ -20,6 +20,15 @@ OperatorFile = Annotated[
     typer.Option("--operator", envvar="TREETAP_OPERATOR", help="Whom to ask and with which certificate."),
 ]
 
+Protocol = Annotated[
+    str,
+    typer.Option(
+        help="interactive (default); eini: encrypted, without decision paths; eini-lattice: the same, much faster "
+        "for many records, if every party has the extra 'lattice'."
+    ),
+]
+AwayDeadline = Annotated[float, typer.Option(help="Seconds until it counts as away, 3 to 3600; 0: 30.")]
+
 
 @contextmanager
 def operating(path: Path) -> Iterator[Operator]:

@@ -66,8 +66,6 @@ def live(title: str) -> Iterator[Callable[[jobs_pb2.JobStatus], None]]:
                 total, done = status.records, status.scored
                 rate = (done - began[0][1]) / max(status.seconds - began[0][0], 1e-3)
                 where = f"{done}/{total} records, {rate:,.0f}/s"
-            if status.phase == "serve":
-                total, done, where = 0, 0, _served(status.serving)
             shown = [f"{m.name} {m.value:.4f}" for m in status.metrics if m.name.endswith(("auc", "rmse", "logloss"))]
             bars.update(
                 bar,
@@ -76,6 +74,25 @@ def live(title: str) -> Iterator[Callable[[jobs_pb2.JobStatus], None]]:
                 where=where,
                 what=", ".join([size(status.bytes), *shown[:2]]),
             )
+
+        yield update
+
+
+@contextmanager
+def serving() -> Iterator[Callable[[jobs_pb2.JobStatus], None]]:
+    """A line on standard error of how serving goes. It has no bar: there is no end to come nearer to."""
+    columns = (
+        TextColumn("[bold]{task.description}"),
+        TextColumn("{task.fields[what]}", markup=False),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as lines:
+        line = lines.add_task("serving", total=None, what="")
+
+        def update(status: jobs_pb2.JobStatus) -> None:
+            going = _served(status.serving) if status.phase == "serve" else status.phase
+            what = f"waits for {', '.join(status.away)}" if status.away else going
+            lines.update(line, what=what, refresh=True)
 
         yield update
 
@@ -113,6 +130,8 @@ def status_dict(status: jobs_pb2.JobStatus) -> dict[str, Any]:
     found = plain(status)
     found["metrics"] = {metric.name: metric.value for metric in status.metrics}
     found["phases"] = {row.name: row.amount for row in status.phases}
+    if not status.HasField("serving"):
+        del found["serving"]
     return found
 
 
@@ -126,9 +145,25 @@ def table(*headers: str) -> Table:
 
 def _served(told: serving_pb2.ServingFigures) -> str:
     """How serving goes, in a line."""
-    refused = f", {told.refused} refused" if told.refused else ""
-    times = f", p50 {told.p50_s * 1000:.0f} ms, p99 {told.p99_s * 1000:.0f} ms" if told.requests else ""
-    return f"{told.requests} requests{refused}, {told.records_per_s:,.1f} records/s{times}"
+    return f"{_requests(told)}, {told.records_per_s:,.1f} records/s{_times(told)}"
+
+
+def served_in_all(status: jobs_pb2.JobStatus) -> str:
+    """What a job that served has done and cost, in a line."""
+    told = status.serving
+    return f"{_requests(told)}, {_count(told.records, 'record')}{_times(told)}, {size(status.bytes)} sent"
+
+
+def _requests(told: serving_pb2.ServingFigures) -> str:
+    return _count(told.requests, "request") + (f", {told.refused} refused" if told.refused else "")
+
+
+def _times(told: serving_pb2.ServingFigures) -> str:
+    return f", p50 {told.p50_s * 1000:.0f} ms, p99 {told.p99_s * 1000:.0f} ms" if told.requests else ""
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def print_statuses(statuses: list[jobs_pb2.JobStatus], *, errors: bool = True) -> None:
@@ -151,6 +186,8 @@ def print_statuses(statuses: list[jobs_pb2.JobStatus], *, errors: bool = True) -
     for status in statuses:
         metrics = ", ".join(f"{each.name} {each.value:.4f}" for each in status.metrics)
         without = f"away: {', '.join(status.away)}; what its splits decide is guessed" if status.away else ""
+        if status.away and status.kind == "serve":
+            without = f"waits for {', '.join(status.away)}"
         withheld = f"names withheld by {', '.join(status.withheld)}" if status.withheld else ""
         files = (status.predictions, status.explanations, status.attributions)
         for line in (metrics, *files, withheld, without, status.error if errors else ""):

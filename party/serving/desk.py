@@ -82,8 +82,8 @@ class Desk:
             UnknownJob: no such model.
             NotServed, Overloaded, Silent: ask again later.
         """
-        self.admit(client)
-        with self._counted(client):
+        self.admit(client, request.model)
+        with self._counted(client, request.model):
             live = self._find(request.model)
             if not 0 < len(request.ids) <= live.config.most_ids:
                 raise errors.BadInput(
@@ -95,10 +95,15 @@ class Desk:
 
     def describe(self, client: str, model: str = "") -> serving_pb2.ModelDescription:
         """What a client may know of a served model. Raises as `predict` does."""
-        self.admit(client)
+        self.admit(client, model)
         return self._find(model).describe()
 
-    def admit(self, client: str) -> None:
+    def malformed(self, client: str) -> None:
+        """Count a request that is none: its body cannot be read."""
+        self.metrics.request_ended(client, "malformed", 0.0)
+        self._refused("")
+
+    def admit(self, client: str, model: str = "") -> None:
         """`Refused` where the client may not ask, or may not be told predictions."""
         try:
             if client not in self._clients:
@@ -106,6 +111,7 @@ class Desk:
             self._law.check_emits(self._name, client, ("CONTROL", "PREDICTION"), client=True)
         except errors.Refused:
             self.metrics.request_ended(client if client in self._clients else STRANGER, "refused", 0.0)
+            self._refused(model)
             raise
 
     def _find(self, model: str) -> Live:
@@ -120,8 +126,15 @@ class Desk:
             raise errors.BadInput(f"model: is missing, and {self._name} serves several: {names}")
         return next(iter(self._served.values()))
 
+    def _refused(self, model: str) -> None:
+        """A request for this model, or for the only one, has no answer; one for no model of ours is no job's."""
+        if model in self._served:
+            self._served[model].refuse()
+        elif not model and len(self._served) == 1:
+            next(iter(self._served.values())).refuse()
+
     @contextmanager
-    def _counted(self, client: str) -> Iterator[None]:
+    def _counted(self, client: str, model: str) -> Iterator[None]:
         """Count a client's request by its outcome."""
         loop = asyncio.get_running_loop()
         began, outcome = loop.time(), "defect"
@@ -130,6 +143,8 @@ class Desk:
             outcome = "answered"
         except (errors.TreetapError, asyncio.CancelledError) as error:
             outcome = next((word for kind, word in OUTCOMES.items() if isinstance(error, kind)), outcome)
+            if isinstance(error, errors.TreetapError):
+                self._refused(model)
             raise
         finally:
             self.metrics.request_ended(client, outcome, loop.time() - began)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, create_model
 
 from treetap.names import Name
 from treetap.wire.v1 import serving_pb2
@@ -16,7 +16,7 @@ MOST_BODY = 1024 * 1024
 SLOWEST_S = 10.0
 #: Seconds for which a connection may lie idle between two requests.
 IDLE_S = 60.0
-Id = Annotated[str, Field(min_length=1, max_length=1024)]
+Id = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=1024)]  #: as files of ids have it
 #: How a record fared, as JSON has it.
 Status = Literal["predicted", "unknown_id", "not_common"]
 STATUS: dict[serving_pb2.RecordStatus.ValueType, Status] = {

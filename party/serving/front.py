@@ -44,7 +44,7 @@ class Front:
             self._server, credentials = rpc.server(config.transport(), MOST_BODY, served.queue, SLOWEST_S, IDLE_S)
             register(self._server, config.name, desk)
             serve_health(self._server)
-            number = rpc.bind(self._server, credentials, served.listen)
+            number = rpc.bind(self._server, credentials, served.listen, "serve.listen")
             await self._server.start()
             desk.grpc = f"{served.listen.rpartition(':')[0]}:{number}"
         if served.http is not None:

@@ -136,14 +136,10 @@ class Live:
         Raises:
             NotServed, Overloaded, Silent: see `Questions.ask`.
         """
-        try:
-            places = self._open_for_requests()
-            began = asyncio.get_running_loop().time()
-            wanted = dict.fromkeys(places[value] for value in ids if value in places)
-            found = await self._questions.ask(wanted, within_s) if wanted else {}
-        except Exception:
-            self._figures.refused += 1
-            raise
+        places = self._open_for_requests()
+        began = asyncio.get_running_loop().time()
+        wanted = dict.fromkeys(places[value] for value in ids if value in places)
+        found = await self._questions.ask(wanted, within_s) if wanted else {}
         self._figures.requests += 1
         self._latest.append(asyncio.get_running_loop().time() - began)
         answer = serving_pb2.PredictedRecords(
@@ -154,6 +150,10 @@ class Live:
         )
         self._tools.desk.told(self._tools, client, answer)
         return answer
+
+    def refuse(self) -> None:
+        """Count a request that has no answer."""
+        self._figures.refused += 1
 
     def recorded(self, client: str, request: serving_pb2.PredictRecords) -> None:
         """Write down what a client asked, if this party records."""
@@ -231,10 +231,11 @@ class Live:
 
 
 def serve_config(config: PartyConfig) -> ServeConfig:
-    """The table `[serve]`; `ConfigError` where there is none, since a party answers nobody whom it has not named."""
+    """The table `[serve]`; `ConfigError` where there is none, or it and the policy together let nobody be answered."""
     if config.serve is None:
         raise ConfigError(
             f"{config.name} serves nobody: its configuration has no table [serve]; it needs clients = [names of "
             "certificates] and where they ask, listen = or http = HOST:PORT"
         )
+    config.check_clients()
     return config.serve

@@ -70,15 +70,21 @@ class Web:
         client = self._caller(request)
         self._desk.admit(client)
         if request.content_type != "application/json":
+            self._desk.malformed(client)
             return _problem(415, "the body must be application/json")
         try:
             async with asyncio.timeout(SLOWEST_S):
                 body = await request.read()
+        except web.HTTPRequestEntityTooLarge:
+            self._desk.malformed(client)
+            raise
         except TimeoutError:
+            self._desk.malformed(client)
             return _problem(408, f"the body did not come within {SLOWEST_S:g} s")
         try:
             form = self._form.model_validate_json(body)
         except ValidationError as failure:
+            self._desk.malformed(client)
             return _problem(422, "; ".join(map(_where, failure.errors(include_url=False, include_input=False))))
         asked = serving_pb2.PredictRecords(model=form.model or "", ids=form.ids)
         answer = await self._desk.predict(client, asked, form.deadline_s)

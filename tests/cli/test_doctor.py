@@ -110,6 +110,22 @@ def test_lines_for_a_person(federation: LocalFederation) -> None:
     assert all(line.split()[0] in ("ok", "warning") for line in lines)
 
 
+@pytest.mark.parametrize(
+    ("receivers", "level", "says"),
+    [
+        (["parties", "clients"], "ok", "the policy lets each of them have predictions"),
+        (["parties", "batch"], "warning", "bank's policy sends PREDICTION to all but app"),
+        (["parties"], "fault", "bank's policy sends PREDICTION to none of serve.clients (app, batch)"),
+    ],
+)
+def test_clients_and_the_policy(receivers: list[str], level: str, says: str, certs: Path, tmp_path: Path) -> None:
+    """Clients whom the policy forbids to answer are found before they ask."""
+    write(tmp_path / "policy.toml", {"emits": {"PREDICTION": receivers}})
+    serve = {"clients": ["app", "batch"], "listen": "127.0.0.1:0"}
+    file = _party(tmp_path, certs, serve=serve, policy="policy.toml", listen="127.0.0.1:0")
+    assert _of(_doctor(file, 2 if level == "fault" else 0), level)["serve.clients"].startswith(says)
+
+
 def test_whatever_is_down(federation: LocalFederation, tmp_path: Path) -> None:
     """A stopped, a suspended, a wrongly named and thirty absent parties: each has its line, all within ten seconds."""
     with ExitStack() as stack:

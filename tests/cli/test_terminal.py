@@ -47,6 +47,30 @@ def test_statuses_at_eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     assert row[:5] == ["predict-a-model-0123abcd", "predict", "finished", "write", "1/1"]
 
 
+def test_serving_at_eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How it goes is a line without a bar, one request is no requests, and who is missing is named."""
+    status = jobs_pb2.JobStatus(job="s", kind="serve", state="running", phase="serve", bytes=1500)
+    told = status.serving
+    told.requests, told.refused, told.records, told.p50_s, told.p99_s, told.records_per_s = 12345, 7, 1, 0.04, 0.12, 99
+    text = io.StringIO()
+    monkeypatch.setattr(show, "err", Console(file=text, width=80, force_terminal=True, color_system=None))
+    with show.serving() as update:
+        update(status)
+        told.requests, told.refused = 1, 0
+        assert show.served_in_all(status) == "1 request, 1 record, p50 40 ms, p99 120 ms, 1.5 kB sent"
+        update(status)
+        status.away.append("telco")
+        update(status)
+    assert "serving 12345 requests, 7 refused, 99.0 records/s, p50 40 ms, p99 120 ms 0:00:00" in text.getvalue()
+    text.truncate(0)
+    monkeypatch.setattr(show, "out", Console(file=text, width=160))
+    show.print_statuses([status])
+    assert "s: waits for telco" in text.getvalue()
+    assert "1 request, 99.0 records/s" in text.getvalue()
+    assert show.status_dict(status)["serving"]["requests"] == 1
+    assert "serving" not in show.status_dict(STATUSES[0])
+
+
 @pytest.mark.parametrize("width", [30, 80])
 def test_statuses_are_never_cut(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Long cells go on in the next line; a path and an error have a line of their own, whole, brackets too."""

@@ -142,6 +142,24 @@ def test_a_port_in_use(kind: str, tmp_path: Path, certs: Path) -> None:
     assert message == f"listen = '{address}': cannot listen there: Address already in use\n"
 
 
+def test_a_port_for_clients_that_is_in_use(tmp_path: Path, certs: Path) -> None:
+    """The key that is named is the one to change."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        file = write(tmp_path / "c.toml", _party(certs, serve={"clients": ["app"], "listen": address}))
+        message = refused(treetap("party", "--config", file, "--log-level", "error"))
+    assert message == f"serve.listen = '{address}': cannot listen there: Address already in use\n"
+
+
+def test_what_help_says_of_serving() -> None:
+    """The table's name is there whole, and the three protocols are named with what one of them needs."""
+    said = " ".join(treetap("serve", "--help").out.replace("│", " ").split())
+    assert "table [serve]: docs/serving.md" in said
+    assert "eini-lattice" in said
+    assert "extra 'lattice'" in said
+    assert "3 to 3600" in said
+
+
 def test_an_address_that_is_not_here(tmp_path: Path, certs: Path) -> None:
     """A host that belongs to another machine, or to none, is told the same way."""
     file = write(tmp_path / "c.toml", _coordinator(certs, listen="192.0.2.1:7000"))

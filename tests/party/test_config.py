@@ -172,7 +172,8 @@ def test_files_that_are_no_configuration(tmp_path: Path) -> None:
             'clients = ["app"]\nhttp = "0.0.0.0:1"\nplain_http = true',
             "serve: plain_http = true is for http",
         ),
-        ('clients = ["app"]\nlisten = "h:1"\nplain_http = true', "serve: plain_http = true is for http"),
+        ('clients = ["app"]\nlisten = "h:1"\nplain_http = true', "serve: plain_http = true needs http = HOST:PORT"),
+        ('clients = "app"\nlisten = "h:1"', """serve.clients: a list of names, such as ["app"] (it is 'app')"""),
         (
             'clients = ["app"]\nlisten = "h:1"\nmost_ids = 9\nqueue = 8',
             "serve: most_ids = 9: a request of so many",
@@ -191,3 +192,41 @@ def test_without_certificates_clients_ask_on_loopback_only(tmp_path: Path) -> No
     text = GOOD.replace("tls = {", "# tls = {").replace("0.0.0.0", "127.0.0.1")
     (found,) = _faults(tmp_path, f'insecure = true\n{text}\n[serve]\nclients = ["app"]\nhttp = "0.0.0.0:8443"\n')
     assert "insecure = true is for loopback only, not for serve.http 0.0.0.0:8443" in found
+
+
+@pytest.mark.parametrize(
+    ("table", "fault"),
+    [
+        ('listen = "h:1"\nhttp = "h:1"', "serve.listen = 'h:1' and serve.http = 'h:1' want the same port"),
+        ('http = "0.0.0.0:7002"', "listen = '0.0.0.0:7002' and serve.http = '0.0.0.0:7002' want the same port"),
+        ('listen = "127.0.0.1:7002"', "listen = '0.0.0.0:7002' and serve.listen = '127.0.0.1:7002' want the same port"),
+    ],
+)
+def test_two_servers_at_one_port(table: str, fault: str, tmp_path: Path) -> None:
+    """That is found when the file is read, and both keys are named; each free port is another one."""
+    (found,) = _faults(tmp_path, f'{GOOD}\n[serve]\nclients = ["app"]\n{table}\n')
+    assert found == f"the file: {fault}: give each its own"
+    free = '[serve]\nclients = ["app"]\nlisten = "127.0.0.1:0"\nhttp = "127.0.0.1:0"\n'
+    assert _read(tmp_path, GOOD.replace("0.0.0.0:7002", "127.0.0.1:0") + free).serve is not None
+
+
+@pytest.mark.parametrize(
+    ("policy", "silent"),
+    [
+        ("", []),
+        ('[emits]\nPREDICTION = ["parties", "batch"]', ["app"]),
+        ('[emits]\nPREDICTION = ["parties"]', ["app", "batch"]),
+        ('[emits]\nCONTROL = ["parties"]', ["app", "batch"]),
+    ],
+)
+def test_clients_whom_the_policy_forbids_to_answer(policy: str, silent: list[str], tmp_path: Path) -> None:
+    """They are known before anybody asks; where nobody is left, serving is refused."""
+    config = _read(tmp_path, GOOD + '[serve]\nclients = ["app", "batch"]\nlisten = "127.0.0.1:0"\n', policy)
+    assert config.unanswered() == silent
+    if len(silent) < 2:
+        config.check_clients()
+        return
+    with pytest.raises(
+        ConfigError, match=r"feature-b's policy sends PREDICTION to none of serve.clients \(app, batch\)"
+    ):
+        config.check_clients()

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from tests.protocol.replay import HERE
+from tests.protocol.replay import HERE, JOB
 from tests.protocol.served import (
     EXACT,
     IDS,
@@ -219,11 +219,50 @@ def test_who_may_ask_and_for_what(tmp_path: Path) -> None:
             assert (refused.state, refused.bad_input) == ("failed", True)
             assert "serves model job already, by job s: treetap cancel s first" in refused.error
             assert scores([await ask(federation, IDS[0])]) == pytest.approx([EXACT[0]], abs=1e-9)
-        law = {LABEL_HOLDER: {"emits": {"PREDICTION": ["parties"]}}}
-        async with serving(tmp_path / "b", {}, policies=law) as federation:
-            with pytest.raises(Refused, match=r"does not send PREDICTION to app.*emits.PREDICTION = \['parties'\]"):
+        law = {LABEL_HOLDER: {"emits": {"PREDICTION": ["parties", "other"]}}}
+        async with serving(tmp_path / "b", {}, policies=law, clients=["app", "other"]) as federation:
+            with pytest.raises(Refused, match=r"not send PREDICTION to app.*emits.PREDICTION = \['parties', 'other'\]"):
                 await ask(federation, IDS[0])
             assert rounds(federation) == 0
+
+    run(main())
+
+
+def test_what_counts_as_refused(tmp_path: Path) -> None:
+    """Whoever asks and has no answer, for whatever reason, but for requests about models that are not served."""
+
+    async def main() -> None:
+        async with serving(tmp_path, {}, most_ids=2, queue=2) as federation:
+            answers = (
+                (ask(federation, IDS[0]), None),
+                (ask(federation, "nobody"), None),
+                (ask(federation, IDS[0], client="stranger"), Refused),
+                (ask(federation, *IDS[:3]), BadInput),
+                (ask(federation), BadInput),
+                (ask(federation, IDS[1], within_s=1e-6), Silent),
+                (ask(federation, IDS[0], model="other"), UnknownJob),
+            )
+            ends = await asyncio.gather(*(answer for answer, _ in answers), return_exceptions=True)
+            for end, (_, kind) in zip(ends, answers, strict=True):
+                assert kind is None or isinstance(end, kind), end
+            await asyncio.sleep(3)
+            told = federation.jobs.status("s")[0].serving
+            assert (told.requests, told.refused) == (2, 4)
+
+    run(main())
+
+
+def test_a_policy_that_lets_nobody_be_answered(tmp_path: Path) -> None:
+    """Serving for no client at all is refused, and what forbids it is named."""
+
+    async def main() -> None:
+        law = {LABEL_HOLDER: {"emits": {"PREDICTION": ["parties"]}}}
+        federation = Federation(tmp_path, HERE.tables, serve={LABEL_HOLDER: config()}, policies=law)
+        assert (await federation.train(JOB)).state == "finished"
+        status = await federation.predict(jobs_pb2.PredictRequest(model="job", serve=True))
+        assert (status.state, status.bad_input) == ("failed", True)
+        assert "label-holder's policy sends PREDICTION to none of serve.clients (app)" in status.error
+        await federation.close()
 
     run(main())
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import re
 import signal
 import ssl
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -126,6 +129,8 @@ def test_http_answers_and_faults(served: Served) -> None:
         pytest.approx(EXACT[2], abs=1e-9),
     ]
     cases: list[tuple[int, str, str, Any, dict[str, str]]] = [
+        (200, "POST", "/v1/predict", {"ids": [f" {IDS[0]}\t"]}, {}),
+        (422, "POST", "/v1/predict", {"ids": ["  "]}, {}),
         (404, "POST", "/v1/predict", {"ids": ["nobody"]}, {}),
         (404, "POST", "/v1/predict", {"ids": IDS[:1], "model": "other"}, {}),
         (422, "POST", "/v1/predict", {"ids": []}, {}),
@@ -141,6 +146,9 @@ def test_http_answers_and_faults(served: Served) -> None:
     ]
     for expected, method, path, body, headers in cases:
         status, problem, told = served.ask(method, path, body, **headers)
+        if expected == 200:
+            assert (status, problem["predictions"][0]["id"]) == (200, IDS[0])
+            continue
         assert (status, problem["status"]) == (expected, expected), (path, body, problem)
         assert problem["detail"]
         assert told["Content-Type"].startswith("application/problem+json")
@@ -266,7 +274,7 @@ def test_ctrl_c_cancels(tmp_path: Path) -> None:
         running.write_operator_file()
         running.operator.submit(jobs_pb2.SubmitRequest(job="here", spec=spec(PARAMS, table="here")))
         assert ended(running, "here").state == "finished"
-        for number, job in ((signal.SIGINT, "s"), (signal.SIGTERM, "t")):
+        for number, job in ((signal.SIGINT, "s"), (signal.SIGTERM, "t"), (signal.SIGHUP, "u")):
             command = start("serve", "here", "--table", "here-new", "--name", job, folder=running.folder)
             assert command.stdout is not None
             lines = [command.stdout.readline().strip() for _ in range(2)]
@@ -276,10 +284,54 @@ def test_ctrl_c_cancels(tmp_path: Path) -> None:
             assert [_plainly(address, name)[0] for name in ("app", "stranger", None)] == [200, 403, 403]
             command.send_signal(number)
             outcome = end(command, 30)
-            assert (outcome.status, outcome.err.strip().splitlines()[-1]) == (0, f"{job}: ended")
-            assert running.operator.status(job)[0].state == "cancelled"
+            said = outcome.err.strip().splitlines()[-2:]
+            assert (outcome.status, said[0]) == (0, f"{job}: cancelled by an operator")
+            assert re.fullmatch(rf"{job}: 1 request, 1 refused, 1 record, p50 \d+ ms, p99 \d+ ms, .* sent", said[1])
+            (found,) = running.operator.status(job)
+            assert (found.state, found.serving.requests, len(found.accounts)) == ("cancelled", 1, 3)
             status, problem = _plainly(address, "app")
             assert (status, problem["detail"]) == (503, "label-holder serves no model now; ask again later")
+        _closes_its_terminal(running)
+        _outlives_its_coordinator(running)
+
+
+def _closes_its_terminal(running: LocalFederation) -> None:
+    """Where the terminal goes, its line cannot be drawn any more; that must not keep the job from being ended."""
+    ours, terminal = os.openpty()
+    words = [sys.executable, "-m", "treetap", "serve", "here", "--table", "here-new", "--name", "closed"]
+    command = subprocess.Popen(
+        ["setsid", "--ctty", *words], cwd=running.folder, stdin=terminal, stdout=-1, stderr=terminal, text=True
+    )
+    os.close(terminal)
+    assert command.stdout is not None
+    assert command.stdout.readline() == "job closed serves\n"
+    os.close(ours)
+    until(lambda: running.operator.status("closed")[0].state == "cancelled", "the job is ended", 30)
+    end(command, 30)
+
+
+def _outlives_its_coordinator(running: LocalFederation) -> None:
+    """`treetap serve` and `treetap resume` stay while the coordinator is away, and end the job, or not, as they say."""
+    serving = start("serve", "here", "--table", "here-new", "--name", "long", folder=running.folder)
+    assert serving.stdout is not None
+    assert serving.stdout.readline() == "job long serves\n"
+    running.kill("coordinator")
+    running.restart("coordinator")
+    until(lambda: running.operator.status("long")[0].phase == "serve", "it serves again", 30)
+    running.kill(B)
+    outcome = end(serving, 60)
+    assert outcome.status == 1
+    assert "long: the coordinator is away; long serves on by itself when it is back" in outcome.err
+    assert B in outcome.err
+    running.restart(B)
+    resumed = start("resume", "long", folder=running.folder)
+    assert resumed.stdout is not None
+    assert resumed.stdout.readline() == "job long serves\n"
+    assert resumed.stdout.readline().startswith("HTTP: ")
+    resumed.send_signal(signal.SIGINT)
+    outcome = end(resumed, 30)
+    assert (outcome.status, outcome.err.splitlines()[-1]) == (130, "long serves on; treetap cancel long ends it")
+    assert running.operator.status("long")[0].state == "running"
 
 
 def _plainly(address: str, client: str | None) -> tuple[int, dict[str, Any]]:
@@ -298,7 +350,7 @@ def test_a_coordinator_that_is_killed_goes_on_serving(federation: LocalFederatio
         watching = thread.submit(ended, federation, served.job)
         time.sleep(1)
         federation.kill("coordinator")
-        with pytest.raises(Interrupted, match="when it is back: the job goes on by itself"):
+        with pytest.raises(Interrupted, match=r"when it is back: .* serves on by itself .*treetap cancel .* ends it"):
             watching.result(60)
     federation.restart("coordinator")
     until(lambda: federation.operator.status(served.job)[0].phase == "serve", "it serves again", 30)

@@ -91,24 +91,27 @@ def server(
     return grpc.aio.server(options=options, maximum_concurrent_rpcs=most_calls), credentials
 
 
-def bind(aio_server: grpc.aio.Server, credentials: grpc.ServerCredentials | None, listen: str) -> int:
+def bind(
+    aio_server: grpc.aio.Server, credentials: grpc.ServerCredentials | None, listen: str, key: str = "listen"
+) -> int:
     """Bind `host:port` (port 0: a free one) and return the port; `BadInput` where that cannot be.
 
-    A plain socket tries first: it knows the cause, and gRPC would put lines of its own on standard error.
+    `key`: what names the address in a file. A plain socket tries first: it knows the cause, and gRPC would put lines
+    of its own on standard error.
     """
     if credentials is None:
-        check_near("listen =", listen)
+        check_near(f"{key} =", listen)
     if fault := listening_fault(listen):
-        raise BadInput(f"listen = {listen!r}: cannot listen there: {fault}")
+        raise BadInput(f"{key} = {listen!r}: cannot listen there: {fault}")
     try:
         if credentials is None:
             port = aio_server.add_insecure_port(listen)
         else:
             port = aio_server.add_secure_port(listen, credentials)
     except RuntimeError as failure:
-        raise BadInput(f"listen = {listen!r}: cannot bind ({failure}); is the port in use?") from failure
+        raise BadInput(f"{key} = {listen!r}: cannot bind ({failure}); is the port in use?") from failure
     if port == 0:
-        raise BadInput(f"listen = {listen!r}: cannot bind; is the port in use?")
+        raise BadInput(f"{key} = {listen!r}: cannot bind; is the port in use?")
     return port
 
 
