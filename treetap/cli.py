@@ -182,7 +182,8 @@ def predict(
         bool,
         typer.Option(
             "--attributions",
-            help="Of eini: also Shapley values; the policy of every feature party must emit EXPLANATION to parties.",
+            help="Of eini: also Shapley values; every feature party's policy must emit EXPLANATION to the label "
+            "holder.",
         ),
     ] = False,
     operator: OperatorFile = Path("operator.toml"),

@@ -60,6 +60,8 @@ def serve(
                 signal.signal(number, signal.default_int_handler)  # as Ctrl-C: whoever ends this ends the serving
         try:
             status = _watch(client, job, detach=detach, as_json=as_json)
+        except BrokenPipeError:  # standard output: nobody reads where it serves, which it does all the same
+            raise
         except (KeyboardInterrupt, OSError):  # the latter where the line is drawn on a terminal that has gone
             _end(client, job)
             return

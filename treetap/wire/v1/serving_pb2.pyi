@@ -248,7 +248,7 @@ class ServingFigures(google.protobuf.message.Message):
     """Where clients are answered, host:port; empty: not that way."""
     http: builtins.str
     requests: builtins.int
-    """Requests that were answered, those that were not (deadline, queue full), and records that were scored."""
+    """Requests that were answered, those that were not (docs/serving.md), and records that were scored."""
     refused: builtins.int
     records: builtins.int
     rounds: builtins.int
