@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from google.protobuf import descriptor_pool, message_factory
+from google.protobuf import descriptor_pool, message_factory, struct_pb2
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
 from google.protobuf.message import Message
 
@@ -14,7 +14,7 @@ _F = FieldDescriptorProto
 def sample_file() -> FileDescriptorProto:
     """A message with every form of field: scalar, packed, repeated, nested, map, oneof, foreign, unclassed."""
     file = FileDescriptorProto(name="treetap_tests/sample.proto", package="treetap_tests", syntax="proto3")
-    file.dependency.extend(["treetap/wire/v1/reveals.proto", "google/protobuf/struct.proto"])
+    file.dependency.extend([reveals_pb2.DESCRIPTOR.name, struct_pb2.DESCRIPTOR.name])  # both are loaded
 
     def field(message: object, name: str, kind: int, reveals: int, **more: object) -> None:
         made = message.field.add(name=name, number=len(message.field) + 1, type=kind, **more)  # type: ignore[attr-defined]
