@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import ClassVar
@@ -35,7 +36,7 @@ from treetap.wire.v1 import control_pb2, interactive_pb2
 log = logging.getLogger(__name__)
 
 
-class Opened:
+class Opened(ABC):
     """What both roles do: load the shard and the table it needs, align."""
 
     def __init__(
@@ -79,6 +80,20 @@ class Opened:
         categories = {name: Category.from_dict(each) for name, each in encoded.items()}
         missing = self.manifest["missing"]
         return await load_table(self._tools, wanted, with_label=False, missing=missing, categories=categories)
+
+    @abstractmethod
+    def split(self, handle: int) -> OwnSplit:
+        """What a handle of one's own means."""
+
+    def directions(self, rows: Rows) -> GoesLeft:
+        """Which of some records go left at an own split."""
+        features = self._alignment.aligned.features[rows]
+
+        def goes_left(handle: int) -> Bools:
+            split = self.split(handle)
+            return split.goes_left(features[:, split.feature])
+
+        return goes_left
 
 
 class Answering(Opened):
@@ -169,6 +184,10 @@ class Scoring(Opened):
         self._alignment.begin(table, keep=False)
         return control_pb2.StepResult(opened_model=opened)
 
+    def split(self, handle: int) -> OwnSplit:
+        """What a handle of one's own means."""
+        return self.own[handle]
+
     @property
     def wanted(self) -> Rows:
         """Places in the aligned order of all records that may come."""
@@ -218,16 +237,6 @@ class Scoring(Opened):
         goes_left, party = self.directions(rows), self._tools.party
         for tree in self.ensemble.used_trees:
             yield candidate_leaves(tree, len(rows), lambda s: goes_left(s.handle) if s.owner == party else None)
-
-    def directions(self, rows: Rows) -> GoesLeft:
-        """Which of some records go left at an own split."""
-        features = self._alignment.aligned.features[rows]
-
-        def goes_left(handle: int) -> Bools:
-            split = self.own[handle]
-            return split.goes_left(features[:, split.feature])
-
-        return goes_left
 
     async def _explain(
         self, path: Path, known: list[str], scored: Scored, written: interactive_pb2.WrittenPredictions

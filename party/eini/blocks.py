@@ -6,7 +6,7 @@ The chain goes in the order of the opening's feature parties. A backend says wha
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
@@ -15,11 +15,12 @@ import numpy as np
 from party.config import PartyConfig
 from party.parcels import Rows, batches
 from party.prediction import Answering, Scoring
+from party.scored import Guessed
 from party.session import Step, Tools, done
 from party.store import Store
 from treetap.errors import Incompatible, Malformed
 from treetap.trees.entries import GoesLeft
-from treetap.trees.leaves import Bools, Floats
+from treetap.trees.leaves import Floats
 from treetap.wire.chunks import chunks_of, rows_of
 from treetap.wire.v1 import control_pb2, eini_pb2, interactive_pb2, types_pb2
 
@@ -27,7 +28,7 @@ from treetap.wire.v1 import control_pb2, eini_pb2, interactive_pb2, types_pb2
 CHECKED = 4096
 
 
-class BlockSender(Scoring, ABC):
+class BlockSender(Scoring):
     """The label holder.
 
     after            may come
@@ -74,8 +75,7 @@ class BlockSender(Scoring, ABC):
         rows, blocks = self.block(number)
         chunks = [eini_pb2.BlockRecords(chunks=batch) for batch in batches(chunks_of(rows, len(table.ids)))]
         await asyncio.gather(*(tools.outbox.send(party, "block_records", chunks, tree=number) for party in self.chain))
-        sums = await self.sums(number, rows)
-        guessed = await tools.offload(lambda: self.guessed(rows))
+        sums, guessed = await self.sums(number, rows)
         self.keep(rows, self.ensemble.from_sums(sums), guessed)
         tools.mailbox.forget(number)
         self.next_block(number + 1)
@@ -92,12 +92,11 @@ class BlockSender(Scoring, ABC):
         """Make and send keys and layouts, and set how many records a block has."""
 
     @abstractmethod
-    async def sums(self, number: int, rows: Rows) -> Floats:
-        """The sums of leaf weights (n, outputs) of the records of a block, by way of the chain."""
+    async def sums(self, number: int, rows: Rows) -> tuple[Floats, Guessed | None]:
+        """The sums of leaf weights (n, outputs) of the records of a block, by way of the chain.
 
-    def guessed(self, rows: Rows) -> Floats:
-        """How much of each record's way is guessed for want of a party, or to be expected as guessed (n,)."""
-        return np.zeros(len(rows))
+        Where a party is away also how much of each record's way is guessed for want of it (n,).
+        """
 
     @abstractmethod
     def spare(self, goes_left: GoesLeft, n: int) -> Floats:
@@ -113,7 +112,7 @@ class BlockSender(Scoring, ABC):
         return self.by_parts(self.spare)
 
 
-class BlockMasker(Answering, ABC):
+class BlockMasker(Answering):
     """A feature party: member h of the chain.
 
     after            may come
@@ -171,16 +170,6 @@ class BlockMasker(Answering, ABC):
     @abstractmethod
     async def mask(self, number: int, goes_left: GoesLeft, n: int) -> None:
         """Mask what comes of a block of n records, and pass it on; `Malformed` where it cannot be."""
-
-    def directions(self, rows: Rows) -> GoesLeft:
-        """Which of some records go left at an own split."""
-        features = self._alignment.aligned.features[rows]
-
-        def goes_left(handle: int) -> Bools:
-            split = self.split(handle)
-            return split.goes_left(features[:, split.feature])
-
-        return goes_left
 
     @contextmanager
     def blaming(self, number: int) -> Iterator[None]:

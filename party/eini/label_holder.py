@@ -6,6 +6,7 @@ from party.config import PartyConfig
 from party.eini.blocks import BlockSender
 from party.eini.layout import layout_parcels
 from party.parcels import Rows, ciphertext_body, ciphertexts_in
+from party.scored import Guessed
 from party.session import Tools, have
 from party.setup import make_passing_key, send_key
 from party.store import Store
@@ -52,24 +53,22 @@ class EntrySender(BlockSender):
     async def also_begin(self, secret: SecretKey) -> None:
         """What else begins under this key; with scores alone nothing."""
 
-    async def sums(self, number: int, rows: Rows) -> Floats:
+    async def sums(self, number: int, rows: Rows) -> tuple[Floats, Guessed | None]:
         """Stage 1 and 2 for a block of records.
 
         1. W_k of every tree from the own columns (equation 8),
         2. encrypted entry by entry and sent to the first of the chain while the next ones are encrypted;
         3. the last of the chain returns the sums (equation 14), which are opened.
         """
+        tools, entries, n = self._tools, self._entries, len(rows)
         goes_left = self.directions(rows)
-        values = await self._tools.offload(lambda: self._entries.values(goes_left, len(rows)))
+        values = await tools.offload(lambda: entries.values(goes_left, n))
+        guessed = await tools.offload(lambda: entries.guessed(goes_left, n)) if self._opening.away else None
         if not self.chain:
-            return self._entries.weights(values[:, 0])
+            return entries.weights(values[:, 0]), guessed
         owner = have(self._owner)
         await self._send(owner, "leaf_entries", number, values)
-        return self._entries.weights(await self._take(owner, "leaf_sums", number, len(rows)))
-
-    def guessed(self, rows: Rows) -> Floats:
-        """The share of each record's way that is to be expected as guessed (n,)."""
-        return self._entries.guessed(self.directions(rows), len(rows))
+        return entries.weights(await self._take(owner, "leaf_sums", number, n)), guessed
 
     def spare(self, goes_left: GoesLeft, n: int) -> Floats:
         """Bits by which the candidate leaves of n records exceed the possible sums, (n,)."""

@@ -19,6 +19,33 @@ from treetap.wire.v1 import eini_pb2, exchange_pb2
 Turns = tuple[tuple[int, bool], ...]
 
 
+class NamedTrees:
+    """A party's shard, of which the label holder names the trees of a prediction, each once."""
+
+    def __init__(self, party: str, label_holder: str, shard: Sequence[dict[str, Any]]) -> None:
+        self._party, self._label_holder, self._shard = party, label_holder, shard
+        self._seen: set[int] = set()
+
+    def take(self, number: int) -> tuple[list[Turns], list[int]]:
+        """The own turns on the way to each leaf of a tree, and the own splits' nodes.
+
+        Raises:
+            DataError: there is no such tree.
+            Malformed: it was named before.
+        """
+        if number >= len(self._shard):
+            raise DataError(
+                f"{self._party}: {self._label_holder} predicts with tree {number}, this party's shard has "
+                f"{len(self._shard)} trees: the shards are of different jobs"
+            )
+        if number in self._seen:
+            raise Malformed(f"{self._label_holder} has named tree {number} twice")
+        self._seen.add(number)
+        tree = self._shard[number]
+        ways: list[Turns] = [tuple((handle, bool(left)) for handle, left in leaf) for leaf in tree["leaves"]]
+        return ways, [split["node"] for split in tree["splits"]]
+
+
 def layout_parcels(hop: Sequence[TreeHop], constant: list[int]) -> Iterator[eini_pb2.EntryLayout]:
     """What one member of the chain is told, in bounded messages."""
     trees = (
@@ -65,21 +92,11 @@ async def take_layout(
     outgoing: dict[int, int] = {0: 0}
     constant: list[int] = []
     nodes: defaultdict[tuple[int, ...], list[list[int]]] = defaultdict(list)
-    seen: set[int] = set()
+    named = NamedTrees(party, label_holder, shard)
     async for parcel in parcels:
         constant += parcel.entry_layout.constant
         for tree in parcel.entry_layout.trees:
-            if tree.tree >= len(shard):
-                raise DataError(
-                    f"{party}: {label_holder} predicts with tree {tree.tree}, this party's shard has {len(shard)} "
-                    "trees: the shards are of different jobs"
-                )
-            if tree.tree in seen:
-                raise Malformed(f"{label_holder} has named tree {tree.tree} twice")
-            seen.add(tree.tree)
-            own: list[Turns] = [
-                tuple((handle, bool(left)) for handle, left in leaf) for leaf in shard[tree.tree]["leaves"]
-            ]
+            own, splits = named.take(tree.tree)
             if not len(own) == len(tree.incoming) == len(tree.outgoing):
                 raise DataError(
                     f"{party}: tree {tree.tree} has {len(tree.incoming)} leaves at {label_holder}, {len(own)} in this "
@@ -87,7 +104,7 @@ async def take_layout(
                 )
             if not tree.outputs or not set(tree.outputs) <= set(range(outputs)):
                 raise Malformed(f"{label_holder} has named columns of the score wrongly")
-            nodes[tuple(tree.outputs)].append([split["node"] for split in shard[tree.tree]["splits"]])
+            nodes[tuple(tree.outputs)].append(splits)
             for entry, to, way in zip(tree.incoming, tree.outgoing, own, strict=True):
                 if turns.setdefault(entry, way) != way or outgoing.setdefault(entry, to) != to:
                     raise Malformed(f"{label_holder} has put leaves of tree {tree.tree} in one entry that differ here")

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from party.eini.layout import MemberLayout, Turns
+from party.eini.layout import MemberLayout, NamedTrees, Turns
 from party.parcels import batches
-from treetap.errors import DataError, Malformed
+from treetap.errors import Malformed
 from treetap.trees.attributed import AttributedHop
 from treetap.trees.entries import SUM_BITS
 from treetap.trees.leaves import least_candidate_bits
@@ -68,21 +68,14 @@ async def take_layout(
     turns: list[Turns] = [()]
     outgoing, constant, players = [0], list[int](), 0
     splits: list[TreeSplits] = []
-    seen: set[int] = set()
+    named = NamedTrees(party, label_holder, shard)
     async for parcel in parcels:
         body = parcel.attribution_layout
         constant += body.constant
         players = body.players
         for tree in body.trees:
-            if tree.tree >= len(shard):
-                raise DataError(
-                    f"{party}: {label_holder} predicts with tree {tree.tree}, this party's shard has {len(shard)} "
-                    "trees: the shards are of different jobs"
-                )
-            if tree.tree in seen:
-                raise Malformed(f"{label_holder} has named tree {tree.tree} twice")
-            seen.add(tree.tree)
-            own: list[Turns] = [(), *(_turns(leaf) for leaf in shard[tree.tree]["leaves"])]
+            ways, nodes = named.take(tree.tree)
+            own: list[Turns] = [(), *ways]
             if not tree.outputs or not set(tree.outputs) <= set(range(outputs)):
                 raise Malformed(f"{label_holder} has named columns of the score wrongly")
             if len(tree.leaves) != len(tree.outgoing) or any(
@@ -91,7 +84,6 @@ async def take_layout(
                 raise Malformed(
                     f"{label_holder} has told entries of tree {tree.tree} by leaves that {party} does not decide"
                 )
-            nodes = [split["node"] for split in shard[tree.tree]["splits"]]
             splits.append((tuple(tree.outputs), frozenset(tree.players), nodes))
             turns += [own[place] for place in tree.leaves]
             outgoing += tree.outgoing
@@ -125,7 +117,3 @@ def _spare(splits: Sequence[TreeSplits]) -> float:
         for player in players:
             found.append(least_candidate_bits(nodes for playing, nodes in some if player in playing) - bits)
     return min(found, default=0.0)
-
-
-def _turns(leaf: list[list[int]]) -> Turns:
-    return tuple((handle, bool(left)) for handle, left in leaf)

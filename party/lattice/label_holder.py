@@ -13,6 +13,7 @@ from party.eini.blocks import BlockSender
 from party.lattice.layout import layout_parcels
 from party.outbox import PARCEL_BYTES
 from party.parcels import Rows
+from party.scored import Guessed
 from party.session import Tools, have
 from party.store import Store
 from treetap.errors import Malformed
@@ -55,7 +56,7 @@ class ColumnSender(BlockSender):
             await tools.outbox.send(party, "lattice_key", [public])
             await tools.outbox.send(party, "column_layout", layout_parcels(self._columns, party))
 
-    async def sums(self, number: int, rows: Rows) -> Floats:
+    async def sums(self, number: int, rows: Rows) -> tuple[Floats, Guessed | None]:
         """A block of records.
 
         1. The columns of every tree from the own splits, a tree at a time,
@@ -86,7 +87,7 @@ class ColumnSender(BlockSender):
         try:
             opened = await owner.open(answers, widest(pages) * n)
             tools.ledger.operations["decryptions"] += len(answers)
-            return self._columns.weights(opened, base)
+            return self._columns.weights(opened, base), None
         except Malformed as failure:
             raise Malformed(f"{last}, block {number}: {failure}") from failure
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from party.eini.layout import NamedTrees
 from party.parcels import batches
 from treetap.errors import DataError, Malformed
 from treetap.lattice.columns import ColumnShape, GoesLeft, NodeColumns, Page, TreeShape, Turns
@@ -64,33 +65,27 @@ async def take_layout(
     trees: list[TreeShape] = []
     ways: list[Turns] = []
     nodes: defaultdict[tuple[int, ...], list[list[int]]] = defaultdict(list)
-    seen: set[int] = set()
+    named = NamedTrees(party, label_holder, shard)
     async for parcel in parcels:
         for tree in parcel.column_layout.trees:
-            if tree.tree >= len(shard):
-                raise DataError(
-                    f"{party}: {label_holder} predicts with tree {tree.tree}, this party's shard has {len(shard)} "
-                    "trees: the shards are of different jobs"
-                )
-            if tree.tree in seen:
-                raise Malformed(f"{label_holder} has named tree {tree.tree} twice")
-            seen.add(tree.tree)
+            own, splits = named.take(tree.tree)
             found = [tuple((turn.handle, turn.left) for turn in column.turns) for column in tree.columns]
-            _check_tree(party, label_holder, tree, shard[tree.tree], found)
+            _check_tree(party, label_holder, tree, own, found)
             outputs = tuple(tree.outputs)
             trees.append(TreeShape(outputs, len(found)))
             ways += found
-            nodes[outputs].append([split["node"] for split in shard[tree.tree]["splits"]])
-    named = {output for tree in trees for output in tree.outputs}
-    if named != set(range(len(named))) or any(len(set(t.outputs)) != len(t.outputs) or not t.outputs for t in trees):
+            nodes[outputs].append(splits)
+    columns = {output for tree in trees for output in tree.outputs}
+    if columns != set(range(len(columns))) or any(
+        len(set(t.outputs)) != len(t.outputs) or not t.outputs for t in trees
+    ):
         raise Malformed(f"{label_holder} has named columns of the score wrongly")
-    return MemberLayout(ColumnShape(trees, len(named), members), ways, dict(nodes))
+    return MemberLayout(ColumnShape(trees, len(columns), members), ways, dict(nodes))
 
 
 def _check_tree(
-    party: str, label_holder: str, tree: lattice_pb2.TreeColumns, shard: dict[str, Any], found: Sequence[Turns]
+    party: str, label_holder: str, tree: lattice_pb2.TreeColumns, own: Sequence[Turns], found: Sequence[Turns]
 ) -> None:
-    own: list[Turns] = [tuple((handle, bool(left)) for handle, left in leaf) for leaf in shard["leaves"]]
     if len(own) != tree.leaves:
         raise DataError(
             f"{party}: tree {tree.tree} has {tree.leaves} leaves at {label_holder}, {len(own)} in this party's shard: "
