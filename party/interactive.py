@@ -23,6 +23,7 @@ import numpy as np
 from party.config import PartyConfig
 from party.parcels import Rows, batches
 from party.prediction import Answering, Scoring
+from party.serving.desk import Desk
 from party.session import Step, Tools, done, have
 from party.store import Store
 from party.table import Floats
@@ -87,8 +88,10 @@ class Asker(Scoring):
 
     begins = "ask_directions"
 
-    def __init__(self, config: PartyConfig, store: Store, tools: Tools, opening: interactive_pb2.OpenModel) -> None:
-        super().__init__(config, store, tools, opening, self.begins)
+    def __init__(
+        self, config: PartyConfig, store: Store, tools: Tools, opening: interactive_pb2.OpenModel, desk: Desk
+    ) -> None:
+        super().__init__(config, store, tools, opening, desk, self.begins)
         self._per_tree = opening.form == "per-tree"
         self.heard = frozenset(opening.feature_parties) - frozenset(opening.away)
         self._standing: _Standing | None = None

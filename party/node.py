@@ -175,7 +175,7 @@ class PartyNode:
 
     def _role(self, tools: Tools, request: control_pb2.StepRequest, kind: str) -> Role:
         if kind == "open_model":
-            return role_for_prediction(self._config, self._store, tools, request.open_model)
+            return role_for_prediction(self._config, self._store, tools, request.open_model, self.desk)
         self._config.law.check_key(self._config.name, request.prepare.spec.key_bits)
         role = role_for_training(self._config, tools, request.prepare.spec)
         tools.store.claim(request.prepare.submission)  # last: a job that cannot be leaves no file
@@ -197,7 +197,6 @@ class PartyNode:
             store=self._store.job(request.job),
             meter=Meter(),
             law=self._config.law,
-            desk=self.desk,
             offload=self._offload,
         )
 
@@ -230,6 +229,7 @@ class PartyNode:
         if self._sessions.get(session.tools.job) is session:
             del self._sessions[session.tools.job]
             log.info("job %s, attempt %d: left", session.tools.job, session.tools.attempt)
+        self.desk.leave(session.tools.job)  # first: clients wait for an answer
         await session.close(discard)
 
     def _expect_more(self, session: Session) -> None:

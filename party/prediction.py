@@ -19,6 +19,7 @@ from party.explain.paths import OPEN_LEAVES, foreign, packed, write_paths
 from party.listed import Listed
 from party.parcels import Rows
 from party.scored import Guessed, Scored
+from party.serving.desk import Desk
 from party.serving.live import Live
 from party.session import Tools
 from party.setup import load_table, table_config
@@ -143,9 +144,10 @@ class Scoring(Opened):
         store: Store,
         tools: Tools,
         opening: interactive_pb2.OpenModel,
+        desk: Desk,
         first: str,
     ) -> None:
-        """`first`: the step that follows the alignment."""
+        """`desk`: where clients of served models ask; `first`: the step that follows the alignment."""
         then = "await_requests" if opening.serve and first == self.begins else first
         super().__init__(config, store, tools, opening, "label_holder", then)
         manifest = self.manifest
@@ -168,7 +170,7 @@ class Scoring(Opened):
         self.size = max(1, opening.block)  #: most records of a block; a protocol may lower it before the first one
         classes: list[str] = manifest["classes"]
         self.asked: Asked = (
-            Live(config, tools, opening, self._order, self._aligned, self.ensemble, classes, self._start)
+            Live(config, tools, desk, opening, self._order, self._aligned, self.ensemble, classes, self._start)
             if opening.serve
             else Listed(
                 config, store, tools, opening, self._order, self._aligned, self.ensemble, classes, self._explain

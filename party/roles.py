@@ -14,12 +14,15 @@ from party.explain.label_holder import AttributionSender
 from party.forest.feature_party import ForestFeatureParty
 from party.forest.label_holder import ForestLabelHolder
 from party.interactive import Asker, Router
+from party.serving.desk import Desk
 from party.session import Role, Tools
 from party.store import Store
 from treetap.wire.jobspec import check_prediction, check_spec
 from treetap.wire.v1 import interactive_pb2, setup_pb2
 
 Making = Callable[[PartyConfig, Tools, setup_pb2.JobSpec], Role]
+Asking = Callable[[PartyConfig, Store, Tools, interactive_pb2.OpenModel, Desk], Role]
+Answering = Callable[[PartyConfig, Store, Tools, interactive_pb2.OpenModel], Role]
 #: Protocol → roles of the label holder and of a feature party.
 TRAINING: dict[str, tuple[Making, Making]] = {
     "boosting": (LabelHolder, FeatureParty),
@@ -34,19 +37,26 @@ def role_for_training(config: PartyConfig, tools: Tools, spec: setup_pb2.JobSpec
     return (holder if spec.label_holder == config.name else feature_party)(config, tools, spec)
 
 
-def role_for_prediction(config: PartyConfig, store: Store, tools: Tools, opening: interactive_pb2.OpenModel) -> Role:
+def role_for_prediction(
+    config: PartyConfig, store: Store, tools: Tools, opening: interactive_pb2.OpenModel, desk: Desk
+) -> Role:
     """The role of this party in a prediction; `ConfigError` where it cannot be done."""
     check_prediction(opening)
     if opening.protocol == "eini":
         config.law.check_key(config.name, opening.key_bits)
-        if opening.attributions:
-            attributing = AttributionSender if opening.label_holder == config.name else AttributionMasker
-            return attributing(config, store, tools, opening)
-        return (EntrySender if opening.label_holder == config.name else EntryMasker)(config, store, tools, opening)
+    sender, masker = _prediction_roles(opening)
+    if opening.label_holder == config.name:
+        return sender(config, store, tools, opening, desk)
+    return masker(config, store, tools, opening)
+
+
+def _prediction_roles(opening: interactive_pb2.OpenModel) -> tuple[Asking, Answering]:
+    if opening.protocol == "eini":
+        return (AttributionSender, AttributionMasker) if opening.attributions else (EntrySender, EntryMasker)
     if opening.protocol == "eini-lattice":
         # imported where it is wanted: its library is an extra, and says so where it is not installed
         from party.lattice.feature_party import ColumnMasker
         from party.lattice.label_holder import ColumnSender
 
-        return (ColumnSender if opening.label_holder == config.name else ColumnMasker)(config, store, tools, opening)
-    return (Asker if opening.label_holder == config.name else Router)(config, store, tools, opening)
+        return ColumnSender, ColumnMasker
+    return Asker, Router

@@ -12,7 +12,6 @@ from party.mailbox import Mailbox
 from party.outbox import Outbox
 from party.policy import Policy
 from party.recorder import Recorder
-from party.serving.desk import Desk
 from party.steps import Meter, StepBook
 from party.store import JobStore
 from treetap.he.engine import Engine
@@ -46,7 +45,6 @@ class Tools:
     meter: Meter
     offload: Offload
     law: Policy
-    desk: Desk
 
 
 class Role(Protocol):
@@ -82,9 +80,8 @@ class Session:
     async def close(self, discard: str | None = None) -> None:
         """Stop what runs and forget everything that is only in memory; on disk, the files of submission `discard`.
 
-        The disk comes before the workers, which may be busy for a while; clients who wait are told first.
+        The disk comes before the workers, which may be busy for a while.
         """
-        self.tools.desk.leave(self.tools.job)
         await self.book.close()
         await self.tools.mailbox.close()
         if discard is not None:

@@ -16,6 +16,7 @@ from party.config import PartyConfig
 from party.parcels import Rows, batches
 from party.prediction import Answering, Scoring
 from party.scored import Guessed
+from party.serving.desk import Desk
 from party.session import Step, Tools, done
 from party.store import Store
 from treetap.errors import Incompatible, Malformed
@@ -40,8 +41,10 @@ class BlockSender(Scoring):
 
     begins = "score_block"
 
-    def __init__(self, config: PartyConfig, store: Store, tools: Tools, opening: interactive_pb2.OpenModel) -> None:
-        super().__init__(config, store, tools, opening, "make_keys")
+    def __init__(
+        self, config: PartyConfig, store: Store, tools: Tools, opening: interactive_pb2.OpenModel, desk: Desk
+    ) -> None:
+        super().__init__(config, store, tools, opening, desk, "make_keys")
         self.chain = [party for party in self.parties if party not in opening.away]
         self.steps: Mapping[str, Step] = {
             "open_model": self.open_model,

@@ -7,6 +7,7 @@ from party.eini.blocks import BlockSender
 from party.eini.layout import layout_parcels
 from party.parcels import Rows, ciphertext_body, ciphertexts_in
 from party.scored import Guessed
+from party.serving.desk import Desk
 from party.session import Tools, have
 from party.setup import make_passing_key, send_key
 from party.store import Store
@@ -25,8 +26,10 @@ BLOCK_BYTES = 64 * 1024 * 1024
 class EntrySender(BlockSender):
     """Answers the steps of the label holder."""
 
-    def __init__(self, config: PartyConfig, store: Store, tools: Tools, opening: interactive_pb2.OpenModel) -> None:
-        super().__init__(config, store, tools, opening)
+    def __init__(
+        self, config: PartyConfig, store: Store, tools: Tools, opening: interactive_pb2.OpenModel, desk: Desk
+    ) -> None:
+        super().__init__(config, store, tools, opening, desk)
         self._entries = LeafEntries(self.ensemble, config.name, self.chain, list(opening.away))
         self._owner: EntryOwner | None = None
 

@@ -21,6 +21,7 @@ from party.explain.attributions import write_attributions
 from party.explain.layout import layout_parcels
 from party.parcels import Rows
 from party.scored import Guessed, Scored
+from party.serving.desk import Desk
 from party.session import Tools, have
 from party.store import Arrays, Store
 from party.table import Floats
@@ -52,8 +53,10 @@ class _Held:
 class AttributionSender(EntrySender):
     """Answers the steps of the label holder."""
 
-    def __init__(self, config: PartyConfig, store: Store, tools: Tools, opening: interactive_pb2.OpenModel) -> None:
-        super().__init__(config, store, tools, opening)
+    def __init__(
+        self, config: PartyConfig, store: Store, tools: Tools, opening: interactive_pb2.OpenModel, desk: Desk
+    ) -> None:
+        super().__init__(config, store, tools, opening, desk)
         columns = self.manifest["columns"]
         feature_of = {handle: columns[split.feature] for handle, split in self.own.items()}
         self._attributed = AttributionEntries(self.ensemble, config.name, self.parties, feature_of)

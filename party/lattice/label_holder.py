@@ -14,6 +14,7 @@ from party.lattice.layout import layout_parcels
 from party.outbox import PARCEL_BYTES
 from party.parcels import Rows
 from party.scored import Guessed
+from party.serving.desk import Desk
 from party.session import Tools, have
 from party.store import Store
 from treetap.errors import Malformed
@@ -34,8 +35,10 @@ BLOCK_BYTES = 64 * 1024 * 1024
 class ColumnSender(BlockSender):
     """Answers the steps of the label holder."""
 
-    def __init__(self, config: PartyConfig, store: Store, tools: Tools, opening: interactive_pb2.OpenModel) -> None:
-        super().__init__(config, store, tools, opening)
+    def __init__(
+        self, config: PartyConfig, store: Store, tools: Tools, opening: interactive_pb2.OpenModel, desk: Desk
+    ) -> None:
+        super().__init__(config, store, tools, opening, desk)
         self._shape = shape_of(self.ensemble, config.name, len(self.chain))
         self._parameters = self._shape.parameters()
         self._columns = NodeColumns(self.ensemble, config.name, scheme_of(self._parameters).modulus)

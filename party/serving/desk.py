@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from party.config import PartyConfig, ServeConfig
 from party.metrics import STRANGER, PartyMetrics
 from treetap import errors
-from treetap.wire.disclosure import bytes_by_class
 from treetap.wire.v1 import serving_pb2
-
-if TYPE_CHECKING:
-    from party.config import PartyConfig
-    from party.serving.live import Live
-    from party.session import Tools
 
 #: Error → how the metrics call a request that ended with it.
 OUTCOMES: dict[type[BaseException], str] = {
@@ -26,6 +21,39 @@ OUTCOMES: dict[type[BaseException], str] = {
     errors.Silent: "late",
     asyncio.CancelledError: "client_gone",
 }
+
+
+class Served(Protocol):
+    """A model that a job serves."""
+
+    config: ServeConfig
+    model: str
+    job: str
+
+    @property
+    def ready(self) -> bool:
+        """Whether clients are answered now."""
+        ...
+
+    async def predict(self, client: str, ids: Sequence[str], within_s: float) -> serving_pb2.PredictedRecords:
+        """An answer for each id, in their order."""
+        ...
+
+    def describe(self) -> serving_pb2.ModelDescription:
+        """What a client may know of the model."""
+        ...
+
+    def recorded(self, client: str, request: serving_pb2.PredictRecords) -> None:
+        """Write down a client's request, if this party records."""
+        ...
+
+    def refuse(self) -> None:
+        """Count a request that has no answer."""
+        ...
+
+    def close(self) -> None:
+        """The attempt ends: requests that wait get an error."""
+        ...
 
 
 class Desk:
@@ -39,11 +67,11 @@ class Desk:
         self._clients = frozenset(config.serve.clients if config.serve else ())
         self.metrics = metrics
         self.grpc = self.http = ""
-        self._served: dict[str, Live] = {}
+        self._served: dict[str, Served] = {}
 
     # ---- for jobs
 
-    def take(self, live: Live) -> None:
+    def take(self, live: Served) -> None:
         """A job is about to serve its model; `ConfigError` where another one does."""
         other = self._served.get(live.model)
         if other is not None and other.job != live.job:
@@ -58,11 +86,6 @@ class Desk:
             if live.job == job:
                 del self._served[model]
                 live.close()
-
-    def told(self, tools: Tools, client: str, answer: serving_pb2.PredictedRecords) -> None:
-        """Account for an answer."""
-        tools.ledger.traffic.sent(client, "predict", bytes_by_class(answer))
-        tools.recorder.answered(client, tools.attempt, answer)
 
     # ---- for clients
 
@@ -114,7 +137,7 @@ class Desk:
             self._refused(model)
             raise
 
-    def _find(self, model: str) -> Live:
+    def _find(self, model: str) -> Served:
         if not self._served:
             raise errors.NotServed(f"{self._name} serves no model now; ask again later")
         if model in self._served:

@@ -19,6 +19,7 @@ from party.config import PartyConfig, ServeConfig
 from party.outcome import Outcome
 from party.parcels import Rows
 from party.scored import Guessed
+from party.serving.desk import Desk
 from party.serving.questions import Questions, Scores
 from party.session import Step, Tools
 from party.steps import Order, StepId
@@ -26,6 +27,7 @@ from party.store import Arrays
 from party.table import Floats, Table
 from treetap.errors import ConfigError, NotServed
 from treetap.trees.ensemble import Ensemble
+from treetap.wire.disclosure import bytes_by_class
 from treetap.wire.v1 import control_pb2, interactive_pb2, serving_pb2
 
 #: Seconds for which a step waits for requests.
@@ -43,6 +45,7 @@ class Live:
         self,
         config: PartyConfig,
         tools: Tools,
+        desk: Desk,
         opening: interactive_pb2.OpenModel,
         order: Order,
         aligned: Callable[[], Table],
@@ -52,16 +55,16 @@ class Live:
     ) -> None:
         """`block`: the first step of the protocol's blocks, and how many records one may have."""
         self.config = serve_config(config)
-        self._tools, self._opening, self._order = tools, opening, order
+        self._tools, self._desk, self._opening, self._order = tools, desk, opening, order
         self._aligned, self._ensemble, self._classes, self._block = aligned, ensemble, classes, block
         self.model, self.job = opening.model, tools.job
-        metrics = tools.desk.metrics
+        metrics = desk.metrics
         self._questions = Questions(self.config.queue, self.config.window_ms / 1000, metrics.records_wait)
         self._own: set[str] = set()
         self._places: dict[str, int] | None = None  # None: nobody can be answered yet
         self._rows: Rows = np.zeros(0, dtype=np.int64)
         self._alone_at: float | None = None  # when the coordinator will count as gone; None: it waits with us
-        self._figures = serving_pb2.ServingFigures(grpc=tools.desk.grpc, http=tools.desk.http)
+        self._figures = serving_pb2.ServingFigures(grpc=desk.grpc, http=desk.http)
         self._latest: deque[float] = deque(maxlen=LATEST)
         self._scored: deque[tuple[float, int]] = deque()
         self.steps: Mapping[str, Step] = {"await_requests": self.await_requests}
@@ -71,7 +74,7 @@ class Live:
     async def open(self, table: Table) -> interactive_pb2.OpenedModel:
         """See `Asked`: from here on clients are told that the model is being prepared."""
         self._own = set(table.ids)
-        self._tools.desk.take(self)
+        self._desk.take(self)
         return interactive_pb2.OpenedModel()
 
     @property
@@ -120,7 +123,7 @@ class Live:
         self._rows = await self._questions.gather(size, WAIT_S)
         self._expect(ALONE_S)
         if len(self._rows):
-            self._tools.desk.metrics.block_taken(len(self._rows))
+            self._desk.metrics.block_taken(len(self._rows))
             self._tools.meter.total = self._figures.records + len(self._rows)
             self._order.then((begins, number, 0))
         else:
@@ -148,7 +151,8 @@ class Live:
             predictions=self._answers(ids, places, found),
             classes=self._classes,
         )
-        self._tools.desk.told(self._tools, client, answer)
+        self._tools.ledger.traffic.sent(client, "predict", bytes_by_class(answer))
+        self._tools.recorder.answered(client, self._tools.attempt, answer)
         return answer
 
     def refuse(self) -> None:
