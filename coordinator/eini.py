@@ -8,7 +8,7 @@ The coordinator sees how many blocks and records there are, and names; not a cip
 from __future__ import annotations
 
 from coordinator.alignment import align
-from coordinator.explain import attribute, share_names
+from coordinator.attributions import attribute, share_names
 from coordinator.progress import Progress
 from coordinator.roster import Roster, together
 from treetap.wire.v1 import eini_pb2, interactive_pb2, setup_pb2

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coordinator.alignment import align
-from coordinator.explain import share_names
+from coordinator.attributions import share_names
 from coordinator.progress import Progress
 from coordinator.roster import Roster
 from treetap.errors import ProtocolError

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from party.attributions.feature_party import AttributionMasker
+from party.attributions.label_holder import AttributionSender
 from party.boosting.feature_party import FeatureParty
 from party.boosting.label_holder import LabelHolder
 from party.config import PartyConfig
 from party.eini.feature_party import EntryMasker
 from party.eini.label_holder import EntrySender
-from party.explain.feature_party import AttributionMasker
-from party.explain.label_holder import AttributionSender
 from party.forest.feature_party import ForestFeatureParty
 from party.forest.label_holder import ForestLabelHolder
 from party.interactive import Asker, Router

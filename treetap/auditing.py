@@ -20,7 +20,7 @@ from attacks.spaces import Ints
 from attacks.view import View, read_view
 from treetap.auditfile import AuditedParty, AuditFile
 from treetap.errors import BadInput
-from treetap.wire.version import package_version
+from treetap.version import package_version
 
 #: Up to so many records the exact graph, whose size grows with their square, is drawn too.
 EXACT_UP_TO = 3000

@@ -19,9 +19,10 @@ from typing import Literal
 
 from cryptography import x509
 
+from treetap import version
 from treetap.errors import ConfigError, Interrupted
 from treetap.names import asked_at
-from treetap.wire import hello, version
+from treetap.wire import hello
 from treetap.wire.plaintext import Plaintext, Transport
 from treetap.wire.ports import Address
 from treetap.wire.probe import examine

@@ -13,7 +13,7 @@ import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from treetap.errors import BadInput
-from treetap.wire.version import PROTOCOL_VERSION, package_version
+from treetap.version import PROTOCOL_VERSION, package_version
 
 log = logging.getLogger(__name__)
 

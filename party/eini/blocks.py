@@ -14,7 +14,7 @@ import numpy as np
 
 from party.config import PartyConfig
 from party.parcels import Rows, batches
-from party.prediction import Answering, Scoring
+from party.prediction.roles import Answering, Scoring
 from party.scored import Guessed
 from party.serving.desk import Desk
 from party.session import Step, Tools, done

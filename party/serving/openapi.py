@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from party.serving.forms import HealthReply, ModelReply, PredictReply, PredictRequest, Problem
-from treetap.wire.version import package_version
+from treetap.version import package_version
 
 PROBLEMS = "application/problem+json"
 #: Status → when it is the answer, beside the general meaning of the number.

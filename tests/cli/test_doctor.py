@@ -20,10 +20,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tests.cli.command import Outcome, refused, treetap, write
 from tests.protocol.worlds import PARTIES, world
 from tests.system.federations import settings
-from treetap import checkup
+from treetap import checkup, version
 from treetap.checkup import Finding
 from treetap.federation import LocalFederation
-from treetap.wire import version
 from treetap.wire.ports import Address
 from treetap.wire.tls import TlsFiles, create_authority, issue
 

@@ -19,9 +19,9 @@ import pytest
 from tests.cli.command import Outcome, end, refused, start, treetap, write
 from tests.protocol.worlds import PARTIES, world
 from tests.system.federations import settings
+from treetap import version
 from treetap.federation import LocalFederation
 from treetap.wire import tls as tls_module
-from treetap.wire import version
 from treetap.wire.tls import TlsFiles, create_authority, fingerprint, issue, load_authorities
 
 MOST_S = 10.0

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from party.explain.names import named
+from party.prediction.feature_names import named
 from party.vault import OwnSplit
 from tests.protocol.explained import Joined
 from tests.protocol.replay import HERE, JOB

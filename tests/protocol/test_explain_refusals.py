@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from coordinator.prediction import opening_of
-from party.explain.layout import AttributedLayout, take_layout
+from party.attributions.layout import AttributedLayout, take_layout
 from tests.protocol.replay import HERE, JOB
 from tests.protocol.test_explain_attributions import ALLOWED, FIRST, LABEL_HOLDER, LAST, WIDTH, asked_for
 from tests.protocol.worlds import spec, world

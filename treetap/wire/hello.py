@@ -9,8 +9,8 @@ import grpc
 import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
+from treetap import version
 from treetap.errors import Interrupted, Silent, Unreachable
-from treetap.wire import version
 from treetap.wire.plaintext import Plaintext, Transport, check_near
 from treetap.wire.ports import Address
 

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any, cast
 import grpc
 import grpc.aio
 
-from treetap import logs
+from treetap import logs, version
 from treetap.errors import BadInput, Incompatible, Refused, Unreachable
-from treetap.wire import version
 from treetap.wire.plaintext import NAME_KEY, Plaintext, Transport, check_near
 from treetap.wire.ports import Address
 from treetap.wire.probe import examine

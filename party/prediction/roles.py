@@ -14,10 +14,10 @@ from party.alignment import Alignment
 from party.asked import Asked
 from party.categories import Category
 from party.config import PartyConfig, TableConfig
-from party.explain.names import Naming, named
-from party.explain.paths import OPEN_LEAVES, foreign, packed, write_paths
 from party.listed import Listed
 from party.parcels import Rows
+from party.prediction.decision_paths import OPEN_LEAVES, foreign, packed, write_paths
+from party.prediction.feature_names import Naming, named
 from party.scored import Guessed, Scored
 from party.serving.desk import Desk
 from party.serving.live import Live

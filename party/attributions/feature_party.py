@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from party.attributions.layout import AttributedLayout, take_layout
 from party.config import PartyConfig
 from party.eini.feature_party import EntryMasker
-from party.explain.layout import AttributedLayout, take_layout
 from party.session import Tools, done, have
 from party.store import Store
 from treetap.errors import Malformed

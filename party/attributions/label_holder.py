@@ -15,10 +15,10 @@ from pathlib import Path
 
 import numpy as np
 
+from party.attributions.layout import layout_parcels
+from party.attributions.results import write_attributions
 from party.config import PartyConfig
 from party.eini.label_holder import BLOCK_BYTES, EntrySender
-from party.explain.attributions import write_attributions
-from party.explain.layout import layout_parcels
 from party.parcels import Rows
 from party.scored import Guessed, Scored
 from party.serving.desk import Desk
