@@ -22,10 +22,10 @@ import numpy as np
 import pyarrow as pa
 from rich.table import Table
 
-from treetap import show
-from treetap.experiment import run_seed
-from treetap.experimentfile import ExperimentFile
-from treetap.joined import read_table, split
+from treetap import terminal
+from treetap.commands.experiment.experiment_file import ExperimentFile
+from treetap.commands.experiment.joined_table import read_table, split
+from treetap.commands.experiment.run import run_seed
 from treetap.trees import metrics
 
 HOLDER = ["LIMIT_BAL", "SEX", "EDUCATION", "MARRIAGE", "AGE", "PAY_0", "PAY_2", "PAY_3", "PAY_4", "PAY_5", "PAY_6"]
@@ -123,17 +123,17 @@ def report(runs: list[dict[str, Any]]) -> None:
             f"{middle['auc']:.4f}",
             f"{middle['ratio']:.0f}",
             f"{middle['largest_process_mb']:.0f}",
-            show.size(middle["bytes"]),
+            terminal.size(middle["bytes"]),
         )
-    show.out.print(table)
+    terminal.out.print(table)
     for each in {run["obfuscation"]: run for run in runs}.values():
         steps = Table("step", *each["seconds_by_step"], title=f"{each['obfuscation']}: wall seconds by step and party")
         names = dict.fromkeys(step for row in each["seconds_by_step"].values() for step in row)
         for step in names:
             cells = (row.get(step, 0.0) for row in each["seconds_by_step"].values())
             steps.add_row(step, *(f"{value:.2f}" if value else "" for value in cells))
-        show.out.print(steps)
-        show.out.print({"cpu_seconds": each["cpu_seconds"], "operations": each["operations"]})
+        terminal.out.print(steps)
+        terminal.out.print({"cpu_seconds": each["cpu_seconds"], "operations": each["operations"]})
 
 
 def main() -> None:

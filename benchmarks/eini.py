@@ -31,7 +31,7 @@ from typing import Any
 from rich.table import Table
 from shards import Model, Setting, predict, serving
 
-from treetap import show
+from treetap import terminal
 
 EXTRAPOLATED = 30_000
 #: Records of small requests.
@@ -81,7 +81,7 @@ def lattice(given: argparse.Namespace, workdir: Path) -> list[dict[str, Any]]:
 
 def paper(given: argparse.Namespace, workdir: Path) -> list[dict[str, Any]]:
     """Fed-EINI ÷ interactive per tree, in batches and one record at a time, without and with delay."""
-    show.err.print("a 512-bit key protects nothing: these figures are for comparison with the paper only")
+    terminal.err.print("a 512-bit key protects nothing: these figures are for comparison with the paper only")
     model = Model(workdir, Setting())
     tables = {count: model.write_tables(workdir, count) for count in {given.records, given.singles}}
     runs = []
@@ -118,10 +118,10 @@ def report(runs: list[dict[str, Any]]) -> None:
     table = Table("", *(str(number + 1) for number in range(len(runs))))
     for name in names:
         table.add_row(name, *(_shown(run.get(name, "")) for run in runs))
-    show.out.print(table)
+    terminal.out.print(table)
     walls = [run["seconds"] for run in runs if run.get("way") == "eini"]
     if len(walls) > 1:
-        show.out.print(f"eini: median {statistics.median(walls):.2f} s")
+        terminal.out.print(f"eini: median {statistics.median(walls):.2f} s")
 
 
 def _shown(value: Any) -> str:

@@ -26,7 +26,7 @@ from typing import Any
 from rich.table import Table
 from shards import LABELS, Model, Setting, predict, serving
 
-from treetap import show
+from treetap import terminal
 from treetap.errors import TreetapError
 
 #: What is asked of a prediction, by the name of the way.
@@ -106,7 +106,7 @@ def report(results: Sequence[dict[str, Any]], names: Sequence[str]) -> None:
     table = Table(*names)
     for each in results:
         table.add_row(*(f"{each[name]:.5g}" if isinstance(each[name], float) else str(each[name]) for name in names))
-    show.out.print(table)
+    terminal.out.print(table)
 
 
 def main() -> None:
@@ -147,7 +147,7 @@ def main() -> None:
         else ["set", "share", "way", "records", "seconds", "auc", "ks", "max_difference"],
     )
     if grows:
-        show.out.print(f"picture: {given.out}", highlight=False)
+        terminal.out.print(f"picture: {given.out}", highlight=False)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from shards import HOLDER, JOB, Model, Setting
 
 from party.store import read_model
 from party.vault import OwnSplit
-from treetap import show
+from treetap import terminal
 from treetap.trees.attributed import AttributionEntries
 from treetap.trees.ensemble import Ensemble, Tree
 from treetap.trees.entries import LeafEntries
@@ -52,10 +52,10 @@ def main() -> None:
 
     alone = scores.spare(goes_left, len(raw))
     both = explained.spare(goes_left, len(raw), scores.fraction_bits)
-    table = show.table("spare bits", "least", "median", "most")
+    table = terminal.table("spare bits", "least", "median", "most")
     for name, spare in (("score alone", alone), (f"with {len(explained.players)} players", both)):
         table.add_row(name, *(f"{value:.1f}" for value in (spare.min(), np.median(spare), spare.max())))
-    show.out.print(table)
+    terminal.out.print(table)
 
 
 if __name__ == "__main__":

@@ -19,10 +19,10 @@ from typing import Any
 
 from rich.table import Table
 
-from treetap import show
-from treetap.experiment import run_seed
-from treetap.experimentfile import ExperimentFile
-from treetap.joined import read_table
+from treetap import terminal
+from treetap.commands.experiment.experiment_file import ExperimentFile
+from treetap.commands.experiment.joined_table import read_table
+from treetap.commands.experiment.run import run_seed
 
 #: From the accepted job to the stored shards, without key generation and alignment.
 TRAINING = ("prepare", "bin", "train", "publish")
@@ -74,13 +74,13 @@ def report(runs: list[dict[str, Any]]) -> None:
             f"{each['cpu_s']:.1f}",
             str(each["ciphertexts"]["encrypted_labels"]),
             str(each["ciphertexts"]["candidate_sums"]),
-            show.size(each["bytes"]),
+            terminal.size(each["bytes"]),
             f"{each['largest_process_mb']:.0f}",
             *(f"{each[name]:.4f}" for name in ("accuracy", "centralised_accuracy", "alone_accuracy")),
         )
-    show.out.print(table)
+    terminal.out.print(table)
     for each in runs:
-        show.out.print({each["binning"]: each["operations"]})
+        terminal.out.print({each["binning"]: each["operations"]})
 
 
 def main() -> None:

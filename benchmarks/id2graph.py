@@ -30,12 +30,12 @@ import pyarrow.parquet as pq
 from rich.progress import Progress
 from rich.table import Table
 
-from attacks.catalogue import ATTACKS, attack
-from attacks.foreseen import foreseen
-from attacks.leaves import Ints
+from attacks.id2graph.leaves import Ints
+from attacks.id2graph.settings import BOOSTING_DISCOUNT, Settings
+from attacks.registry import ATTACKS, attack
 from attacks.scores import score
-from attacks.settings import BOOSTING_DISCOUNT, Settings
-from treetap import show, usage
+from attacks.view.expected_leakage import foreseen
+from treetap import terminal, usage
 from treetap.trees import centralised
 from treetap.trees.binning import bin_table
 from treetap.trees.params import BoostingParams
@@ -142,7 +142,7 @@ def run_apart(case: Case, names: list[str], advance: Any) -> list[dict[str, Any]
 def grow(rows: list[int], names: list[str], strategy: str) -> list[dict[str, Any]]:
     """Every attack at every size."""
     found: list[dict[str, Any]] = []
-    with Progress(console=show.err, transient=True) as bars:
+    with Progress(console=terminal.err, transient=True) as bars:
         bar = bars.add_task("attacks", total=len(rows) * (len(names) + 1))
         for count in rows:
             bars.update(bar, description=f"{count:,} records")
@@ -174,7 +174,7 @@ def report(found: list[dict[str, Any]]) -> None:
             f"{row['peak_mb']:.0f}",
             f"{row['scores']['v_measure']:.3f}",
         )
-    show.out.print(table)
+    terminal.out.print(table)
 
 
 def main() -> None:

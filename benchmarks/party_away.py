@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.parquet as pq
 
-from treetap import show
+from treetap import terminal
 from treetap.trees import metrics
 from treetap.trees.binning import bin_table
 from treetap.trees.centralised import Tables, train
@@ -107,10 +107,10 @@ def main() -> int:
         rows = [{"trained": trained, "there": there, "auc": each} for (trained, there), each in found.items()]
         print(json.dumps({"seeds": options.seeds, "params": vars(params), "rows": rows}, indent=1, default=str))
         return 0
-    table = show.table("trained", "there when it predicts", "test AUC", "lowest", "highest")
+    table = terminal.table("trained", "there when it predicts", "test AUC", "lowest", "highest")
     for (trained, there), each in found.items():
         table.add_row(trained, there, *(f"{value:.4f}" for value in (statistics.mean(each), min(each), max(each))))
-    show.out.print(table)
+    terminal.out.print(table)
     return 0
 
 

@@ -28,9 +28,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.parquet as pq
 
-from attacks.path_decode import decode, decode_explained
-from attacks.path_options import Game, Options, explained_options, explained_terms, score_options
-from treetap import show
+from attacks.path_decoding.attack import decode, decode_explained
+from attacks.path_decoding.path_options import Game, Options, explained_options, explained_terms, score_options
+from treetap import terminal
 from treetap.trees.binning import BinnedTable, bin_table
 from treetap.trees.candidates import column_goes_left
 from treetap.trees.centralised import CentralModel, train
@@ -149,7 +149,7 @@ def _remote(masks: dict[str, Bools], i: int) -> dict[str, Bools]:
 def report(rows: list[dict[str, Any]]) -> None:
     """The figures for a person."""
     found = ("unique", "several", "undecided", "leaves known", "s/record")
-    table = show.table("columns", "trees", "from", "candidate bits", "output bits", "least spare", *found)
+    table = terminal.table("columns", "trees", "from", "candidate bits", "output bits", "least spare", *found)
     for row in rows:
         table.add_row(
             str(row["holder_columns"]),
@@ -162,9 +162,9 @@ def report(rows: list[dict[str, Any]]) -> None:
             f"{row['share_of_leaves_known']:.0%}",
             f"{row['seconds_per_record']:.3f}",
         )
-    show.out.print(table)
+    terminal.out.print(table)
     wrong = [row for row in rows if not row["leaves_right"] or row["none"]]
-    show.out.print("every decoded leaf is the one reached" if not wrong else f"WRONG: {wrong}")
+    terminal.out.print("every decoded leaf is the one reached" if not wrong else f"WRONG: {wrong}")
 
 
 def main() -> None:

@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from treetap.federation import LocalFederation
-from treetap.jobfile import JobTable
+from treetap.commands.jobs.job_file import JobTable
+from treetap.commands.local_federation import LocalFederation
 from treetap.wire.v1 import jobs_pb2
 
 

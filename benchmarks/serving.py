@@ -33,8 +33,9 @@ import numpy as np
 from rich.table import Table
 from shards import HOLDER, JOB, Model, Setting, serving
 
-from treetap import show
-from treetap.federation import LocalFederation
+from treetap import terminal
+from treetap.commands.jobs import progress_view
+from treetap.commands.local_federation import LocalFederation
 from treetap.usage import measure
 from treetap.wire.tls import TlsFiles, issue
 from treetap.wire.v1 import jobs_pb2, serving_pb2, serving_pb2_grpc
@@ -135,7 +136,7 @@ def run(given: argparse.Namespace, workdir: Path) -> dict[str, Any]:
         if given.protocol == "eini":
             asked.key_bits = given.key_bits
         job = operator.predict(asked)
-        with show.live(job) as update:
+        with progress_view.live(job) as update:
             status = operator.watch(job, update, until=lambda now: now.phase == "serve" and now.HasField("serving"))
         if status.state != "running":
             sys.exit(f"serving: {status.error}")
@@ -201,7 +202,7 @@ def main() -> None:
     for name, value in found.items():
         shown = ", ".join(f"{k} {v:.1f}" for k, v in value.items()) if isinstance(value, dict) else value
         table.add_row(name, f"{shown:.4g}" if isinstance(shown, float) else str(shown))
-    show.out.print(table)
+    terminal.out.print(table)
 
 
 if __name__ == "__main__":

@@ -25,10 +25,10 @@ from delay import DelayProxy
 from coordinator.journal import packed
 from party.store import Store
 from party.vault import OwnSplit
-from treetap import show
+from treetap.commands.jobs import progress_view
+from treetap.commands.jobs.job_file import JobTable
+from treetap.commands.local_federation import LocalFederation
 from treetap.errors import Interrupted
-from treetap.federation import LocalFederation
-from treetap.jobfile import JobTable
 from treetap.trees import metrics
 from treetap.trees.binning import BinnedTable, bin_table
 from treetap.trees.centralised import CentralModel, train
@@ -241,7 +241,7 @@ def predict(federation: LocalFederation, model: Model, records: int, **asked: An
     """
     operator = federation.operator
     request = jobs_pb2.PredictRequest(model=JOB, table=f"rows-{records}", **asked)
-    with show.live(asked.get("form") or asked["protocol"]) as update:
+    with progress_view.live(asked.get("form") or asked["protocol"]) as update:
         status = operator.watch(operator.predict(request), update)
     if status.state != "finished":
         raise Interrupted(status.error)

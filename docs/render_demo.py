@@ -7,14 +7,15 @@ from pathlib import Path
 
 from rich.console import Console
 
-from treetap import demo, show
+from treetap import terminal
+from treetap.commands import demo
 
 
 def main() -> None:
     """Run the demo on a recording console."""
-    show.out = Console(record=True, width=100)
+    terminal.out = Console(record=True, width=100)
     demo.run(as_json=False, workdir=None, key_bits=2048, audit_report=None)
-    picture = show.out.export_svg(title="make demo")
+    picture = terminal.out.export_svg(title="make demo")
     picture = re.sub(r"<!--.*?-->\s*", "", picture, flags=re.DOTALL)
     picture = re.sub(r"@font-face \{.*?\}\s*", "", picture, flags=re.DOTALL)  # fonts of the reader's machine will do
     Path(__file__).with_name("demo.svg").write_text(picture, encoding="utf-8")

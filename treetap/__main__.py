@@ -1,6 +1,6 @@
 """`python -m treetap` is the command line. Guarded: worker processes import this module under another name."""
 
 if __name__ == "__main__":
-    from treetap.cli import main
+    from treetap.commands.cli import main
 
     main()

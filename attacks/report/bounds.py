@@ -10,8 +10,8 @@ from statistics import median
 from typing import NamedTuple
 
 from attacks.document import BoundRow, Document, Party, Source
+from attacks.report.glossary import count, score
 from attacks.report.scale import BOTTOM, LEFT, RIGHT, TOP, Frame, Linear, Log, Tick, short
-from attacks.report.words import count, score
 
 WIDTH, HEIGHT = 440, 250
 #: Points within so many pixels of each other are drawn once: the first distance that leaves at most `MOST` points, or

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from attacks.document import Document, TrafficRow
-from attacks.report.words import DISCLOSURES, count, rank, share
-from treetap import show
+from attacks.report.glossary import DISCLOSURES, count, rank, share
+from treetap import terminal
 
 
 class Cell(NamedTuple):
@@ -71,7 +71,7 @@ def matrix(document: Document) -> Matrix:
         if amount is None:
             return None
         heat = math.log1p(amount.bytes) / math.log1p(most) if most else 0.0
-        return Cell(show.size(amount.bytes), count(amount.messages), f"{heat:.2f}")
+        return Cell(terminal.size(amount.bytes), count(amount.messages), f"{heat:.2f}")
 
     return Matrix(
         receivers=list(found),
@@ -106,7 +106,7 @@ def bars(document: Document) -> list[Bar]:
         Bar(
             kind,
             DISCLOSURES[kind].kind,
-            show.size(size),
+            terminal.size(size),
             count(messages[kind]),
             share(size, total),
             f"{100 * size / most:.2f}" if most else "0",

@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from attacks.document import Document, parse
-from attacks.report import bounds, glance, matrix, scores, signature, trees, words
+from attacks.report import bounds, glossary, matrix, scores, signature, summary, trees
 
 #: Colours of classes, told apart on light and dark ground; further ones follow at golden angles.
 CLASS_COLOURS = (
@@ -41,7 +41,7 @@ def html(document: Document | Mapping[str, Any]) -> str:
         script=Markup(script),  # noqa: S704 - files of this package, not of the document
         style=Markup(style),  # noqa: S704
         digest=digest,
-        words=words,
+        words=glossary,
         class_colours=_class_colours(content),
         **_figures(content),
     )
@@ -50,15 +50,15 @@ def html(document: Document | Mapping[str, Any]) -> str:
 def _figures(document: Document) -> dict[str, Any]:
     """Everything that is drawn or tabulated."""
     v_top, nats_top, chosen = scores.ceiling(document), bounds.ceiling(document), trees.choose(document)
-    largest = glance.largest_class(document)
+    largest = summary.largest_class(document)
     return {
-        "unscored": words.unscored(document),
-        "glances": glance.glances(document),
+        "unscored": glossary.unscored(document),
+        "glances": summary.glances(document),
         "largest_class": None if largest is None else f"{100 * largest:.1f} %",
         "matrix": matrix.matrix(document),
         "bars": matrix.bars(document),
         "traffic": sorted(
-            document.traffic, key=lambda it: (it.sender, it.receiver, words.rank(it.disclosure), it.step)
+            document.traffic, key=lambda it: (it.sender, it.receiver, glossary.rank(it.disclosure), it.step)
         ),
         "curves": {name: scores.curves(document, party, v_top) for name, party in document.parties.items()},
         "score_heads": scores.SCORE_HEADS,

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from attacks.document import AttackName, AttackResult, Document, Party
+from attacks.report.glossary import ATTACKS, count, score, seconds
 from attacks.report.scale import BOTTOM, LEFT, TOP, Frame, Linear, polyline, short, spread
-from attacks.report.words import ATTACKS, count, score, seconds
 
 WIDTH, HEIGHT, LABELS = 440, 250, 108
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from attacks.document import Document, Party
+from attacks.report.glossary import count, score, share
 from attacks.report.scale import BOTTOM, LEFT, TOP, Frame, Linear, polyline, short, spread
 from attacks.report.scores import Curve, thinned
-from attacks.report.words import count, score, share
 
 WIDTH, HEIGHT, LABELS = 440, 250, 108
 HEADS = ("trees", "signatures", "of the records", "information", "of the entropy", "by chance")

@@ -12,11 +12,11 @@ from rich.table import Table
 from rich.text import Text
 
 from attacks.document import Document, parse
-from attacks.report.glance import glances
+from attacks.report.glossary import ATTACKS, NOT_A_PROOF, count, rank, unscored
 from attacks.report.matrix import Amount, amounts
 from attacks.report.scores import SCORE_HEADS, figures
-from attacks.report.words import ATTACKS, NOT_A_PROOF, count, rank, unscored
-from treetap import show
+from attacks.report.summary import glances
+from treetap import terminal
 
 Rows = list[list[str]]
 #: Longest line of text that is read with ease.
@@ -66,7 +66,7 @@ def _learned(document: Document, console: Console) -> None:
 
 
 def _amount(it: Amount) -> str:
-    return f"{show.size(it.bytes)} ({count(it.messages)})"
+    return f"{terminal.size(it.bytes)} ({count(it.messages)})"
 
 
 def _attacks(document: Document, console: Console) -> None:
@@ -127,7 +127,7 @@ def _parts(console: Console, heads: Sequence[str], rows: Rows, names: int) -> li
 
 
 def _made(heads: Sequence[str], rows: Rows, columns: Sequence[int], names: int) -> Table:
-    made = show.table()
+    made = terminal.table()
     made.padding = (0, 1, 0, 0)
     for k in columns:
         made.add_column(Text(_visible(heads[k])), justify="left" if k < names else "right", no_wrap=True)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from attacks.document import Document, Party, SeenTree, TreeNode
+from attacks.report.glossary import count
 from attacks.report.scale import BOTTOM, LEFT, RIGHT, TOP, Frame, Linear, Tick, short
-from attacks.report.words import count
 
 #: So many nodes are drawn in one file at most (the first tree of every party always), so many trees of a party.
 MOST_NODES, MOST_TREES = 2000, 20

@@ -25,7 +25,7 @@ from id2graph_runs import add_over, collect, ended, parser_of, summary, way
 from id2graph_sets import SETS
 from id2graph_trial import BASELINES, QUOTIENT, Trial, importance
 
-from treetap import show
+from treetap import terminal
 
 OUT = Path("runs/id2graph-figures")
 COLOURS = {"cl": "#8c8c8c", "uni": "#0072b2", "uni+cl": "#e69f00", QUOTIENT: "#b4232a"}
@@ -166,7 +166,7 @@ def main() -> int:
         print(json.dumps(shown, indent=1))
         return 0
     for number, each in shown.items():
-        show.out.print(f"Figure {number}: {each['picture']}", highlight=False)
+        terminal.out.print(f"Figure {number}: {each['picture']}", highlight=False)
     return 0
 
 

@@ -13,7 +13,8 @@ from id2graph_sets import MODELS, SETS
 from id2graph_trial import WAYS, Trial, attacks_of, run
 from resumable import Results
 
-from treetap import show
+from treetap import terminal
+from treetap.commands.jobs import progress_view
 from treetap.errors import BadInput, TreetapError
 
 SEEDS = (42, 43, 44, 45, 46)
@@ -38,8 +39,8 @@ def collect(path: Path, trials: Sequence[Trial], *, only_stored: bool) -> list[d
     missing = [] if only_stored else [trial for trial in trials if _stored(results, trial) is None]
     if missing:
         done = len(trials) - len(missing)
-        show.err.print(f"{len(trials)} trials, {done} of them in {path} already", highlight=False)
-        with show.steps("trials") as progress:
+        terminal.err.print(f"{len(trials)} trials, {done} of them in {path} already", highlight=False)
+        with progress_view.steps("trials") as progress:
             for number, trial in enumerate(missing):
                 progress(number, len(missing), " ".join(f"{value}" for value in vars(trial).values() if value))
                 results.add(run(trial))
@@ -60,10 +61,10 @@ def ended(main: Callable[[], int]) -> None:
     try:
         sys.exit(main())
     except KeyboardInterrupt:
-        show.err.print("stopped; the same command goes on with the trials that are missing", highlight=False)
+        terminal.err.print("stopped; the same command goes on with the trials that are missing", highlight=False)
         sys.exit(130)
     except TreetapError as failure:
-        show.err.print(f"{Path(sys.argv[0]).name}: {failure}", markup=False, highlight=False, soft_wrap=True)
+        terminal.err.print(f"{Path(sys.argv[0]).name}: {failure}", markup=False, highlight=False, soft_wrap=True)
         sys.exit(2 if isinstance(failure, BadInput) else 1)
 
 

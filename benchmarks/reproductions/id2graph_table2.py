@@ -26,7 +26,7 @@ from id2graph_sets import MODELS, SETS
 from id2graph_trial import BASELINES, LINKED, QUOTIENT, WAYS, Trial
 from rich.table import Table
 
-from treetap import show
+from treetap import terminal
 
 TITLES = {
     "cl": "CL",
@@ -104,9 +104,9 @@ def report(rows: Sequence[dict[str, Any]]) -> None:
             of = cells_of(row)[:4] if place == 0 else [""] * 4
             table.add_row(*of, title, _text(row["ours"].get(kind)), _text(row["paper"].get(kind)))
         table.add_section()
-    show.out.print(table)
+    terminal.out.print(table)
     for remark in dict.fromkeys(f"{SETS[row['set']].title}: {row['remark']}" for row in rows if row["remark"]):
-        show.out.print(remark, highlight=False)
+        terminal.out.print(remark, highlight=False)
 
 
 def check(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -147,7 +147,7 @@ def main() -> int:
             for each in compared:
                 words = ["yes" if each[key] else "no" for key in ("leaves", "figures")]
                 table.add_row(each["model"], str(each["seed"]), *words, f"{each['id2graph']:.3f}")
-            show.out.print(table)
+            terminal.out.print(table)
         return 0 if same else 1
     trials = [
         Trial(name, model, seed, way(name, given.over))

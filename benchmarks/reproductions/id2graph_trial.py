@@ -18,19 +18,19 @@ import numpy.typing as npt
 import pyarrow as pa
 from id2graph_sets import SETS, left_share, stored, table_of
 
-from attacks.catalogue import attack
-from attacks.foreseen import foreseen
-from attacks.leaves import Ints, Leaves
+from attacks.audit import EXACT_UP_TO
+from attacks.id2graph.leaves import Ints, Leaves
+from attacks.id2graph.settings import BOOSTING_DISCOUNT, FOREST_DISCOUNT, Settings
+from attacks.registry import attack
 from attacks.scores import score
-from attacks.settings import BOOSTING_DISCOUNT, FOREST_DISCOUNT, Settings
-from attacks.view import read_view
+from attacks.view.expected_leakage import foreseen
+from attacks.view.view import read_view
 from party.labels import read_labels
 from party.table import Table
-from treetap.auditing import EXACT_UP_TO
-from treetap.experiment import run_seed
-from treetap.experimentfile import ExperimentFile
-from treetap.federation import clean_end, working_folder
-from treetap.joined import ID, Split, read_table, split
+from treetap.commands.experiment.experiment_file import ExperimentFile
+from treetap.commands.experiment.joined_table import ID, Split, read_table, split
+from treetap.commands.experiment.run import run_seed
+from treetap.commands.local_federation import clean_end, working_folder
 from treetap.trees import centralised
 from treetap.trees.binning import bin_table
 from treetap.trees.centralised_forest import train_forest

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from attacks.spaces import Ints, TreeView
-from attacks.view import View
+from attacks.view.known_trees import Ints, TreeView
+from attacks.view.view import View
 from tests.oracle import OracleSplit, OracleTree
 from tests.protocol.worlds import World, spec
 from tests.simulator import Federation, run

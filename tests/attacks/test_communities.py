@@ -8,11 +8,11 @@ import networkx
 import numpy as np
 import pytest
 
-from attacks.adjacency import RecordGraph, exact
-from attacks.chunked import chunked
-from attacks.communities import as_networkit, as_networkx, louvain
-from attacks.moves import settle
-from attacks.quotient import signatures
+from attacks.id2graph.adjacency import RecordGraph, exact
+from attacks.id2graph.chunked import chunked
+from attacks.id2graph.communities import as_networkit, as_networkx, louvain
+from attacks.id2graph.moves import settle
+from attacks.id2graph.signatures import signatures
 from tests.attacks.worlds import ids, planted, random_trees
 from treetap.errors import BadInput
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attacks.foreseen import foreseen
-from attacks.spaces import TreeView
-from attacks.view import read_view
+from attacks.view.expected_leakage import foreseen
+from attacks.view.known_trees import TreeView
+from attacks.view.view import read_view
 from tests.attacks.recorded import known, train, transcript
 from tests.protocol.worlds import PARTIES, World, world
 from treetap.errors import BadInput

@@ -6,10 +6,10 @@ import sys
 import numpy as np
 import pytest
 
-from attacks.catalogue import ATTACKS, Outcome, attack
-from attacks.leaves import Ints
+from attacks.id2graph.leaves import Ints
+from attacks.id2graph.settings import Settings
+from attacks.registry import ATTACKS, Outcome, attack
 from attacks.scores import score
-from attacks.settings import Settings
 from tests.attacks.worlds import ids, planted, random_trees
 from treetap.errors import BadInput
 from treetap.trees.binning import bin_table
@@ -208,7 +208,7 @@ def test_all_wrong_settings_are_told_together() -> None:
 def test_listing_the_attacks_loads_no_heavy_library() -> None:
     """--help must not wait for scikit-learn, networkx and networkit."""
     code = (
-        "import sys, attacks.catalogue; "
+        "import sys, attacks.registry; "
         "sys.exit(len({'sklearn', 'networkx', 'networkit', 'community'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -7,8 +7,15 @@ from itertools import product
 import numpy as np
 import pytest
 
-from attacks.path_decode import decode, decode_explained
-from attacks.path_options import Game, Options, explained_options, explained_terms, fixed_point, score_options
+from attacks.path_decoding.attack import decode, decode_explained
+from attacks.path_decoding.path_options import (
+    Game,
+    Options,
+    explained_options,
+    explained_terms,
+    fixed_point,
+    score_options,
+)
 from tests.trees.decisions import all_masks, decisions, player_of
 from tests.trees.tables import cases, encoded
 from treetap.trees.attribution import attribute

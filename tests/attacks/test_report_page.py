@@ -14,7 +14,7 @@ import pytest
 
 from attacks.document import AttackName, Document, parse
 from attacks.report import html, trees
-from attacks.report.words import ATTACKS, DISCLOSURES, KINDS, SOURCES
+from attacks.report.glossary import ATTACKS, DISCLOSURES, KINDS, SOURCES
 from tests.attacks.documents import COLUMNS, made
 from treetap.errors import BadInput
 from treetap.wire.v1 import reveals_pb2

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from attacks.union import union
+from attacks.id2graph.union import union
 from tests.attacks.worlds import ids, random_trees
 
 

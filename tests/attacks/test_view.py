@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from attacks.spaces import TreeView
-from attacks.view import View, read_view
+from attacks.view.known_trees import TreeView
+from attacks.view.view import View, read_view
 from tests.attacks.recorded import KEY_BITS, knowable, known, members, train, transcript
 from tests.oracle import OracleModel, OracleSplit
 from tests.protocol.worlds import PARTIES, World, spec, world

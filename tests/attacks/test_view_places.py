@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from attacks.view import read_view
+from attacks.view.view import read_view
 from tests.attacks.recorded import knowledge, rewritten, train, transcript
 from tests.protocol.worlds import PARTIES, world
 from treetap.errors import BadInput, Malformed

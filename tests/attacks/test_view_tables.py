@@ -12,10 +12,10 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 
-from attacks.findings import bound_rows, received_rows, sent_rows, signature, signatures, tree_rows
-from attacks.own_table import Labels, OwnTable, load_labels, load_own_table
-from attacks.spaces import Ints, OwnSplit, TreeView, known_nodes
-from attacks.view import Traffic, View, read_view
+from attacks.sections import bound_rows, received_rows, sent_rows, signature, signatures, tree_rows
+from attacks.view.known_trees import Ints, OwnSplit, TreeView, known_nodes
+from attacks.view.own_table import Labels, OwnTable, load_labels, load_own_table
+from attacks.view.view import Traffic, View, read_view
 from tests.attacks.recorded import train, transcript
 from tests.protocol.worlds import PARTIES, world
 from treetap.errors import DataError

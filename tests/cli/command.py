@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from treetap.federation import to_toml
+from treetap.commands.local_federation import to_toml
 
 
 class Outcome(NamedTuple):

@@ -11,15 +11,15 @@ import zipfile
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
-from treetap import datasets
-from treetap.catalogue import CATALOGUE, Source
+from treetap.commands.data import download
+from treetap.commands.data.sources import CATALOGUE, Source
 
 FETCHED = [entry for entry in CATALOGUE.values() if isinstance(entry, Source)]
 
 
 def described(like: Source, table: pa.Table, **changes: object) -> Source:
     """The catalogue's entry, but with the content of another table."""
-    content = datasets.content_of(table)
+    content = download.content_of(table)
     return dataclasses.replace(
         like, rows=table.num_rows, columns=tuple(content.columns), digest=content.digest, **changes
     )

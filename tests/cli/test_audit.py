@@ -14,7 +14,7 @@ import pytest
 
 from attacks.scores import score
 from tests.cli.command import refused, treetap
-from treetap.federation import to_toml
+from treetap.commands.local_federation import to_toml
 
 ROWS, COLUMNS = 120, 6
 

@@ -12,8 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.cli.sources import FETCHED, layout, small
-from treetap import cli, datasets
-from treetap.catalogue import CATALOGUE, ByHand, Source
+from treetap.commands import cli
+from treetap.commands.data import download
+from treetap.commands.data.sources import CATALOGUE, ByHand, Source
 from treetap.errors import BadInput, TreetapError
 
 
@@ -43,8 +44,8 @@ def test_digest_ignores_encoding_but_no_value_name_or_order() -> None:
         pa.schema([("a", pa.int64()), ("b", pa.float64()), ("c", pa.large_string())])
     )
     same = same.set_column(1, "b", pa.array([0.1 + 2**-55, 0.0]))
-    digest = datasets.content_of(table).digest
-    assert datasets.content_of(same).digest == digest
+    digest = download.content_of(table).digest
+    assert download.content_of(same).digest == digest
     for other in (
         table.set_column(0, "a", pa.array([1, 3], pa.int32())),
         table.set_column(0, "a", pa.array([1.0, 2.0])),
@@ -54,7 +55,7 @@ def test_digest_ignores_encoding_but_no_value_name_or_order() -> None:
         table.select(["b", "a", "c"]),
         table.take([1, 0]),
     ):
-        assert datasets.content_of(other).digest != digest
+        assert download.content_of(other).digest != digest
 
 
 def test_digest_is_the_published_definition() -> None:
@@ -64,14 +65,14 @@ def test_digest_is_the_published_definition() -> None:
     table = pa.table({"n": pa.array([-1], pa.int32()), "r": pa.array([2 / 3]), "t": pa.array(["é"])})
     lines = [("n", "int", b"\xff" * 8), ("r", "real", b"0.666666667\n"), ("t", "text", b"2:\xc3\xa9")]
     whole = "".join(f"{name}\0{kind}\0{sha256(data).hexdigest()}\n" for name, kind, data in lines)
-    assert datasets.content_of(table).digest == sha256(whole.encode()).hexdigest()
+    assert download.content_of(table).digest == sha256(whole.encode()).hexdigest()
 
 
 def test_missing_values_have_no_digest() -> None:
     """A null and a NaN are refused by the digest, with the column's name."""
     for column in (pa.array([1, None]), pa.array([1.0, float("nan")])):
         with pytest.raises(BadInput, match="column a has missing"):
-            datasets.content_of(pa.table({"a": column}))
+            download.content_of(pa.table({"a": column}))
 
 
 @pytest.mark.parametrize("source", FETCHED, ids=lambda source: source.name)
@@ -81,7 +82,7 @@ def test_layout_of_each_source_is_converted(source: Source, tmp_path: Path) -> N
         pytest.importorskip("xlrd", reason="reading .xls needs the extra `data`")
     table = small(source, rows=5)
     (tmp_path / "archive").write_bytes(layout(source, table))
-    found = datasets.convert(source, datasets.unpack(source, tmp_path / "archive"))
+    found = download.convert(source, download.unpack(source, tmp_path / "archive"))
     assert found.schema.equals(table.schema)
     assert found.to_pydict() == table.to_pydict()
 
@@ -96,8 +97,8 @@ def test_real_data_in_its_source_layout_has_the_pinned_digest(source: Source, tm
         pytest.importorskip("xlrd", reason="reading .xls needs the extra `data`")
     real = pq.read_table(path)
     (tmp_path / "archive").write_bytes(layout(source, real))
-    found = datasets.convert(source, datasets.unpack(source, tmp_path / "archive"))
-    assert datasets.difference(source, found) is None
+    found = download.convert(source, download.unpack(source, tmp_path / "archive"))
+    assert download.difference(source, found) is None
     assert found.schema.equals(real.schema)
 
 
@@ -108,17 +109,17 @@ def test_a_damaged_workbook_is_named() -> None:
     assert isinstance(source, Source)
     for content in (b"no workbook", bytes.fromhex("d0cf11e0a1b11ae1") + bytes(2000)):
         with pytest.raises(TreetapError, match="not an Excel 97 workbook"):
-            datasets.convert(source, content)
+            download.convert(source, content)
 
 
 def test_without_xlrd_the_extra_is_named_before_any_download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the workbook cannot be read, the command says what to install and asks nobody."""
     monkeypatch.setitem(sys.modules, "xlrd", None)
-    monkeypatch.setattr(datasets, "download", lambda *_: pytest.fail("asked the source"))
+    monkeypatch.setattr(download, "download", lambda *_: pytest.fail("asked the source"))
     source = CATALOGUE["credit_default"]
     assert isinstance(source, Source)
     with pytest.raises(BadInput, match=r"pip install 'treetap\[data\]'"):
-        datasets.fetch(source, tmp_path)
+        download.fetch(source, tmp_path)
 
 
 def test_list_as_json_tells_what_is_here(
@@ -141,7 +142,7 @@ def test_list_for_people_says_why_a_set_is_not_fetched(
 ) -> None:
     """The table is followed by the reason, the way by hand and the page of each set that is not fetched."""
     monkeypatch.delenv("TREETAP_DATA", raising=False)
-    monkeypatch.setattr(datasets.show, "out", datasets.show.Console(width=80))
+    monkeypatch.setattr(download.show, "out", download.show.Console(width=80))
     assert run(monkeypatch, "list") == 0
     shown = capsys.readouterr().out
     for name, entry in CATALOGUE.items():

@@ -18,8 +18,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.cli.sources import described, layout, small, zipped
-from treetap import cli, datasets
-from treetap.catalogue import CATALOGUE, Source
+from treetap.commands import cli
+from treetap.commands.data import download
+from treetap.commands.data.sources import CATALOGUE, Source
 from treetap.errors import BadInput, TreetapError
 
 Serve = Callable[..., str]
@@ -73,11 +74,11 @@ def test_fetch_keeps_the_table_and_asks_the_source_once(served: Callable[..., So
     """The first fetch writes the Parquet file and nothing else; the second finds it good and opens no connection."""
     seen: list[str] = []
     source = served(seen=seen)
-    assert datasets.fetch(source, tmp_path / "sets")
+    assert download.fetch(source, tmp_path / "sets")
     kept = tmp_path / "sets" / "obesity.parquet"
     assert pq.read_table(kept).to_pydict() == small(source).to_pydict()
     written = kept.stat().st_mtime_ns
-    assert not datasets.fetch(source, tmp_path / "sets")
+    assert not download.fetch(source, tmp_path / "sets")
     assert kept.stat().st_mtime_ns == written
     assert seen == ["/set"]
     assert [path.name for path in (tmp_path / "sets").iterdir()] == ["obesity.parquet"]
@@ -94,7 +95,7 @@ def test_another_file_of_that_name_is_left_alone(served: Callable[..., Source], 
             path.write_bytes(content)
         before = path.read_bytes()
         with pytest.raises(BadInput, match="move it away"):
-            datasets.fetch(source, tmp_path)
+            download.fetch(source, tmp_path)
         assert path.read_bytes() == before
 
 
@@ -112,8 +113,8 @@ def test_an_output_that_is_no_folder_is_named_before_any_download(
         (tmp_path / ("x" * 300), "File name too long"),
     ):
         with pytest.raises(BadInput, match=f"--out .*{says}.*; name a folder"):
-            datasets.fetch(source, folder)
-        assert all(row["here"] is None for row in datasets.listing(folder))
+            download.fetch(source, folder)
+        assert all(row["here"] is None for row in download.listing(folder))
     assert seen == []
     assert notes.read_text() == "mine"
 
@@ -128,9 +129,9 @@ def test_a_folder_that_goes_during_the_download_is_named(
         path.parent.write_text("a file now")
         raise NotADirectoryError(20, "Not a directory")
 
-    monkeypatch.setattr(datasets, "download", gone)
+    monkeypatch.setattr(download, "download", gone)
     with pytest.raises(TreetapError, match=r"obesity\.parquet: cannot be written: Not a directory"):
-        datasets.fetch(served(), tmp_path / "sets")
+        download.fetch(served(), tmp_path / "sets")
 
 
 @pytest.mark.parametrize(
@@ -152,7 +153,7 @@ def test_a_source_with_other_content_is_refused(
     table = small(like)
     source = described(like, table, url=serve(layout(like, change(table))))
     with pytest.raises(TreetapError, match=says) as raised:
-        datasets.fetch(source, tmp_path)
+        download.fetch(source, tmp_path)
     assert not isinstance(raised.value, BadInput)
     assert list(tmp_path.iterdir()) == []
 
@@ -175,7 +176,7 @@ def test_bad_answers_are_named_and_leave_nothing(
     """Whatever a source answers instead of the set becomes one message, and no file."""
     source = dataclasses.replace(served(**how), limit=100_000 if how.get("announce") == -1 else 10**7)
     with pytest.raises(TreetapError, match=says):
-        datasets.fetch(source, tmp_path)
+        download.fetch(source, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -187,11 +188,11 @@ def test_nobody_listening_and_silence_are_named(
         listener.bind(("127.0.0.1", 0))
         source = dataclasses.replace(served(), url=f"http://127.0.0.1:{listener.getsockname()[1]}/set")
         with pytest.raises(TreetapError, match="cannot be reached"):
-            datasets.fetch(source, tmp_path)
+            download.fetch(source, tmp_path)
         listener.listen()
-        monkeypatch.setattr(datasets, "SILENCE_S", 0.1)
+        monkeypatch.setattr(download, "SILENCE_S", 0.1)
         with pytest.raises(TreetapError, match="no more answer: timed out"):
-            datasets.fetch(source, tmp_path)
+            download.fetch(source, tmp_path)
         listener.accept()[0].close()
 
         def begin() -> None:
@@ -204,7 +205,7 @@ def test_nobody_listening_and_silence_are_named(
         thread = threading.Thread(target=begin)
         thread.start()
         with pytest.raises(TreetapError, match="no more answer: timed out"):
-            datasets.fetch(source, tmp_path)
+            download.fetch(source, tmp_path)
         thread.join()
     assert list(tmp_path.iterdir()) == []
 
@@ -213,13 +214,13 @@ def test_an_archive_that_unpacks_to_too_much_is_refused(
     served: Callable[..., Source], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Unpacking stops at the limit, for zip and for gzip."""
-    monkeypatch.setattr(datasets, "LARGEST", 10_000)
+    monkeypatch.setattr(download, "LARGEST", 10_000)
     source = served()
     archive = tmp_path / "archive"
     for members, content in ((source.members, zipped(**{source.members[0]: bytes(10_001)})), ((), bytes(10_001))):
         archive.write_bytes(content if members else gzip.compress(content))
         with pytest.raises(TreetapError, match="unpacks to more than 10000"):
-            datasets.unpack(dataclasses.replace(source, members=members), archive)
+            download.unpack(dataclasses.replace(source, members=members), archive)
 
 
 def test_broken_gzip_is_named(served: Callable[..., Source], tmp_path: Path) -> None:
@@ -228,7 +229,7 @@ def test_broken_gzip_is_named(served: Callable[..., Source], tmp_path: Path) -> 
     for content in (gzip.compress(os.urandom(1000))[:-20], b"version https://git-lfs"):
         (tmp_path / "archive").write_bytes(content)
         with pytest.raises(TreetapError, match="not a whole gzip archive"):
-            datasets.unpack(source, tmp_path / "archive")
+            download.unpack(source, tmp_path / "archive")
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:

@@ -20,9 +20,10 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tests.cli.command import Outcome, refused, treetap, write
 from tests.protocol.worlds import PARTIES, world
 from tests.system.federations import settings
-from treetap import checkup, version
-from treetap.checkup import Finding
-from treetap.federation import LocalFederation
+from treetap import version
+from treetap.commands.doctor import connections
+from treetap.commands.doctor.connections import Finding
+from treetap.commands.local_federation import LocalFederation
 from treetap.wire.ports import Address
 from treetap.wire.tls import TlsFiles, create_authority, issue
 
@@ -193,7 +194,7 @@ def test_clocks(
     skew: float, level: str, expected: str, serve: Callable[[list[tuple[str, str]]], Address], certs: Path
 ) -> None:
     """Half a minute is a warning, an hour a fault, and the line says which clock is ahead."""
-    clock = checkup.check_server(serve(_told(skew)), _files(certs, "operator"))[-1]
+    clock = connections.check_server(serve(_told(skew)), _files(certs, "operator"))[-1]
     assert clock.level == level
     assert abs(abs(skew) - float(clock.message.split()[3])) < 2
     assert expected in clock.message
@@ -214,14 +215,14 @@ def test_versions(serve: Callable[[list[tuple[str, str]]], Address], certs: Path
 
 
 def _version(to: Address, tls: TlsFiles) -> tuple[str, str]:
-    found = checkup.check_server(to, tls)
+    found = connections.check_server(to, tls)
     return found[1].level, found[1].message
 
 
 def test_authorities_that_differ(serve: Callable[[list[tuple[str, str]]], Address], tmp_path: Path) -> None:
     """The line has the key of the authority trusted here and of the one that signed, as their files have them."""
     create_authority(tmp_path)
-    found = checkup.check_server(serve(_told()), issue(tmp_path, "operator"))
+    found = connections.check_server(serve(_told()), issue(tmp_path, "operator"))
     assert [each.level for each in found] == ["fault"]
     keys = found[0].message.split("key ")
     assert "is not signed by the authority trusted here (SHA-256 " in found[0].message
@@ -292,7 +293,7 @@ def test_a_check_that_hangs() -> None:
     def defect() -> list[Finding]:
         raise RuntimeError("unforeseen")
 
-    found = checkup.run_all({"hangs": lambda: time.sleep(5) or [], "fails": defect, "well": lambda: [well]}, 0.3)
+    found = connections.run_all({"hangs": lambda: time.sleep(5) or [], "fails": defect, "well": lambda: [well]}, 0.3)
     assert time.monotonic() - began < 2
     assert [each.level for each in found] == ["warning", "fault", "ok"]
     assert "unforeseen" in found[1].message

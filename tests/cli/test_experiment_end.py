@@ -18,11 +18,12 @@ import pyarrow as pa
 import pytest
 
 from tests.cli.command import end
-from treetap import experiment, federation
+from treetap.commands import local_federation
+from treetap.commands.experiment import run
+from treetap.commands.experiment.experiment_file import ExperimentFile
+from treetap.commands.experiment.report import document
+from treetap.commands.local_federation import LocalFederation, clean_end
 from treetap.errors import Interrupted, TreetapError
-from treetap.experimentfile import ExperimentFile
-from treetap.federation import LocalFederation, clean_end
-from treetap.report import document
 
 FILE = """[data]\npath = "t.csv"\nlabel = "y"\nseed = [4, 5]
 [[party]]\nname = "clinic"\nlabels = true\ncolumns = ["a"]\n[[party]]\nname = "lab"\ncolumns = ["b"]
@@ -50,9 +51,9 @@ def test_the_seeds_that_finished_are_printed(
             raise failure
         return {"seed": seed, **RUN}
 
-    monkeypatch.setattr(experiment, "run_seed", run_seed)
+    monkeypatch.setattr(run, "run_seed", run_seed)
     with pytest.raises(type(failure)) as raised:
-        experiment.run_file(file, as_json=True, workdir=None)
+        run.run_file(file, as_json=True, workdir=None)
     assert raised.value is failure
     assert [each["seed"] for each in json.loads(capsys.readouterr().out)["runs"]] == [4]
 
@@ -67,8 +68,8 @@ def test_people_see_each_report_as_its_run_ends(
         seen.append(capsys.readouterr().out)
         return {"seed": seed, **RUN}
 
-    monkeypatch.setattr(experiment, "run_seed", run_seed)
-    experiment.run_file(file, as_json=False, workdir=None)
+    monkeypatch.setattr(run, "run_seed", run_seed)
+    run.run_file(file, as_json=False, workdir=None)
     seen.append(capsys.readouterr().out)
     assert [[word in text for word in ("seed 4", "seed 5")] for text in seen] == [
         [False, False],
@@ -85,9 +86,9 @@ def test_no_document_where_nothing_finished(
     def run_seed(*_: Any) -> dict[str, Any]:
         raise Interrupted("lab is gone")
 
-    monkeypatch.setattr(experiment, "run_seed", run_seed)
+    monkeypatch.setattr(run, "run_seed", run_seed)
     with pytest.raises(Interrupted, match="lab is gone"):
-        experiment.run_file(file, as_json=True, workdir=None)
+        run.run_file(file, as_json=True, workdir=None)
     assert capsys.readouterr().out == ""
 
 
@@ -108,7 +109,7 @@ def test_an_overflow_is_a_measure_without_a_warning() -> None:
     rows = pa.table({"treetap_id": ["2", "1"], "y": [1e200, 1e200]})
     with warnings.catch_warnings(), np.errstate(all="warn"):
         warnings.simplefilter("error")
-        found = experiment.test_metrics(ExperimentFile.model_validate(content), {}, scores, rows)
+        found = run.test_metrics(ExperimentFile.model_validate(content), {}, scores, rows)
     assert found == {"rmse": math.inf}
 
 
@@ -130,9 +131,9 @@ def test_no_advice_to_resume_what_is_gone(
     def fail(*_: Any) -> None:
         raise Interrupted(said)
 
-    monkeypatch.setattr(experiment, "LocalFederation", fail)
+    monkeypatch.setattr(run, "LocalFederation", fail)
     with pytest.raises(Interrupted) as raised:
-        experiment.run_file(file, as_json=True, workdir=tmp_path / "work")
+        run.run_file(file, as_json=True, workdir=tmp_path / "work")
     assert str(raised.value) == told
 
 
@@ -142,9 +143,9 @@ def test_a_full_disk_is_told(file: Path, tmp_path: Path, monkeypatch: pytest.Mon
     def full(*_: Any, **__: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(experiment.pq, "write_table", full)
+    monkeypatch.setattr(run.pq, "write_table", full)
     with pytest.raises(TreetapError, match=r"work/seed-4: No space left on device"):
-        experiment.run_file(file, as_json=True, workdir=tmp_path / "work")
+        run.run_file(file, as_json=True, workdir=tmp_path / "work")
 
 
 @pytest.mark.parametrize("command", ["experiment", "demo"])
@@ -182,7 +183,7 @@ def test_a_process_that_starts_as_the_signal_comes_is_ended(tmp_path: Path, monk
             os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(0.3)
 
-    monkeypatch.setattr(federation.subprocess, "Popen", Late)
+    monkeypatch.setattr(local_federation.subprocess, "Popen", Late)
     with pytest.raises(SystemExit) as raised, clean_end(), LocalFederation(tmp_path, {"clinic": {}, "lab": {}}):
         pytest.fail("nobody ended the federation")
     assert raised.value.code == 128 + signal.SIGTERM

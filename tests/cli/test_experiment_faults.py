@@ -9,9 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from treetap import demo, experiment, experimentfile
+from treetap.commands import demo
+from treetap.commands.experiment import experiment_file
+from treetap.commands.experiment.run import run_file
 from treetap.errors import BadInput
-from treetap.experiment import run_file
 
 PARTIES = '[[party]]\nname = "clinic"\nlabels = true\ncolumns = ["a"]\n[[party]]\nname = "lab"\ncolumns = ["b"]\n'
 #: Label, id and two columns of 20 rows: ids and columns have no fault.
@@ -22,7 +23,9 @@ Refused = Callable[..., str]
 @pytest.fixture
 def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Refused:
     """The message with which a file is refused; a federation that starts, or a folder that is made, fails the test."""
-    monkeypatch.setattr(experiment, "LocalFederation", lambda *_: pytest.fail("processes were started"))
+    monkeypatch.setattr(
+        "treetap.commands.experiment.run.LocalFederation", lambda *_: pytest.fail("processes were started")
+    )
 
     def run(
         data: str = "", parties: str = PARTIES, job: str = "", workdir: Path | None = None, table: str = "t.csv"
@@ -86,7 +89,7 @@ def test_a_protocol_whose_library_is_not_there(
 ) -> None:
     """Lattice predictions without TenSEAL are refused before anything starts, with the remedy."""
     table(tmp_path)
-    monkeypatch.setattr(experimentfile, "find_spec", lambda _: None)
+    monkeypatch.setattr(experiment_file, "find_spec", lambda _: None)
     message = refused(job='[predict]\nprotocols = ["eini", "eini-lattice"]')
     assert "predict.protocols: eini-lattice needs TenSEAL: pip install 'treetap[lattice]'" in message
 

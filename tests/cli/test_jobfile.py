@@ -11,11 +11,11 @@ from pydantic import BaseModel
 from coordinator.config import CoordinatorConfig
 from party.config import PartyConfig
 from tests.cli.command import write
-from treetap.client import OperatorConfig
+from treetap.commands.experiment.experiment_file import ExperimentFile
+from treetap.commands.jobs.client import OperatorConfig
+from treetap.commands.jobs.job_file import JobFile
 from treetap.config import load
 from treetap.errors import ConfigError
-from treetap.experimentfile import ExperimentFile
-from treetap.jobfile import JobFile
 from treetap.wire.jobspec import check_spec, params_of
 
 TLS = {"ca": "ca.crt", "certificate": "p.crt", "key": "p.key"}

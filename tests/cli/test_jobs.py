@@ -16,7 +16,7 @@ import pytest
 from tests.cli.command import Outcome, end, refused, start, treetap, write
 from tests.protocol.worlds import PARTIES, world
 from tests.system.federations import settings, until
-from treetap.federation import LocalFederation
+from treetap.commands.local_federation import LocalFederation
 
 HERE = world(40, (1, 1, 1), seed=3)
 LABEL_HOLDER, FEATURE_B, FEATURE_C = PARTIES

@@ -20,13 +20,15 @@ from tests.cli.command import Outcome, end, refused, start, treetap, write
 from tests.protocol.worlds import PARTIES, world
 from tests.system.federations import settings
 from treetap import version
-from treetap.federation import LocalFederation
+from treetap.commands.local_federation import LocalFederation
 from treetap.wire import tls as tls_module
 from treetap.wire.tls import TlsFiles, create_authority, fingerprint, issue, load_authorities
 
 MOST_S = 10.0
 LABEL_HOLDER, FEATURE_B, FEATURE_C = PARTIES
-OTHER_VERSION = "from treetap.wire import version; version.PROTOCOL_VERSION = 99; from treetap.cli import main; main()"
+OTHER_VERSION = (
+    "from treetap import version; version.PROTOCOL_VERSION = 99; from treetap.commands.cli import main; main()"
+)
 
 
 @pytest.fixture(scope="module")

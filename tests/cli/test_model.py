@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from tests.cli.command import refused, treetap, write
+from treetap.commands.model.card import LEARNS, card, page
+from treetap.commands.model.view import describe, print_model, select
 from treetap.errors import DataError
-from treetap.modelcard import LEARNS, card, page
-from treetap.modelview import describe, print_model, select
 from treetap.wire.transcript import TranscriptWriter
 from treetap.wire.v1 import boosting_pb2
 from treetap.wire.v1.transcript_pb2 import TranscriptRecord

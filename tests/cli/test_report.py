@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.cli.command import treetap
-from treetap.experiment import test_metrics as measure
-from treetap.experimentfile import ExperimentFile
-from treetap.report import importance, metrics_table
+from treetap.commands.experiment.experiment_file import ExperimentFile
+from treetap.commands.experiment.report import importance, metrics_table
+from treetap.commands.experiment.run import test_metrics as measure
 
 Split = dict[str, Any]
 

@@ -15,8 +15,8 @@ import pytest
 
 from tests.containers.composed import JOB, PARTIES, ROOT, SERVERS, Answer, Composed
 from tests.protocol.worlds import joined_model
+from treetap.commands.jobs.job_file import JobTable
 from treetap.config import Strict, load
-from treetap.jobfile import JobTable
 from treetap.trees.binning import bin_table
 from treetap.trees.centralised import CentralModel, train
 from treetap.wire.transcript import summarise
@@ -226,11 +226,11 @@ def test_health_is_asked_over_mutual_tls(serving: Composed) -> None:
     """The containers' own checks pass; a party at another's address, or nobody there, is status 1 and one line."""
     for service in ("coordinator", *PARTIES):
         name = "coordinator" if service == "coordinator" else "party"
-        ask = ["python", "-m", "treetap.health", "--config", f"/etc/treetap/{name}.toml"]
+        ask = ["python", "-m", "treetap.commands.health", "--config", f"/etc/treetap/{name}.toml"]
         status, output = serving.container(service).exec_run(ask)
         assert status == 0, output
     for address, says in (("feature-c:7101", "that of 'feature-c'"), ("feature-c:1", "feature-b at feature-c:1")):
-        ask = ["python", "-m", "treetap.health", "--config", "/etc/treetap/party.toml", "--address", address]
+        ask = ["python", "-m", "treetap.commands.health", "--config", "/etc/treetap/party.toml", "--address", address]
         status, output = serving.container("feature-b").exec_run(ask)
         assert status == 1
         assert says in output.decode()

@@ -1,4 +1,4 @@
-"""treetap.health: the question that container engines and systemd ask, without containers."""
+"""treetap.commands.health: the question that container engines and systemd ask, without containers."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from treetap import health
-from treetap.federation import LocalFederation, to_toml
+from treetap.commands import health
+from treetap.commands.local_federation import LocalFederation, to_toml
 
 
 @pytest.fixture(scope="module")
@@ -96,4 +96,4 @@ def test_wrong_usage_is_status_2(words: list[str], capsys: pytest.CaptureFixture
     with pytest.raises(SystemExit) as ended:
         health.main(words)
     assert ended.value.code == 2
-    assert "usage: python -m treetap.health" in capsys.readouterr().err
+    assert "usage: python -m treetap.commands.health" in capsys.readouterr().err

@@ -17,7 +17,7 @@ from tests.protocol.explained import Joined
 from tests.protocol.replay import HERE, JOB
 from tests.protocol.worlds import PARTIES, spec, world
 from tests.simulator import Federation, run
-from treetap.modelview import describe
+from treetap.commands.model.view import describe
 from treetap.trees.leaves import condition, paths
 from treetap.trees.params import BoostingParams
 from treetap.wire.v1 import exchange_pb2, jobs_pb2

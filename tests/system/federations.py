@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from tests.protocol.worlds import World
-from treetap.federation import LocalFederation
+from treetap.commands.local_federation import LocalFederation
 from treetap.wire.v1 import jobs_pb2
 
 

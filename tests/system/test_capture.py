@@ -16,7 +16,7 @@ import pytest
 
 from tests.protocol.worlds import PARTIES, World, spec, world
 from tests.system.federations import ended, settings
-from treetap.federation import LocalFederation
+from treetap.commands.local_federation import LocalFederation
 from treetap.trees.params import BoostingParams
 from treetap.wire.v1 import jobs_pb2
 

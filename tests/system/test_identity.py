@@ -16,8 +16,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from tests.protocol.worlds import PARTIES, spec, world
 from tests.system.federations import settings
+from treetap.commands.local_federation import LocalFederation
 from treetap.errors import Incompatible, Interrupted, Refused, TreetapError, UnknownJob, Unreachable
-from treetap.federation import LocalFederation
 from treetap.trees.params import BoostingParams
 from treetap.wire.ports import Address
 from treetap.wire.rpc import GrpcDialer

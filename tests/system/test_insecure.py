@@ -16,10 +16,10 @@ from party import config as party_config
 from tests.cli.command import treetap
 from tests.protocol.worlds import spec, world
 from tests.system.federations import settings
-from treetap import client
-from treetap.client import Operator, OperatorConfig
+from treetap.commands.jobs import client
+from treetap.commands.jobs.client import Operator, OperatorConfig
+from treetap.commands.local_federation import LocalFederation, to_toml
 from treetap.errors import BadInput, ConfigError, Refused, TreetapError
-from treetap.federation import LocalFederation, to_toml
 from treetap.trees.params import BoostingParams
 from treetap.wire import rpc
 from treetap.wire.plaintext import NAME_KEY, Plaintext

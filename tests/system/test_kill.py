@@ -14,8 +14,8 @@ import pytest
 
 from tests.protocol.worlds import PARTIES, joined_model, spec, world
 from tests.system.federations import ended, settings, shards, states, until
+from treetap.commands.local_federation import LocalFederation
 from treetap.errors import ConfigError, Interrupted
-from treetap.federation import LocalFederation
 from treetap.trees.params import BoostingParams
 from treetap.wire.transcript import TranscriptReader
 from treetap.wire.v1 import jobs_pb2

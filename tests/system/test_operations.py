@@ -19,9 +19,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.protocol.worlds import PARTIES, spec, world
 from tests.system.federations import ended, settings, until
-from treetap.checkup import check_metrics
+from treetap.commands.doctor.connections import check_metrics
+from treetap.commands.local_federation import LocalFederation
 from treetap.errors import Refused
-from treetap.federation import LocalFederation
 from treetap.trees.params import BoostingParams
 from treetap.wire.ports import Address
 from treetap.wire.rpc import GrpcDialer

@@ -25,9 +25,9 @@ from tests.cli.command import Outcome, end, refused, start, treetap
 from tests.oracle import oracle_predict
 from tests.protocol.worlds import PARTIES, spec, world
 from tests.system.federations import ended, settings, until
-from treetap.checkup import check_http, check_listen
+from treetap.commands.doctor.connections import check_http, check_listen
+from treetap.commands.local_federation import LocalFederation
 from treetap.errors import Interrupted
-from treetap.federation import LocalFederation
 from treetap.trees.params import BoostingParams
 from treetap.wire.tls import TlsFiles, create_authority, issue
 from treetap.wire.v1 import jobs_pb2, serving_pb2, serving_pb2_grpc

@@ -26,7 +26,7 @@ from tests.protocol.worlds import (
 )
 from tests.simulator import Federation, run
 from tests.system.federations import settings, states
-from treetap.federation import LocalFederation
+from treetap.commands.local_federation import LocalFederation
 from treetap.trees.params import BoostingParams
 from treetap.wire.transcript import TranscriptReader, open_message, summarise
 from treetap.wire.v1 import jobs_pb2, transcript_pb2

@@ -1,0 +1,219 @@
+"""An audit: every feature party's transcript under every attack, scored where labels are given.
+
+This is the auditor, not a party: it may hold labels and several parties' tables at once. Each attack still gets one
+party's transcript and columns, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from attacks import sections
+from attacks.audit_file import AuditedParty, AuditFile
+from attacks.document import Document
+from attacks.id2graph.settings import Settings
+from attacks.registry import ATTACKS, Outcome, attack
+from attacks.scores import score
+from attacks.view.known_trees import Ints
+from attacks.view.own_table import Labels, OwnTable, load_labels, load_own_table
+from attacks.view.view import View, read_view
+from treetap.errors import BadInput
+from treetap.version import package_version
+
+#: Up to so many records the exact graph, whose size grows with their square, is drawn too.
+EXACT_UP_TO = 3000
+#: What works at any size.
+ALWAYS = ("cl", "uni", "uni+cl", "id2graph-quotient")
+#: Called when a part of the work is done: parts done, parts in all, what is done next.
+Progress = Callable[[int, int, str], None]
+
+
+def audit(file: AuditFile, *, by_tree: bool, progress: Progress) -> Document:
+    """The document of one job.
+
+    `by_tree`: attack also what was known after the first tree, the first two, and so on.
+
+    Raises:
+        BadInput: a file cannot be used, transcripts are of different jobs, or nobody says how many classes there are.
+        Malformed: a transcript was changed.
+    """
+    views = {party.name: read_view(party.transcript, file.job, party.name) for party in file.party}
+    first = _one_job(views)
+    held = {party.name: _held(party, views[party.name], file) for party in file.party}
+    known = next((labels for _, labels in held.values() if labels is not None), None)
+    clusters = len(known.classes) if known is not None else file.classes
+    if clusters is None and not first.regression:
+        raise BadInput("how many groups the attacks look for is not said: give [label], or classes = 2 or more")
+    settings = file.attack_settings(first.protocol)
+    names = {name: file.attacks or _usual(view, held[name][0]) for name, view in views.items()}
+    if clusters is None:  # numbers for labels: there are no classes that groups could stand for
+        names = {name: [] for name in names}
+    for name, kinds in names.items():
+        if "cl" in kinds and held[name][0] is None:
+            raise BadInput(f"{name}: attack cl clusters the party's own columns: say table = …, or leave cl out")
+    works = [(name, kind) for name in views for kind in names[name]]
+    results: dict[str, dict[str, Any]] = {name: {} for name in views}
+    for number, (name, kind) in enumerate(works):
+        progress(number, len(works), f"{name}: {kind}")
+        table, labels = held[name]
+        assert clusters is not None  # without them there is no attack to run
+        leaves = views[name].leaves(drawn_only=file.drawn_only)
+        results[name][kind] = _attacked(kind, views[name], leaves, table, labels, clusters, settings, by_tree)
+    progress(len(works), len(works), "")
+    return Document.model_validate(
+        {
+            "job": first.job,
+            "protocol": first.protocol,
+            "label_holder": first.label_holder,
+            "attempt": max(view.attempt for view in views.values()),
+            "records": first.records,
+            "classes": None if known is None else len(known.classes),
+            "labelled": file.label is not None,
+            "trees": max(len(view.trees) for view in views.values()),
+            "max_depth": first.max_depth,
+            "discount": settings.discount,
+            "created": datetime.now(UTC),
+            "treetap": package_version(),
+            "parties": {name: _party(view, *held[name], results[name]) for name, view in views.items()},
+            "traffic": _traffic(views),
+        }
+    )
+
+
+def exceeded(document: Document, limits: Mapping[str, float]) -> list[str]:
+    """Attacks whose V-measure is above their limit, a line each. `id2graph` stands for every form of it.
+
+    An attacker may stop after any tree, so the largest figure of an attack counts.
+
+    Raises:
+        BadInput: an attack was not run, or nothing was scored.
+    """
+    found = []
+    for name, limit in limits.items():
+        rows = [
+            (party, kind, result)
+            for party, each in document.parties.items()
+            for kind, result in each.attacks.items()
+            if kind == name or (name == "id2graph" and kind.startswith("id2graph-"))
+        ]
+        if document.classes is None:
+            why = "the label is a number, not a class" if document.labelled else "no [label] is given"
+            raise BadInput(f"--fail-above {name}: there is no V-measure: {why}")
+        if not rows:
+            raise BadInput(f"--fail-above {name}: this attack was not run; name it in --attacks or in audit.toml")
+        for party, kind, result in rows:
+            steps = enumerate(result.by_tree or [result.v_measure], start=1)
+            figures = {trees: value for trees, value in steps if value is not None}
+            best = max(figures, key=figures.__getitem__)
+            if figures[best] > limit:
+                after = f" after {best} of {document.trees} trees"
+                found.append(f"{party}: {kind} reaches a V-measure of {figures[best]:.3f}{after}, above {limit:g}")
+    return found
+
+
+def incomplete(document: Document) -> list[str]:
+    """What a transcript says of itself that makes figures too small: cuts, missing trees, an end before the job's."""
+    return [fault for party in document.parties.values() for fault in party.faults]
+
+
+def scores(labels: Labels | None, clusters: Ints) -> dict[str, float | None]:
+    """All measures of a guess by name; None each where there are no labels."""
+    names = ("v_measure", "homogeneity", "completeness", "ari", "nmi", "accuracy")
+    if labels is None:
+        return dict.fromkeys(names)
+    found = score(labels.values, clusters)
+    return {name: getattr(found, name) for name in names}
+
+
+def _one_job(views: Mapping[str, View]) -> View:
+    """Any of the views, once they are known to be of one job."""
+    first, *others = views.values()
+    for view in others:
+        for what in ("job", "protocol", "label_holder", "records"):
+            ours, theirs = getattr(first, what), getattr(view, what)
+            if ours != theirs:
+                raise BadInput(
+                    f"{view.path}: {what.replace('_', ' ')} {theirs!r}, but {ours!r} in {first.path}: "
+                    "one audit is of one job; say job = … if the transcripts hold several"
+                )
+    return first
+
+
+def _held(party: AuditedParty, view: View, file: AuditFile) -> tuple[OwnTable | None, Labels | None]:
+    """The party's own columns, and for the scorer the labels of its records."""
+    if party.table is None:
+        if file.label is not None:
+            raise BadInput(f"{party.name}: labels are found by the ids of the party's table: say table = …")
+        return None, None
+    table = load_own_table(party.table, view, party.id, party.columns)
+    if file.label is None or view.regression:
+        return table, None
+    return table, load_labels(file.label.path, file.label.column, table, file.label.id)
+
+
+def _usual(view: View, table: OwnTable | None) -> list[str]:
+    """The attacks of an audit that names none."""
+    exact = {"id2graph"} if view.records <= EXACT_UP_TO else set()
+    return [name for name in ATTACKS if name in exact.union(ALWAYS) and (name != "cl" or table is not None)]
+
+
+def _attacked(
+    kind: str,
+    view: View,
+    leaves: list[list[Ints]],
+    table: OwnTable | None,
+    labels: Labels | None,
+    clusters: int,
+    settings: Settings,
+    by_tree: bool,
+) -> dict[str, Any]:
+    features = None if table is None else table.features
+
+    def run(trees: int) -> Outcome:
+        return attack(kind, leaves[:trees], view.records, features, clusters, settings)
+
+    last = run(len(leaves))
+    measured = scores(labels, last.clusters)
+    steps: list[float | None] | None = None
+    if labels is not None:
+        whole = measured["v_measure"]
+        if kind == "cl":  # it looks at no tree
+            steps = [whole] * len(leaves)
+        else:
+            before: Sequence[float | None] = [
+                scores(labels, run(trees).clusters)["v_measure"] if by_tree else None for trees in range(1, len(leaves))
+            ]
+            steps = [*before, whole] if leaves else []
+    return {
+        **measured,
+        "seconds": sum(last.seconds.values()),
+        "groups": last.found,
+        "clusters": len(set(last.clusters.tolist())),
+        "parameters": last.parameters,
+        "by_tree": steps,
+    }
+
+
+def _party(view: View, table: OwnTable | None, labels: Labels | None, results: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "transcript": str(view.path),
+        "columns": [] if table is None else table.columns,
+        "received": sections.received_rows(view),
+        "sent": sections.sent_rows(view),
+        "attacks": results,
+        "bounds": sections.bound_rows(view, labels),
+        "signature": sections.signature(view, labels),
+        "trees": sections.tree_rows(view, labels),
+        "faults": list(view.faults),
+    }
+
+
+def _traffic(views: Mapping[str, View]) -> list[dict[str, Any]]:
+    """What crossed, each message once: between two audited parties the receiver's account counts."""
+    rows = []
+    for name, view in views.items():
+        rows += [{**row, "to": name} for row in sections.received_rows(view)]
+        rows += [{**row, "from": name} for row in sections.sent_rows(view) if row["to"] not in views]
+    return rows

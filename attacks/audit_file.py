@@ -1,0 +1,122 @@
+"""The file that `treetap audit` reads: whose transcripts, their own tables, and the labels to score against."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, field_validator, model_validator
+
+from attacks.id2graph.settings import BOOSTING_DISCOUNT, FOREST_DISCOUNT, Settings
+from attacks.registry import ATTACKS
+from treetap.config import Strict, load
+from treetap.errors import BadInput
+from treetap.names import Name
+
+#: What a folder that can be audited holds.
+FILE = "audit.toml"
+
+
+class LabelTable(Strict):
+    """Where the labels are. They score the attacks; no attack sees them."""
+
+    path: Path
+    column: str
+    id: str = "id"
+
+
+class AuditedParty(Strict):
+    """One feature party: its transcript, and its own table, without which the attacks go by the transcript alone."""
+
+    name: Name
+    transcript: Path
+    table: Path | None = None
+    id: str = "id"
+    columns: Annotated[list[str], Field(min_length=1)] | None = None
+
+
+class AuditFile(Strict):
+    """The file itself. `classes`: how many groups an attack looks for; needed where no label tells.
+
+    `drawn_only`: of each leaf the records that the tree was trained on, as far as messages named them.
+    """
+
+    job: str | None = None
+    classes: Annotated[int, Field(ge=2)] | None = None
+    attacks: Annotated[list[str], Field(min_length=1)] | None = None
+    label: LabelTable | None = None
+    drawn_only: bool = False
+    settings: dict[str, Any] = {}
+    party: Annotated[list[AuditedParty], Field(min_length=1)]
+
+    @field_validator("attacks")
+    @classmethod
+    def _known(cls, names: list[str] | None) -> list[str] | None:
+        return names if names is None else known_attacks(names)
+
+    @field_validator("settings")
+    @classmethod
+    def _sound(cls, settings: dict[str, Any]) -> dict[str, Any]:
+        check_settings(settings)
+        return settings
+
+    @model_validator(mode="after")
+    def _distinct(self) -> AuditFile:
+        names = [party.name for party in self.party]
+        if len(set(names)) < len(names):
+            raise ValueError("two [[party]] have one name")
+        return self
+
+    def attack_settings(self, protocol: str) -> Settings:
+        """The settings given; the discount, where none is, is the paper's for the protocol."""
+        usual = {"discount": FOREST_DISCOUNT if protocol == "forest" else BOOSTING_DISCOUNT}
+        return Settings.read(usual | self.settings)
+
+
+def check_settings(settings: Mapping[str, Any]) -> None:
+    """ValueError naming each one that is unknown or wrong."""
+    try:
+        Settings.read(settings)
+    except BadInput as fault:
+        raise ValueError(str(fault)) from None
+
+
+def known_attacks(names: list[str]) -> list[str]:
+    """The names, each once, in the catalogue's order. ValueError for one that is none."""
+    unknown = [name for name in names if name not in ATTACKS]
+    if unknown:
+        raise ValueError(f"unknown attack {unknown[0]!r}; known are {', '.join(ATTACKS)}")
+    return [name for name in ATTACKS if name in names]
+
+
+def read(run: Path) -> AuditFile:
+    """The file, or that of a folder; relative paths in it are from its own folder.
+
+    Raises:
+        BadInput: there is none, or it is wrong.
+    """
+    path = run / FILE if run.is_dir() else run
+    if run.is_dir() and not path.is_file():
+        raise BadInput(
+            f"{run}: holds no {FILE}; treetap demo and treetap experiment with --workdir write one, "
+            "and docs/audit.md shows one"
+        )
+    file, base = load(path, AuditFile), path.resolve().parent
+    label = file.label and file.label.model_copy(update={"path": base / file.label.path})
+    parties = [
+        party.model_copy(
+            update={"transcript": base / party.transcript, "table": party.table and base / party.table},
+        )
+        for party in file.party
+    ]
+    return file.model_copy(update={"label": label, "party": parties})
+
+
+def of_run(parties: Mapping[str, tuple[str, str, list[str]]], id_column: str, label: tuple[str, str]) -> dict[str, Any]:
+    """The content of an audit file. `parties`: name → (transcript, table, columns). `label`: table and column."""
+    rows = [
+        {"name": name, "transcript": transcript, "table": table, "id": id_column, "columns": columns}
+        for name, (transcript, table, columns) in parties.items()
+    ]
+    return {"label": {"path": label[0], "column": label[1], "id": id_column}, "party": rows}

@@ -1,0 +1,96 @@
+"""The graph of records, kept as the leaves that make it, so that it needs N·T numbers and not N².
+
+Equation 1 of the ID2Graph paper makes a clique of every leaf. With n_vl the records of vertex v in leaf l and w_l the
+leaf's weight, and E further edges,
+
+    A_uv = Σ_l w_l n_ul n_vl        (u ≠ v)
+    A_vv = Σ_l w_l n_vl (n_vl − 1)  (0 for a single record; twice the weight of the self-loop)    both + E_uv
+
+A vertex may stand for many records (a super-vertex). Merging vertices adds their rows and keeps the modularity of
+every partition that does not part them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy import sparse
+
+from attacks.id2graph.leaves import Floats, Ints, Leaves, checked, incidence, tree_weights
+
+
+@dataclass(frozen=True)
+class RecordGraph:
+    """`held` (V, L): records of vertex v in leaf l. `weights` (L,). `extra` (V, V): symmetric further edges, a
+    self-loop of weight w being 2w on the diagonal, so that rows sum to degrees."""
+
+    held: sparse.csr_array
+    weights: Floats
+    extra: sparse.csr_array
+
+    @property
+    def vertices(self) -> int:
+        """V."""
+        return int(self.held.shape[0])
+
+    @cached_property
+    def degrees(self) -> Floats:
+        """Row sums of A: (V,)."""
+        totals = np.asarray(self.held.sum(axis=0)).ravel()
+        found: Floats = self.held @ (self.weights * (totals - 1)) + np.asarray(self.extra.sum(axis=1)).ravel()
+        return found
+
+    @cached_property
+    def pairs(self) -> int:
+        """A bound on the entries of A, diagonal included: what `adjacency` may have to store."""
+        vertices_of = np.diff(self.held.tocsc().indptr).astype(np.int64)
+        return int(min(self.vertices**2, (vertices_of**2).sum() + self.extra.nnz))
+
+    def adjacency(self) -> sparse.csr_array:
+        """A (V, V), symmetric; a self-loop is twice its weight. Mind `pairs`."""
+        weighted = self.held * self.weights
+        whole = sparse.csr_array(weighted @ self.held.T) + self.extra
+        own = sparse.diags_array(np.asarray(weighted.sum(axis=1)).ravel())
+        found = sparse.csr_array(whole - own)
+        found.eliminate_zeros()
+        return found
+
+    def modularity(self, communities: Ints) -> float:
+        """Q of equation 2 (the standard 2m, A symmetric) for a partition (V,), without making A; 0 with no edge."""
+        total = float(self.degrees.sum())
+        if total <= 0:
+            return 0.0
+        together = self.merged(communities)
+        ones = float(np.asarray(self.held.sum(axis=0)).ravel() @ self.weights)
+        inside = float((together.held.power(2) @ self.weights).sum()) - ones + float(together.extra.diagonal().sum())
+        return inside / total - float(((together.degrees / total) ** 2).sum())
+
+    def merged(self, communities: Ints) -> RecordGraph:
+        """The graph whose vertex k is the vertices v with communities[v] = k, from 0 without a gap: (V,)."""
+        into = _indicator(communities).T
+        return RecordGraph(
+            sparse.csr_array(into @ self.held), self.weights, sparse.csr_array(into @ self.extra @ into.T)
+        )
+
+    def part(self, vertices: Ints) -> RecordGraph:
+        """The graph on some vertices: (K,) numbers."""
+        return RecordGraph(self.held[vertices], self.weights, self.extra[vertices][:, vertices])
+
+
+def _indicator(communities: Ints) -> sparse.csr_array:
+    n = len(communities)
+    width = int(communities.max(initial=-1)) + 1
+    return sparse.csr_array((np.ones(n), communities, np.arange(n + 1)), shape=(n, width))
+
+
+def exact(leaves: Leaves, records: int, discount: float) -> RecordGraph:
+    """Equation 1: A_ij = Σ_t discount^(t−1) · #(leaves of tree t that hold both i and j), i ≠ j; a vertex per record.
+
+    Raises:
+        BadInput: a leaf is none, by tree and leaf.
+    """
+    trees = checked(leaves, records)
+    weights = np.repeat(tree_weights(len(trees), discount), [len(tree) for tree in trees])
+    return RecordGraph(incidence(trees, records), weights, sparse.csr_array((records, records)))

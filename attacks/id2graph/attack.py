@@ -1,0 +1,87 @@
+"""The ID2Graph attack (Takahashi, Liu & Liu, "Eliminating Label Leakage in Tree-based Vertical Federated Learning").
+
+1. Graph: records joined by the attacker's leaves that hold them both (equation 1; algorithm 3 in chunks).
+2. Communities: Louvain on that graph.
+3. Clusters: k-means on [own features, α · one-hot community], one cluster per class.
+
+Beyond the paper records that the graph cannot tell apart are merged first, which changes no modularity.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from attacks.id2graph.adjacency import RecordGraph, exact
+from attacks.id2graph.chunked import chunked
+from attacks.id2graph.communities import LARGEST, louvain
+from attacks.id2graph.leaves import Ints, Leaves
+from attacks.id2graph.settings import Settings
+from attacks.id2graph.signatures import signatures
+from treetap.errors import BadInput
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Steps 1 and 2: the community of every record (N,), how many there are and how many of them are single records
+    without an edge; the graph's vertices and a bound on its adjacency matrix's entries; seconds by step."""
+
+    of: Ints
+    found: int
+    alone: int
+    modularity: float
+    vertices: int
+    entries: int
+    seconds: dict[str, float]
+
+
+def whole(leaves: Leaves, records: int, settings: Settings) -> Groups:
+    """Communities of the exact graph, a vertex per record.
+
+    Raises:
+        BadInput: a leaf is none, or the matrix may have more than `settings.max_entries` entries.
+    """
+    start = time.perf_counter()
+    graph = exact(leaves, records, settings.discount)
+    if graph.pairs > settings.max_entries:
+        raise BadInput(
+            f"the adjacency matrix may have {graph.pairs:,} entries at some 60 bytes each, and max_entries allows "
+            f"{settings.max_entries:,}: use id2graph-quotient, which has exactly its modularity, or id2graph-chunked"
+        )
+    return _grouped(graph, None, settings, max(LARGEST, settings.max_entries), start)
+
+
+def quotient(leaves: Leaves, records: int, settings: Settings) -> Groups:
+    """Communities of the exact graph, records of the same signature merged. Raises BadInput if a leaf is none."""
+    start = time.perf_counter()
+    graph = exact(leaves, records, settings.discount)
+    return _grouped(graph, signatures(graph), settings, LARGEST, start)
+
+
+def in_chunks(leaves: Leaves, records: int, settings: Settings) -> Groups:
+    """Communities of algorithm 3's graph; records in the same chunks and without an edge between chunks are merged.
+
+    Raises:
+        BadInput: a leaf is none, or too many chunks to start from.
+    """
+    start = time.perf_counter()
+    graph = chunked(
+        leaves, records, settings.discount, settings.chunk_size, settings.chunk_weight, settings.chunk_edges
+    )
+    return _grouped(graph, signatures(graph), settings, LARGEST, start)
+
+
+def _grouped(graph: RecordGraph, merged: Ints | None, settings: Settings, largest: int, start: float) -> Groups:
+    if merged is not None:
+        graph = graph.merged(merged)
+    built = time.perf_counter()
+    found = louvain(graph, settings.seed, settings.runs, settings.engine, settings.passes, settings.tolerance, largest)
+    return Groups(
+        of=found.labels if merged is None else found.labels[merged],
+        found=found.found,
+        alone=found.alone,
+        modularity=found.modularity,
+        vertices=graph.vertices,
+        entries=graph.pairs,
+        seconds={"graph": built - start, "communities": time.perf_counter() - built},
+    )

@@ -1,0 +1,105 @@
+"""The attacks' last step: k-means on [min–max-normalised own features, α · one-hot of the group]."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+from attacks.id2graph.leaves import Floats, Ints
+from treetap.errors import BadInput
+
+#: From so many columns on the one-hot part is stored sparsely: an isolated record alone adds a column.
+WIDE = 256
+
+
+def normalised(features: npt.ArrayLike, records: int) -> Floats:
+    """Features (N, d) scaled to 0..1 column by column.
+
+    A missing value (NaN) counts as its column's mean; a column with one value, or none, counts 0 throughout.
+
+    Raises:
+        BadInput: not a matrix of numbers with a row per record, or an infinity, by column.
+    """
+    try:
+        table: Floats = np.array(features, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise BadInput(f"features: not a matrix of numbers: {error}; encode categories first") from None
+    if table.ndim != 2 or len(table) != records:
+        raise BadInput(f"features: a matrix with {records} rows is needed, one per record, not shape {table.shape}")
+    for j in range(table.shape[1]):
+        column = table[:, j]
+        missing = np.isnan(column)
+        if np.isinf(column).any():
+            raise BadInput(f"features: column {j} holds an infinite value: mark it missing (NaN) or clip it")
+        present = column[~missing]
+        low, high = (present.min(), present.max()) if len(present) else (0.0, 0.0)
+        if low == high:
+            column[:] = 0.0
+            continue
+        column /= max(abs(low), abs(high))  # so that the range itself cannot overflow
+        low, high = low / max(abs(low), abs(high)), high / max(abs(low), abs(high))
+        column -= low
+        column /= high - low
+        if missing.any():
+            column[missing] = column[~missing].mean()
+    return table
+
+
+def design(features: Floats | None, groups: Ints | None, alpha: float) -> Any:
+    """[X̄, α·Ω] (N, d + groups), an array, or sparse from `WIDE` groups on.
+
+    Raises:
+        BadInput: neither features nor groups.
+    """
+    parts: list[Any] = [] if features is None else [features]
+    if groups is not None:
+        width = int(groups.max(initial=-1)) + 1
+        n = len(groups)
+        hot = sparse.csr_array((np.full(n, alpha), groups, np.arange(n + 1)), shape=(n, width))
+        if width >= WIDE:
+            wide = sparse.hstack([*(sparse.csr_array(part) for part in parts), hot], format="csr")
+            # scikit-learn takes 32-bit indices only; a table that needs more does not fit into memory anyway.
+            wide.indices, wide.indptr = wide.indices.astype(np.int32), wide.indptr.astype(np.int32)
+            return wide
+        parts.append(hot.toarray())
+    if not parts or not sum(part.shape[1] for part in parts):
+        raise BadInput("there is nothing to cluster: give features, or an attack that finds groups")
+    return np.hstack(parts) if len(parts) > 1 else parts[0]
+
+
+def k_means(
+    features: Floats | None,
+    groups: Ints | None,
+    clusters: int,
+    alpha: float = 3.0,
+    starts: int = 10,
+    iterations: int = 300,
+    tolerance: float = 1e-4,
+    seed: int = 0,
+) -> Ints:
+    """Clusters (N,) of scikit-learn's KMeans on `design`; `tolerance` is relative, as there.
+
+    Where fewer than `clusters` points differ, so many fewer clusters come back.
+
+    Raises:
+        BadInput: nothing to cluster, or scikit-learn is not installed.
+    """
+    try:
+        from sklearn.cluster import KMeans
+        from sklearn.exceptions import ConvergenceWarning
+        from threadpoolctl import threadpool_limits
+    except ImportError:
+        raise BadInput("the attacks need scikit-learn: pip install 'treetap[audit]'") from None
+    points = design(features, groups, alpha)
+    method = KMeans(
+        clusters, n_init=starts, max_iter=iterations, tol=tolerance, random_state=seed, copy_x=False, algorithm="lloyd"
+    )
+    # One thread: several add up the centres in an order that differs from run to run.
+    with threadpool_limits(1), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        found: Ints = method.fit_predict(points).astype(np.int64)
+    return found

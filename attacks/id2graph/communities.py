@@ -1,0 +1,200 @@
+"""Communities of the graph of records by the Louvain method (Blondel et al. 2008), from maintained libraries.
+
+`python-louvain` is the reference, `networkit` the engine for graphs of millions of edges (compressed rows, one thread,
+so that a seed repeats a run). Louvain depends on the order in which it visits vertices: each engine runs from several
+seeds and the partition with the highest modularity counts.
+
+What the engines find is improved by moving single vertices (`attacks.id2graph.moves`) and joining communities in turn,
+while modularity grows. A graph that may have more than `largest` entries is not written out: the engines then start
+from coarser super-vertices, those that agree on their first leaves, whose trees weigh most, and the moves take it from
+there. Memory stays with the vertices' leaves instead of with their pairs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+from attacks.id2graph.adjacency import RecordGraph
+from attacks.id2graph.leaves import Floats, Ints
+from attacks.id2graph.moves import settle
+from attacks.id2graph.signatures import signatures
+from treetap.errors import BadInput
+
+ENGINES = ("auto", "python-louvain", "networkit")
+#: Entries of an adjacency matrix up to which it is written out, at some 60 bytes each.
+LARGEST = 4_000_000
+#: Entries up to which, under `auto`, the reference runs beside networkit: it takes a second for some 100,000.
+SMALL = 40_000
+
+
+@dataclass(frozen=True)
+class Communities:
+    """`labels` (V,) from 0, largest community first; `alone` of them are vertices without any edge."""
+
+    labels: Ints
+    alone: int
+    modularity: float
+
+    @property
+    def found(self) -> int:
+        """How many communities."""
+        return int(self.labels.max(initial=-1)) + 1
+
+
+def louvain(
+    graph: RecordGraph,
+    seed: int,
+    runs: int,
+    engine: str = "auto",
+    passes: int = 100,
+    tolerance: float = 1e-6,
+    largest: int = LARGEST,
+) -> Communities:
+    """The best partition of `runs` seeded runs per engine, at most `passes` passes over the vertices of a level.
+
+    `tolerance` is the least gain of modularity that lets moves and alternation go on. Inside a library its own rule
+    holds: python-louvain stops below 1e-7 and knows no limit of passes, networkit stops when nothing moves.
+
+    Raises:
+        BadInput: the engine's library is not installed, or even the coarsest start has more than `largest` entries.
+    """
+    labels = np.arange(graph.vertices, dtype=np.int64)
+    joined = np.flatnonzero(graph.degrees > 0)
+    if len(joined):
+        inner = graph if len(joined) == graph.vertices else graph.part(joined)
+        run = _Runs(seed, runs, engine, passes, tolerance, largest)
+        labels[joined] = graph.vertices + run.partition(inner)
+    labels = _by_size(labels)
+    return Communities(labels, graph.vertices - len(joined), graph.modularity(labels))
+
+
+@dataclass(frozen=True)
+class _Runs:
+    seed: int
+    runs: int
+    engine: str
+    passes: int
+    tolerance: float
+    largest: int
+
+    def partition(self, graph: RecordGraph) -> Ints:
+        """Louvain from the finest start that can be written out, then moves and joins in turn."""
+        cells = self._start(graph)
+        labels = self._best(graph.merged(cells))[cells]
+        reached = graph.modularity(labels)
+        for turn in range(self.passes):
+            labels = settle(graph, labels, self.seed + turn, self.passes, self.tolerance)
+            between = graph.merged(labels)
+            if between.pairs <= self.largest:
+                labels = max(labels, self._best(between)[labels], key=graph.modularity)
+            before, reached = reached, graph.modularity(labels)
+            if reached - before < self.tolerance:
+                break
+        return labels
+
+    def _start(self, graph: RecordGraph) -> Ints:
+        """The vertices themselves, or the finest partition by first leaves whose graph can be written out."""
+        if graph.pairs <= self.largest:
+            return np.arange(graph.vertices, dtype=np.int64)
+        pairs = graph.pairs
+        for kept in range(int(np.diff(graph.held.indptr).max(initial=0)), 0, -1):
+            cells = signatures(graph, kept)
+            pairs = graph.merged(cells).pairs
+            if pairs <= self.largest:
+                return cells
+        raise BadInput(
+            f"the graph has {graph.vertices:,} vertices, and {pairs:,} entries even if only a record's first leaf "
+            "counts: take larger chunks (chunk_size), or id2graph-quotient"
+        )
+
+    def _best(self, graph: RecordGraph) -> Ints:
+        """Louvain on the adjacency matrix, the best of all runs."""
+        adjacency = graph.adjacency()
+        engines = [_networkit] if self.engine != "python-louvain" else [_python_louvain]
+        if self.engine == "auto" and adjacency.nnz <= SMALL:
+            engines.append(_python_louvain)
+        found = [part for each in engines for part in each(adjacency, self.seed, self.runs, self.passes)]
+        return max(found, key=graph.modularity)
+
+
+def _networkit(adjacency: sparse.csr_array, seed: int, runs: int, passes: int) -> list[Ints]:
+    """Partitions found by networkit's Louvain (PLM), in order of vertices and in `runs` random orders."""
+    graph = as_networkit(adjacency)
+    import networkit
+
+    threads = networkit.getMaxNumberOfThreads()
+    networkit.setNumberOfThreads(1)  # several threads move vertices in no repeatable order
+    found = []
+    try:
+        for run in range(-1, runs):
+            networkit.setSeed(max(0, seed + run), False)
+            order = "none" if run < 0 else "none randomized"
+            method = networkit.community.PLM(graph, refine=True, par=order, maxIter=passes)
+            found.append(np.array(method.run().getPartition().getVector(), dtype=np.int64))
+    finally:
+        networkit.setNumberOfThreads(threads)
+    return [np.unique(part, return_inverse=True)[1].astype(np.int64) for part in found]
+
+
+def as_networkit(adjacency: sparse.csr_array) -> Any:
+    """The graph for networkit. Raises BadInput if it is not installed."""
+    try:
+        import networkit
+    except ImportError:
+        raise _absent("networkit") from None
+    upper = sparse.triu(adjacency, format="coo")
+    # Row numbers must be 64 bits wide: networkit reads narrower ones beyond their end.
+    ends = (upper.row.astype(np.uint64), upper.col.astype(np.uint64))
+    return networkit.GraphFromCoo((_edge_weights(upper), ends), n=upper.shape[0], weighted=True, directed=False)
+
+
+def _python_louvain(adjacency: sparse.csr_array, seed: int, runs: int, passes: int) -> list[Ints]:  # noqa: ARG001
+    """Partitions found by python-louvain in `runs` random orders; it has no limit of passes to set."""
+    graph = as_networkx(adjacency)
+    try:
+        import community
+    except ImportError:
+        raise _absent("python-louvain") from None
+    found = []
+    for run in range(runs):
+        best: dict[int, int] = community.best_partition(graph, random_state=seed + run)
+        found.append(np.array([best[v] for v in range(len(best))], dtype=np.int64))
+    return found
+
+
+def as_networkx(adjacency: sparse.csr_array) -> Any:
+    """The graph for networkx, weights under `weight`. Raises BadInput if it is not installed."""
+    try:
+        import networkx
+    except ImportError:
+        raise _absent("networkx") from None
+    upper = sparse.triu(adjacency, format="coo")
+    edges = zip(upper.row.tolist(), upper.col.tolist(), _edge_weights(upper).tolist(), strict=True)
+    graph = networkx.Graph()
+    graph.add_nodes_from(range(adjacency.shape[0]))
+    graph.add_weighted_edges_from(edges)
+    return graph
+
+
+def _edge_weights(upper: sparse.coo_array) -> Floats:
+    """Both libraries count a self-loop twice in a degree, as is usual; the matrix holds it doubled already."""
+    weights: Floats = np.where(upper.row == upper.col, upper.data / 2, upper.data)
+    return weights
+
+
+def _by_size(labels: npt.NDArray[Any]) -> Ints:
+    """The same partition numbered from 0, larger communities first, among equals the one that starts first."""
+    _, first, numbers, sizes = np.unique(labels, return_index=True, return_inverse=True, return_counts=True)
+    rank = np.empty(len(sizes), dtype=np.int64)
+    rank[np.lexsort((first, -sizes))] = np.arange(len(sizes))
+    ranked: Ints = rank[numbers]
+    return ranked
+
+
+def _absent(library: str) -> BadInput:
+    return BadInput(f"the attacks need {library}: pip install 'treetap[audit]'")

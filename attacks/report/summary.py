@@ -1,0 +1,76 @@
+"""The audit on a line per party: the best attack beside CL, the largest bound, what is known of the trees."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from attacks.document import Document, Party
+from attacks.report.glossary import ATTACKS, count, score, share
+from attacks.report.scale import Linear, short
+from attacks.report.scores import best
+
+#: The little picture of CL and the best attack on an axis from 0 to 1.
+WIDTH = 120
+
+
+class Glance(NamedTuple):
+    """One party's line; `cl_at` and `best_at` are places in the little picture, empty where there is no score."""
+
+    party: str
+    cl: str
+    best: str
+    attack: str
+    style: str
+    cl_at: str
+    best_at: str
+    bound: str
+    information: str
+    chance: str
+    known: str
+    hidden: str
+    signatures: str
+
+
+def glances(document: Document) -> list[Glance]:
+    """A line per feature party."""
+    return [glance(name, party) for name, party in document.parties.items()]
+
+
+def glance(name: str, party: Party) -> Glance:
+    """One party's line."""
+    found, alone = best(party), party.attacks.get("cl")
+    base = None if alone is None else alone.v_measure
+    top = None if found is None else found[1].v_measure
+    x = Linear(0, 1, 6, WIDTH - 6)
+    nodes = [node for tree in party.trees for node in tree.nodes if node.node != 1]
+    known = sum(node.known for node in nodes)
+    signature = party.signature
+    information, chance = (
+        share(nats, signature.label_entropy) if nats is not None and signature.label_entropy else "–"
+        for nats in (signature.mutual_information, signature.by_chance)
+    )
+    return Glance(
+        party=name,
+        cl=score(base),
+        best=score(top),
+        attack="" if found is None else ATTACKS[found[0]].label,
+        style="" if found is None else ATTACKS[found[0]].style,
+        cl_at="" if base is None else short(x(base)),
+        best_at="" if top is None else short(x(top)),
+        bound=score(max((row.nats for row in party.bounds), default=None)),
+        information=information,
+        chance=chance,
+        known=count(known),
+        hidden=count(len(nodes) - known),
+        signatures=count(signature.signatures),
+    )
+
+
+def largest_class(document: Document) -> float | None:
+    """The share of the largest class among all records, from any root; None without labels."""
+    for party in document.parties.values():
+        for tree in party.trees:
+            for node in tree.nodes:
+                if node.node == 1 and node.classes and sum(node.classes):
+                    return max(node.classes) / sum(node.classes)
+    return None

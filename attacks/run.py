@@ -1,0 +1,140 @@
+"""One attack on one party's transcript, as `treetap attack` runs it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from attacks.audit import scores
+from attacks.id2graph.settings import BOOSTING_DISCOUNT, FOREST_DISCOUNT, Settings
+from attacks.registry import Outcome, attack
+from attacks.view.own_table import Labels, OwnTable, load_labels, load_own_table
+from attacks.view.view import View, read_view
+from treetap import terminal
+from treetap.errors import BadInput
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is asked. `labels`: (file, column, id column), for scoring alone."""
+
+    name: str
+    transcript: Path
+    job: str | None
+    party: str | None
+    table: Path | None
+    use: list[str] | None
+    id: str
+    classes: int | None
+    received_only: bool
+    drawn_only: bool
+    labels: tuple[Path, str, str] | None
+    settings: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Found:
+    """What came of it. `table` is None where the attacker's own was not given."""
+
+    view: View
+    table: OwnTable | None
+    outcome: Outcome
+    report: dict[str, Any]
+
+
+def run(task: Task) -> Found:
+    """Read, attack, score.
+
+    Raises:
+        BadInput: a file cannot be used, or it is not said how many groups to look for.
+        Malformed: the transcript was changed.
+    """
+    view = read_view(task.transcript, task.job, task.party)
+    table = None if task.table is None else load_own_table(task.table, view, task.id, task.use)
+    labels = _labels(task, view, table)
+    if task.name == "cl" and table is None:
+        raise BadInput("attack cl clusters the attacker's own columns: say --columns FILE")
+    clusters = task.classes if task.classes is not None else None if labels is None else len(labels.classes)
+    if clusters is None and task.name != "uni":
+        raise BadInput("say --classes C: how many groups of records to look for")
+    usual = FOREST_DISCOUNT if view.protocol == "forest" else BOOSTING_DISCOUNT
+    settings = Settings.read({"discount": usual} | task.settings)
+    leaves = (view.received_only() if task.received_only else view).leaves(drawn_only=task.drawn_only)
+    features = None if table is None else table.features
+    wanted = 2 if clusters is None else clusters  # which uni, the one that needs none, does not read
+    outcome = attack(task.name, leaves, view.records, features, wanted, settings)
+    sizes = np.sort(np.unique(outcome.clusters, return_counts=True)[1])[::-1]
+    report = {
+        "attack": outcome.attack,
+        "party": view.party,
+        "job": view.job,
+        "protocol": view.protocol,
+        "records": view.records,
+        "trees": len(view.trees),
+        "leaves": [len(each) for each in leaves],
+        "received_only": task.received_only,
+        "drawn_only": task.drawn_only,
+        "groups": outcome.found,
+        "alone": outcome.alone,
+        "modularity": outcome.modularity,
+        "clusters": len(sizes),
+        "largest_clusters": sizes[:100].tolist(),
+        **scores(labels, outcome.clusters),
+        "seconds": outcome.seconds,
+        "parameters": outcome.parameters,
+        "faults": list(view.faults),
+    }
+    return Found(view, table, outcome, report)
+
+
+def write(found: Found, path: Path) -> None:
+    """Id (or position in the common order, where no table was given) and group of every record, as Parquet."""
+    groups = pa.array(found.outcome.clusters)
+    if found.table is None:
+        content = pa.table({"position": pa.array(np.arange(found.view.records)), "group": groups})
+    else:
+        content = pa.table({"id": found.table.ids, "group": groups})
+    try:
+        pq.write_table(content, path, compression="zstd")
+    except OSError as failure:
+        raise BadInput(f"{path}: cannot be written: {failure.strerror or failure}") from None
+
+
+def show_found(found: Found, out: Path | None) -> None:
+    """The report for a person."""
+    report = found.report
+    for fault in report["faults"]:
+        terminal.err.print(f"note: {fault}", markup=False, highlight=False, soft_wrap=True)
+    rows = terminal.table("", "")
+    known = f"{sum(report['leaves'])} leaves of {report['trees']} trees, {report['records']} records"
+    rows.add_row("attacker", f"{report['party']}, job {report['job']} ({report['protocol']})")
+    rows.add_row("knows", known + (", by messages alone" if report["received_only"] else ""))
+    if report["groups"] is not None:
+        rows.add_row("groups found", str(report["groups"]))
+    if report["modularity"] is not None:
+        rows.add_row("modularity", f"{report['modularity']:.4f}")
+    largest = ", ".join(map(str, report["largest_clusters"][:10])) + (", …" if report["clusters"] > 10 else "")
+    rows.add_row("guesses", f"{report['clusters']} clusters, of {largest} records")
+    for name in ("v_measure", "homogeneity", "completeness", "ari", "nmi", "accuracy"):
+        if report[name] is not None:
+            rows.add_row(name.replace("_", " "), f"{report[name]:.4f}")
+    rows.add_row("seconds", f"{sum(report['seconds'].values()):.2f}")
+    terminal.out.print(rows)
+    if out is not None:
+        terminal.out.print(f"groups: {out}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _labels(task: Task, view: View, table: OwnTable | None) -> Labels | None:
+    if task.labels is None:
+        return None
+    if table is None:
+        raise BadInput("--labels are found by the ids of the party's table: say --columns FILE")
+    if view.regression:
+        raise BadInput(f"job {view.job} has numbers for labels: groups are scored against classes only")
+    path, column, id_column = task.labels
+    return load_labels(path, column, table, id_column)

@@ -1,0 +1,133 @@
+"""What a view amounts to, as plain JSON types: the sections of the audit that need no attack."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from attacks.view.known_trees import Ints, KnownNode, TreeView
+from attacks.view.own_table import Labels
+from attacks.view.view import View
+from treetap.privacy.leakage import chance_information, class_counts, class_entropy, mutual_information, node_bounds
+
+
+def received_rows(view: View) -> list[dict[str, Any]]:
+    """What reached the party: `class`, `from`, `step`, `messages` that carried the class, its `bytes`."""
+    return [
+        {"class": row.disclosure, "from": row.peer, "step": row.step, "messages": row.messages, "bytes": row.bytes}
+        for row in view.received
+    ]
+
+
+def sent_rows(view: View) -> list[dict[str, Any]]:
+    """What the party sent, with `to` for `from`; empty where its transcript keeps received messages only."""
+    return [
+        {"class": row.disclosure, "to": row.peer, "step": row.step, "messages": row.messages, "bytes": row.bytes}
+        for row in view.sent
+    ]
+
+
+def bound_rows(view: View, labels: Labels | None) -> list[dict[str, Any]]:
+    """The bound of ID-LMID for every known node but the roots, in nats; per node, not joint. Empty without labels.
+
+    `nats` is the larger one of `node_nats` and `complement_nats`.
+    """
+    if labels is None:
+        return []
+    found = []
+    for tree in view.trees:
+        nodes = [node for node in tree.nodes.values() if node.source != "root"]
+        # As in the paper's experiments: of a forest's tree only the records that it drew are in a node, once each.
+        inside = [tree.drawn_of(node.records) if view.protocol == "forest" else node.records for node in nodes]
+        counts = np.array([_counts(rows, labels) for rows in inside], dtype=np.int64)
+        bounds = node_bounds(counts.reshape(len(nodes), len(labels.classes)), labels.counts)
+        found += [
+            {
+                "tree": tree.index,
+                "node": node.node,
+                "depth": node.depth,
+                "records": len(rows),
+                "nats": float(larger),
+                "node_nats": float(within),
+                "complement_nats": float(outside),
+                "source": node.source,
+            }
+            for node, rows, larger, within, outside in zip(nodes, inside, bounds.larger, *bounds, strict=True)
+        ]
+    return found
+
+
+def signature(view: View, labels: Labels | None) -> dict[str, Any]:
+    """How finely the known sets divide the records, and what the parts say of the label (plug-in estimate, nats).
+
+    Beside it, what the parts would say by chance, if labels stood at random. `by_tree` has the same after the first
+    tree, the first two, and so on. Without labels the informations are None.
+    """
+    by_tree: list[dict[str, Any]] = []
+    for tree, groups in zip(view.trees, _after_each_tree(view), strict=True):
+        by_tree.append({"tree": tree.index, **_said(groups, labels)})
+    last = _said(signatures(view), labels)
+    return {"label_entropy": None if labels is None else class_entropy(labels.counts), **last, "by_tree": by_tree}
+
+
+def _said(groups: Ints, labels: Labels | None) -> dict[str, Any]:
+    """How many groups (N,) there are, and what they say of the label."""
+    return {
+        "signatures": int(groups.max()) + 1,
+        "mutual_information": None if labels is None else mutual_information(labels.values, groups),
+        "by_chance": None if labels is None else chance_information(labels.values, groups),
+    }
+
+
+def signatures(view: View) -> Ints:
+    """Which records the view cannot tell apart: (N,) int64, equal where all trees' known sets hold both or neither."""
+    groups = [np.zeros(view.records, dtype=np.int64), *_after_each_tree(view)]
+    return groups[-1]
+
+
+def tree_rows(view: View, labels: Labels | None) -> list[dict[str, Any]]:
+    """Every complete tree node by node, also those that must exist but are hidden; classes only with labels."""
+    return [
+        {
+            "tree": tree.index,
+            "nodes": [_node_row(tree, node, labels) for node in sorted([*tree.nodes, *tree.hidden()])],
+        }
+        for tree in view.trees
+    ]
+
+
+def _node_row(tree: TreeView, number: int, labels: Labels | None) -> dict[str, Any]:
+    node = tree.nodes.get(number)
+    split = None if node is None else node.split
+    threshold = None if split is None or np.isinf(split.threshold) else split.threshold
+    return {
+        "node": number,
+        "depth": number.bit_length() - 1,
+        "known": node is not None,
+        "source": None if node is None else node.source,
+        "records": None if node is None else len(node.records),
+        "leaf": node is not None and _is_leaf(tree, node),
+        "feature": None if split is None else split.feature_name,
+        "threshold": threshold,
+        "classes": None if node is None or labels is None else _counts(node.records, labels).tolist(),
+    }
+
+
+def _is_leaf(tree: TreeView, node: KnownNode) -> bool:
+    return not {2 * node.node, 2 * node.node + 1} & tree.nodes.keys()
+
+
+def _counts(records: Ints, labels: Labels) -> Ints:
+    return class_counts(labels.values[records], len(labels.classes))
+
+
+def _after_each_tree(view: View) -> Iterator[Ints]:
+    """Numbers 0.. of the signatures (N,) by the first tree, the first two, and so on."""
+    groups = np.zeros(view.records, dtype=np.int64)
+    for tree in view.trees:
+        _, cell = np.unique(tree.cells(), return_inverse=True)
+        _, refined = np.unique(groups * np.int64(cell.max() + 1) + cell, return_inverse=True)
+        groups = np.asarray(refined, dtype=np.int64)
+        yield groups

@@ -1,0 +1,92 @@
+"""What a feature party would come to know of a model, foreseen from the same model trained centrally.
+
+Not an attack: it takes the open model. A federation finds the centralised trainer's trees and shows a party the same
+sets of records, so this gives the views that transcripts would, of tables too large to encrypt five times over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from attacks.view.known_trees import Ints, OwnSplit, TreeView, known_nodes
+from treetap.errors import BadInput
+from treetap.trees import sampling
+from treetap.trees.centralised import CentralModel
+from treetap.trees.centralised_forest import CentralForest
+from treetap.trees.ensemble import Tree
+from treetap.trees.forestparams import ForestParams
+
+Floats = npt.NDArray[np.float64]
+
+
+def foreseen(
+    model: CentralModel | CentralForest,
+    blocks: Sequence[tuple[str, Floats]],
+    party: str,
+    columns: Sequence[str],
+) -> tuple[TreeView, ...]:
+    """The trees as `party` would see them, in training order.
+
+    `blocks`: each party's columns of the training records (N, d), NaN where missing; `columns`: names of the party's
+    own. The label holder shows the children that may be split further, unless the party made them itself.
+
+    Raises:
+        BadInput: a split is of a party that has no block, or `party` has none.
+    """
+    raw = dict(blocks)
+    owners = {split.owner for tree in model.ensemble.trees for split in tree.splits} | {party}
+    if absent := sorted(owners - raw.keys()):
+        raise BadInput(f"the columns of {', '.join(absent)} are needed to follow the trees")
+    return tuple(
+        _tree(tree, model, raw, party, columns, nodes)
+        for tree, nodes in zip(model.ensemble.trees, model.divisible, strict=True)
+    )
+
+
+def _tree(
+    tree: Tree,
+    model: CentralModel | CentralForest,
+    raw: dict[str, Floats],
+    party: str,
+    columns: Sequence[str],
+    divisible: frozenset[int],
+) -> TreeView:
+    total = len(raw[party])
+    if not model.params.takes_part(tree.index, party):  # it is told that there is the tree, and no set of records
+        nodes = known_nodes(np.arange(total, dtype=np.int64), {}, [])
+        return TreeView(tree.index, 1, True, total, nodes, None)
+    rows: dict[int, Ints] = {1: np.arange(total, dtype=np.int64)}
+    received: dict[int, Ints] = {}
+    own: list[tuple[OwnSplit, Ints, Ints]] = []
+    for split in sorted(tree.splits, key=lambda each: each.node):
+        candidate, cut = model.entry(split)
+        here = rows.pop(split.node)
+        values = raw[split.owner][here, candidate.feature]
+        goes_left = np.where(np.isnan(values), candidate.missing_left, values < cut)
+        left, right = here[goes_left], here[~goes_left]
+        children = {2 * split.node: left, 2 * split.node + 1: right}
+        rows |= children
+        if split.owner == party:
+            name = columns[candidate.feature]
+            made = OwnSplit(
+                split.node, split.handle, candidate.feature, name, candidate.bin, cut, candidate.missing_left
+            )
+            own.append((made, left, right))
+        else:
+            received |= {node: part for node, part in children.items() if node in divisible}
+    nodes = known_nodes(np.arange(total, dtype=np.int64), received, own)
+    return TreeView(tree.index, 1, True, total, nodes, _drawn(model, tree.index, total))
+
+
+def _drawn(model: CentralModel | CentralForest, tree: int, total: int) -> Ints:
+    """How often the tree's sample has each record (N,), which every party is told."""
+    params = model.params
+    if isinstance(params, ForestParams):
+        return sampling.drawn(params.seed, tree, total, params.subsample, bootstrap=params.bootstrap)
+    eligible = np.ones(total, dtype=bool)
+    if params.early_stopping_rounds is not None:
+        eligible = ~sampling.validation_rows(params.seed, total, params.validation_share)
+    return sampling.rows(params.seed, tree, total, params.subsample, eligible).astype(np.int64)

@@ -1,0 +1,244 @@
+"""What the records of one transcript say about a training, put in order; one pass, ciphertexts passed over.
+
+Parcels come in numbered series, late, repeated or before the step that waited for them; a tree may be begun again in
+a later attempt, and a job's name used again for another submission.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from attacks.view.known_trees import Ints, KnownNode, OwnSplit, TreeView, known_nodes
+from treetap.errors import BadInput, Malformed
+from treetap.wire.chunks import rows_of
+from treetap.wire.transcript import TranscriptReader, open_message
+from treetap.wire.v1 import control_pb2, exchange_pb2, own_pb2, setup_pb2, types_pb2
+from treetap.wire.v1.transcript_pb2 import TranscriptRecord
+
+T = TypeVar("T")
+#: A set of records as it was sent: chunks, in the order of the parcels.
+Chunks = list[types_pb2.RecordChunk]
+
+
+class TrafficKey(NamedTuple):
+    """What messages are counted by; `peer` is the other side."""
+
+    sent: bool
+    peer: str
+    step: str
+    disclosure: str
+
+
+@dataclass
+class _Series:
+    """The parcels of one kind from one sender for one level, which may come in any order and repeatedly."""
+
+    parts: dict[int, exchange_pb2.Parcel] = field(default_factory=dict)
+    last: int | None = None
+
+    def add(self, parcel: exchange_pb2.Parcel) -> None:
+        if self.parts.setdefault(parcel.part, parcel) != parcel:
+            raise Malformed(f"{parcel.WhichOneof('body')}: part {parcel.part} came twice with different content")
+        if parcel.last:
+            self.last = parcel.part
+
+    @property
+    def whole(self) -> bool:
+        return self.last is not None and sorted(self.parts) == list(range(self.last + 1))
+
+    def in_order(self) -> list[exchange_pb2.Parcel]:
+        return [self.parts[part] for part in sorted(self.parts)]
+
+
+@dataclass
+class Growth:
+    """One tree as it was grown in one attempt. `stored`: this party was told to put it on disk."""
+
+    index: int
+    attempt: int
+    series: dict[tuple[str, str, int], _Series] = field(default_factory=dict)
+    own: dict[int, own_pb2.OwnSplit] = field(default_factory=dict)
+    stored: bool = False
+
+    def totals(self) -> set[int]:
+        """How many records there are, by every set of this tree: where its last chunk ends."""
+        sets = [chunks for _, chunks in self._sets()]
+        for split in self.own.values():
+            sets += [list(split.left), list(split.right)]
+        return {chunks[-1].start + chunks[-1].span for chunks in sets if chunks}
+
+    def view(self, total: int) -> TreeView:
+        """Everything that follows from this growth. Raises Malformed where it contradicts itself."""
+        try:
+            if self.stored:
+                self._require_whole()
+            drawn: Ints | None = None
+            received: dict[int, Ints] = {}
+            for node, chunks in self._sets():
+                if node is None:
+                    drawn = np.zeros(total, dtype=np.int64) if drawn is None else drawn
+                    drawn[rows_of(chunks, total)] += 1
+                else:
+                    rows = rows_of(chunks, total)
+                    if not np.array_equal(received.setdefault(node, rows), rows):
+                        raise Malformed(f"node {node} is said to hold different records")
+            own = [
+                (
+                    OwnSplit(it.node, it.handle, it.feature, it.feature_name, it.bin, it.threshold, it.missing_left),
+                    rows_of(it.left, total),
+                    rows_of(it.right, total),
+                )
+                for it in self.own.values()
+            ]
+            nodes: dict[int, KnownNode] = known_nodes(np.arange(total, dtype=np.int64), received, own)
+        except Malformed as fault:
+            raise Malformed(f"tree {self.index}, attempt {self.attempt}: {fault}") from None
+        return TreeView(self.index, self.attempt, self.stored, total, nodes, drawn)
+
+    def _require_whole(self) -> None:
+        for (peer, step, level), series in self.series.items():
+            if not series.whole:
+                raise Malformed(f"parcels of the {step} that {peer} sent for level {level} are missing")
+
+    def _sets(self) -> Iterator[tuple[int | None, Chunks]]:
+        """(node, chunks) of the spaces received; those of the sample under None. A series cut short is left out.
+
+        A sample with replacement comes as several sets: the records drawn at least once, at least twice, and so on.
+        """
+        if sum(step == "sampled_records" for _, step, _ in self.series) > 1:
+            raise Malformed("the sample was sent twice")
+        for (_, step, _), series in sorted(self.series.items()):
+            if not series.whole:
+                continue
+            if step == "sampled_records":
+                sets: list[Chunks] = []
+                for chunk in (chunk for parcel in series.in_order() for chunk in parcel.sampled_records.chunks):
+                    if chunk.start == 0 or not sets:  # every set begins with the first record
+                        sets.append([])
+                    sets[-1].append(chunk)
+                yield from ((None, chunks) for chunks in sets)
+                continue
+            by_node: defaultdict[int, Chunks] = defaultdict(list)
+            for parcel in series.in_order():
+                for space in parcel.instance_spaces.spaces:
+                    by_node[space.node].append(space.records)
+            yield from by_node.items()
+
+
+@dataclass
+class Story:
+    """One submission of a job as its transcript tells it."""
+
+    job: str
+    spec: setup_pb2.JobSpec | None = None
+    submission: str = ""
+    prediction: bool = False
+    finished: bool = False
+    growths: dict[tuple[int, int], Growth] = field(default_factory=dict)
+    alignments: dict[int, list[Ints]] = field(default_factory=dict)
+    owners: set[str] = field(default_factory=set)  # names under which this party was asked to apply splits
+    peers: set[str] = field(default_factory=set)  # members that are other than this party
+    own_digest: bytes | None = None  # of its sorted ids
+    attempts: set[int] = field(default_factory=set)
+    messages: Counter[TrafficKey] = field(default_factory=Counter)
+    bytes: Counter[TrafficKey] = field(default_factory=Counter)
+
+    def growth(self, tree: int, attempt: int) -> Growth:
+        return self.growths.setdefault((tree, attempt), Growth(tree, attempt))
+
+    def take(self, record: TranscriptRecord) -> None:
+        """One record. Raises Malformed."""
+        self.attempts.add(record.attempt)
+        if record.kind != TranscriptRecord.OWN:
+            for disclosure, size in record.bytes_by_class.items():
+                key = TrafficKey(record.kind == TranscriptRecord.SENT, record.peer, record.step, disclosure)
+                self.messages[key] += 1
+                self.bytes[key] += size
+        if record.message_type == exchange_pb2.Parcel.DESCRIPTOR.full_name:
+            self.peers.add(record.peer)
+        if record.step == "publish":
+            self.finished = True
+        elif record.step == "store_tree":
+            self.growth(record.tree, record.attempt).stored = True
+        elif record.step == "open_model":
+            self.prediction = True
+        elif record.step == "apply_splits":
+            request = _content(record, control_pb2.StepRequest)
+            self.owners |= {decision.owner for decision in request.apply_splits.decisions}
+        elif record.step == "own_alignment":
+            self._align(record.attempt, _content(record, own_pb2.OwnAlignment))
+        elif record.step == "own_split":
+            split = _content(record, own_pb2.OwnSplit)
+            if self.growth(record.tree, record.attempt).own.setdefault(split.node, split) != split:
+                raise Malformed(f"tree {record.tree}: node {split.node} was split twice")
+        elif record.step in ("sampled_records", "instance_spaces") and record.kind == TranscriptRecord.RECEIVED:
+            where = (record.peer, record.step, record.level)
+            growth = self.growth(record.tree, record.attempt)
+            growth.series.setdefault(where, _Series()).add(_content(record, exchange_pb2.Parcel))
+        elif record.step == "record_digest" and record.kind == TranscriptRecord.SENT:
+            self.own_digest = _content(record, exchange_pb2.Parcel).record_digest.digest
+
+    def _align(self, attempt: int, part: own_pb2.OwnAlignment) -> None:
+        if part.first == 0:
+            self.alignments[attempt] = []
+        parts = self.alignments.setdefault(attempt, [])
+        if part.first != sum(map(len, parts)):
+            raise Malformed(f"attempt {attempt}: parts of the alignment are missing")
+        parts.append(np.array(part.rows, dtype=np.int64))
+
+
+def read_story(path: Path) -> tuple[Story, list[str]]:
+    """The last submission of the job in one transcript (a folder or file), and what a reader should be told.
+
+    Raises:
+        Malformed: a changed, cut or missing record other than at the very end, or records of another job.
+        BadInput: the file is not the transcript's first one.
+    """
+    reader = TranscriptReader(path)
+    story: Story | None = None
+    faults = []
+    for record in reader:
+        if story is None:
+            if record.sequence:
+                raise BadInput(
+                    f"{path}: begins with record {record.sequence}: the transcript's files before it are missing; "
+                    "give the whole folder"
+                )
+            story = Story(record.job)
+        try:
+            if record.job != story.job:
+                raise Malformed(f"it is of job {record.job!r}, those before it are of job {story.job!r}")
+            if record.step == "prepare":
+                prepare = _content(record, control_pb2.StepRequest).prepare
+                if story.spec is not None and prepare.submission != story.submission:
+                    faults.append(f"job {story.job!r} was submitted more than once; only the last one counts")
+                    story = Story(record.job)
+                if story.spec not in (None, prepare.spec):
+                    raise Malformed("the job is another one than before")
+                story.spec, story.submission = prepare.spec, prepare.submission
+            story.take(record)
+        except Malformed as fault:
+            raise Malformed(f"{path}: record {record.sequence}: {fault}") from None
+    if story is None:
+        raise BadInput(f"{path}: holds no record yet")
+    if reader.torn:
+        faults.append("a record was cut short, as when its party is killed or at work; it is left out")
+    return story, faults
+
+
+def _content(record: TranscriptRecord, wanted: type[T]) -> T:
+    """The message of a record, which must be of this type, and of the job, attempt and tree that the record names."""
+    message = open_message(record)
+    if not isinstance(message, wanted):
+        raise Malformed(f"its message is a {record.message_type}, which is no {record.step}")
+    if isinstance(message, control_pb2.StepRequest | exchange_pb2.Parcel):
+        of_message = (message.job, message.attempt, message.tree, message.level)
+        if of_message != (record.job, record.attempt, record.tree, record.level):
+            raise Malformed("its message is of job {!r}, attempt {}, tree {}, level {}".format(*of_message))
+    return message

@@ -1,0 +1,224 @@
+"""From a transcript to a view: everything that one party could know of each tree, from its own log alone.
+
+Three things go into it: instance spaces that came in messages, children of the party's own splits, and what follows
+from these by taking a known child from a known parent, again and again (Takahashi, Liu, Liu, "Eliminating Label
+Leakage in Tree-based Vertical Federated Learning", section 4.2, names the first two).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from google.protobuf.message import Message
+
+from attacks.view.known_trees import ROOT, Ints, TreeView
+from attacks.view.replay import Growth, Story, read_story
+from attacks.view.transcripts import located
+from treetap.errors import BadInput, Malformed
+from treetap.wire.v1 import setup_pb2
+
+
+class Traffic(NamedTuple):
+    """Messages that carried a disclosure class, and bytes of that class; `peer` is who sent, or got, them."""
+
+    disclosure: str
+    peer: str
+    step: str
+    messages: int
+    bytes: int
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """What one feature party could know of one training job.
+
+    `path`: the transcript's folder or file. `records`: N, the records common to all parties; positions in trees are in
+    their common order. `rows`: (N,) which row of the party's own table each of them is, from 0; None if the
+    transcript does not say. `own_digest`: SHA-256 of the party's sorted ids, where the transcript holds it.
+    `trees`: the last complete growth of each tree, by index; `unfinished`: trees that were begun and never completed,
+    with what was known of them last. `attempt`: the newest one. `finished`: the model was published.
+    `max_depth`, `objective`, `missing` (a value that means missing, or None): parameters of the job.
+    `sent` is empty unless the party recorded both directions. `faults`: what the reader of any result must be told.
+    """
+
+    path: Path
+    party: str
+    job: str
+    protocol: str
+    label_holder: str
+    attempt: int
+    records: int
+    rows: Ints | None = field(repr=False)
+    own_digest: bytes | None = field(repr=False)
+    trees: tuple[TreeView, ...] = field(repr=False)
+    unfinished: tuple[TreeView, ...] = field(repr=False)
+    finished: bool
+    max_depth: int
+    objective: str
+    missing: float | None
+    received: tuple[Traffic, ...] = field(repr=False)
+    sent: tuple[Traffic, ...] = field(repr=False)
+    faults: tuple[str, ...]
+
+    @property
+    def regression(self) -> bool:
+        """Whether the label is a number rather than a class."""
+        return self.objective in ("reg:squarederror", "squared_error")
+
+    def leaves(self, *, drawn_only: bool = False) -> list[list[Ints]]:
+        """The attacker's leaves of every complete tree, in order: what the attacks start from.
+
+        A root of which nothing below is known joins all records, which says nothing: such a tree has no leaves here,
+        as the paper counts the trees that are available to the party. `drawn_only`: keep of each leaf the records
+        that the tree was trained on, where a message named them.
+        """
+        return [
+            [tree.drawn_of(leaf.records) if drawn_only else leaf.records for leaf in tree.leaves() if leaf.node != ROOT]
+            for tree in self.trees
+        ]
+
+    def received_only(self) -> View:
+        """The same job by the messages received alone."""
+        trees, unfinished = (tuple(tree.received_only() for tree in some) for some in (self.trees, self.unfinished))
+        return replace(self, trees=trees, unfinished=unfinished)
+
+
+def read_view(path: Path, job: str | None = None, party: str | None = None) -> View:
+    """The view of the party whose transcript lies at `path`, of which `attacks.view.transcripts.located` says more.
+
+    `job`: which one, where there are several. `party`: whose transcript it is; needed only where the transcript does
+    not tell, as when a party of three has won no split and talked to the label holder alone. Reading it is one pass;
+    ciphertexts are passed over.
+
+    A job that is still running, or was resumed, has a view too: of each tree the last complete growth counts, whatever
+    its attempt. A record that was cut short at the end of a file is left out and told in `faults`, as is a
+    transcript that ends before its job does.
+
+    Raises:
+        BadInput: there is no such transcript, it is not clear which, or it is not one of a feature party's training.
+        Malformed: records were changed, removed or inserted, are of another job or party, or contradict each other.
+    """
+    with located(path, job) as place:
+        story, faults = read_story(place)
+        shown = path if path.is_file() else place  # where an archive was unpacked is no use to anybody
+        try:
+            return _view(shown, story, party, [f"{shown}: {fault}" for fault in faults])
+        except Malformed as fault:
+            raise Malformed(f"{shown}: {fault}") from None
+
+
+def _view(path: Path, story: Story, party: str | None, faults: list[str]) -> View:
+    spec = story.spec
+    if spec is None:
+        what = "is of a prediction: no tree is grown in it" if story.prediction else "holds no training yet"
+        raise BadInput(f"{path}: the transcript of {story.job!r} {what}")
+    name = _whose(path, story, spec, party)
+    total = _total(story)
+    trees, unfinished = _trees(story, total)
+    if gaps := sorted(set(range(trees[-1].index)) - {tree.index for tree in trees}) if trees else []:
+        faults.append(f"{path}: trees {', '.join(map(str, gaps))} are not in the transcript: recording began later")
+    if not story.finished:
+        faults.append(
+            f"{path}: ends before its job does (after {len(trees)} complete trees): the job runs or was interrupted, "
+            "or the end of the transcript is missing"
+        )
+    rows = _rows(story, total, [*trees, *unfinished])
+    if rows is None:
+        faults.append(f"{path}: does not say which rows of its party's table the {total} common records are")
+    depth, missing = _parameter(spec, "max_depth"), _parameter(spec, "missing")
+    objective = _parameter(spec, "objective") or _parameter(spec, "criterion")  # what a forest calls it
+    return View(
+        path=path,
+        party=name,
+        job=story.job,
+        protocol=spec.protocol,
+        label_holder=spec.label_holder,
+        attempt=max(story.attempts),
+        records=total,
+        rows=rows,
+        own_digest=story.own_digest if spec.alignment == "sorted-ids" else None,
+        trees=tuple(trees),
+        unfinished=tuple(unfinished),
+        finished=story.finished,
+        max_depth=int(depth or 0),
+        objective=str(objective or ""),
+        missing=None if missing is None else float(missing),
+        received=_traffic(story, sent=False),
+        sent=_traffic(story, sent=True),
+        faults=tuple(faults),
+    )
+
+
+def _whose(path: Path, story: Story, spec: setup_pb2.JobSpec, party: str | None) -> str:
+    """The party whose transcript this is: nobody gets parcels from itself, or splits to apply that it does not own."""
+    members = [spec.label_holder, *spec.feature_parties]
+    if len(story.owners) > 1:
+        raise Malformed(f"holds records of several parties: {', '.join(sorted(story.owners))}")
+    possible = [name for name in members if name not in story.peers and story.owners <= {name}]
+    if not possible:
+        raise Malformed("holds records of several parties")
+    if party is not None and party not in possible:
+        raise BadInput(f"{path}: is not the transcript of {party}, but of {' or '.join(possible)}")
+    chosen = party or possible[0]
+    if chosen == spec.label_holder and (party or len(possible) == 1):
+        raise BadInput(f"{path}: is the transcript of {chosen}, the label holder, who knows the labels anyway")
+    features = [name for name in possible if name != spec.label_holder]
+    if party is None and len(features) > 1:
+        raise BadInput(f"{path}: does not say whose transcript it is; name one of {', '.join(features)}")
+    return party or features[0]
+
+
+def _total(story: Story) -> int:
+    """N, in which all sets of records must agree; before the first of them, the number of aligned records."""
+    totals = {total for growth in story.growths.values() for total in growth.totals()}
+    if len(totals) > 1:
+        raise Malformed(f"its sets are of {' and of '.join(map(str, sorted(totals)))} records")
+    return totals.pop() if totals else max((sum(map(len, parts)) for parts in story.alignments.values()), default=0)
+
+
+def _trees(story: Story, total: int) -> tuple[list[TreeView], list[TreeView]]:
+    """Complete trees and those that were only begun: of each tree the last complete growth, else the last one."""
+    last: dict[int, Growth] = {}
+    for (tree, _), growth in sorted(story.growths.items()):  # a later attempt comes later
+        if growth.stored or tree not in last or not last[tree].stored:
+            last[tree] = growth
+    views = [growth.view(total) for _, growth in sorted(last.items())]
+    return [view for view in views if view.complete], [view for view in views if not view.complete]
+
+
+def _rows(story: Story, total: int, trees: list[TreeView]) -> Ints | None:
+    """Rows of the own table by position. Records may be aligned anew before the first tree, never after it."""
+    said = {attempt: np.concatenate(parts) for attempt, parts in story.alignments.items() if parts}
+    whole = {attempt: rows for attempt, rows in said.items() if len(rows) == total}
+    in_force = {tree.attempt for tree in trees} & whole.keys() or set(list(whole)[-1:])
+    found: Ints | None = None
+    for attempt in sorted(in_force):
+        rows = whole[attempt]
+        if len(np.unique(rows)) != len(rows):
+            raise Malformed(f"attempt {attempt}: a row of the party's table is said to be two records")
+        if found is not None and not np.array_equal(found, rows):
+            raise Malformed("two attempts that grew trees differ in which rows the common records are")
+        found = rows
+    return found
+
+
+def _parameter(spec: setup_pb2.JobSpec, word: str) -> float | str | None:
+    """A parameter of the job, wherever its protocol keeps them; None if it is not set."""
+    for _, value in spec.ListFields():
+        if isinstance(value, Message):
+            for one, setting in value.ListFields():
+                if one.name == word:
+                    found: float | str = setting
+                    return found
+    return None
+
+
+def _traffic(story: Story, *, sent: bool) -> tuple[Traffic, ...]:
+    return tuple(
+        Traffic(key.disclosure, key.peer, key.step, messages, story.bytes[key])
+        for key, messages in sorted(story.messages.items())
+        if key.sent == sent
+    )

@@ -1,0 +1,225 @@
+"""`treetap audit` and `treetap attack`: what transcripts give away."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from treetap.errors import BadInput, Malformed
+
+Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON on standard output and nothing else.")]
+
+
+def audit(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A folder that holds audit.toml, or such a file.")],
+    as_json: Json = False,
+    html: Annotated[
+        Path | None, typer.Option(help="Where the report goes; by default audit.html beside audit.toml.")
+    ] = None,
+    document: Annotated[Path | None, typer.Option(help="Also write the report as JSON here.")] = None,
+    job: Annotated[str | None, typer.Option(help="Which job, where the transcripts hold several.")] = None,
+    attacks: Annotated[str | None, typer.Option(help="Names, with commas between; see treetap attack --help.")] = None,
+    last_tree_only: Annotated[
+        bool, typer.Option(help="Skip the figures after the first tree, the first two, ….")
+    ] = False,
+    fail_above: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ATTACK=V", help="Exit with 1 if an attack reaches a higher V-measure; may be repeated."),
+    ] = None,
+    allow_partial: Annotated[
+        bool, typer.Option(help="Let --fail-above judge transcripts that end before their job does, or lack trees.")
+    ] = False,
+) -> None:
+    """Put every feature party's transcript under attack, and report what each of them could infer.
+
+    RUN/audit.toml names the transcripts, the parties' own tables, and the labels that score the attacks:
+    docs/audit.md. `treetap demo` and `treetap experiment` with --workdir leave one.
+
+    treetap audit runs/demo/federation --fail-above id2graph=0.3
+    """
+    from treetap import terminal
+    from treetap.commands.jobs import progress_view
+
+    with needs("audit"):
+        from attacks import audit, audit_file
+        from attacks.report import html as report
+        from attacks.report import print_summary
+    limits = _limits(fail_above or [])
+    file = audit_file.read(run)
+    if attacks is not None:
+        try:
+            names = audit_file.known_attacks([name.strip() for name in attacks.split(",")])
+        except ValueError as fault:
+            raise BadInput(f"--attacks: {fault}") from None
+        file = file.model_copy(update={"attacks": names})
+    if job is not None:
+        file = file.model_copy(update={"job": job})
+    path = html or (run if run.is_dir() else run.parent) / "audit.html"
+    for folder in {path.parent, (document or path).parent}:
+        if not folder.is_dir():
+            raise BadInput(f"{folder}: there is no such folder for the report")
+    with progress_view.steps("audit") as progress, _damage():
+        found = audit.audit(file, by_tree=not last_tree_only, progress=progress)
+    content = json.dumps(found.plain(), indent=1)
+    above = audit.exceeded(found, limits)
+    if limits and not above and not allow_partial and (faults := audit.incomplete(found)):
+        raise BadInput(f"{faults[0]}; figures may be too small: --fail-above needs --allow-partial to judge by them")
+    _write(path, report(found.plain()), "--html")
+    if document is not None:
+        _write(document, content, "--document")
+    if as_json:
+        print(content, flush=True)
+    else:
+        print_summary(found.plain(), terminal.out)
+        terminal.out.print(f"report: {path}", markup=False, highlight=False, soft_wrap=True)
+    for line in above:
+        terminal.err.print(line, markup=False, highlight=False, soft_wrap=True)
+    if above:
+        raise typer.Exit(1)
+
+
+def attack(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="cl, uni, uni+cl, id2graph, id2graph-chunked or id2graph-quotient.")
+    ],
+    transcript: Annotated[
+        Path, typer.Argument(help="A transcript's folder, a state folder, a .tap file or an archive of any.")
+    ],
+    columns: Annotated[Path | None, typer.Option(help="The attacker's own table, CSV or Parquet.")] = None,
+    use: Annotated[list[str] | None, typer.Option(help="Only this column of it; may be repeated.")] = None,
+    id_column: Annotated[str, typer.Option("--id", help="The table's id column.")] = "id",
+    classes: Annotated[int | None, typer.Option(help="How many groups to look for.")] = None,
+    job: Annotated[str | None, typer.Option(help="Which job, where the transcript holds several.")] = None,
+    party: Annotated[str | None, typer.Option(help="Whose transcript it is, where it does not tell.")] = None,
+    received_only: Annotated[
+        bool, typer.Option(help="Go by messages alone, without own splits and set differences.")
+    ] = False,
+    drawn_only: Annotated[
+        bool, typer.Option(help="Of each leaf only the records that its tree was trained on; forests draw some.")
+    ] = False,
+    discount: Annotated[
+        float | None, typer.Option(help="Weight of each further tree; 0.6 for boosting, 1 for forests.")
+    ] = None,
+    alpha: Annotated[float, typer.Option(help="Weight of communities against own features.")] = 3.0,
+    chunk_size: Annotated[int, typer.Option(help="B: records per chunk.")] = 1000,
+    chunk_weight: Annotated[float, typer.Option(help="w': weight of the edge between chunks.")] = 100.0,
+    chunk_edges: Annotated[
+        str, typer.Option(help="paper (as printed: a chunk's edge joins it to itself) or linked.")
+    ] = "paper",
+    seed: Annotated[int, typer.Option(help="Of Louvain and k-means.")] = 0,
+    labels: Annotated[
+        Path | None, typer.Option(help="A table with the same ids and the labels, to score against.")
+    ] = None,
+    label: Annotated[str | None, typer.Option(help="The label's column in it.")] = None,
+    label_id: Annotated[str | None, typer.Option(help="The id column in it; by default as --id.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write id and guessed group of every record here, as Parquet.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Run one attack on one party's transcript: sort the records into groups that should share a label.
+
+    \b
+    cl                 k-means on the attacker's own features: what it knows without the protocol
+    uni                union-find over the attacker's leaves
+    uni+cl             k-means on own features and the groups of uni
+    id2graph           communities of the graph of records that share leaves, then k-means
+    id2graph-chunked   the same in chunks, as the paper does for many records
+    id2graph-quotient  the same with records in the same leaves merged: same modularity, any number of records
+
+    treetap attack id2graph-quotient feature-b/transcripts/job --columns b.parquet --classes 2
+    """
+    with needs("audit"):
+        from attacks import run
+    if (labels is None) != (label is None):
+        raise BadInput("--labels FILE and --label COLUMN go together")
+    given = {
+        "alpha": alpha,
+        "chunk_size": chunk_size,
+        "chunk_weight": chunk_weight,
+        "chunk_edges": chunk_edges,
+        "seed": seed,
+        **({} if discount is None else {"discount": discount}),
+    }
+    task = run.Task(
+        name=name,
+        transcript=transcript,
+        job=job,
+        party=party,
+        table=columns,
+        use=use,
+        id=id_column,
+        classes=classes,
+        received_only=received_only,
+        drawn_only=drawn_only,
+        labels=None if labels is None or label is None else (labels, label, label_id or id_column),
+        settings=given,
+    )
+    if out is not None and not out.parent.is_dir():
+        raise BadInput(f"--out {out}: there is no folder {out.parent}")
+    with _damage():
+        found = run.run(task)
+    if out is not None:
+        run.write(found, out)
+    if as_json:
+        print(json.dumps(found.report, indent=1), flush=True)
+    else:
+        run.show_found(found, out)
+
+
+def _write(path: Path, content: str, option: str) -> None:
+    try:
+        path.write_text(content, encoding="utf-8")
+    except OSError as failure:
+        raise BadInput(f"{path}: cannot be written: {failure.strerror}; say {option} FILE") from None
+
+
+def _limits(texts: list[str]) -> dict[str, float]:
+    from attacks.registry import ATTACKS
+
+    limits: dict[str, float] = {}
+    for text in texts:
+        name, _, value = text.partition("=")
+        try:
+            limit = float(value)
+        except ValueError:
+            limit = math.nan
+        if not 0 <= limit <= 1:
+            raise BadInput(f"--fail-above {text!r}: say ATTACK=V with V from 0 to 1, as in id2graph=0.3")
+        if name not in ATTACKS:
+            raise BadInput(f"--fail-above {text!r}: unknown attack {name!r}; known are {', '.join(ATTACKS)}")
+        if name in limits:
+            raise BadInput(f"--fail-above names {name} twice")
+        limits[name] = limit
+    return limits
+
+
+@contextmanager
+def _damage() -> Iterator[None]:
+    """A transcript that was changed is bad input, as everywhere; status 1 is for limits that were passed."""
+    try:
+        yield
+    except Malformed as fault:
+        raise BadInput(str(fault)) from None
+
+
+@contextmanager
+def needs(extra: str) -> Iterator[None]:
+    """Imports of packages that come with an extra: `BadInput` that names it where one is not there."""
+    try:
+        yield
+    except ImportError as missing:
+        raise BadInput(f"{missing.name} is not installed: pip install 'treetap[{extra}]'") from None
+
+
+def register(app: typer.Typer) -> None:
+    """The two commands."""
+    options: dict[str, Any] = {"rich_help_panel": "Audit"}
+    app.command(**options)(audit)
+    app.command(**options)(attack)

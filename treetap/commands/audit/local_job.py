@@ -1,0 +1,56 @@
+"""The audit at the end of a local federation's run: its file for `treetap audit`, its figures, its report."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from attacks import audit
+from attacks.audit_file import FILE, AuditFile, of_run, read
+from treetap.commands.jobs import progress_view
+from treetap.commands.local_federation import to_toml
+
+REPORT, DOCUMENT = "audit.html", "audit.json"
+
+
+def write_file(
+    folder: Path,
+    parties: Mapping[str, tuple[Path, Path, list[str]]],
+    id_column: str,
+    label: tuple[Path, str],
+    more: Mapping[str, Any],
+) -> AuditFile:
+    """audit.toml of a run, with paths relative to its folder so that the folder can be moved.
+
+    `parties`: feature party → (transcript, table, columns). `label`: table and column. `more`: further keys.
+    """
+
+    def near(path: Path) -> str:
+        return os.path.relpath(path, folder)
+
+    content = of_run(
+        {name: (near(transcript), near(table), columns) for name, (transcript, table, columns) in parties.items()},
+        id_column,
+        (near(label[0]), label[1]),
+    )
+    (folder / FILE).write_text(to_toml({**more, **content}), encoding="utf-8")
+    return read(folder)
+
+
+def run(folder: Path, file: AuditFile, *, by_tree: bool) -> dict[str, Any]:
+    """The audit document; it goes into the folder, as does the report."""
+    from attacks.report import html
+
+    with progress_view.steps("audit") as progress:
+        document = audit.audit(file, by_tree=by_tree, progress=progress).plain()
+    (folder / REPORT).write_text(html(document), encoding="utf-8")
+    (folder / DOCUMENT).write_text(json.dumps(document), encoding="utf-8")
+    return document
+
+
+def scores(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Party → attack → its figures."""
+    return {name: dict(party["attacks"]) for name, party in document["parties"].items()}

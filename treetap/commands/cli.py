@@ -1,0 +1,349 @@
+"""The command line: one command, sub-commands that do one thing.
+
+Exit status: 0 done, 1 something failed, 2 the input or the usage is wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from treetap import logs
+from treetap.commands.audit import cli as audit
+from treetap.commands.audit.cli import needs
+from treetap.commands.data.cli import data
+from treetap.commands.jobs import serve
+from treetap.commands.model.cli import model
+from treetap.commands.operator_options import AwayDeadline, OperatorFile, Protocol, operating
+from treetap.commands.stdout import guarded
+from treetap.errors import BadInput, Malformed, TreetapError
+
+if TYPE_CHECKING:
+    from treetap.commands.jobs.client import Operator
+
+app = typer.Typer(
+    name="treetap",
+    help="Vertical federated decision trees over real sockets, with every wire tapped.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+certs = typer.Typer(help="A private certificate authority for a federation.", no_args_is_help=True)
+app.add_typer(certs, name="certs")
+app.add_typer(data, name="data")
+audit.register(app)
+app.add_typer(model, name="model")
+
+Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON on standard output and nothing else.")]
+JobName = Annotated[str, typer.Argument(help="Name of the job.")]
+LogLevel = Annotated[str, typer.Option(help="debug, info, warning or error.")]
+LogFormat = Annotated[str, typer.Option(help="text, or json: one object a line.")]
+UntilStdinCloses = Annotated[
+    bool, typer.Option(help="Stop when standard input closes: the process then ends with whoever started it.")
+]
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        typer.echo(f"treetap {version('treetap')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """What stands before a sub-command."""
+
+
+@app.command()
+def demo(
+    as_json: Json = False,
+    workdir: Annotated[Path | None, typer.Option(help="Keep everything here; without it, a temporary folder.")] = None,
+    key_bits: Annotated[int, typer.Option(help="Paillier key: 1024 (quick look), 2048 or 3072.")] = 2048,
+    audit_report: Annotated[Path | None, typer.Option(help="Also write the audit's HTML report here.")] = None,
+) -> None:
+    """A whole federation on this machine: one process per party, mutual TLS, breast cancer data split by columns.
+
+    Trains, predicts, and shows what the federation gained, what it cost, who received what, and how much of the label
+    each feature party can infer from it.
+    """
+    with needs("demo"):
+        from treetap.commands.demo import run
+
+    run(as_json=as_json, workdir=workdir, key_bits=key_bits, audit_report=audit_report)
+
+
+@app.command()
+def experiment(
+    file: Annotated[Path, typer.Argument(metavar="EXP.toml", help="Data, parties and job; see docs/experiment.md.")],
+    as_json: Json = False,
+    workdir: Annotated[Path | None, typer.Option(help="Keep tables, states and logs here.")] = None,
+) -> None:
+    """Split one table between parties and run the federation on it, once per seed."""
+    from treetap.commands.experiment.run import run_file
+
+    run_file(file, as_json=as_json, workdir=workdir)
+
+
+@app.command()
+def party(
+    config: Annotated[Path, typer.Option(help="The party's own configuration file.")],
+    log_level: LogLevel = "info",
+    log_format: LogFormat = "text",
+    until_stdin_closes: UntilStdinCloses = False,
+) -> None:
+    """Serve one party until SIGTERM. Prints one JSON line with its address when it is ready."""
+    logs.configure(log_level, log_format)  # first: gRPC keeps the standard error that it finds
+    from party.main import run
+
+    run(config, until_stdin_closes=until_stdin_closes)
+
+
+@app.command()
+def coordinator(
+    config: Annotated[Path, typer.Option(help="The coordinator's configuration file.")],
+    log_level: LogLevel = "info",
+    log_format: LogFormat = "text",
+    until_stdin_closes: UntilStdinCloses = False,
+) -> None:
+    """Serve the coordinator until SIGTERM. It conducts jobs and holds nothing of the data."""
+    logs.configure(log_level, log_format)  # first: gRPC keeps the standard error that it finds
+    from coordinator.main import run
+
+    run(config, until_stdin_closes=until_stdin_closes)
+
+
+@app.command()
+def doctor(
+    config: Annotated[Path, typer.Option(help="A party's, a coordinator's or an operator's configuration file.")],
+    as_json: Json = False,
+) -> None:
+    """Check certificates, addresses, clocks, versions, tables and folders. Exit status 2 if there is a fault."""
+    logs.quiet_grpc()
+    from treetap.commands.doctor.configuration import run
+
+    run(config, as_json=as_json)
+
+
+@app.command()
+def train(
+    file: Annotated[Path, typer.Argument(metavar="JOB.toml", help="The job.")],
+    operator: OperatorFile = Path("operator.toml"),
+    detach: Annotated[bool, typer.Option(help="Hand the job in and do not wait.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Hand a training job to the coordinator and watch it. Ctrl-C stops the watching, not the job."""
+    from treetap.commands.jobs.job_file import JobFile
+    from treetap.config import load
+    from treetap.wire.v1 import jobs_pb2
+
+    job = load(file, JobFile)
+    with operating(operator) as client:
+        name = client.submit(jobs_pb2.SubmitRequest(job=job.name or "", spec=job.to_spec()))
+        _follow(client, name, detach=detach, as_json=as_json)
+
+
+@app.command()
+def predict(
+    model: Annotated[str, typer.Argument(help="Name of the finished training job.")],
+    table: Annotated[str, typer.Option(help="Name under which each party keeps its prediction table.")] = "predict",
+    records: Annotated[
+        str, typer.Option(help="File of ids at the label holder, below its data folder; without it all records.")
+    ] = "",
+    name: Annotated[str, typer.Option(help="Name of this prediction; without it, one is made up.")] = "",
+    protocol: Protocol = "",
+    form: Annotated[str, typer.Option(help="Of interactive: batched (default) or per-tree, as it was published.")] = "",
+    key_bits: Annotated[int, typer.Option(min=0, help="Of eini: length of the key; 0: the training job's.")] = 0,
+    block: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Records per block; 0: the protocol's own.")] = 0,
+    away: Annotated[
+        str, typer.Option(help="When a feature party does not answer: fail (default), retry, or degrade: go without.")
+    ] = "",
+    away_deadline: AwayDeadline = 0,
+    explain: Annotated[
+        bool,
+        typer.Option(
+            "--explain",
+            help="Also write the candidate paths, with names where the owner's policy emits FEATURE_NAME to the label "
+            "holder.",
+        ),
+    ] = False,
+    explain_limit: Annotated[
+        int, typer.Option(min=0, max=2**63 - 1, help="Of --explain: first so many records; 0: all.")
+    ] = 0,
+    attributions: Annotated[
+        bool,
+        typer.Option(
+            "--attributions",
+            help="Of eini: also Shapley values; every feature party's policy must emit EXPLANATION to the label "
+            "holder.",
+        ),
+    ] = False,
+    operator: OperatorFile = Path("operator.toml"),
+    detach: Annotated[bool, typer.Option(help="Hand the job in and do not wait.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Predict with a trained model. The label holder writes a Parquet file in its own state folder."""
+    from treetap.wire.v1 import jobs_pb2
+
+    request = jobs_pb2.PredictRequest(job=name, model=model, table=table, records_file=records, block=block)
+    request.protocol, request.form, request.key_bits = protocol, form, key_bits
+    request.away_policy, request.away_deadline_s = away, away_deadline
+    request.explain, request.explain_limit, request.attributions = explain, explain_limit, attributions
+    with operating(operator) as client:
+        job = client.predict(request)
+        _follow(client, job, detach=detach, as_json=as_json)
+
+
+serve.register(app)
+
+
+@app.command()
+def status(
+    job: Annotated[str, typer.Argument(help="Name of a job; without it, all.")] = "",
+    operator: OperatorFile = Path("operator.toml"),
+    as_json: Json = False,
+) -> None:
+    """Where jobs stand."""
+
+    from treetap.commands.jobs import progress_view
+
+    with operating(operator) as client:
+        statuses = client.status(job)
+    if as_json:
+        _print_json({"jobs": [progress_view.status_dict(each) for each in statuses]})
+    else:
+        progress_view.print_statuses(statuses)
+
+
+@app.command()
+def cancel(job: JobName, operator: OperatorFile = Path("operator.toml"), as_json: Json = False) -> None:
+    """Stop a job and have every party forget its progress."""
+
+    from treetap.commands.jobs import progress_view
+
+    with operating(operator) as client:
+        ended = client.cancel(job)
+    if as_json:
+        _print_json(progress_view.status_dict(ended))
+    else:
+        progress_view.print_statuses([ended])
+
+
+@app.command()
+def resume(
+    job: JobName,
+    operator: OperatorFile = Path("operator.toml"),
+    detach: Annotated[bool, typer.Option(help="Do not wait.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Go on with an interrupted job: the trees that are stored stay, the same model comes out.
+
+    Of a served job, says where it serves; Ctrl-C stops the watching, not the serving.
+    """
+    with operating(operator) as client:
+        client.resume(job)
+        if not detach and client.status(job)[0].kind == "serve":
+            serve.resumed(client, job, as_json=as_json)
+        else:
+            _follow(client, job, detach=detach, as_json=as_json)
+
+
+@app.command()
+def transcript(
+    file: Annotated[Path, typer.Argument(help="A transcript's folder or one of its files.")], as_json: Json = False
+) -> None:
+    """What a party saw: messages and bytes by peer, step and disclosure class."""
+    from treetap.wire.transcript import summarise
+
+    try:
+        found = summarise(file)
+    except Malformed as damage:  # of a file that the person named, not of a message
+        raise BadInput(str(damage)) from None
+    if as_json:
+        _print_json(found)
+        return
+    from treetap import terminal
+
+    table = terminal.table("kind", "peer", "step", "class", "messages", "bytes")
+    for row in found["rows"]:
+        cells = [row["kind"], row["peer"], row["step"], row["class"], str(row["messages"]), terminal.size(row["bytes"])]
+        table.add_row(*cells)
+    terminal.out.print(table)
+    terminal.out.print(
+        f"{found['records']} records, hash chain intact" + (", last record torn" if found["torn"] else "")
+    )
+
+
+@certs.command("init")
+def certs_init(folder: Annotated[Path, typer.Argument(help="Where ca.crt and ca.key go.")]) -> None:
+    """Make a private certificate authority."""
+    from treetap.wire.tls import create_authority
+
+    create_authority(folder)
+    typer.echo(f"{folder / 'ca.crt'}: give it to every process\n{folder / 'ca.key'}: keep it to yourself")
+
+
+@certs.command("issue")
+def certs_issue(
+    name: Annotated[str, typer.Argument(help="The process's name in the federation.")],
+    ca: Annotated[Path, typer.Option(help="Folder of the authority.")],
+    out: Annotated[Path | None, typer.Option(help="Folder of the certificate; without it, the authority's.")] = None,
+    host: Annotated[list[str] | None, typer.Option(help="Host name or address that others dial; repeat it.")] = None,
+    days: Annotated[int, typer.Option(help="Days until it expires.")] = 365,
+) -> None:
+    """Issue the certificate that is a process's identity."""
+    from treetap.wire.tls import issue
+
+    files = issue(out or ca, name, hosts=host or (), days=days, ca_folder=ca)
+    typer.echo(f"{files.certificate}\n{files.key}: keep it to {name}")
+
+
+def _follow(client: Operator, job: str, *, detach: bool, as_json: bool) -> None:
+    """Watch a job to its end and turn its state into output and exit status."""
+    from treetap import terminal
+    from treetap.commands.jobs import progress_view
+
+    if detach:
+        _print_json({"job": job}) if as_json else typer.echo(job)
+        return
+    if not as_json:
+        terminal.err.print(f"job {job}")
+    with progress_view.live(job) as update:
+        ended = client.watch(job, update)
+    if as_json:
+        _print_json(progress_view.status_dict(ended))
+    else:
+        progress_view.print_statuses([ended], errors=False)  # an error is this command's message
+    if ended.state != "finished":
+        _fail(ended.error or ended.state, bad_input=ended.bad_input)
+
+
+def _print_json(content: object) -> None:
+    print(json.dumps(content, indent=1), flush=True)  # so that what cannot be written shows here
+
+
+def _fail(message: str, *, bad_input: bool) -> NoReturn:
+    if logs.in_json():
+        logging.getLogger("treetap").critical("%s", message)
+    else:
+        print(f"treetap: {message}", file=sys.stderr)
+    raise SystemExit(2 if bad_input else 1)
+
+
+def main() -> None:
+    """The entry point: errors raised on purpose become one message and an exit status, never a traceback."""
+    try:
+        with guarded():
+            app()
+    except TreetapError as error:
+        _fail(str(error), bad_input=isinstance(error, BadInput))

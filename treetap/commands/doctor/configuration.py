@@ -1,0 +1,178 @@
+"""`treetap doctor`: what keeps a configured process from working, found before a job finds it.
+
+Changes nothing, but for a file in the state folder that goes at once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+
+from coordinator import config as coordinator_config
+from party import config as party_config
+from party.table import read_table
+from treetap.commands.doctor.connections import (
+    Checks,
+    Finding,
+    check_certificate,
+    check_http,
+    check_listen,
+    check_metrics,
+    check_server,
+    check_state,
+    run_all,
+)
+from treetap.commands.jobs import client
+from treetap.config import read_toml
+from treetap.errors import BadInput, ConfigError, DataError
+from treetap.wire.plaintext import Plaintext
+from treetap.wire.ports import Address
+
+#: Seconds that all checks together may take; the command itself starts in one or two.
+LIMIT_S = 6.0
+
+
+def run(path: Path, *, as_json: bool) -> None:
+    """Print what is found of the process of a configuration file, a line each; exit status 2 if anything is a fault.
+
+    Raises:
+        ConfigError: the file itself is wrong, or is not one that a process reads.
+    """
+    kind = kind_of(path)
+    findings = run_all(CHECKS[kind](path), LIMIT_S)
+    faults = sum(finding.level == "fault" for finding in findings)
+    if as_json:
+        report = {"file": str(path), "kind": kind, "faults": faults, "findings": [asdict(each) for each in findings]}
+        print(json.dumps(report, indent=1), flush=True)
+    else:
+        for each in findings:
+            print(f"{each.level:<8} {each.subject}: {' '.join(each.message.split())}", flush=True)
+    status = 2 if faults else 0
+    if any(thread.daemon for thread in threading.enumerate()):  # a check hangs, and libraries would wait for it
+        os._exit(status)
+    raise SystemExit(status)
+
+
+def kind_of(path: Path) -> str:
+    """ "party", "coordinator" or "operator", told by the file's keys."""
+    keys = set(read_toml(path))
+    if "parties" in keys or "operators" in keys:
+        return "coordinator"
+    if "coordinator" in keys:
+        return "operator"
+    if "state" in keys or "tables" in keys:
+        return "party"
+    raise BadInput(
+        f"{path}: is no file of a party (state, tables), a coordinator (parties) or an operator (coordinator)"
+    )
+
+
+def _party(path: Path) -> Checks:
+    config = party_config.read(path)
+    tls = config.transport()
+    return {
+        "certificate": partial(check_certificate, tls, config.name),
+        f"listen = {config.listen}": partial(check_listen, config.name, config.listen, tls),
+        **({"metrics": partial(check_metrics, config.name, config.metrics)} if config.metrics else {}),
+        **_serve(config),
+        f"state = {config.state}": partial(check_state, config.state),
+        "folders": partial(_folders, config),
+        **{f"table {name}": partial(_table, name, table) for name, table in config.tables.items()},
+    }
+
+
+def _serve(config: party_config.PartyConfig) -> Checks:
+    """Where clients of served models ask."""
+    served, tls = config.serve, config.transport()
+    found: dict[str, Callable[[], list[Finding]]] = {}
+    if served and served.listen:
+        found[f"serve.listen = {served.listen}"] = partial(
+            check_listen, config.name, served.listen, tls, "serve.listen"
+        )
+    if served and served.http:
+        secured = None if isinstance(tls, Plaintext) or served.plain_http else tls
+        found[f"serve.http = {served.http}"] = partial(check_http, config.name, served.http, secured)
+    if served:
+        found["serve.clients"] = partial(_clients, config)
+    return found
+
+
+def _clients(config: party_config.PartyConfig) -> list[Finding]:
+    try:
+        config.check_clients()
+    except ConfigError as fault:
+        return [Finding("fault", "serve.clients", str(fault))]
+    if silent := config.unanswered():
+        message = f"{config.name}'s policy sends PREDICTION to all but {', '.join(silent)}: name them under emits"
+        return [Finding("warning", "serve.clients", message)]
+    return [Finding("ok", "serve.clients", "the policy lets each of them have predictions")]
+
+
+def _folders(config: party_config.PartyConfig) -> list[Finding]:
+    try:
+        party_config.check_folders(config)
+    except ConfigError as fault:
+        return [Finding("fault", "folders", str(fault))]
+    if not config.tables:
+        return [Finding("warning", "folders", "no table is configured, so that no job can run; add [tables.NAME]")]
+    return [Finding("ok", "folders", "those of tables and data are there")]
+
+
+def _table(name: str, table: party_config.TableConfig) -> list[Finding]:
+    """Whether a training or a prediction could read the table: columns there, ids distinct, cells numbers."""
+    try:
+        read = read_table(table, with_label=table.label is not None, missing=None)
+    except DataError as fault:
+        return [Finding("fault", f"table {name}", str(fault))]
+    label = f", label {table.label!r}" if table.label else ""
+    return [Finding("ok", f"table {name}", f"{len(read.ids)} records, {len(read.columns)} feature columns{label}")]
+
+
+def _coordinator(path: Path) -> Checks:
+    config = coordinator_config.read(path)
+    tls = config.transport()
+    parties: dict[str, Callable[[], list[Finding]]] = {
+        name: partial(check_server, Address(name, location), tls) for name, location in config.parties.items()
+    }
+    return {
+        "certificate": partial(check_certificate, tls, config.name),
+        f"listen = {config.listen}": partial(check_listen, config.name, config.listen, tls),
+        **({"metrics": partial(check_metrics, config.name, config.metrics)} if config.metrics else {}),
+        f"state = {config.state}": partial(check_state, config.state),
+        "addresses": partial(_addresses, config),
+        **parties,
+    }
+
+
+def _addresses(config: coordinator_config.CoordinatorConfig) -> list[Finding]:
+    """One process has one certificate, hence one name: two parties at one address are a slip, or a proxy."""
+    times = Counter(config.parties.values())
+    return [
+        Finding(
+            "warning",
+            "addresses",
+            f"{', '.join(name for name, at in config.parties.items() if at == address)} have one address, {address}; "
+            "correct it, unless a proxy there tells names apart",
+        )
+        for address, number in times.items()
+        if number > 1
+    ]
+
+
+def _operator(path: Path) -> Checks:
+    config = client.read(path)
+    tls = config.transport()
+    to = Address(config.coordinator_name, config.coordinator)
+    return {
+        "certificate": partial(check_certificate, tls, config.name),
+        to.name: partial(check_server, to, tls),
+    }
+
+
+CHECKS: dict[str, Callable[[Path], Checks]] = {"party": _party, "coordinator": _coordinator, "operator": _operator}

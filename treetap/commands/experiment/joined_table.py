@@ -1,0 +1,160 @@
+"""The joined table of an experiment: read and checked as parties will read it, split by rows and columns.
+
+Whoever runs an experiment wrote one table. A fault in it is told by that table's file, line and column and before
+anything starts, not by the copy that a party gets of its part.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+
+from party.categories import categories_of
+from party.cells import BLOCK, numbers_of
+from party.labels import read_labels
+from party.table import PARSING, Table, columns_of, ids_of, plain_column, unreadable
+from treetap.commands.experiment.experiment_file import ExperimentFile
+from treetap.errors import ConfigError, DataError
+from treetap.trees import sampling
+from treetap.trees.metrics import REGRESSIONS
+
+ID = "treetap_id"
+
+
+@dataclass(frozen=True)
+class Split:
+    """Rows and columns of one run: record positions of training and test, columns by party."""
+
+    train: np.ndarray[Any, np.dtype[np.int64]]
+    test: np.ndarray[Any, np.dtype[np.int64]]
+    columns: dict[str, list[str]]
+
+
+def read_table(experiment: ExperimentFile, base: Path) -> pa.Table:
+    """The joined table with an id column, checked as parties will check it.
+
+    Raises:
+        DataError: a column is missing or twice, or the first cell that a party would refuse; by line or row.
+        ConfigError: the file contradicts itself about a column.
+    """
+    data = experiment.data
+    expanded = os.path.expandvars(data.path)
+    if "$" in expanded:
+        raise ConfigError(f"data.path = {data.path!r}: the environment variable is not set")
+    path = base / expanded
+    names = columns_of(path)
+    _check_names(experiment, path, names)
+    table = _read(path, data.id)
+    if not table.num_rows:
+        raise DataError(f"{path}: has no rows")
+    kept = [name for name in names if name not in (data.id, *data.drop)]
+    columns = {name: table.column(name) for name in kept}
+    used = _used(experiment, kept)
+    for name in kept:
+        if name in used or name == data.label:
+            columns[name] = plain_column(path, f"column {name!r}", columns[name])
+        if name in used and categories_of(path, name, columns[name], data.encode) is None:
+            numbers_of(path, name, columns[name])
+    if data.id is None:
+        width = len(str(table.num_rows))
+        ids = [f"{i:0{width}d}" for i in range(table.num_rows)]
+    else:
+        place = f"column {data.id!r}"
+        ids = ids_of(path, place, plain_column(path, place, table.column(data.id)))
+    everybody = Table(path, ids, [], np.empty((len(ids), 0)), columns[data.label], np.arange(len(ids)))
+    read_labels(everybody, data.label, experiment.job.params().objective)
+    return pa.table(columns | {ID: pa.array(ids, pa.string())})
+
+
+def _check_names(experiment: ExperimentFile, path: Path, names: list[str]) -> None:
+    """Every column that the file names is there, once, and for one purpose."""
+    data = experiment.data
+    claimed = [column for party in experiment.party for column in party.columns or []]
+    for name in [data.label, *([data.id] if data.id else []), *data.drop, *claimed]:
+        if name not in names:
+            raise DataError(f"{path}: has no column {name!r}")
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise DataError(f"{path}: has column {twice[0]!r} more than once")
+    if data.label in (data.id, *data.drop):
+        raise ConfigError(f"column {data.label!r} is the label, and is the id or dropped")
+    for name in claimed:
+        if name in (data.label, data.id, *data.drop):
+            raise ConfigError(f"column {name!r} is claimed by a party, and is the label, the id or dropped")
+    if ID in names and ID not in (data.id, *data.drop):
+        raise DataError(f"{path}: column {ID!r} has the name of an experiment's own ids; rename it or drop it")
+
+
+def _used(experiment: ExperimentFile, names: list[str]) -> set[str]:
+    """Columns that some party gets in some run."""
+    runs = (_columns(experiment, names, seed) for seed in experiment.data.seeds)
+    return {name for run in runs for own in run.values() for name in own}
+
+
+def _read(path: Path, name_of_id: str | None) -> pa.Table:
+    """Every column as a party reads it: ids of a CSV file as they are written, an unquoted NA as missing."""
+    conversion = pacsv.ConvertOptions(
+        column_types={name_of_id: pa.binary()} if name_of_id else {},
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+    )
+    try:
+        if path.suffix == ".parquet":
+            return pq.read_table(path)
+        return pacsv.read_csv(path, pacsv.ReadOptions(block_size=BLOCK), PARSING, conversion)
+    except (pa.ArrowException, OSError) as failure:
+        raise unreadable(path, failure) from None
+
+
+def split(experiment: ExperimentFile, table: pa.Table, seed: int) -> Split:
+    """Rows by `test_share`, stratified by the label for classification; columns by name or by random share.
+
+    Raises:
+        DataError: no row is held out, or none of a class, or of all, would be left to train on.
+    """
+    data = experiment.data
+    label = table.column(data.label)
+    groups = [np.arange(len(label))]
+    names = np.array(["table"])
+    regression = experiment.job.params().objective in REGRESSIONS
+    if not regression:
+        names, numbers = np.unique(np.asarray(label.to_pylist(), dtype=object).astype(str), return_inverse=True)
+        groups = [np.flatnonzero(numbers == k) for k in range(len(names))]
+    draw = sampling.generator(seed, "experiment rows")
+    test = np.concatenate([draw.permutation(rows)[: round(data.test_share * len(rows))] for rows in groups])
+    train = np.setdiff1d(np.arange(len(label)), test)
+    if not len(test) or not len(train):
+        raise DataError(f"{data.path}: {len(label)} rows are too few for a test share of {data.test_share}")
+    for name, rows in zip(names, groups, strict=True):
+        if not len(np.intersect1d(rows, train)):
+            raise DataError(
+                f"{data.path}: label column {data.label!r}: class {str(name)!r} has too few rows, {len(rows)}: with "
+                f"test_share = {data.test_share} none is left to train on; lower it, or leave the class out"
+            )
+    if regression and len(label.take(pa.array(train)).unique()) == 1:
+        raise DataError(f"{data.path}: label column {data.label!r}: seed {seed} draws training rows of one target only")
+    return Split(train, np.sort(test), _columns(experiment, [n for n in table.column_names if n != ID], seed))
+
+
+def _columns(experiment: ExperimentFile, names: list[str], seed: int) -> dict[str, list[str]]:
+    """Each party's columns of those in the table."""
+    claimed = {column for party in experiment.party for column in party.columns or []}
+    free = [name for name in names if name not in claimed and name != experiment.data.label]
+    shuffled = list(sampling.generator(seed, "experiment columns").permutation(np.array(free, dtype=object)))
+    columns: dict[str, list[str]] = {}
+    taken, wanted = 0, 0.0
+    for party in experiment.party:
+        if party.columns is not None:
+            columns[party.name] = list(party.columns)
+            continue
+        wanted += (party.share or 0) * len(free)
+        columns[party.name] = sorted(shuffled[taken : round(wanted)], key=names.index)
+        taken = round(wanted)
+    return columns

@@ -1,0 +1,180 @@
+"""What a run gained and cost, gathered from the parties' accounts and their shards, and shown."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from treetap import terminal
+from treetap.wire.v1 import jobs_pb2
+
+#: Classes that every job shows everybody; the tables for people leave them out or put them last.
+PLAIN = ("CONTROL", "TOPOLOGY", "METRIC")
+
+
+def collect(statuses: list[jobs_pb2.JobStatus], models: dict[str, Path]) -> dict[str, Any]:
+    """Traffic, ciphertexts, operations, memory and processor time of jobs, and importances by feature."""
+    ciphertexts: Counter[str] = Counter()
+    operations: Counter[str] = Counter()
+    steps: defaultdict[str, dict[str, float]] = defaultdict(dict)
+    rss: dict[str, float] = {}
+    cpu: defaultdict[str, float] = defaultdict(float)
+    for status in statuses:
+        for each in status.accounts:
+            account = each.account
+            for count in account.ciphertexts:
+                ciphertexts[count.name] += count.count
+            for count in account.operations:
+                operations[count.name] += count.count
+            for second in account.seconds:
+                steps[each.party][second.name] = steps[each.party].get(second.name, 0.0) + second.amount
+            for peak in account.peak_rss_mb:
+                rss[peak.name] = max(rss.get(peak.name, 0.0), peak.amount)
+            for used in account.cpu_seconds:
+                cpu[used.name] += used.amount
+    return {
+        "traffic": traffic(statuses),
+        "ciphertexts": dict(ciphertexts),
+        "operations": dict(operations),
+        "seconds_by_step": dict(steps),
+        "peak_rss_mb": rss,
+        "cpu_seconds": dict(cpu),
+        "importance": importance(models),
+    }
+
+
+def traffic(statuses: list[jobs_pb2.JobStatus]) -> list[dict[str, Any]]:
+    """Who told whom how much of which class in jobs, a row each."""
+    sizes: Counter[tuple[str, str, str, str]] = Counter()
+    messages: Counter[tuple[str, str, str, str]] = Counter()
+    for row in (row for status in statuses for each in status.accounts for row in each.account.traffic):
+        key = (getattr(row, "from"), row.to, row.step, row.disclosure)
+        sizes[key] += row.bytes
+        messages[key] += row.messages
+    return [
+        {"from": a, "to": b, "step": step, "class": kind, "messages": messages[a, b, step, kind], "bytes": size}
+        for (a, b, step, kind), size in sorted(sizes.items())
+    ]
+
+
+def importance(models: dict[str, Path]) -> list[dict[str, Any]]:
+    """Gain, cover and number of splits by feature: needs every party's shard, which no party has."""
+    shards = {party: [json.loads(line) for line in (path / "shard.jsonl").open()] for party, path in models.items()}
+    columns = {party: json.loads((path / "manifest.json").read_text())["columns"] for party, path in models.items()}
+    manifest = next(
+        found
+        for path in models.values()
+        if (found := json.loads((path / "manifest.json").read_text()))["role"] == "label_holder"
+    )
+    feature = {
+        (party, split["handle"]): columns[party][split["feature"]]
+        for party, shard in shards.items()
+        for tree in shard
+        for split in tree.get("splits", tree.get("own"))
+    }
+    trees = [line["tree"] for line in shards[manifest["party"]]]
+    if manifest["best_round"] is not None:
+        trees = trees[: (manifest["best_round"] + 1) * manifest["trees_per_round"]]
+    totals: defaultdict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
+    for tree in trees:
+        for split in tree["splits"]:
+            row = totals[split["owner"], feature[split["owner"], split["handle"]]]
+            row[0] += 1
+            row[1] += split["gain"]
+            row[2] += split["cover"]
+    rows = [
+        {"party": party, "feature": name, "weight": int(n), "gain": gain / n, "cover": cover / n}
+        for (party, name), (n, gain, cover) in totals.items()
+    ]
+    return sorted(rows, key=lambda row: -row["gain"] * row["weight"])
+
+
+def received_table(traffic: list[dict[str, Any]]) -> Table:
+    """Who received what: bytes by disclosure class, a column per receiver."""
+    received: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for row in traffic:
+        received[row["to"]][row["class"]] += row["bytes"]
+    classes = sorted({kind for counts in received.values() for kind in counts}, key=lambda kind: (kind in PLAIN, kind))
+    parties = sorted(received, key=lambda name: (name == "coordinator", name))
+    table = Table("class", *parties, title="Who received what")
+    for kind in classes:
+        cells = (terminal.size(received[party][kind]) if received[party][kind] else "·" for party in parties)
+        table.add_row(kind, *cells)
+    return table
+
+
+def seconds_table(seconds: dict[str, float]) -> Table:
+    """Wall time by phase."""
+    table = Table("phase", "seconds", title="Time")
+    for phase, value in seconds.items():
+        table.add_row(phase, f"{value:.2f}")
+    return table
+
+
+def predict_table(found: dict[str, dict[str, Any]]) -> Table:
+    """What each protocol of prediction took, how far it is from the centralised model, and bytes by class."""
+    classes = {row["class"] for each in found.values() for row in each["traffic"]} - {*PLAIN}
+    table = Table("", *found, title="Predictions")
+    table.add_row("seconds", *(f"{row['seconds']:.2f}" for row in found.values()))
+    table.add_row("sent", *(terminal.size(row["bytes"]) for row in found.values()))
+    differences = [row["max_difference"] for row in found.values()]
+    shown = ("not comparable" if value is None else f"{value:.1e}" for value in differences)
+    table.add_row("largest difference", *shown)
+    for kind in sorted(classes):
+        sizes = [sum(row["bytes"] for row in each["traffic"] if row["class"] == kind) for each in found.values()]
+        table.add_row(kind, *(terminal.size(value) if value else "·" for value in sizes))
+    return table
+
+
+def metrics_table(rows: dict[str, dict[str, float]], title: str) -> Table:
+    """Models, a row each."""
+    names = list(dict.fromkeys(name for row in rows.values() for name in row))
+    table = Table("", *names, title=title)
+    for label, row in rows.items():
+        table.add_row(label, *(_shown(row[name]) if name in row else "" for name in names))
+    return table
+
+
+def _shown(value: float | None) -> str:
+    return f"{value:.4f}" if value is not None and math.isfinite(value) else "undefined"
+
+
+def document(runs: list[dict[str, Any]]) -> str:
+    """Runs as one JSON document; what JSON has no number for (no AUC of one class, an overflow) is null."""
+    return json.dumps({"runs": _finite(runs)}, indent=1, allow_nan=False)
+
+
+def _finite(content: Any) -> Any:
+    if isinstance(content, dict):
+        return {key: _finite(value) for key, value in content.items()}
+    if isinstance(content, list):
+        return [_finite(value) for value in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content
+
+
+def print_run(run: dict[str, Any]) -> None:
+    """The report of an experiment's run for a person."""
+    terminal.out.rule(f"seed {run['seed']}")
+    terminal.out.print(metrics_table(run["metrics"], "Metrics"))
+    terminal.out.print(seconds_table(run["seconds"]))
+    if "predict" in run:
+        terminal.out.print(predict_table(run["predict"]))
+    terminal.out.print(received_table(run["traffic"]))
+    best = ", ".join(f"{row['feature']} ({row['party']})" for row in run["importance"][:5])
+    terminal.out.print(f"most important: {best}", markup=False)
+    if run.get("audit"):
+        scored = terminal.table("party", "attack", "V-measure", "accuracy", "groups")
+        for party, attacks in run["audit"].items():
+            for name, each in attacks.items():
+                cells = (_shown(each["v_measure"]), _shown(each["accuracy"]), str(each["groups"] or ""))
+                scored.add_row(party, name, *cells)
+        terminal.out.print(scored)
+        terminal.out.print(f"audit: {run['audit_report']}", markup=False, highlight=False, soft_wrap=True)
+    peak = max(run["peak_rss_mb"].items(), key=lambda item: item[1], default=("", 0.0))
+    terminal.out.print(f"largest process: {peak[0]}, {peak[1]:.0f} MiB")
+    terminal.out.file.flush()

@@ -1,0 +1,227 @@
+"""`treetap experiment`: one table, split between parties, the real federation run on it, once per seed.
+
+The harness of tests, benchmarks and reproductions. Whoever runs it holds the whole table, so it may
+measure against labels; the processes it starts hold their own columns only.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from party.labels import class_name
+from treetap.commands.experiment.baselines import Comparison
+from treetap.commands.experiment.experiment_file import AuditTable, ExperimentFile
+from treetap.commands.experiment.joined_table import ID, Split, read_table, split
+from treetap.commands.experiment.report import collect, document, print_run, traffic
+from treetap.commands.jobs import progress_view
+from treetap.commands.local_federation import LocalFederation, clean_end, working_folder
+from treetap.config import load
+from treetap.errors import BadInput, Interrupted, TreetapError
+from treetap.trees import metrics, sampling
+from treetap.wire.v1 import jobs_pb2
+
+#: The end of an error that tells how to go on with a job: an experiment's federation is gone by then.
+_ADVICE = re.compile(r";[^;]*\btreetap (?:resume|status) \S+")
+
+
+def run_file(file: Path, *, as_json: bool, workdir: Path | None) -> None:
+    """Run an experiment file and print its report.
+
+    With `as_json` what has finished is printed even if a later seed fails.
+    """
+    experiment = load(file, ExperimentFile)
+    table = read_table(experiment, file.resolve().parent)
+    for seed in experiment.data.seeds:
+        split(experiment, table, seed)  # a fault in the last one must not wait for the others' runs
+    runs: list[dict[str, Any]] = []
+    try:
+        with clean_end(), working_folder(workdir, "treetap-") as folder:
+            for seed in experiment.data.seeds:
+                runs.append(run_seed(experiment, table, seed, folder / f"seed-{seed}"))
+                if not as_json:
+                    print_run(runs[-1])
+    finally:
+        if as_json and runs:
+            print(document(runs))
+    faults = [f"seed {run['seed']}: the audit failed: {run['audit_fault']}" for run in runs if "audit_fault" in run]
+    if faults:
+        raise BadInput("; ".join(faults))
+
+
+def run_seed(experiment: ExperimentFile, table: pa.Table, seed: int, folder: Path) -> dict[str, Any]:
+    """One federation from start to end: train, predict the test rows, measure, collect what it cost."""
+    drawn = _limited(experiment, split(experiment, table, seed), seed)
+    try:
+        settings = _write_tables(experiment, table, drawn, folder)
+        started = time.monotonic()
+        found, done = _run(experiment, table, seed, drawn, LocalFederation(folder, settings), started)
+        if experiment.data.compare or experiment.predict is not None:
+            central = Comparison(experiment, settings, seed)
+            if experiment.data.compare:
+                found["metrics"] |= central.metrics()
+            if experiment.predict is not None:
+                found["predict"] = _compared(central, done)
+        if experiment.audit is None:
+            return found
+        try:
+            return found | _audited(experiment, experiment.audit, drawn, folder)
+        except TreetapError as fault:  # the run is there all the same
+            return found | {"audit": None, "audit_fault": str(fault)}
+    except TreetapError as failure:
+        raise type(failure)(_ADVICE.sub("", str(failure))) from failure
+    except OSError as failure:
+        raise TreetapError(f"{failure.filename or folder}: {failure.strerror or failure}") from failure
+
+
+def _limited(experiment: ExperimentFile, drawn: Split, seed: int) -> Split:
+    """The same split with at most `predict.limit` of the held-out rows, drawn by the seed."""
+    limit = experiment.predict.limit if experiment.predict is not None else None
+    if limit is None or limit >= len(drawn.test):
+        return drawn
+    kept = sampling.generator(seed, "experiment limit").permutation(drawn.test)[:limit]
+    return replace(drawn, test=np.sort(kept))
+
+
+def _write_tables(experiment: ExperimentFile, table: pa.Table, drawn: Split, folder: Path) -> dict[str, dict[str, Any]]:
+    """Each party's own files, and its settings."""
+    settings: dict[str, dict[str, Any]] = {}
+    for party in experiment.party:
+        tables = {}
+        for name, rows in (("train", drawn.train), ("predict", drawn.test)):
+            path = folder / party.name / f"{name}.parquet"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            label = [experiment.data.label] if party.labels else []
+            kept = [ID, *drawn.columns[party.name], *label]
+            pq.write_table(table.select(kept).take(pa.array(rows)), path, compression="zstd")
+            tables[name] = {"path": str(path), "id": ID, "columns": drawn.columns[party.name]}
+            tables[name] |= {"label": experiment.data.label} if party.labels else {}
+            tables[name] |= {"encode": experiment.data.encode} if experiment.data.encode else {}
+        # Whoever runs an experiment plays all parties: what the job asks for is what they allow.
+        policy = {"record": experiment.record(party), "min_key_bits": experiment.job.key_bits}
+        settings[party.name] = {"policy": policy, "workers": party.workers, "tables": tables}
+    return settings
+
+
+def _run(
+    experiment: ExperimentFile,
+    table: pa.Table,
+    seed: int,
+    drawn: Split,
+    parties: LocalFederation,
+    started: float,
+) -> tuple[dict[str, Any], dict[str, jobs_pb2.JobStatus]]:
+    """The run itself, and how each protocol's prediction ended; the processes live as long."""
+    holder = experiment.label_holder
+    with parties as federation:
+        seconds = {"startup": time.monotonic() - started}
+        others = [party.name for party in experiment.party if not party.labels]
+        job = experiment.job.model_copy(update={"seed": experiment.job.seed + seed})
+        operator = federation.operator
+        name = operator.submit(jobs_pb2.SubmitRequest(job="experiment", spec=job.spec(holder, others, "train")))
+        with progress_view.live(f"seed {seed}") as update:
+            trained = _finished(operator.watch(name, update))
+            protocols = ["interactive"] if experiment.predict is None else experiment.predict.protocols
+            done = {}
+            for protocol in protocols:
+                words = "experiment-predict" if protocol == protocols[0] else f"experiment-predict-{protocol}"
+                asked = jobs_pb2.PredictRequest(job=words, model=name, table="predict", protocol=protocol)
+                done[protocol] = _finished(operator.watch(operator.predict(asked), update))
+        predicted = done[protocols[0]]
+        scores = pq.read_table(predicted.predictions)
+        models = {party: federation.state(party) / "models" / name for party in drawn.columns}
+        manifest = json.loads((models[holder] / "manifest.json").read_text())
+        found = {
+            "seed": seed,
+            "metrics": {
+                "train": _named(manifest["training_metrics"], "train_"),
+                "test": test_metrics(experiment, manifest, scores, table.take(pa.array(drawn.test))),
+            },
+            "seconds": seconds
+            | {row.name: row.amount for row in trained.phases}
+            | {f"predict.{row.name}": row.amount for row in predicted.phases},
+            **collect([trained, *done.values()], models),
+            "model": {party: str(path) for party, path in models.items()},
+            "columns": drawn.columns,
+            "records": {"train": len(drawn.train), "test": len(drawn.test)},
+        }
+        return found, done
+
+
+def _audited(experiment: ExperimentFile, table: AuditTable, drawn: Split, folder: Path) -> dict[str, Any]:
+    """What the feature parties' transcripts give away."""
+    from treetap.commands.audit import local_job
+
+    holder = experiment.label_holder
+    parties = {
+        party.name: (
+            folder / party.name / "state" / "transcripts" / "experiment",
+            folder / party.name / "train.parquet",
+            drawn.columns[party.name],
+        )
+        for party in experiment.party
+        if not party.labels
+    }
+    more = table.model_dump(include={"attacks", "classes", "drawn_only", "settings"}, exclude_none=True)
+    label = (folder / holder / "train.parquet", experiment.data.label)
+    started = time.monotonic()
+    document = local_job.run(folder, local_job.write_file(folder, parties, ID, label, more), by_tree=table.by_tree)
+    return {
+        "audit": local_job.scores(document),
+        "audit_report": str(folder / local_job.REPORT),
+        "audit_seconds": time.monotonic() - started,
+    }
+
+
+def _compared(central: Comparison, done: dict[str, jobs_pb2.JobStatus]) -> dict[str, dict[str, Any]]:
+    """Per protocol what a prediction took and told whom; how far its raw scores are from the centralised model's."""
+    found: dict[str, dict[str, Any]] = {}
+    for protocol, status in done.items():
+        rows = traffic([status])
+        difference = central.difference(pq.read_table(status.predictions)) if central.comparable else None
+        found[protocol] = {
+            "seconds": status.seconds,
+            "bytes": sum(row["bytes"] for row in rows),
+            "max_difference": difference,
+            "traffic": rows,
+        }
+    return found
+
+
+def test_metrics(
+    experiment: ExperimentFile, manifest: dict[str, Any], scores: pa.Table, rows: pa.Table
+) -> dict[str, float]:
+    """Measures of the label holder's predictions against the labels of the same rows; infinite where they overflow."""
+    place = {value: i for i, value in enumerate(scores.column("id").to_pylist())}
+    order = [place[str(value)] for value in rows.column(ID).to_pylist()]
+    label = rows.column(experiment.data.label).to_pylist()
+    objective = experiment.job.params().objective
+    if objective in metrics.REGRESSIONS:
+        prediction = scores.column("prediction").to_numpy()[order]
+        with np.errstate(over="ignore", invalid="ignore"):
+            return metrics.evaluate(objective, prediction, np.asarray(label, dtype=np.float64))
+    classes = manifest["classes"]
+    known = {name: k for k, name in enumerate(classes)}
+    labels = np.array([known[class_name(value)] for value in label], dtype=np.int64)
+    if objective == "binary:logistic":
+        return metrics.evaluate(objective, scores.column("probability").to_numpy()[order], labels)
+    columns = [scores.column(f"probability_{name}").to_numpy()[order] for name in classes]
+    return metrics.evaluate(objective, np.stack(columns, axis=1), labels)
+
+
+def _named(found: dict[str, float], prefix: str) -> dict[str, float]:
+    return {name.removeprefix(prefix): value for name, value in found.items() if name.startswith(prefix)}
+
+
+def _finished(status: jobs_pb2.JobStatus) -> jobs_pb2.JobStatus:
+    if status.state == "finished":
+        return status
+    raise (BadInput if status.bad_input else Interrupted)(status.error or status.state)

@@ -1,0 +1,145 @@
+"""Statuses and progress of jobs in a terminal and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from treetap.terminal import err, out, plain, size, table
+from treetap.wire.v1 import jobs_pb2, serving_pb2
+
+
+@contextmanager
+def live(title: str) -> Iterator[Callable[[jobs_pb2.JobStatus], None]]:
+    """A progress line on standard error: phase, tree, depth, bytes, metrics; nothing where that is no terminal."""
+    columns = (
+        TextColumn("[bold]{task.description}"),
+        BarColumn(bar_width=24),
+        TextColumn("{task.fields[where]}"),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[what]}"),
+    )
+    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bars:
+        bar = bars.add_task(title, total=None, where="", what="")
+
+        began: list[tuple[float, int]] = []  # seconds of the job at which records began to be scored, and how many had
+
+        def update(status: jobs_pb2.JobStatus) -> None:
+            where = f"{status.phase}"
+            total, done = status.trees, max(0, status.tree - 1)
+            if status.trees and status.phase == "train":
+                where = f"tree {status.tree}/{status.trees} depth {status.depth}"
+            if status.phase == "predict":
+                began[:] = began or [(status.seconds, status.scored)]
+                total, done = status.records, status.scored
+                rate = (done - began[0][1]) / max(status.seconds - began[0][0], 1e-3)
+                where = f"{done}/{total} records, {rate:,.0f}/s"
+            shown = [f"{m.name} {m.value:.4f}" for m in status.metrics if m.name.endswith(("auc", "rmse", "logloss"))]
+            bars.update(
+                bar,
+                total=total or None,
+                completed=done,
+                where=where,
+                what=", ".join([size(status.bytes), *shown[:2]]),
+            )
+
+        yield update
+
+
+@contextmanager
+def serving() -> Iterator[Callable[[jobs_pb2.JobStatus], None]]:
+    """A line on standard error of how serving goes. It has no bar: there is no end to come nearer to."""
+    columns = (
+        TextColumn("[bold]{task.description}"),
+        TextColumn("{task.fields[what]}", markup=False),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as lines:
+        line = lines.add_task("serving", total=None, what="")
+
+        def update(status: jobs_pb2.JobStatus) -> None:
+            going = _served(status.serving) if status.phase == "serve" else status.phase
+            what = f"waits for {', '.join(status.away)}" if status.away else going
+            lines.update(line, what=what, refresh=True)
+
+        yield update
+
+
+@contextmanager
+def steps(title: str) -> Iterator[Callable[[int, int, str], None]]:
+    """A progress line on standard error for work in known parts: done, in all, what comes next."""
+    columns = (
+        TextColumn("[bold]{task.description}"),
+        BarColumn(bar_width=24),
+        TextColumn("{task.completed}/{task.total} {task.fields[what]}", markup=False),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bars:
+        bar = bars.add_task(title, total=None, what="")
+        yield lambda done, total, what: bars.update(bar, completed=done, total=total, what=what)
+
+
+def status_dict(status: jobs_pb2.JobStatus) -> dict[str, Any]:
+    """A status as JSON."""
+    found = plain(status)
+    found["metrics"] = {metric.name: metric.value for metric in status.metrics}
+    found["phases"] = {row.name: row.amount for row in status.phases}
+    if not status.HasField("serving"):
+        del found["serving"]
+    return found
+
+
+def _served(told: serving_pb2.ServingFigures) -> str:
+    """How serving goes, in a line."""
+    return f"{_requests(told)}, {told.records_per_s:,.1f} records/s{_times(told)}"
+
+
+def served_in_all(status: jobs_pb2.JobStatus) -> str:
+    """What a job that served has done and cost, in a line."""
+    told = status.serving
+    return f"{_requests(told)}, {_count(told.records, 'record')}{_times(told)}, {size(status.bytes)} sent"
+
+
+def _requests(told: serving_pb2.ServingFigures) -> str:
+    return _count(told.requests, "request") + (f", {told.refused} refused" if told.refused else "")
+
+
+def _times(told: serving_pb2.ServingFigures) -> str:
+    return f", p50 {told.p50_s * 1000:.0f} ms, p99 {told.p99_s * 1000:.0f} ms" if told.requests else ""
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def print_statuses(statuses: list[jobs_pb2.JobStatus], *, errors: bool = True) -> None:
+    """Jobs, a row each, and below them a line for what may be long: measures, the predictions' path, the error.
+
+    Nobody but the terminal breaks those lines, so that a path can be copied whole.
+    """
+    rows = table("job", "kind", "state", "phase", "progress", "seconds", "sent")
+    for status in statuses:
+        progress = f"{status.tree}/{status.trees}" if status.trees else ""
+        if status.records:  # of a prediction, not the blocks of its last attempt
+            progress = f"{status.scored}/{status.records}"
+        if status.state == "running" and status.depth:
+            progress += f" depth {status.depth}"
+        if status.HasField("serving"):
+            progress = _served(status.serving)
+        cells = [status.kind, status.state, status.phase, progress, f"{status.seconds:.1f}", size(status.bytes)]
+        rows.add_row(*map(Text, [status.job, *cells]))
+    out.print(rows)
+    for status in statuses:
+        metrics = ", ".join(f"{each.name} {each.value:.4f}" for each in status.metrics)
+        without = f"away: {', '.join(status.away)}; what its splits decide is guessed" if status.away else ""
+        if status.away and status.kind == "serve":
+            without = f"waits for {', '.join(status.away)}"
+        withheld = f"names withheld by {', '.join(status.withheld)}" if status.withheld else ""
+        files = (status.predictions, status.explanations, status.attributions)
+        for line in (metrics, *files, withheld, without, status.error if errors else ""):
+            if line:
+                out.print(f"{status.job}: {line}", markup=False, highlight=False, soft_wrap=True)

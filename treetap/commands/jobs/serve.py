@@ -1,0 +1,178 @@
+"""`treetap serve`: have the label holder answer clients with a trained model, until told to stop."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from treetap.commands.operator_options import AwayDeadline, OperatorFile, Protocol, operating
+from treetap.errors import BadInput, Incompatible, Interrupted, TreetapError
+
+if TYPE_CHECKING:
+    from treetap.commands.jobs.client import OnStatus, Operator
+    from treetap.wire.v1 import jobs_pb2
+
+#: Seconds for which a coordinator that has gone is waited for, and between two looks.
+AWAY_S, AGAIN_S = 600.0, 2.0
+#: Exit status of a command that Ctrl-C ended.
+INTERRUPTED = 130
+
+
+def serve(
+    model: Annotated[str, typer.Argument(help="Name of the finished training job.")],
+    table: Annotated[str, typer.Option(help="Name under which each party keeps the records to serve.")] = "predict",
+    protocol: Protocol = "",
+    form: Annotated[str, typer.Option(help="Of interactive: batched (default) or per-tree.")] = "",
+    key_bits: Annotated[int, typer.Option(min=0, help="Of eini: length of the key; 0: the training job's.")] = 0,
+    block: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Records per round; 0: the protocol's own.")] = 0,
+    away: Annotated[
+        str, typer.Option(help="When a feature party does not answer: fail (default), or retry: wait for it.")
+    ] = "",
+    away_deadline: AwayDeadline = 0,
+    name: Annotated[str, typer.Option(help="Name of the serving job; without it, one is made up.")] = "",
+    operator: OperatorFile = Path("operator.toml"),
+    detach: Annotated[bool, typer.Option(help="Leave when it serves; treetap cancel JOB ends it.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Once it serves, print job and addresses as JSON and nothing else.")
+    ] = False,
+) -> None:
+    """Serve a trained model: clients ask the label holder, over gRPC or HTTP, about records by their ids.
+
+    Waits until it serves and says where; Ctrl-C ends it. Who may ask is in the label holder's own configuration,
+    table \\[serve]: docs/serving.md.
+    """
+    with operating(operator) as client:
+        from treetap.wire.v1 import jobs_pb2
+
+        request = jobs_pb2.PredictRequest(job=name, model=model, table=table, block=block, serve=True)
+        request.protocol, request.form, request.key_bits = protocol, form, key_bits
+        request.away_policy, request.away_deadline_s = away, away_deadline
+        job = client.predict(request)
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) != signal.SIG_IGN:  # as of nohup
+                signal.signal(number, signal.default_int_handler)  # as Ctrl-C: whoever ends this ends the serving
+        try:
+            status = _watch(client, job, detach=detach, as_json=as_json)
+        except BrokenPipeError:  # standard output: nobody reads where it serves, which it does all the same
+            raise
+        except (KeyboardInterrupt, OSError):  # the latter where the line is drawn on a terminal that has gone
+            _end(client, job)
+            return
+    if status.state != "running":
+        _fail(status)
+
+
+def resumed(client: Operator, job: str, *, as_json: bool) -> None:
+    """Say where a served job that goes on serves, and stay; Ctrl-C leaves it running."""
+    from treetap import terminal
+
+    try:
+        status = _watch(client, job, detach=False, as_json=as_json)
+    except KeyboardInterrupt:
+        terminal.err.print(f"{job} serves on; treetap cancel {job} ends it", markup=False, highlight=False)
+        raise typer.Exit(INTERRUPTED) from None
+    _fail(status)
+
+
+def register(app: typer.Typer) -> None:
+    """The command."""
+    app.command()(serve)
+
+
+def _watch(client: Operator, job: str, *, detach: bool, as_json: bool) -> jobs_pb2.JobStatus:
+    """Wait until it serves, say where, and unless one is to leave then, show how it goes as long as it does."""
+
+    from treetap.commands.jobs import progress_view
+
+    with progress_view.live(job) as update:
+        status = _stay(client, job, update, _serves)
+    if status.state != "running":
+        return status
+    _print_where(status, as_json=as_json)
+    if detach:
+        return status
+    with progress_view.serving() as update:
+        return _stay(client, job, update)
+
+
+def _stay(
+    client: Operator, job: str, update: OnStatus, until: Callable[[jobs_pb2.JobStatus], bool] | None = None
+) -> jobs_pb2.JobStatus:
+    """Watch as `Operator.watch` does, also while the coordinator is away: it serves on when it is back.
+
+    Raises:
+        Interrupted: it has been away for too long.
+    """
+    from treetap import terminal
+
+    left_at: float | None = None
+
+    def seen(status: jobs_pb2.JobStatus) -> None:
+        nonlocal left_at
+        left_at = None
+        update(status)
+
+    while True:
+        try:
+            return client.watch(job, seen, until)
+        except Incompatible:
+            raise
+        except Interrupted as failure:
+            now = time.monotonic()
+            if left_at is None:
+                left_at = now
+                line = f"{job}: the coordinator is away; {job} serves on by itself when it is back"
+                terminal.err.print(line, markup=False, highlight=False)
+            if now - left_at > AWAY_S:
+                raise Interrupted(
+                    f"the coordinator has been away for {AWAY_S:g} s ({failure}); when it is back {job} serves on by "
+                    f"itself: treetap status {job}; treetap cancel {job} ends it"
+                ) from None
+            time.sleep(AGAIN_S)
+
+
+def _end(client: Operator, job: str) -> None:
+    """Cancel it and say what it has done; whoever asked for that once need not ask again."""
+    from treetap import terminal
+    from treetap.commands.jobs import progress_view
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    try:
+        status = client.cancel(job)
+    except Interrupted as failure:
+        raise Interrupted(
+            f"{failure}; {job} is not ended: it serves on by itself when the coordinator is back, and treetap cancel "
+            f"{job} ends it"
+        ) from None
+    with suppress(OSError):  # a terminal that has gone
+        terminal.err.print(f"{job}: {status.error}", markup=False, highlight=False)
+        terminal.err.print(f"{job}: {progress_view.served_in_all(status)}", markup=False, highlight=False)
+
+
+def _fail(status: jobs_pb2.JobStatus) -> NoReturn:
+    """It does not serve any more."""
+    raise (BadInput if status.bad_input else TreetapError)(status.error or f"job {status.job} is {status.state}")
+
+
+def _serves(status: jobs_pb2.JobStatus) -> bool:
+    """Whether clients are answered: the label holder has waited for requests once."""
+    return status.phase == "serve" and status.HasField("serving")
+
+
+def _print_where(status: jobs_pb2.JobStatus, *, as_json: bool) -> None:
+    told = status.serving
+    if as_json:
+        print(json.dumps({"job": status.job, "grpc": told.grpc or None, "http": told.http or None}), flush=True)
+        return
+    typer.echo(f"job {status.job} serves")
+    for way, address in (("gRPC", told.grpc), ("HTTP", told.http)):
+        if address:
+            typer.echo(f"{way}: {address}")

@@ -1,0 +1,282 @@
+"""A whole federation on loopback: real processes, real certificates, free ports.
+
+Demo, experiment, tests and benchmarks bring federations up with this. Every process runs the
+command that a person would type; none of them outlives the process that started it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+from treetap.commands.jobs.client import Operator, OperatorConfig
+from treetap.config import TlsConfig
+from treetap.errors import BadInput, Interrupted
+from treetap.wire.tls import create_authority, issue
+
+#: Seconds that a process may take until it serves.
+START_S = 60.0
+#: Seconds that a process may take to end after SIGTERM.
+STOP_S = 10.0
+
+
+@contextmanager
+def working_folder(workdir: Path | None, prefix: str) -> Iterator[Path]:
+    """`--workdir`, made if it is not there and empty if it is; without it a temporary folder, removed at the end.
+
+    Raises:
+        BadInput: it is a file, holds something already, or cannot be made.
+    """
+    try:
+        if workdir is None:
+            held = tempfile.TemporaryDirectory(prefix=prefix)
+            workdir = Path(held.name)
+        else:
+            held = None
+            workdir.mkdir(parents=True, exist_ok=True)
+        # absolute, since the processes read their configuration from folders of their own
+        folder = workdir.resolve()
+        used = any(folder.iterdir())
+    except OSError as failure:
+        what = f"--workdir {workdir}" if workdir else "a temporary folder"
+        reason = (
+            "is a file" if workdir and os.path.isfile(workdir) else f"cannot be made: {failure.strerror or failure}"
+        )
+        raise BadInput(f"{what}: {reason}; name another folder") from None
+    if used:
+        raise BadInput(f"--workdir {workdir}: is not empty; name another folder")
+    if held is None:
+        yield folder
+        return
+    with held:
+        yield folder
+
+
+@contextmanager
+def clean_end() -> Iterator[None]:
+    """SIGTERM and SIGHUP end the block as Ctrl-C does: processes stop, and temporary folders go, with their keys."""
+
+    def end(number: int, _: FrameType | None) -> None:
+        for each in before:
+            signal.signal(each, signal.SIG_IGN)  # a second one would break off the cleaning
+        raise SystemExit(128 + number)
+
+    here = threading.current_thread() is threading.main_thread()
+    wanted = (signal.SIGTERM, signal.SIGHUP) if here else ()
+    before = {number: signal.getsignal(number) for number in wanted if signal.getsignal(number) != signal.SIG_IGN}
+    try:
+        for number in before:
+            signal.signal(number, end)
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Signals that end this process come after the block: their exceptions would rise anywhere within it."""
+    came: list[int] = []
+    before = {}
+    here = threading.current_thread() is threading.main_thread()
+    try:
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT) if here else ():
+            before[number] = signal.signal(number, lambda number, _: came.append(number))
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if came:
+        signal.raise_signal(came[0])
+
+
+class LocalFederation:
+    """Parties and a coordinator as processes of this machine, below one folder.
+
+    Args:
+        folder: configurations, certificates, states and logs go here; kept afterwards.
+        parties: per party the keys of its configuration file beside name, listen, state and tls; under `policy`
+            those of its policy file.
+        coordinator: further keys of the coordinator's configuration file.
+        options: further words of every process's command, such as `--log-format json`.
+        reached: where a party that listens at an address is reached by the others; without it, there.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        parties: Mapping[str, Mapping[str, Any]],
+        coordinator: Mapping[str, Any] | None = None,
+        options: Sequence[str] = (),
+        reached: Callable[[str], str] | None = None,
+    ) -> None:
+        self._reached = reached
+        self._coordinator, self._options = dict(coordinator or {}), tuple(options)
+        self.folder = folder.resolve()
+        self._parties = dict(parties)
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.addresses: dict[str, str] = {}
+        self.operator_config: OperatorConfig | None = None
+
+    def __enter__(self) -> Self:
+        try:
+            self._make_certificates()
+            for name, settings in self._parties.items():
+                self._configure(name, {**settings})
+                self._spawn(name, "party")
+            for name in self._parties:
+                address = self._await_address(name)
+                self.addresses[name] = address if self._reached is None else self._reached(address)
+            self._configure("coordinator", {**self._coordinator, "parties": self.addresses})
+            self._spawn("coordinator", "coordinator")
+            self.addresses["coordinator"] = self._await_address("coordinator")
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def operator(self) -> Operator:
+        """Calls to the coordinator."""
+        tls = self._tls("operator")
+        return Operator(OperatorConfig(coordinator=self.addresses["coordinator"], tls=TlsConfig(**tls)))
+
+    def write_operator_file(self) -> Path:
+        """An `operator.toml` for the command line."""
+        path = self.folder / "operator.toml"
+        path.write_text(to_toml({"coordinator": self.addresses["coordinator"], "tls": _texts(self._tls("operator"))}))
+        return path
+
+    def state(self, name: str) -> Path:
+        """A process's state folder."""
+        return self.folder / name / "state"
+
+    def pid(self, name: str) -> int:
+        """A process's number."""
+        return self._processes[name].pid
+
+    def kill(self, name: str) -> None:
+        """SIGKILL: nothing is said, nothing more is written."""
+        self._processes[name].kill()
+        self._processes[name].wait(STOP_S)
+
+    def restart(self, name: str) -> None:
+        """Start a process again on its state and its port."""
+        kind = "coordinator" if name == "coordinator" else "party"
+        settings = {**self._coordinator, "parties": {party: self.addresses[party] for party in self._parties}}
+        self._configure(name, settings if kind == "coordinator" else {**self._parties[name]}, self.addresses[name])
+        self._spawn(name, kind)
+        self._await_address(name)
+
+    def stop(self) -> None:
+        """SIGTERM to all, SIGKILL to those who do not hear."""
+        for process in self._processes.values():
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + STOP_S
+        for process in self._processes.values():
+            try:
+                process.wait(max(0.1, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait(STOP_S)
+            for stream in (process.stdin, process.stdout):
+                if stream is not None:
+                    stream.close()
+
+    def _make_certificates(self) -> None:
+        certs = self.folder / "certs"
+        create_authority(certs)
+        for name in [*self._parties, "coordinator", "operator"]:
+            issue(certs, name, hosts=["127.0.0.1"], days=30)
+
+    def _tls(self, name: str) -> dict[str, Path]:
+        certs = self.folder / "certs"
+        return {"ca": certs / "ca.crt", "certificate": certs / f"{name}.crt", "key": certs / f"{name}.key"}
+
+    def _configure(self, name: str, settings: dict[str, Any], listen: str = "127.0.0.1:0") -> None:
+        folder = self.folder / name
+        folder.mkdir(parents=True, exist_ok=True)
+        common = {"name": name, "listen": listen, "state": "state", "tls": _texts(self._tls(name))}
+        if "policy" in settings:
+            (folder / "policy.toml").write_text(to_toml(settings["policy"]), encoding="utf-8")
+            settings = {**settings, "policy": "policy.toml"}
+        (folder / "config.toml").write_text(to_toml({**common, **settings}), encoding="utf-8")
+
+    def _spawn(self, name: str, kind: str) -> None:
+        config = self.folder / name / "config.toml"
+        command = [sys.executable, "-m", "treetap", kind, "--config", str(config), "--until-stdin-closes"]
+        with (self.folder / name / "log.txt").open("ab") as log, _undisturbed():
+            self._processes[name] = subprocess.Popen(  # noqa: S603 - our own command
+                [*command, *self._options],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def _await_address(self, name: str) -> str:
+        """The address from the JSON line that a process prints when it serves."""
+        process = self._processes[name]
+        assert process.stdout is not None
+        deadline = time.monotonic() + START_S
+        line = b""
+        with selectors.DefaultSelector() as selector:
+            selector.register(process.stdout, selectors.EVENT_READ)
+            while not line.endswith(b"\n"):
+                if not selector.select(max(0.0, deadline - time.monotonic())):
+                    raise Interrupted(
+                        f"{name} did not serve within {START_S:g} s; see {self.folder / name / 'log.txt'}"
+                    )
+                byte = os.read(process.stdout.fileno(), 4096)
+                if not byte:
+                    code = process.wait(STOP_S)
+                    tail = (self.folder / name / "log.txt").read_text(errors="replace").strip().splitlines()[-3:]
+                    message = f"{name} ended with status {code}: {' / '.join(tail)}"
+                    raise BadInput(message) if code == 2 else Interrupted(message)
+                line += byte
+        return str(json.loads(line)["address"])
+
+
+def _texts(paths: Mapping[str, Path]) -> dict[str, str]:
+    return {key: str(path) for key, path in paths.items()}
+
+
+def to_toml(content: Mapping[str, Any], prefix: str = "") -> str:
+    """TOML of plain values, lists, tables and lists of tables; JSON's strings and numbers are TOML's too."""
+    plain = {key: value for key, value in content.items() if not isinstance(value, Mapping) and not _tables(value)}
+    lines = [
+        f"{_key(key)} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in plain.items() if value is not None
+    ]
+    for key, value in content.items():
+        if isinstance(value, Mapping):
+            name = f"{prefix}{_key(key)}"
+            lines.append(f"\n[{name}]\n{to_toml(value, name + '.')}")
+        elif _tables(value):
+            lines += [f"\n[[{prefix}{_key(key)}]]\n{to_toml(each, prefix + _key(key) + '.')}" for each in value]
+    return "".join(lines)
+
+
+def _tables(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(each, Mapping) for each in value)
+
+
+def _key(key: str) -> str:
+    return key if key.replace("_", "").replace("-", "").isalnum() and key.isascii() else json.dumps(key)

@@ -1,0 +1,150 @@
+"""Model cards: what the label holder may publish of a model, as JSON and as one HTML page that loads nothing.
+
+In it are topology (owners and handles), importances, metrics, parties, protocol and parameters, and what was disclosed.
+Not in it: thresholds, leaf weights, base margin, gains and covers of single splits, class values, and, unless asked
+for, feature names.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections import defaultdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from party.store import write_whole
+from treetap.commands.model.view import describe
+from treetap.errors import BadInput, DataError
+from treetap.wire.disclosure import disclosure_table
+from treetap.wire.transcript import summarise
+
+Json = dict[str, Any]
+CARD_VERSION = 1
+#: Messages of every training of trees, beside those of its own protocol.
+SHARED = ("setup", "alignment", "boosting")
+#: The classes of reveals.proto, in its words.
+LEARNS = {
+    "CONTROL": "Step order, acknowledgements, byte counts, timings, names of parties and of jobs.",
+    "TOPOLOGY": "Which party owns a node, which nodes are leaves, split handles, "
+    "a party's own (handle, direction) pairs.",
+    "METRIC": "A quality figure that the label holder publishes.",
+    "PUBLIC_KEY": "A public key, a certificate, a public scale.",
+    "BLINDED_ID": "Blinded identifiers, and digests of identifiers.",
+    "CIPHERTEXT": "A ciphertext whose reader holds no key.",
+    "CANDIDATE_SUM": "A ciphertext (or number) whose reader can open it: the sums of a split candidate.",
+    "INSTANCE_SPACE": "The records of a node, of a child, or the records that a party labels.",
+    "SPLIT_DIRECTION": "Left or right for named records.",
+    "BIN_ASSIGNMENT": "The bin of each record for one feature.",
+    "AGGREGATE": "Plaintext sums of a node, or its best gain.",
+    "LEAF_WEIGHT": "A leaf's weight.",
+    "MASKED_SHARE": "A value hidden by one-time masks that cancel in the sum.",
+    "FEATURE_NAME": "The meaning of a split's feature.",
+    "EXPLANATION": "Attributions of a prediction.",
+    "EMBEDDING": "A bottom model's output.",
+    "EMBEDDING_GRADIENT": "The loss gradient with respect to an embedding.",
+    "PREDICTION": "A final score, sent to whoever asked for it.",
+}
+
+
+def export(folder: Path, out: Path, *, names: bool) -> list[Path]:
+    """Write model.json and model.html below `out`; `BadInput` where that is not possible."""
+    content = card(folder, names=names)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        files = [out / "model.json", out / "model.html"]
+        write_whole(files[0], (json.dumps(content, indent=1, allow_nan=False) + "\n").encode(), mode=0o644)
+        write_whole(files[1], page(content).encode(), mode=0o644)
+    except OSError as failure:
+        raise BadInput(f"--out {out}: cannot be written: {failure.strerror}") from None
+    return files
+
+
+def card(folder: Path, *, names: bool) -> Json:
+    """The card of a label holder's model; `names` adds the importances of its own features, by name."""
+    found = describe(folder)
+    if found["role"] != "label_holder":
+        raise BadInput(f"{folder}: is a feature party's part of a model; the label holder's is the one to export")
+    return {
+        "card": CARD_VERSION,
+        "treetap": version("treetap"),
+        "model": found["model"],
+        "format": found["format"],
+        "protocol": found["protocol"],
+        "parties": {"label_holder": found["label_holder"], "feature_parties": found["feature_parties"]},
+        "objective": found["objective"],
+        "classes": len(found["classes"]),
+        "parameters": found["params"],
+        "metrics": found["metrics"],
+        "trees": {"stored": len(found["trees"]), "used": found["used_trees"]},
+        "importance": {
+            "parties": found["importance"]["parties"],
+            **({"own_features": found["importance"]["own_features"]} if names else {}),
+        },
+        "topology": [_shape(tree) for tree in found["trees"]],
+        "disclosure": {
+            "classes": _classes(found["protocol"]),
+            "transcript": _transcript(folder, found["model"]),
+        },
+    }
+
+
+def _shape(tree: Json) -> Json:
+    return {
+        "tree": tree["tree"],
+        "outputs": tree["outputs"],
+        "splits": [{key: split[key] for key in ("node", "owner", "handle")} for split in tree["splits"]],
+        "leaves": [leaf["node"] for leaf in tree["leaves"]],
+    }
+
+
+def _classes(protocol: str) -> list[Json]:
+    """Disclosure class → the messages of this training that carry it, from the descriptors."""
+    try:
+        names = dict.fromkeys((*SHARED, protocol))
+        files = [importlib.import_module(f"treetap.wire.v1.{name}_pb2").DESCRIPTOR for name in names]
+    except ModuleNotFoundError:
+        raise DataError(f"protocol {protocol!r} of the model is none of this version of treetap") from None
+    carried: defaultdict[str, list[str]] = defaultdict(list)
+    for row in disclosure_table(files):
+        carried[row.disclosure].append(f"{row.message.rpartition('.')[2]}.{row.field}")
+    return [
+        {"class": name, "learns": learns, "fields": carried[name]} for name, learns in LEARNS.items() if name in carried
+    ]
+
+
+def _transcript(folder: Path, model: str) -> list[Json] | None:
+    """Messages and bytes by direction, peer and class, if this party kept a transcript of the training."""
+    path = folder.parent.parent / "transcripts" / model
+    if folder.parent.name != "models" or not path.is_dir():
+        return None
+    totals: defaultdict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0])
+    for row in summarise(path)["rows"]:
+        if row["kind"] in ("received", "sent"):
+            total = totals[row["kind"], row["peer"], row["class"]]
+            total[0] += row["messages"]
+            total[1] += row["bytes"]
+    return [
+        {"direction": kind, "peer": peer, "class": name, "messages": messages, "bytes": size}
+        for (kind, peer, name), (messages, size) in sorted(totals.items())
+    ]
+
+
+def page(content: Json) -> str:
+    """The card as HTML: styles and drawings inline, nothing loaded, every text escaped."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    loader = FileSystemLoader(Path(__file__).parent)
+    environment = Environment(
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    trees = [
+        {**tree, "at": {split["node"]: f"{split['owner']} #{split['handle']}" for split in tree["splits"]}}
+        for tree in content["topology"]
+    ]
+    charts = {
+        title: [{**row, "share": row["total_gain"] / (max(each["total_gain"] for each in rows) or 1.0)} for row in rows]
+        for title, rows in content["importance"].items()
+    }
+    return environment.get_template("modelcard.html").render(card=content, trees=trees, charts=charts)
