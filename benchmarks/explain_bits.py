@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 from shards import HOLDER, JOB, Model, Setting
 
-from party.store import read_model
-from party.vault import OwnSplit
 from treetap import terminal
+from treetap.models.own_split import OwnSplit
+from treetap.models.store import read_model
 from treetap.trees.attributed import AttributionEntries
 from treetap.trees.ensemble import Ensemble, Tree
 from treetap.trees.entries import LeafEntries

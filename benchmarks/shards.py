@@ -24,11 +24,11 @@ from delay import DelayProxy
 
 from coordinator.journal import packed
 from party.store import Store
-from party.vault import OwnSplit
 from treetap.commands.jobs import progress_view
 from treetap.commands.jobs.job_file import JobTable
 from treetap.commands.local_federation import LocalFederation
 from treetap.errors import Interrupted
+from treetap.models.own_split import OwnSplit
 from treetap.trees import metrics
 from treetap.trees.binning import BinnedTable, bin_table
 from treetap.trees.centralised import CentralModel, train

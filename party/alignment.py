@@ -16,9 +16,9 @@ import numpy as np
 
 from party.session import Step, Tools, done, have
 from party.steps import Order, StepId, describe
-from party.table import Table
 from treetap import psi
 from treetap.errors import ConfigError, DataError, Malformed, OutOfOrder, Refused
+from treetap.tables.reading import Table
 from treetap.wire.alignment import Turn, turns
 from treetap.wire.v1 import alignment_pb2, control_pb2
 

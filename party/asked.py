@@ -11,7 +11,7 @@ from party.scored import Guessed
 from party.session import Step
 from party.steps import StepId
 from party.store import Arrays
-from party.table import Floats, Table
+from treetap.tables.reading import Floats, Table
 from treetap.wire.v1 import interactive_pb2
 
 

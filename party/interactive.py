@@ -26,8 +26,8 @@ from party.prediction.roles import Answering, Scoring
 from party.serving.desk import Desk
 from party.session import Step, Tools, done, have
 from party.store import Store
-from party.table import Floats
 from treetap.errors import Malformed, OutOfOrder
+from treetap.tables.reading import Floats
 from treetap.trees.ensemble import Split, Tree
 from treetap.trees.failover import Guesses, Places, Walk
 from treetap.wire import records

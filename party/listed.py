@@ -16,9 +16,10 @@ from party.scored import Guessed, Scored
 from party.session import Step, Tools
 from party.setup import fingerprint
 from party.steps import Order, StepId
-from party.store import Arrays, Store, write_whole
-from party.table import Floats, Table, read_ids
+from party.store import Arrays, Store
 from treetap.errors import DataError
+from treetap.models.durable import write_whole
+from treetap.tables.reading import Floats, Table, read_ids
 from treetap.trees.ensemble import Ensemble
 from treetap.wire.v1 import control_pb2, interactive_pb2
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from party.table import Floats
+from treetap.tables.reading import Floats
 from treetap.trees.ensemble import Ensemble
 from treetap.trees.metrics import REGRESSIONS
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from party.store import Arrays, JobStore
-from party.table import Floats
 from treetap.errors import DataError
+from treetap.tables.reading import Floats
 
 Guessed = np.ndarray[tuple[int], np.dtype[np.float64]]
 Array = np.ndarray[Any, np.dtype[Any]]

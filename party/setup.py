@@ -12,15 +12,16 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 
-from party.categories import Category
-from party.config import PartyConfig, TableConfig
-from party.labels import Labels, read_labels
+from party.config import PartyConfig
 from party.session import Tools
-from party.table import Table, read_table
 from treetap.errors import BadInput, DataError, Malformed, PlaintextOverflow
 from treetap.he.packing import Slots
 from treetap.he.public import PublicKey
 from treetap.he.secret import SecretKey
+from treetap.tables.categories import Category
+from treetap.tables.config import TableConfig
+from treetap.tables.labels import Labels, read_labels
+from treetap.tables.reading import Table, read_table
 from treetap.trees.binning import BinnedTable, bin_table
 from treetap.wire.jobspec import PAPER_KEY_BITS
 from treetap.wire.v1 import setup_pb2

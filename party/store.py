@@ -10,59 +10,25 @@ Files are for the party's own user only. Everything is on disk (fsync) before a 
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import os
 import shutil
 import zipfile
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
 from treetap.errors import BadInput, ConfigError, DataError
+from treetap.models.durable import sync_folder, write_whole
+from treetap.models.store import NAMES, SHARD_VERSION, Names, read_json, read_lines, read_model, read_names, sha256_of
 from treetap.names import NAME
 
-#: Format of a published model, in its manifest. Raised when an older treetap could not read what is written; older
-#: formats are read for good, and one of each is kept below tests/party/models.
-SHARD_VERSION = 1
 #: What only the training needs: deleted when the model is there.
 TRANSIENT = ("secret.json", "scores.npz", "alignment.npz")
 Arrays = Mapping[str, np.ndarray[Any, np.dtype[Any]]]
-#: Party → handle of its split → name of the feature.
-Names = Mapping[str, Mapping[int, str]]
-#: What other parties have told of their features, beside the label holder's shard.
-NAMES = "names.json"
-
-
-def write_whole(path: Path, content: bytes, mode: int = 0o600) -> None:
-    """Write a file so that after a crash either the old or the new content is there, never half."""
-    with writing_whole(path, mode) as file:
-        file.write(content)
-
-
-@contextmanager
-def writing_whole(path: Path, mode: int = 0o600) -> Iterator[BinaryIO]:
-    """The same for content that comes in parts: the file is there when the block ends, unless by an error."""
-    temporary = path.with_name(path.name + ".part")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-    with os.fdopen(descriptor, "wb") as file:
-        yield file
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 class Store:
@@ -106,44 +72,6 @@ class Store:
         names = {party: rows for party, rows in before.items() if party not in withheld} | dict(told)
         if names != before:
             write_whole(path, json.dumps(names, indent=1, sort_keys=True).encode())
-
-
-def read_names(folder: Path) -> dict[str, dict[int, str]]:
-    """The names that other parties have told of a model's features; none where nobody was asked.
-
-    Raises:
-        DataError: the file is damaged.
-    """
-    path = folder / NAMES
-    if not path.is_file():
-        return {}
-    try:
-        return {
-            str(party): {int(handle): str(name) for handle, name in told.items()}
-            for party, told in read_json(path).items()
-        }
-    except (AttributeError, ValueError):
-        raise DataError(f"{path}: is damaged; remove it, and have the names told again by predict --explain") from None
-
-
-def read_model(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """A published model's manifest and trees, of this format or an older one; nothing is written.
-
-    Raises:
-        DataError: it is not there, of a newer format, or its files are not what was published.
-    """
-    manifest = read_json(folder / "manifest.json")
-    version = manifest.get("version", 1)
-    if type(version) is not int or version < 1:
-        raise DataError(f"{folder / 'manifest.json'}: version {version!r} is none; bring a back-up of the file back")
-    if version > SHARD_VERSION:
-        raise DataError(
-            f"{folder}: is a model of format {version}, written by a newer version of treetap; this one reads formats "
-            f"up to {SHARD_VERSION}: install the version that wrote it, or a later one"
-        )
-    if manifest.get("shard") != _sha256(folder / "shard.jsonl"):
-        raise DataError(f"{folder / 'shard.jsonl'}: is not the file that was published; bring a back-up of it back")
-    return manifest, read_lines(folder / "shard.jsonl")
 
 
 class JobStore:
@@ -237,11 +165,11 @@ class JobStore:
         self._make_folder()
         if not self._shard.is_file():
             write_whole(self._shard, b"")
-        whole = {"version": SHARD_VERSION, "shard": _sha256(self._shard), **manifest}
+        whole = {"version": SHARD_VERSION, "shard": sha256_of(self._shard), **manifest}
         content = json.dumps(whole, indent=1, sort_keys=True, allow_nan=False).encode()
         write_whole(self.folder / "manifest.json", content)
         self.folder.replace(self.model)
-        _sync_folder(self.model.parent)
+        sync_folder(self.model.parent)
         _drop(self.model)
 
     def discard(self, submission: str) -> None:
@@ -268,7 +196,7 @@ class JobStore:
     def _make_folder(self) -> None:
         if not self.folder.is_dir():
             self.folder.mkdir(mode=0o700, parents=True)
-            _sync_folder(self.folder.parent)
+            sync_folder(self.folder.parent)
 
 
 def _drop(model: Path) -> None:
@@ -283,32 +211,3 @@ def _line(tree: dict[str, Any]) -> bytes:
 def _line_count(path: Path) -> int:
     """Lines as bytes have them; a torn last line counts as one, so that it is rewritten."""
     return len(path.read_bytes().splitlines())
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A file that holds one JSON object; `DataError` names one that does not, or is not there."""
-    try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-    except FileNotFoundError:
-        raise DataError(f"{path}: there is no such file") from None
-    except (ValueError, TypeError):
-        raise DataError(f"{path}: is damaged; bring a back-up of it back") from None
-
-
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """All whole lines of a shard; `DataError` names a line that is none."""
-    if not path.is_file():
-        return []
-    raw = path.read_bytes()
-    whole = raw[: raw.rfind(b"\n") + 1]
-    found = []
-    for number, line in enumerate(whole.splitlines(), start=1):
-        try:
-            found.append(json.loads(line))
-        except ValueError:
-            raise DataError(f"{path}: line {number} is damaged; bring a back-up of the file back") from None
-    return found
-
-
-def _sha256(path: Path) -> str | None:
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None

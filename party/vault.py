@@ -6,14 +6,13 @@ the typed messages of the protocols, and what is stored goes through `Store` fie
 
 from __future__ import annotations
 
-import math
 import secrets
-from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
 
 from treetap.errors import Malformed
+from treetap.models.own_split import OwnSplit
 from treetap.trees import sampling
 from treetap.trees.binning import BinnedTable, Codes
 from treetap.trees.candidates import Candidate
@@ -23,32 +22,6 @@ from treetap.wire.jobspec import Params
 Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
 Floats = np.ndarray[tuple[int, int], np.dtype[np.float64]]
 Bools = np.ndarray[tuple[int], np.dtype[np.bool_]]
-
-
-@dataclass(frozen=True)
-class OwnSplit:
-    """A row of a party's look-up table: what a handle means. Left: value < threshold, or missing if `missing_left`."""
-
-    handle: int
-    node: int
-    feature: int
-    bin: int
-    threshold: float
-    missing_left: bool
-
-    def goes_left(self, values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> Bools:
-        """Which of these raw values (n,) of the split's column go left."""
-        return np.where(np.isnan(values), self.missing_left, values < self.threshold)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types; a threshold above every value, which parts missing cells from the others, is null."""
-        return {**vars(self), "threshold": None if math.isinf(self.threshold) else self.threshold}
-
-    @classmethod
-    def from_dict(cls, content: dict[str, Any]) -> OwnSplit:
-        """Back from JSON types."""
-        threshold = math.inf if content["threshold"] is None else content["threshold"]
-        return cls(**{**content, "threshold": threshold})
 
 
 class Vault:

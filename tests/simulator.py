@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from coordinator.jobs import Jobs
 from coordinator.journal import Journal
-from party.config import Encoding, PartyConfig, ServeConfig, TableConfig
+from party.config import PartyConfig, ServeConfig
 from party.node import PartyNode
 from party.policy import Policy
 from party.recorder import Recorders, RecordingPort
@@ -26,6 +26,7 @@ from tests.virtual_time import Deadlock, run
 from treetap.config import TlsConfig
 from treetap.errors import Unreachable
 from treetap.he.engine import InProcessEngine
+from treetap.tables.config import Encoding, TableConfig
 from treetap.wire.ports import Address
 from treetap.wire.v1 import control_pb2, exchange_pb2, jobs_pb2, setup_pb2
 

@@ -25,12 +25,12 @@ from attacks.registry import attack
 from attacks.scores import score
 from attacks.view.expected_leakage import foreseen
 from attacks.view.view import read_view
-from party.labels import read_labels
-from party.table import Table
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.joined_table import ID, Split, read_table, split
 from treetap.commands.experiment.run import run_seed
 from treetap.commands.local_federation import clean_end, working_folder
+from treetap.tables.labels import read_labels
+from treetap.tables.reading import Table
 from treetap.trees import centralised
 from treetap.trees.binning import bin_table
 from treetap.trees.centralised_forest import train_forest

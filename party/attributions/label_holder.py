@@ -24,11 +24,11 @@ from party.scored import Guessed, Scored
 from party.serving.desk import Desk
 from party.session import Tools, have
 from party.store import Arrays, Store
-from party.table import Floats
 from treetap.errors import Malformed
 from treetap.he.inference import EntryOwner, ciphertexts_of
 from treetap.he.public import PublicKey
 from treetap.he.secret import SecretKey
+from treetap.tables.reading import Floats
 from treetap.trees.attributed import AttributionEntries
 from treetap.trees.attribution import expected_score
 from treetap.trees.entries import SUM_BITS, Ints

@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from party.store import writing_whole
-from party.table import Floats
+from treetap.models.durable import writing_whole
+from treetap.tables.reading import Floats
 
 
 def write_attributions(

@@ -23,11 +23,11 @@ from party.boosting.scorebook import Scorebook
 from party.config import PartyConfig
 from party.growth.growing import Ints
 from party.growth.label_holder import GrowingLabelHolder
-from party.labels import Labels
 from party.parcels import Rows, sampled_parcels
 from party.session import Tools, done, have
 from party.steps import StepId
 from treetap.he.packing import Slots, width_for
+from treetap.tables.labels import Labels
 from treetap.trees.gain import BoostingRule
 from treetap.trees.loss import Loss, loss_for
 from treetap.wire.jobspec import params_from_wire, taking_part

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from party.growth.book import SCORES
-from party.labels import Labels
 from party.store import JobStore
 from treetap.errors import DataError
+from treetap.tables.labels import Labels
 from treetap.trees import sampling
 from treetap.trees.ensemble import Tree
 from treetap.trees.loss import Loss

@@ -25,11 +25,11 @@ from party.config import PartyConfig
 from party.forest.tally import Tally
 from party.growth.growing import Ints
 from party.growth.label_holder import GrowingLabelHolder
-from party.labels import Labels
 from party.parcels import drawn_parcels
 from party.session import Step, Tools, done, have
 from party.steps import StepId
 from treetap.he.packing import Slots, width_for
+from treetap.tables.labels import Labels
 from treetap.trees import sampling
 from treetap.trees.impurity import ForestRule, Targets, check_labels, targets
 from treetap.wire.jobspec import forest_from_wire, taking_part

@@ -25,10 +25,11 @@ from party.parcels import Rows, child_parcels, take_spaces
 from party.session import Step, Tools, done, have
 from party.setup import bin_features, bind_table, load_table, table_config, take_key
 from party.steps import Order, StepId
-from party.vault import OwnSplit, TreeColumns, Vault
+from party.vault import TreeColumns, Vault
 from treetap.errors import OutOfOrder
 from treetap.he.packing import Slots
 from treetap.he.public import PublicKey
+from treetap.models.own_split import OwnSplit
 from treetap.wire.chunks import chunks_of
 from treetap.wire.jobspec import Params
 from treetap.wire.v1 import boosting_pb2, control_pb2, own_pb2, setup_pb2

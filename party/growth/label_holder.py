@@ -25,17 +25,18 @@ from party.config import PartyConfig
 from party.growth.book import Book, stored_trees
 from party.growth.growing import GrowingTree, Ints
 from party.growth.paths import leaf_paths
-from party.labels import Labels
 from party.parcels import Rows, space_parcels, take_children
 from party.session import Step, Tools, done, have
 from party.setup import bin_features, bind_table, load_labels, load_table, make_key, send_key, table_config
 from party.steps import Order, StepId
-from party.table import Table
-from party.vault import OwnSplit, TreeColumns, Vault
+from party.vault import TreeColumns, Vault
 from treetap.errors import BadInput, Malformed, OutOfOrder, PlaintextOverflow
 from treetap.he.owner import Owner
 from treetap.he.packing import Slots
 from treetap.he.secret import SecretKey
+from treetap.models.own_split import OwnSplit
+from treetap.tables.labels import Labels
+from treetap.tables.reading import Table
 from treetap.trees.ensemble import Tree, importance_by_owner
 from treetap.trees.rule import Rule
 from treetap.trees.treebins import left_sums_of

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from party.store import writing_whole
+from treetap.models.durable import writing_whole
 from treetap.trees.ensemble import Split, Tree
 from treetap.trees.leaves import Bools, paths
 

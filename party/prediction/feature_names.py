@@ -10,13 +10,13 @@ import logging
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
-from party.categories import Category
 from party.parcels import batches
 from party.session import Step, Tools, done, have
 from party.steps import Order, StepId
-from party.store import Names
-from party.vault import OwnSplit
 from treetap.errors import Malformed
+from treetap.models.own_split import OwnSplit
+from treetap.models.store import Names
+from treetap.tables.categories import Category
 from treetap.trees.ensemble import Ensemble
 from treetap.wire.v1 import control_pb2, explain_pb2, interactive_pb2
 

@@ -12,8 +12,7 @@ import numpy as np
 
 from party.alignment import Alignment
 from party.asked import Asked
-from party.categories import Category
-from party.config import PartyConfig, TableConfig
+from party.config import PartyConfig
 from party.listed import Listed
 from party.parcels import Rows
 from party.prediction.decision_paths import OPEN_LEAVES, foreign, packed, write_paths
@@ -25,9 +24,11 @@ from party.session import Tools
 from party.setup import load_table, table_config
 from party.steps import Order
 from party.store import Arrays, Store
-from party.table import Floats, Table
-from party.vault import OwnSplit
 from treetap.errors import DataError, Malformed
+from treetap.models.own_split import OwnSplit
+from treetap.tables.categories import Category
+from treetap.tables.config import TableConfig
+from treetap.tables.reading import Floats, Table
 from treetap.trees.ensemble import Ensemble, Split, Tree
 from treetap.trees.entries import GoesLeft
 from treetap.trees.leaves import Bools, candidate_leaves, condition

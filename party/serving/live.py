@@ -24,8 +24,8 @@ from party.serving.questions import Questions, Scores
 from party.session import Step, Tools
 from party.steps import Order, StepId
 from party.store import Arrays
-from party.table import Floats, Table
 from treetap.errors import ConfigError, NotServed
+from treetap.tables.reading import Floats, Table
 from treetap.trees.ensemble import Ensemble
 from treetap.wire.disclosure import bytes_by_class
 from treetap.wire.v1 import control_pb2, interactive_pb2, serving_pb2

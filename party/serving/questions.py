@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from party.parcels import Rows
-from party.table import Floats
 from treetap.errors import NotServed, Overloaded, Silent
+from treetap.tables.reading import Floats
 
 Scores = np.ndarray[tuple[int], np.dtype[np.float64]]
 

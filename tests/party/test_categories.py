@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from party.categories import Category
-from party.config import Encoding, TableConfig
-from party.table import Table, read_table
 from treetap.errors import DataError
+from treetap.tables.categories import Category
+from treetap.tables.config import Encoding, TableConfig
+from treetap.tables.reading import Table, read_table
 
 NAN = float("nan")
 TRAIN = {"id": ["d", "b", "c", "a"], "colour": ["red", " blue", None, "red "], "n": [1.0, 2.0, 3.0, 4.0]}

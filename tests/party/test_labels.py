@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from party.config import TableConfig
-from party.labels import Labels, read_labels
-from party.table import Table, read_table
 from treetap.errors import DataError
+from treetap.tables.config import TableConfig
+from treetap.tables.labels import Labels, read_labels
+from treetap.tables.reading import Table, read_table
 
 BINARY, SOFTMAX, SQUARED = "binary:logistic", "multi:softprob", "reg:squarederror"
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from party.store import SHARD_VERSION, Store, read_model
+from party.store import Store
 from treetap.errors import DataError
+from treetap.models.store import SHARD_VERSION, read_model
 from treetap.trees.ensemble import Tree
 
 MODELS = Path(__file__).parent / "models"

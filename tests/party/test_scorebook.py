@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from party.boosting.scorebook import Scorebook
-from party.labels import Labels
 from party.store import JobStore, Store
+from treetap.tables.labels import Labels
 from treetap.trees import sampling
 from treetap.trees.ensemble import Leaf, Tree
 from treetap.trees.loss import loss_for

@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 
 from party import store as store_module
-from party.store import SHARD_VERSION, JobStore, Store, write_whole
+from party.store import JobStore, Store
 from treetap.errors import BadInput, ConfigError, DataError
+from treetap.models.durable import write_whole
+from treetap.models.store import SHARD_VERSION
 
 
 class PowerCut(Exception):

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from party.config import TableConfig
-from party.table import Table, read_ids, read_table
 from treetap.errors import DataError
+from treetap.tables.config import TableConfig
+from treetap.tables.reading import Table, read_ids, read_table
 
 NAN = float("nan")
 #: Records as they stand in the files; sorted by id they are b, c, d.
@@ -190,7 +190,7 @@ def test_files_that_are_no_tables(tmp_path: Path) -> None:
 def test_only_the_log_lists_a_tables_columns(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A missing column is told by its name, also of many that are missing; what the file has is for its owner."""
     path = _parquet(tmp_path, id=[1, 2], diagnosis=[0, 1])
-    with caplog.at_level("INFO", "party.table"):
+    with caplog.at_level("INFO", "treetap.tables.reading"):
         fault = _fault(path, *(f"column{i}" for i in range(5000)))
     assert "has no column 'column0', nor 4999 more" in fault
     assert "diagnosis" not in fault
@@ -202,7 +202,7 @@ def test_a_ragged_row_far_down(tmp_path: Path, caplog: pytest.LogCaptureFixture)
     """Beyond the first block too a row of another width is told by its line, whatever its bytes; not its cells."""
     path = tmp_path / "table.csv"
     path.write_bytes(b"id,a\n" + b"1,1\n\n" * 300_000 + b"secret,\xfc,9\n")
-    with caplog.at_level("DEBUG", "party.table"):
+    with caplog.at_level("DEBUG", "treetap.tables.reading"):
         assert _fault(path, "a") == f"{path}: line 600002: 2 cells expected, 3 found"
     assert "ArrowInvalid" in caplog.text
     assert "secret" not in caplog.text

@@ -10,8 +10,9 @@ import pickle
 import numpy as np
 import pytest
 
-from party.vault import OwnSplit, Vault
+from party.vault import Vault
 from treetap.errors import Malformed
+from treetap.models.own_split import OwnSplit
 from treetap.trees.binning import bin_table
 from treetap.trees.candidates import Candidate
 from treetap.trees.params import BoostingParams

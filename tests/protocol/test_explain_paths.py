@@ -12,12 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from party.prediction.feature_names import named
-from party.vault import OwnSplit
 from tests.protocol.explained import Joined
 from tests.protocol.replay import HERE, JOB
 from tests.protocol.worlds import PARTIES, spec, world
 from tests.simulator import Federation, run
 from treetap.commands.model.view import describe
+from treetap.models.own_split import OwnSplit
 from treetap.trees.leaves import condition, paths
 from treetap.trees.params import BoostingParams
 from treetap.wire.v1 import exchange_pb2, jobs_pb2

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from party.config import Encoding
 from tests.protocol.worlds import assert_oracles_model, assert_oracles_scores, manifest, spec, world
 from tests.simulator import Federation, run
+from treetap.tables.config import Encoding
 from treetap.trees.forestparams import ForestParams
 from treetap.trees.params import BoostingParams
 from treetap.wire.jobspec import Params

@@ -11,11 +11,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from party.config import TableConfig
 from tests.protocol.replay import HERE, JOB, ORACLE, PARAMS, ask, with_word
 from tests.protocol.worlds import PARTIES, assert_oracles_model, spec, world
 from tests.simulator import Federation, run
 from treetap.errors import ConfigError, DataError, UnknownJob
+from treetap.tables.config import TableConfig
 from treetap.trees.params import BoostingParams
 from treetap.wire.v1 import jobs_pb2
 

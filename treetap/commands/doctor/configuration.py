@@ -16,7 +16,6 @@ from pathlib import Path
 
 from coordinator import config as coordinator_config
 from party import config as party_config
-from party.table import read_table
 from treetap.commands.doctor.connections import (
     Checks,
     Finding,
@@ -31,6 +30,8 @@ from treetap.commands.doctor.connections import (
 from treetap.commands.jobs import client
 from treetap.config import read_toml
 from treetap.errors import BadInput, ConfigError, DataError
+from treetap.tables import config
+from treetap.tables.reading import read_table
 from treetap.wire.plaintext import Plaintext
 from treetap.wire.ports import Address
 
@@ -124,7 +125,7 @@ def _folders(config: party_config.PartyConfig) -> list[Finding]:
     return [Finding("ok", "folders", "those of tables and data are there")]
 
 
-def _table(name: str, table: party_config.TableConfig) -> list[Finding]:
+def _table(name: str, table: config.TableConfig) -> list[Finding]:
     """Whether a training or a prediction could read the table: columns there, ids distinct, cells numbers."""
     try:
         read = read_table(table, with_label=table.label is not None, missing=None)

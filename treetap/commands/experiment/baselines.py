@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from party.config import TableConfig
-from party.labels import Labels, class_name, read_labels
-from party.table import Table, read_table
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.errors import DataError
+from treetap.tables.config import TableConfig
+from treetap.tables.labels import Labels, class_name, read_labels
+from treetap.tables.reading import Table, read_table
 from treetap.trees import metrics
 from treetap.trees.binning import bin_table
 from treetap.trees.centralised import train

@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from party.config import Encoding
 from treetap.commands.jobs.job_file import JobTable
 from treetap.config import Strict
 from treetap.names import Name
+from treetap.tables.config import Encoding
 from treetap.wire.jobspec import foreign_dropout
 
 #: Names of the federation's other processes, and of the certificates' folder and authority.

@@ -16,12 +16,12 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
-from party.categories import categories_of
-from party.cells import BLOCK, numbers_of
-from party.labels import read_labels
-from party.table import PARSING, Table, columns_of, ids_of, plain_column, unreadable
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.errors import ConfigError, DataError
+from treetap.tables.categories import categories_of
+from treetap.tables.labels import read_labels
+from treetap.tables.numbers import BLOCK, numbers_of
+from treetap.tables.reading import PARSING, Table, columns_of, ids_of, plain_column, unreadable
 from treetap.trees import sampling
 from treetap.trees.metrics import REGRESSIONS
 

@@ -17,7 +17,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from party.labels import class_name
 from treetap.commands.experiment.baselines import Comparison
 from treetap.commands.experiment.experiment_file import AuditTable, ExperimentFile
 from treetap.commands.experiment.joined_table import ID, Split, read_table, split
@@ -26,6 +25,7 @@ from treetap.commands.jobs import progress_view
 from treetap.commands.local_federation import LocalFederation, clean_end, working_folder
 from treetap.config import load
 from treetap.errors import BadInput, Interrupted, TreetapError
+from treetap.tables.labels import class_name
 from treetap.trees import metrics, sampling
 from treetap.wire.v1 import jobs_pb2
 

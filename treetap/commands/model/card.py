@@ -14,9 +14,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from party.store import write_whole
 from treetap.commands.model.view import describe
 from treetap.errors import BadInput, DataError
+from treetap.models.durable import write_whole
 from treetap.wire.disclosure import disclosure_table
 from treetap.wire.transcript import summarise
 

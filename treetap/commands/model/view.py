@@ -12,10 +12,10 @@ from rich.text import Text
 from rich.tree import Tree as Drawing
 
 from party.config import read
-from party.store import Names, read_model, read_names
-from party.vault import OwnSplit
 from treetap import terminal
 from treetap.errors import BadInput, DataError
+from treetap.models.own_split import OwnSplit
+from treetap.models.store import Names, read_model, read_names
 from treetap.trees.ensemble import Importance, Split, Tree, importance, importance_by_owner
 from treetap.trees.leaves import condition
 

@@ -19,10 +19,10 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
-from party.categories import Category, encoded
-from party.cells import BLOCK, csv_rows, kind_name, row_name
-from party.config import TableConfig
 from treetap.errors import DataError
+from treetap.tables.categories import Category, encoded
+from treetap.tables.config import TableConfig
+from treetap.tables.numbers import BLOCK, csv_rows, kind_name, row_name
 
 log = logging.getLogger(__name__)
 Floats = np.ndarray[tuple[int, int], np.dtype[np.float64]]

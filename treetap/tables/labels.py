@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from party.cells import kind_name
-from party.table import Table
 from treetap.errors import DataError
+from treetap.tables.numbers import kind_name
+from treetap.tables.reading import Table
 from treetap.trees.metrics import REGRESSIONS
 
 

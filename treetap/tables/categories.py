@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from party.cells import as_stored, kind_name, number, numbers_of
 from treetap.errors import DataError
+from treetap.tables.numbers import as_stored, kind_name, number, numbers_of
 
 Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 #: A column may have as many categories whatever its length.

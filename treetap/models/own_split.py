@@ -1,0 +1,37 @@
+"""A row of a party's split table: the meaning of a split handle."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Bools = np.ndarray[tuple[int], np.dtype[np.bool_]]
+
+
+@dataclass(frozen=True)
+class OwnSplit:
+    """A row of a party's look-up table: what a handle means. Left: value < threshold, or missing if `missing_left`."""
+
+    handle: int
+    node: int
+    feature: int
+    bin: int
+    threshold: float
+    missing_left: bool
+
+    def goes_left(self, values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> Bools:
+        """Which of these raw values (n,) of the split's column go left."""
+        return np.where(np.isnan(values), self.missing_left, values < self.threshold)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types; a threshold above every value, which parts missing cells from the others, is null."""
+        return {**vars(self), "threshold": None if math.isinf(self.threshold) else self.threshold}
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any]) -> OwnSplit:
+        """Back from JSON types."""
+        threshold = math.inf if content["threshold"] is None else content["threshold"]
+        return cls(**{**content, "threshold": threshold})

@@ -1,0 +1,91 @@
+"""Published models on disk, read and checked."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from treetap.errors import DataError
+
+#: Format of a published model, in its manifest. Raised when an older treetap could not read what is written; older
+#: formats are read for good, and one of each is kept below tests/library/models.
+SHARD_VERSION = 1
+
+
+#: Party → handle of its split → name of the feature.
+Names = Mapping[str, Mapping[int, str]]
+
+
+#: What other parties have told of their features, beside the label holder's shard.
+NAMES = "names.json"
+
+
+def read_names(folder: Path) -> dict[str, dict[int, str]]:
+    """The names that other parties have told of a model's features; none where nobody was asked.
+
+    Raises:
+        DataError: the file is damaged.
+    """
+    path = folder / NAMES
+    if not path.is_file():
+        return {}
+    try:
+        return {
+            str(party): {int(handle): str(name) for handle, name in told.items()}
+            for party, told in read_json(path).items()
+        }
+    except (AttributeError, ValueError):
+        raise DataError(f"{path}: is damaged; remove it, and have the names told again by predict --explain") from None
+
+
+def read_model(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """A published model's manifest and trees, of this format or an older one; nothing is written.
+
+    Raises:
+        DataError: it is not there, of a newer format, or its files are not what was published.
+    """
+    manifest = read_json(folder / "manifest.json")
+    version = manifest.get("version", 1)
+    if type(version) is not int or version < 1:
+        raise DataError(f"{folder / 'manifest.json'}: version {version!r} is none; bring a back-up of the file back")
+    if version > SHARD_VERSION:
+        raise DataError(
+            f"{folder}: is a model of format {version}, written by a newer version of treetap; this one reads formats "
+            f"up to {SHARD_VERSION}: install the version that wrote it, or a later one"
+        )
+    if manifest.get("shard") != sha256_of(folder / "shard.jsonl"):
+        raise DataError(f"{folder / 'shard.jsonl'}: is not the file that was published; bring a back-up of it back")
+    return manifest, read_lines(folder / "shard.jsonl")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A file that holds one JSON object; `DataError` names one that does not, or is not there."""
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        raise DataError(f"{path}: there is no such file") from None
+    except (ValueError, TypeError):
+        raise DataError(f"{path}: is damaged; bring a back-up of it back") from None
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """All whole lines of a shard; `DataError` names a line that is none."""
+    if not path.is_file():
+        return []
+    raw = path.read_bytes()
+    whole = raw[: raw.rfind(b"\n") + 1]
+    found = []
+    for number, line in enumerate(whole.splitlines(), start=1):
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            raise DataError(f"{path}: line {number} is damaged; bring a back-up of the file back") from None
+    return found
+
+
+def sha256_of(path: Path) -> str | None:
+    """The digest of a file in hexadecimal; None where there is none."""
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
