@@ -10,9 +10,9 @@ from pydantic import Field, field_validator, model_validator
 
 from attacks.id2graph.settings import BOOSTING_DISCOUNT, FOREST_DISCOUNT, Settings
 from attacks.registry import ATTACKS
-from treetap.config import Strict, load
 from treetap.errors import BadInput
 from treetap.names import Name
+from treetap.process.config import Strict, load
 
 #: What a folder that can be audited holds.
 FILE = "audit.toml"

@@ -20,10 +20,10 @@ from shards import HOLDER, JOB, Model, Setting
 from treetap import terminal
 from treetap.models.own_split import OwnSplit
 from treetap.models.store import read_model
-from treetap.trees.attributed import AttributionEntries
 from treetap.trees.ensemble import Ensemble, Tree
-from treetap.trees.entries import LeafEntries
-from treetap.trees.leaves import Bools
+from treetap.trees.leaf_entries import LeafEntries
+from treetap.trees.paths import Bools
+from treetap.trees.shapley_entries import AttributionEntries
 
 
 def main() -> None:

@@ -19,15 +19,15 @@ import gmpy2
 import numpy as np
 from gmpy2 import mpz
 
-from treetap.he.cells import feature_sums, plan
-from treetap.he.engine import ProcessEngine
-from treetap.he.fixed_base import table_bytes, window_for
-from treetap.he.owner import Owner
-from treetap.he.pack import Packer
-from treetap.he.packing import Slots, width_for
-from treetap.he.public import SHORT_EXPONENT_BITS, Obfuscators
-from treetap.he.secret import Obfuscation, SecretKey
-from treetap.he.sums import EncryptedSums
+from treetap.paillier.fixed_base import table_bytes, window_for
+from treetap.paillier.joint_cells import feature_sums, plan
+from treetap.paillier.key_holder import Owner
+from treetap.paillier.packing import Packer
+from treetap.paillier.public_key import SHORT_EXPONENT_BITS, Obfuscators
+from treetap.paillier.secret_key import Obfuscation, SecretKey
+from treetap.paillier.slots import Slots, width_for
+from treetap.paillier.tree_sums import EncryptedSums
+from treetap.workers import ProcessEngine
 
 FRACTION_BITS = 24
 ROUNDS = 5

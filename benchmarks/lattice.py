@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from treetap.he.engine import ProcessEngine
-from treetap.lattice.lanes import LatticeMember, LatticeOwner
+from treetap.lattice.kernels import LatticeMember, LatticeOwner
+from treetap.lattice.key_holder import LatticeKey
 from treetap.lattice.member import MaskedSum, Member, flood
-from treetap.lattice.owner import LatticeKey
 from treetap.lattice.parameters import Parameters
 from treetap.usage import measure
+from treetap.workers import ProcessEngine
 
 ROUNDS = 4
 GROUP = 16

@@ -35,8 +35,8 @@ from treetap.trees.binning import BinnedTable, bin_table
 from treetap.trees.candidates import column_goes_left
 from treetap.trees.centralised import CentralModel, train
 from treetap.trees.ensemble import Ensemble, Split, Tree
-from treetap.trees.leaves import candidate_bits, candidate_leaves, output_bits, spare_bits
 from treetap.trees.params import BoostingParams
+from treetap.trees.paths import candidate_bits, candidate_leaves, output_bits, spare_bits
 
 LABEL = "default.payment.next.month"
 HOLDER, FEATURE_PARTIES = "label-holder", ("feature-b", "feature-c")

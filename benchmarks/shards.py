@@ -22,8 +22,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from delay import DelayProxy
 
-from coordinator.journal import packed
-from party.store import Store
+from coordinator.runtime.journal import packed
+from party.runtime.job_store import Store
 from treetap.commands.jobs import progress_view
 from treetap.commands.jobs.job_file import JobTable
 from treetap.commands.local_federation import LocalFederation

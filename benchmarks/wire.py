@@ -17,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from treetap.serving import serve_until_stopped
+from treetap.process.lifecycle import serve_until_stopped
 from treetap.wire.ports import Address
 from treetap.wire.rpc import GrpcDialer, bind, server
 from treetap.wire.tls import TlsFiles, create_authority, issue

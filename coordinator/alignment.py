@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from coordinator.roster import Roster, together
-from treetap.wire.alignment import turns
+from coordinator.runtime.roster import Roster, together
+from treetap.protocols.alignment_routes import turns
 
 
 async def align(roster: Roster, parties: Sequence[str], mode: str) -> None:

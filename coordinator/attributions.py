@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coordinator.roster import Roster, together
+from coordinator.runtime.roster import Roster, together
 from treetap.wire.v1 import eini_pb2, explain_pb2, interactive_pb2
 
 

@@ -7,8 +7,8 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from treetap.config import Process, load
 from treetap.names import Address, Name
+from treetap.process.config import Process, load
 
 
 class CoordinatorConfig(Process):

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from coordinator.alignment import align
 from coordinator.attributions import attribute, share_names
-from coordinator.progress import Progress
-from coordinator.roster import Roster, together
+from coordinator.runtime.progress import Progress
+from coordinator.runtime.roster import Roster, together
 from treetap.wire.v1 import eini_pb2, interactive_pb2, setup_pb2
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from coordinator.growth import grow_tree
-from coordinator.progress import Progress
-from coordinator.roster import Roster, together
+from coordinator.runtime.progress import Progress
+from coordinator.runtime.roster import Roster, together
 from coordinator.setup import Plan
 from treetap.wire.v1 import forest_pb2, setup_pb2
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from coordinator.progress import Progress
-from coordinator.roster import Roster, together
-from treetap.wire.jobspec import taking_part
+from coordinator.runtime.progress import Progress
+from coordinator.runtime.roster import Roster, together
+from treetap.protocols.job_spec import taking_part
 from treetap.wire.v1 import boosting_pb2, setup_pb2
 
 ROOT = 1

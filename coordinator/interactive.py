@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from coordinator.alignment import align
 from coordinator.attributions import share_names
-from coordinator.progress import Progress
-from coordinator.roster import Roster
+from coordinator.runtime.progress import Progress
+from coordinator.runtime.roster import Roster
 from treetap.errors import ProtocolError
 from treetap.wire.v1 import interactive_pb2
 

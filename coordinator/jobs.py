@@ -10,19 +10,19 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 
 from coordinator import protocols, setup
 from coordinator.alignment import align
-from coordinator.away import LEAVE_S, accounts, conduct
-from coordinator.journal import CANCELLED, Journal, attempts, packed, random_word, unpacked
-from coordinator.metrics import CoordinatorMetrics
+from coordinator.failover import LEAVE_S, accounts, conduct
 from coordinator.prediction import opening_of
-from coordinator.progress import Progress
-from coordinator.roster import Roster
+from coordinator.runtime.journal import CANCELLED, Journal, attempts, packed, random_word, unpacked
+from coordinator.runtime.metrics import CoordinatorMetrics
+from coordinator.runtime.progress import Progress
+from coordinator.runtime.roster import Roster
 from treetap import logs
 from treetap.errors import BadInput, ConfigError, Conflict, Incompatible, Interrupted, TreetapError, UnknownJob
 from treetap.names import NAME
-from treetap.wire.jobspec import check_spec
-from treetap.wire.patience import RETRY_S
+from treetap.protocols.job_spec import check_spec
+from treetap.wire.byte_counts import Traffic
 from treetap.wire.ports import Address, Dialer
-from treetap.wire.traffic import Traffic
+from treetap.wire.timeouts import RETRY_S
 from treetap.wire.v1 import control_pb2, interactive_pb2, jobs_pb2, setup_pb2
 
 log = logging.getLogger(__name__)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from coordinator.progress import Progress
 from coordinator.protocols import PREDICT, Scores
-from coordinator.roster import Roster
+from coordinator.runtime.progress import Progress
+from coordinator.runtime.roster import Roster
 from coordinator.serving import serve
-from treetap.wire.jobspec import ENCRYPTED, check_prediction
+from treetap.protocols.job_spec import ENCRYPTED, check_prediction
 from treetap.wire.v1 import interactive_pb2, jobs_pb2, setup_pb2
 
 #: Records per block of a prediction where the request names none, by protocol: entries are many and large. One lattice

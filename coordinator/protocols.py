@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from coordinator import boosting, eini, forest, interactive
-from coordinator.progress import Progress
-from coordinator.roster import Roster
+from coordinator.runtime.progress import Progress
+from coordinator.runtime.roster import Roster
 from coordinator.setup import Plan
 from treetap.wire.v1 import interactive_pb2, setup_pb2
 

@@ -10,9 +10,9 @@ import asyncio
 import logging
 from typing import NoReturn
 
-from coordinator.progress import Progress
 from coordinator.protocols import Scores
-from coordinator.roster import Roster, together
+from coordinator.runtime.progress import Progress
+from coordinator.runtime.roster import Roster, together
 from treetap.wire.v1 import interactive_pb2, serving_pb2, setup_pb2
 
 #: Seconds between two times at which every party says what the job has cost it so far, hence that it is there.

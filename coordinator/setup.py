@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from coordinator.roster import Roster, together
+from coordinator.runtime.roster import Roster, together
 from treetap.errors import ProtocolError
 from treetap.wire.v1 import setup_pb2
 

@@ -9,9 +9,9 @@ from typing import Annotated
 from pydantic import Field, PrivateAttr, model_validator
 
 from party.policy import Policy
-from treetap.config import Process, Strict, load
 from treetap.errors import ConfigError
 from treetap.names import Address, Name, clash, on_loopback
+from treetap.process.config import Process, Strict, load
 from treetap.tables.config import TableConfig
 
 

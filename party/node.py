@@ -10,23 +10,23 @@ from collections.abc import AsyncIterator, Coroutine
 from typing import Any, TypeVar
 
 from party.config import PartyConfig
-from party.ledger import Ledger
-from party.mailbox import Mailbox
 from party.metrics import PartyMetrics
-from party.outbox import Outbox
-from party.recorder import Recorders
-from party.roles import role_for_prediction, role_for_training
-from party.serving.desk import Desk
-from party.session import Offload, Role, Session, Tools, done
-from party.steps import Meter, describe, follow
-from party.store import Store
+from party.protocols import role_for_prediction, role_for_training
+from party.runtime.context import Offload, Role, Session, Tools, done
+from party.runtime.costs import Ledger
+from party.runtime.job_store import Store
+from party.runtime.mailbox import Mailbox
+from party.runtime.outbox import Outbox
+from party.runtime.steps import Meter, describe, follow
+from party.runtime.transcript_recorder import Recorders
+from party.serving.registry import Desk
 from treetap import logs
 from treetap.errors import BadInput, Conflict, Malformed, OutOfOrder, Refused, UnknownJob
-from treetap.he.engine import Engine
 from treetap.names import NAME
 from treetap.wire.disclosure import bytes_by_class
 from treetap.wire.ports import Address, Dialer
 from treetap.wire.v1 import control_pb2, exchange_pb2, setup_pb2
+from treetap.workers import Engine
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -11,10 +11,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from treetap.config import Strict
 from treetap.errors import Refused
 from treetap.names import NAME, Name
-from treetap.trees.leaves import Floats, paths_hidden
+from treetap.process.config import Strict
+from treetap.trees.paths import Floats, paths_hidden
 from treetap.wire.v1 import reveals_pb2
 
 #: Words for receivers beside the names of certificates.

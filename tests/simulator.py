@@ -17,18 +17,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from coordinator.jobs import Jobs
-from coordinator.journal import Journal
+from coordinator.runtime.journal import Journal
 from party.config import PartyConfig, ServeConfig
 from party.node import PartyNode
 from party.policy import Policy
-from party.recorder import Recorders, RecordingPort
+from party.runtime.transcript_recorder import Recorders, RecordingPort
 from tests.virtual_time import Deadlock, run
-from treetap.config import TlsConfig
 from treetap.errors import Unreachable
-from treetap.he.engine import InProcessEngine
+from treetap.process.config import TlsConfig
 from treetap.tables.config import Encoding, TableConfig
 from treetap.wire.ports import Address
 from treetap.wire.v1 import control_pb2, exchange_pb2, jobs_pb2, setup_pb2
+from treetap.workers import InProcessEngine
 
 __all__ = ["COORDINATOR", "Deadlock", "Faults", "Federation", "Message", "run"]
 

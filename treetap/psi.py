@@ -3,7 +3,7 @@
 Elliptic-curve Diffie–Hellman in the prime-order subgroup of edwards25519, by libsodium. An id is hashed to two curve
 points that are added (the shape of RFC 9380, hash_to_curve) and raised to a secret exponent; raising commutes, so lists
 that all parties have raised can be compared, and nothing else can. A block of points is their 32-byte encodings side
-by side. The functions that take blocks are kernels for the lanes of `treetap.he.engine`: they keep nothing there.
+by side. The functions that take blocks are kernels for the lanes of `treetap.workers`: they keep nothing there.
 """
 
 from __future__ import annotations

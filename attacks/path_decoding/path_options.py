@@ -12,9 +12,9 @@ from itertools import product
 import numpy as np
 import numpy.typing as npt
 
-from treetap.trees.attribution import masked_terms
 from treetap.trees.ensemble import Ensemble, Split, Tree
-from treetap.trees.leaves import paths
+from treetap.trees.paths import paths
+from treetap.trees.shapley import masked_terms
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

@@ -14,12 +14,12 @@ import numpy as np
 from party.attributions.layout import AttributedLayout, take_layout
 from party.config import PartyConfig
 from party.eini.feature_party import EntryMasker
-from party.session import Tools, done, have
-from party.store import Store
+from party.runtime.context import Tools, done, have
+from party.runtime.job_store import Store
 from treetap.errors import Malformed
-from treetap.he.inference import SLOT_BITS, EntryMember, ciphertexts_of
-from treetap.he.packing import Slots
-from treetap.he.public import PublicKey
+from treetap.paillier.masked_sums import SLOT_BITS, EntryMember, ciphertexts_of
+from treetap.paillier.public_key import PublicKey
+from treetap.paillier.slots import Slots
 from treetap.wire.v1 import control_pb2, interactive_pb2
 
 

@@ -19,20 +19,20 @@ from party.attributions.layout import layout_parcels
 from party.attributions.results import write_attributions
 from party.config import PartyConfig
 from party.eini.label_holder import BLOCK_BYTES, EntrySender
-from party.parcels import Rows
-from party.scored import Guessed, Scored
-from party.serving.desk import Desk
-from party.session import Tools, have
-from party.store import Arrays, Store
+from party.prediction.scores_on_disk import Guessed, Scored
+from party.runtime.context import Tools, have
+from party.runtime.job_store import Arrays, Store
+from party.runtime.messages import Rows
+from party.serving.registry import Desk
 from treetap.errors import Malformed
-from treetap.he.inference import EntryOwner, ciphertexts_of
-from treetap.he.public import PublicKey
-from treetap.he.secret import SecretKey
+from treetap.paillier.masked_sums import EntryOwner, ciphertexts_of
+from treetap.paillier.public_key import PublicKey
+from treetap.paillier.secret_key import SecretKey
 from treetap.tables.reading import Floats
-from treetap.trees.attributed import AttributionEntries
-from treetap.trees.attribution import expected_score
-from treetap.trees.entries import SUM_BITS, Ints
-from treetap.trees.leaves import Bools
+from treetap.trees.leaf_entries import SUM_BITS, Ints
+from treetap.trees.paths import Bools
+from treetap.trees.shapley import expected_score
+from treetap.trees.shapley_entries import AttributionEntries
 from treetap.wire.v1 import control_pb2, interactive_pb2
 
 #: Under which name attributions are kept with the scores.

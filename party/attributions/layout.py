@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from party.eini.layout import MemberLayout, NamedTrees, Turns
-from party.parcels import batches
+from party.runtime.messages import batches
 from treetap.errors import Malformed
-from treetap.trees.attributed import AttributedHop
-from treetap.trees.entries import SUM_BITS
-from treetap.trees.leaves import least_candidate_bits
+from treetap.trees.leaf_entries import SUM_BITS
+from treetap.trees.paths import least_candidate_bits
+from treetap.trees.shapley_entries import AttributedHop
 from treetap.wire.v1 import exchange_pb2, explain_pb2
 
 #: Of a tree: the columns of the score it adds to, the players that have a split there, the own splits by heap number.

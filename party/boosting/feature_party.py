@@ -18,11 +18,11 @@ from collections.abc import Mapping
 
 from party.config import PartyConfig
 from party.growth.feature_party import GrowingFeatureParty, OwnTree, since
-from party.parcels import take_sampled
-from party.session import Tools, have
+from party.runtime.context import Tools, have
+from party.runtime.messages import take_sampled
 from treetap.errors import Malformed
-from treetap.he.sums import EncryptedSums
-from treetap.wire.jobspec import params_from_wire
+from treetap.paillier.tree_sums import EncryptedSums
+from treetap.protocols.job_spec import params_from_wire
 from treetap.wire.v1 import setup_pb2
 
 

@@ -19,18 +19,18 @@ import asyncio
 
 import numpy as np
 
-from party.boosting.scorebook import Scorebook
+from party.boosting.gradients import Scorebook
 from party.config import PartyConfig
-from party.growth.growing import Ints
 from party.growth.label_holder import GrowingLabelHolder
-from party.parcels import Rows, sampled_parcels
-from party.session import Tools, done, have
-from party.steps import StepId
-from treetap.he.packing import Slots, width_for
+from party.runtime.context import Tools, done, have
+from party.runtime.messages import Rows, sampled_parcels
+from party.runtime.steps import StepId
+from treetap.paillier.slots import Slots, width_for
+from treetap.protocols.job_spec import params_from_wire, taking_part
 from treetap.tables.labels import Labels
-from treetap.trees.gain import BoostingRule
+from treetap.trees.boosting_criterion import BoostingRule
+from treetap.trees.growing_tree import Ints
 from treetap.trees.loss import Loss, loss_for
-from treetap.wire.jobspec import params_from_wire, taking_part
 from treetap.wire.v1 import boosting_pb2, control_pb2, setup_pb2
 
 

@@ -13,15 +13,15 @@ from contextlib import contextmanager
 import numpy as np
 
 from party.config import PartyConfig
-from party.parcels import Rows, batches
 from party.prediction.roles import Answering, Scoring
-from party.scored import Guessed
-from party.serving.desk import Desk
-from party.session import Step, Tools, done
-from party.store import Store
+from party.prediction.scores_on_disk import Guessed
+from party.runtime.context import Step, Tools, done
+from party.runtime.job_store import Store
+from party.runtime.messages import Rows, batches
+from party.serving.registry import Desk
 from treetap.errors import Incompatible, Malformed
-from treetap.trees.entries import GoesLeft
-from treetap.trees.leaves import Floats
+from treetap.trees.leaf_entries import GoesLeft
+from treetap.trees.paths import Floats
 from treetap.wire.chunks import chunks_of, rows_of
 from treetap.wire.v1 import control_pb2, eini_pb2, interactive_pb2, types_pb2
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from party.config import PartyConfig
 from party.eini.blocks import BlockMasker
 from party.eini.layout import MemberLayout, take_layout
-from party.outbox import PARCEL_BYTES, Series
-from party.parcels import ciphertext_body, ciphertexts_in
-from party.session import Tools, have
-from party.setup import take_key
-from party.store import Store
+from party.runtime.context import Tools, have
+from party.runtime.job_store import Store
+from party.runtime.messages import ciphertext_body, ciphertexts_in
+from party.runtime.outbox import PARCEL_BYTES, Series
+from party.setup.steps import take_key
 from treetap.errors import Malformed
-from treetap.he.inference import EntryMember
-from treetap.he.public import PublicKey
-from treetap.trees.entries import GoesLeft
-from treetap.trees.leaves import Bools
+from treetap.paillier.masked_sums import EntryMember
+from treetap.paillier.public_key import PublicKey
+from treetap.trees.leaf_entries import GoesLeft
+from treetap.trees.paths import Bools
 from treetap.wire.v1 import interactive_pb2
 
 

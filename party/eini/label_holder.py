@@ -5,18 +5,18 @@ from __future__ import annotations
 from party.config import PartyConfig
 from party.eini.blocks import BlockSender
 from party.eini.layout import layout_parcels
-from party.parcels import Rows, ciphertext_body, ciphertexts_in
-from party.scored import Guessed
-from party.serving.desk import Desk
-from party.session import Tools, have
-from party.setup import make_passing_key, send_key
-from party.store import Store
+from party.prediction.scores_on_disk import Guessed
+from party.runtime.context import Tools, have
+from party.runtime.job_store import Store
+from party.runtime.messages import Rows, ciphertext_body, ciphertexts_in
+from party.serving.registry import Desk
+from party.setup.steps import make_passing_key, send_key
 from treetap.errors import BadInput, PlaintextOverflow
-from treetap.he.inference import EntryOwner
-from treetap.he.public import PublicKey
-from treetap.he.secret import SecretKey
-from treetap.trees.entries import SUM_BITS, GoesLeft, Ints, LeafEntries
-from treetap.trees.leaves import Floats
+from treetap.paillier.masked_sums import EntryOwner
+from treetap.paillier.public_key import PublicKey
+from treetap.paillier.secret_key import SecretKey
+from treetap.trees.leaf_entries import SUM_BITS, GoesLeft, Ints, LeafEntries
+from treetap.trees.paths import Floats
 from treetap.wire.v1 import interactive_pb2
 
 #: Most bytes of ciphertexts of one block: what may lie at a party before its step begins.

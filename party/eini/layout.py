@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from party.parcels import batches
+from party.runtime.messages import batches
 from treetap.errors import DataError, Malformed
-from treetap.trees.entries import SUM_BITS, GoesLeft, Ints, TreeHop
-from treetap.trees.leaves import Bools, least_candidate_bits, reachable
+from treetap.trees.leaf_entries import SUM_BITS, GoesLeft, Ints, TreeHop
+from treetap.trees.paths import Bools, least_candidate_bits, reachable
 from treetap.wire.v1 import eini_pb2, exchange_pb2
 
 #: The turns of one party on the way to a leaf, from the root: (handle of its split, whether left).

@@ -21,13 +21,13 @@ import numpy as np
 
 from party.config import PartyConfig
 from party.growth.feature_party import GrowingFeatureParty, OwnTree, since
-from party.parcels import Rows, take_drawn
-from party.session import Step, Tools, done, have
-from party.steps import StepId
+from party.runtime.context import Step, Tools, done, have
+from party.runtime.messages import Rows, take_drawn
+from party.runtime.steps import StepId
 from treetap.errors import Malformed
-from treetap.he.pool import CiphertextPool, NodeTask
-from treetap.trees.treebins import NodeBins
-from treetap.wire.jobspec import forest_from_wire
+from treetap.paillier.forest_sums import CiphertextPool, NodeTask
+from treetap.protocols.job_spec import forest_from_wire
+from treetap.trees.tree_bins import NodeBins
 from treetap.wire.v1 import control_pb2, setup_pb2
 
 

@@ -22,17 +22,17 @@ from collections.abc import Mapping
 import numpy as np
 
 from party.config import PartyConfig
-from party.forest.tally import Tally
-from party.growth.growing import Ints
+from party.forest.out_of_bag import Tally
 from party.growth.label_holder import GrowingLabelHolder
-from party.parcels import drawn_parcels
-from party.session import Step, Tools, done, have
-from party.steps import StepId
-from treetap.he.packing import Slots, width_for
+from party.runtime.context import Step, Tools, done, have
+from party.runtime.messages import drawn_parcels
+from party.runtime.steps import StepId
+from treetap.paillier.slots import Slots, width_for
+from treetap.protocols.job_spec import forest_from_wire, taking_part
 from treetap.tables.labels import Labels
 from treetap.trees import sampling
-from treetap.trees.impurity import ForestRule, Targets, check_labels, targets
-from treetap.wire.jobspec import forest_from_wire, taking_part
+from treetap.trees.forest_criterion import ForestRule, Targets, check_labels, targets
+from treetap.trees.growing_tree import Ints
 from treetap.wire.v1 import control_pb2, forest_pb2, setup_pb2
 
 

@@ -19,19 +19,19 @@ from typing import Any
 
 import numpy as np
 
-from party.alignment import Alignment
+from party.alignment.steps import Alignment
 from party.config import PartyConfig
-from party.parcels import Rows, child_parcels, take_spaces
-from party.session import Step, Tools, done, have
-from party.setup import bin_features, bind_table, load_table, table_config, take_key
-from party.steps import Order, StepId
-from party.vault import TreeColumns, Vault
+from party.growth.split_table import TreeColumns, Vault
+from party.runtime.context import Step, Tools, done, have
+from party.runtime.messages import Rows, child_parcels, take_spaces
+from party.runtime.steps import Order, StepId
+from party.setup.steps import bin_features, bind_table, load_table, table_config, take_key
 from treetap.errors import OutOfOrder
-from treetap.he.packing import Slots
-from treetap.he.public import PublicKey
 from treetap.models.own_split import OwnSplit
+from treetap.paillier.public_key import PublicKey
+from treetap.paillier.slots import Slots
+from treetap.protocols.job_spec import Params
 from treetap.wire.chunks import chunks_of
-from treetap.wire.jobspec import Params
 from treetap.wire.v1 import boosting_pb2, control_pb2, own_pb2, setup_pb2
 
 #: Most bytes of packed ciphertexts in one parcel of candidate sums.

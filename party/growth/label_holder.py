@@ -20,27 +20,27 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from party.alignment import Alignment
+from party.alignment.steps import Alignment
 from party.config import PartyConfig
-from party.growth.book import Book, stored_trees
-from party.growth.growing import GrowingTree, Ints
+from party.growth.label_state import Book, stored_trees
 from party.growth.paths import leaf_paths
-from party.parcels import Rows, space_parcels, take_children
-from party.session import Step, Tools, done, have
-from party.setup import bin_features, bind_table, load_labels, load_table, make_key, send_key, table_config
-from party.steps import Order, StepId
-from party.vault import TreeColumns, Vault
+from party.growth.split_table import TreeColumns, Vault
+from party.runtime.context import Step, Tools, done, have
+from party.runtime.messages import Rows, space_parcels, take_children
+from party.runtime.steps import Order, StepId
+from party.setup.steps import bin_features, bind_table, load_labels, load_table, make_key, send_key, table_config
 from treetap.errors import BadInput, Malformed, OutOfOrder, PlaintextOverflow
-from treetap.he.owner import Owner
-from treetap.he.packing import Slots
-from treetap.he.secret import SecretKey
 from treetap.models.own_split import OwnSplit
+from treetap.paillier.key_holder import Owner
+from treetap.paillier.secret_key import SecretKey
+from treetap.paillier.slots import Slots
+from treetap.protocols.job_spec import Params, taking_part
 from treetap.tables.labels import Labels
 from treetap.tables.reading import Table
+from treetap.trees.criterion import Rule
 from treetap.trees.ensemble import Tree, importance_by_owner
-from treetap.trees.rule import Rule
-from treetap.trees.treebins import left_sums_of
-from treetap.wire.jobspec import Params, taking_part
+from treetap.trees.growing_tree import GrowingTree, Ints
+from treetap.trees.tree_bins import left_sums_of
 from treetap.wire.v1 import boosting_pb2, control_pb2, setup_pb2, types_pb2
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from party.growth.growing import Made
+from treetap.trees.growing_tree import Made
 from treetap.wire.v1 import boosting_pb2
 
 #: Most leaf paths in one parcel.

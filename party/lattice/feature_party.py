@@ -11,14 +11,14 @@ from party.config import PartyConfig
 from party.eini.blocks import BlockMasker
 from party.eini.layout import spare_of
 from party.lattice.layout import MemberLayout, take_layout
-from party.outbox import PARCEL_BYTES, Series
-from party.session import Tools, have
-from party.store import Store
+from party.runtime.context import Tools, have
+from party.runtime.job_store import Store
+from party.runtime.outbox import PARCEL_BYTES, Series
 from treetap.errors import Incompatible, Malformed
 from treetap.lattice.columns import Page, widest
-from treetap.lattice.lanes import IN_FLIGHT_PER_LANE, LatticeMember
+from treetap.lattice.kernels import IN_FLIGHT_PER_LANE, LatticeMember
 from treetap.lattice.parameters import Parameters
-from treetap.trees.entries import GoesLeft
+from treetap.trees.leaf_entries import GoesLeft
 from treetap.wire.v1 import interactive_pb2, lattice_pb2
 
 #: A ciphertext of a block: its page and its output.

@@ -11,19 +11,19 @@ import numpy.typing as npt
 from party.config import PartyConfig
 from party.eini.blocks import BlockSender
 from party.lattice.layout import layout_parcels
-from party.outbox import PARCEL_BYTES
-from party.parcels import Rows
-from party.scored import Guessed
-from party.serving.desk import Desk
-from party.session import Tools, have
-from party.store import Store
+from party.prediction.scores_on_disk import Guessed
+from party.runtime.context import Tools, have
+from party.runtime.job_store import Store
+from party.runtime.messages import Rows
+from party.runtime.outbox import PARCEL_BYTES
+from party.serving.registry import Desk
 from treetap.errors import Malformed
 from treetap.lattice.columns import NodeColumns, shape_of, widest
-from treetap.lattice.lanes import LatticeOwner
-from treetap.lattice.owner import LatticeKey
+from treetap.lattice.kernels import LatticeOwner
+from treetap.lattice.key_holder import LatticeKey
 from treetap.lattice.seal import scheme_of
-from treetap.trees.entries import GoesLeft
-from treetap.trees.leaves import Floats
+from treetap.trees.leaf_entries import GoesLeft
+from treetap.trees.paths import Floats
 from treetap.wire.v1 import interactive_pb2, lattice_pb2
 
 log = logging.getLogger(__name__)

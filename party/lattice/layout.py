@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from party.eini.layout import NamedTrees
-from party.parcels import batches
+from party.runtime.messages import batches
 from treetap.errors import DataError, Malformed
 from treetap.lattice.columns import ColumnShape, GoesLeft, NodeColumns, Page, TreeShape, Turns
-from treetap.trees.leaves import Bools, reachable
+from treetap.trees.paths import Bools, reachable
 from treetap.wire.v1 import boosting_pb2, exchange_pb2, lattice_pb2
 
 

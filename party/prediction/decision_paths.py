@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from treetap.models.durable import writing_whole
 from treetap.trees.ensemble import Split, Tree
-from treetap.trees.leaves import Bools, paths
+from treetap.trees.paths import Bools, paths
 
 Bytes = npt.NDArray[np.uint8]
 #: What a side of a split says about a record, as text.

@@ -10,9 +10,9 @@ import logging
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
-from party.parcels import batches
-from party.session import Step, Tools, done, have
-from party.steps import Order, StepId
+from party.runtime.context import Step, Tools, done, have
+from party.runtime.messages import batches
+from party.runtime.steps import Order, StepId
 from treetap.errors import Malformed
 from treetap.models.own_split import OwnSplit
 from treetap.models.store import Names

@@ -10,29 +10,29 @@ from typing import ClassVar
 
 import numpy as np
 
-from party.alignment import Alignment
-from party.asked import Asked
+from party.alignment.steps import Alignment
 from party.config import PartyConfig
-from party.listed import Listed
-from party.parcels import Rows
+from party.prediction.batch import Listed
 from party.prediction.decision_paths import OPEN_LEAVES, foreign, packed, write_paths
 from party.prediction.feature_names import Naming, named
-from party.scored import Guessed, Scored
-from party.serving.desk import Desk
-from party.serving.live import Live
-from party.session import Tools
-from party.setup import load_table, table_config
-from party.steps import Order
-from party.store import Arrays, Store
+from party.prediction.records import Asked
+from party.prediction.scores_on_disk import Guessed, Scored
+from party.runtime.context import Tools
+from party.runtime.job_store import Arrays, Store
+from party.runtime.messages import Rows
+from party.runtime.steps import Order
+from party.serving.label_holder import Live
+from party.serving.registry import Desk
+from party.setup.steps import load_table, table_config
 from treetap.errors import DataError, Malformed
 from treetap.models.own_split import OwnSplit
 from treetap.tables.categories import Category
 from treetap.tables.config import TableConfig
 from treetap.tables.reading import Floats, Table
 from treetap.trees.ensemble import Ensemble, Split, Tree
-from treetap.trees.entries import GoesLeft
-from treetap.trees.leaves import Bools, candidate_leaves, condition
-from treetap.wire.patience import RETRY_S
+from treetap.trees.leaf_entries import GoesLeft
+from treetap.trees.paths import Bools, candidate_leaves, condition
+from treetap.wire.timeouts import RETRY_S
 from treetap.wire.v1 import control_pb2, interactive_pb2
 
 log = logging.getLogger(__name__)

@@ -13,8 +13,8 @@ from attacks.view.view import View
 from tests.oracle import OracleSplit, OracleTree
 from tests.protocol.worlds import World, spec
 from tests.simulator import Federation, run
+from treetap.protocols.job_spec import Params
 from treetap.trees.params import BoostingParams
-from treetap.wire.jobspec import Params
 from treetap.wire.transcript import TranscriptReader, TranscriptWriter, open_message
 from treetap.wire.v1.transcript_pb2 import TranscriptRecord
 

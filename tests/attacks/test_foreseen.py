@@ -15,13 +15,13 @@ from attacks.view.view import read_view
 from tests.attacks.recorded import known, train, transcript
 from tests.protocol.worlds import PARTIES, World, world
 from treetap.errors import BadInput
+from treetap.protocols.job_spec import Params
 from treetap.trees import centralised
 from treetap.trees.binning import bin_table
 from treetap.trees.centralised import CentralModel
 from treetap.trees.centralised_forest import CentralForest, train_forest
 from treetap.trees.forestparams import ForestParams
 from treetap.trees.params import BoostingParams
-from treetap.wire.jobspec import Params
 
 pytestmark = pytest.mark.filterwarnings("ignore:a 512-bit")
 BOOSTING = BoostingParams(n_estimators=2, max_depth=3, max_bin=6, colsample_bytree=0.7, subsample=0.8)

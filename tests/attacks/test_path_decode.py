@@ -18,10 +18,10 @@ from attacks.path_decoding.path_options import (
 )
 from tests.trees.decisions import all_masks, decisions, player_of
 from tests.trees.tables import cases, encoded
-from treetap.trees.attribution import attribute
 from treetap.trees.centralised import train
 from treetap.trees.ensemble import Ensemble, Leaf, Split, Tree
-from treetap.trees.leaves import candidate_leaves
+from treetap.trees.paths import candidate_leaves
+from treetap.trees.shapley import attribute
 
 BITS = 40
 

@@ -14,9 +14,9 @@ from tests.cli.command import write
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.jobs.client import OperatorConfig
 from treetap.commands.jobs.job_file import JobFile
-from treetap.config import load
 from treetap.errors import ConfigError
-from treetap.wire.jobspec import check_spec, params_of
+from treetap.process.config import load
+from treetap.protocols.job_spec import check_spec, params_of
 
 TLS = {"ca": "ca.crt", "certificate": "p.crt", "key": "p.key"}
 JOB: dict[str, Any] = {"label_holder": "bank", "feature_parties": ["telco"]}

@@ -8,7 +8,7 @@ from gmpy2 import mpz
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from treetap.he.cells import feature_sums, joint, plan
+from treetap.paillier.joint_cells import feature_sums, joint, plan
 
 MODULUS = mpz(2**61 - 1)
 

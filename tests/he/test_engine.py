@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from treetap.errors import Interrupted, Malformed, TreetapError
-from treetap.he.engine import InProcessEngine, ProcessEngine
+from treetap.workers import InProcessEngine, ProcessEngine
 
 
 def remember(state, name, value):
@@ -206,7 +206,7 @@ def test_workers_vanish_when_their_parent_is_killed(tmp_path):
             """
             import asyncio, sys, time
             sys.path[:0] = sys.argv[1:]
-            from treetap.he.engine import ProcessEngine
+            from treetap.workers import ProcessEngine
 
             def spin(state, seconds):
                 end = time.monotonic() + seconds

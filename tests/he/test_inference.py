@@ -10,11 +10,11 @@ import pytest
 from gmpy2 import mpz
 
 from treetap.errors import Malformed, PlaintextOverflow
-from treetap.he import inference
-from treetap.he.engine import InProcessEngine, ProcessEngine
-from treetap.he.inference import EntryMember, EntryOwner
-from treetap.he.public import Obfuscators
-from treetap.he.secret import SecretKey
+from treetap.paillier import masked_sums
+from treetap.paillier.masked_sums import EntryMember, EntryOwner
+from treetap.paillier.public_key import Obfuscators
+from treetap.paillier.secret_key import SecretKey
+from treetap.workers import InProcessEngine, ProcessEngine
 
 KEY = SecretKey.generate(1024)
 FOREIGN = SecretKey.generate(1024)
@@ -70,7 +70,7 @@ def owner_of(engine: InProcessEngine | ProcessEngine, kind: str = "short-exponen
 @pytest.mark.parametrize("kind", ["short-exponent", "half-length", "standard"])
 def test_a_chain_of_two_finds_the_sums(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sums of kept entries come back exactly, packed; small calls or large, parts cut anywhere."""
-    monkeypatch.setattr(inference, "CALL_BYTES", 5 * WIDTH)
+    monkeypatch.setattr(masked_sums, "CALL_BYTES", 5 * WIDTH)
 
     async def main() -> None:
         engine = InProcessEngine()

@@ -12,9 +12,9 @@ import phe
 import pytest
 
 from treetap.errors import BadInput, ConfigError, Malformed, PlaintextOverflow
-from treetap.he.fixed_base import FixedBase, table_bytes, window_for
-from treetap.he.public import Obfuscators, PublicKey
-from treetap.he.secret import OBFUSCATIONS, SecretKey
+from treetap.paillier.fixed_base import FixedBase, table_bytes, window_for
+from treetap.paillier.public_key import Obfuscators, PublicKey
+from treetap.paillier.secret_key import OBFUSCATIONS, SecretKey
 
 KEY = SecretKey.generate(1024)
 PLAINS = [0, 1, -1, 2**400, -(2**400), int(KEY.public.n) // 2, -(int(KEY.public.n) // 2)]

@@ -11,13 +11,13 @@ import pytest
 from gmpy2 import mpz
 
 from treetap.errors import BadInput
-from treetap.he.engine import InProcessEngine
-from treetap.he.fixed_base import FixedBase
-from treetap.he.pack import Packer
-from treetap.he.packing import Slots
-from treetap.he.public import Obfuscators
-from treetap.he.secret import Obfuscation, SecretKey
-from treetap.he.sums import EncryptedSums
+from treetap.paillier.fixed_base import FixedBase
+from treetap.paillier.packing import Packer
+from treetap.paillier.public_key import Obfuscators
+from treetap.paillier.secret_key import Obfuscation, SecretKey
+from treetap.paillier.slots import Slots
+from treetap.paillier.tree_sums import EncryptedSums
+from treetap.workers import InProcessEngine
 
 BITS = 1024
 KEY = SecretKey.generate(BITS)

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from treetap.errors import BadInput, Malformed, PlaintextOverflow
-from treetap.he.engine import InProcessEngine, ProcessEngine
-from treetap.he.owner import IN_FLIGHT_PER_LANE, Owner
-from treetap.he.packing import Slots
-from treetap.he.secret import SecretKey
+from treetap.paillier.key_holder import IN_FLIGHT_PER_LANE, Owner
+from treetap.paillier.secret_key import SecretKey
+from treetap.paillier.slots import Slots
+from treetap.workers import InProcessEngine, ProcessEngine
 
 KEY = SecretKey.generate(1024)
 SLOTS = Slots((20, 30))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from treetap.errors import Malformed, PlaintextOverflow
-from treetap.he.packing import Slots, width_for
+from treetap.paillier.slots import Slots, width_for
 
 
 @st.composite

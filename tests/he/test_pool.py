@@ -9,9 +9,9 @@ import pytest
 
 from tests.he.test_sums import KEY, LARGEST, lanes, plain_candidates, table
 from treetap.errors import Conflict, Malformed
-from treetap.he.owner import Owner
-from treetap.he.packing import Slots, width_for
-from treetap.he.pool import CiphertextPool, NodeTask
+from treetap.paillier.forest_sums import CiphertextPool, NodeTask
+from treetap.paillier.key_holder import Owner
+from treetap.paillier.slots import Slots, width_for
 
 RECORDS = 120
 WIDTH = KEY.public.ciphertext_bytes

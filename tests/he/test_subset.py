@@ -17,11 +17,11 @@ import gmpy2
 import numpy as np
 from gmpy2 import mpz
 
-from treetap.he.engine import InProcessEngine
-from treetap.he.pack import Packer
-from treetap.he.packing import Slots
-from treetap.he.secret import SecretKey
-from treetap.he.sums import EncryptedSums
+from treetap.paillier.packing import Packer
+from treetap.paillier.secret_key import SecretKey
+from treetap.paillier.slots import Slots
+from treetap.paillier.tree_sums import EncryptedSums
+from treetap.workers import InProcessEngine
 
 RECORDS = 24
 SUMMED = (5, 17)  # the two records of the small bin

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from treetap.errors import Conflict, Malformed
-from treetap.he.engine import Engine, InProcessEngine, ProcessEngine
-from treetap.he.owner import Owner
-from treetap.he.packing import Slots, width_for
-from treetap.he.secret import SecretKey
-from treetap.he.sums import EncryptedSums
+from treetap.paillier.key_holder import Owner
+from treetap.paillier.secret_key import SecretKey
+from treetap.paillier.slots import Slots, width_for
+from treetap.paillier.tree_sums import EncryptedSums
+from treetap.workers import Engine, InProcessEngine, ProcessEngine
 
 KEY = SecretKey.generate(1024)
 LARGEST = 1000

@@ -10,8 +10,8 @@ import itertools
 import numpy as np
 
 from tests.lattice.words import with_words, words_of
+from treetap.lattice.key_holder import LatticeKey
 from treetap.lattice.member import MaskedSum, Member
-from treetap.lattice.owner import LatticeKey
 from treetap.lattice.parameters import Parameters
 from treetap.lattice.seal import api, to_bytes
 

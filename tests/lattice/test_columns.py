@@ -10,11 +10,11 @@ import pytest
 from treetap.errors import BadInput, Malformed
 from treetap.lattice.columns import ColumnShape, NodeColumns, Page, TreeShape, shape_of, widest
 from treetap.lattice.fixedpoint import FixedPoint
+from treetap.lattice.key_holder import LatticeKey
 from treetap.lattice.member import MaskedSum, Member, blinds
-from treetap.lattice.owner import LatticeKey
 from treetap.lattice.parameters import Parameters
 from treetap.trees.ensemble import Ensemble, Leaf, Split, Tree, route
-from treetap.trees.leaves import reachable
+from treetap.trees.paths import reachable
 
 T = 4_079_617  # a prime of 22 bits
 RNG = np.random.default_rng(5)

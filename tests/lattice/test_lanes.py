@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from treetap.errors import Malformed, OutOfOrder, PlaintextOverflow
-from treetap.he.engine import InProcessEngine, ProcessEngine
 from treetap.lattice.fixedpoint import FixedPoint
-from treetap.lattice.lanes import IN_FLIGHT_PER_LANE, LatticeMember, LatticeOwner
-from treetap.lattice.owner import LatticeKey
+from treetap.lattice.kernels import IN_FLIGHT_PER_LANE, LatticeMember, LatticeOwner
+from treetap.lattice.key_holder import LatticeKey
 from treetap.lattice.parameters import Parameters
-from treetap.trees.nodewise import label_columns
+from treetap.trees.remote_node_sums import label_columns
+from treetap.workers import InProcessEngine, ProcessEngine
 
 PARAMETERS = Parameters(8192, 2, 60, 20, 12, 1)
 KEY = LatticeKey(PARAMETERS)

@@ -11,8 +11,8 @@ import pytest
 
 from tests.lattice.words import signed, words_of
 from treetap.errors import Incompatible, Malformed, OutOfOrder, PlaintextOverflow
+from treetap.lattice.key_holder import LatticeKey
 from treetap.lattice.member import MaskedSum, Member, flood
-from treetap.lattice.owner import LatticeKey
 from treetap.lattice.parameters import Parameters
 from treetap.lattice.seal import api, scheme_of, to_bytes
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from party import mailbox as mailbox_module
-from party.mailbox import Mailbox
+from party.runtime import mailbox as mailbox_module
+from party.runtime.mailbox import Mailbox
 from tests.simulator import run
 from treetap.errors import Conflict, Interrupted, Silent
 from treetap.wire.v1 import boosting_pb2, exchange_pb2

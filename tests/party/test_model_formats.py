@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from party.store import Store
+from party.runtime.job_store import Store
 from treetap.errors import DataError
 from treetap.models.store import SHARD_VERSION, read_model
 from treetap.trees.ensemble import Tree

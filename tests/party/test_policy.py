@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from party.policy import DEFAULT_EMITS, Policy
-from treetap.config import load
 from treetap.errors import ConfigError, Refused
+from treetap.process.config import load
 from treetap.wire.v1 import reveals_pb2
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from party.recorder import Mode, Recorders, RecordingPort
+from party.runtime.transcript_recorder import Mode, Recorders, RecordingPort
 from treetap.errors import Refused
 from treetap.wire.transcript import TranscriptReader, open_message
 from treetap.wire.v1 import boosting_pb2, control_pb2, exchange_pb2, own_pb2, setup_pb2

@@ -11,17 +11,17 @@ import grpc.aio
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from party import main as party_main
 from party.config import PartyConfig, ServeConfig
 from party.metrics import PartyMetrics
-from party.serving.desk import Desk
-from treetap.config import TlsConfig
-from treetap.he.engine import InProcessEngine
+from party.server import main as party_main
+from party.serving.registry import Desk
+from treetap.process.config import TlsConfig
 from treetap.wire.rpc import listening_fault
 from treetap.wire.tls import create_authority, issue
+from treetap.workers import InProcessEngine
 
 pytest.importorskip("aiohttp", reason="the HTTP endpoint needs the extra serve")
-from party.serving import front, lines
+from party.server import http_connections, scoring
 
 HEAD = b"GET /healthz HTTP/1.1\r\nHost: x\r\n"
 SLOWEST_S, IDLE_S = 0.4, 2.0
@@ -30,7 +30,7 @@ SLOWEST_S, IDLE_S = 0.4, 2.0
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limits of a test."""
-    for module in (lines, front):
+    for module in (http_connections, scoring):
         monkeypatch.setattr(module, "SLOWEST_S", SLOWEST_S)
         monkeypatch.setattr(module, "IDLE_S", IDLE_S)
 
@@ -48,7 +48,7 @@ async def _listening(folder: Path, **changes: object) -> AsyncIterator[tuple[str
     config = _config(folder, http="127.0.0.1:0")
     if changes:
         config = PartyConfig.model_validate({**config.model_dump(), **changes})
-    clients, desk = front.Front(), Desk(config, PartyMetrics(config.name))
+    clients, desk = scoring.Front(), Desk(config, PartyMetrics(config.name))
     await clients.open(config, desk)
     try:
         yield "127.0.0.1", int(desk.http.rpartition(":")[2])
@@ -125,7 +125,7 @@ def test_a_connection_that_is_used_stays(tmp_path: Path) -> None:
 @pytest.mark.parametrize("secured", [False, True], ids=["plain", "tls"])
 def test_so_many_connections_and_no_more(secured: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One too many is closed at once, also before hands are shaken; when another ends there is room again."""
-    monkeypatch.setattr(lines, "MOST_CONNECTIONS", 3)
+    monkeypatch.setattr(http_connections, "MOST_CONNECTIONS", 3)
     changes: dict[str, object] = {}
     if secured:
         create_authority(tmp_path / "certs")
@@ -159,7 +159,7 @@ def test_grpc_hangs_up_too(tmp_path: Path) -> None:
 
     async def main() -> None:
         config = _config(tmp_path, listen="127.0.0.1:0")
-        clients, desk = front.Front(), Desk(config, PartyMetrics(config.name))
+        clients, desk = scoring.Front(), Desk(config, PartyMetrics(config.name))
         await clients.open(config, desk)
         host, _, port = desk.grpc.rpartition(":")
         settings = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
@@ -189,9 +189,9 @@ def test_where_clients_ask_is_known_before_jobs_can(tmp_path: Path, monkeypatch:
             except grpc.aio.AioRpcError:
                 answers.append("nobody")
 
-    opens = front.Front.open
+    opens = scoring.Front.open
 
-    async def slowly(self: front.Front, config: PartyConfig, desk: Desk) -> None:
+    async def slowly(self: scoring.Front, config: PartyConfig, desk: Desk) -> None:
         await ask(0.5)
         await opens(self, config, desk)
 
@@ -199,7 +199,7 @@ def test_where_clients_ask_is_known_before_jobs_can(tmp_path: Path, monkeypatch:
         assert where["predict_grpc"]
         await ask(10)
 
-    monkeypatch.setattr(front.Front, "open", slowly)
+    monkeypatch.setattr(scoring.Front, "open", slowly)
     monkeypatch.setattr(party_main, "serve_until_stopped", served)
     asyncio.run(party_main._serve(config, InProcessEngine(), until_stdin_closes=False))  # type: ignore[arg-type]
     assert answers == ["nobody", "SERVING"]

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from party import steps
-from party.steps import HEARTBEAT_S, Order, StepBook, describe, follow
+from party.runtime import steps
+from party.runtime.steps import HEARTBEAT_S, Order, StepBook, describe, follow
 from tests.simulator import run
 from treetap.errors import Conflict, Interrupted, Malformed, OutOfOrder, TreetapError
 from treetap.wire.v1 import boosting_pb2, control_pb2

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from party import store as store_module
-from party.store import JobStore, Store
+from party.runtime import job_store as store_module
+from party.runtime.job_store import JobStore, Store
 from treetap.errors import BadInput, ConfigError, DataError
 from treetap.models.durable import write_whole
 from treetap.models.store import SHARD_VERSION

@@ -10,13 +10,13 @@ import pickle
 import numpy as np
 import pytest
 
-from party.vault import Vault
+from party.growth.split_table import Vault
 from treetap.errors import Malformed
 from treetap.models.own_split import OwnSplit
 from treetap.trees.binning import bin_table
 from treetap.trees.candidates import Candidate
 from treetap.trees.params import BoostingParams
-from treetap.trees.treebins import NodeBins
+from treetap.trees.tree_bins import NodeBins
 
 NAN = float("nan")
 #: Two columns of six records; only the second one has missing values.

@@ -13,9 +13,9 @@ import numpy.typing as npt
 
 from tests.protocol.worlds import World
 from tests.trees.decisions import all_masks
-from treetap.trees.attribution import Attributions, attribute
 from treetap.trees.ensemble import Ensemble, Split, Tree
-from treetap.trees.leaves import Bools
+from treetap.trees.paths import Bools
+from treetap.trees.shapley import Attributions, attribute
 
 Floats = npt.NDArray[np.float64]
 

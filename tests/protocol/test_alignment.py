@@ -17,9 +17,9 @@ from tests.protocol import replay
 from tests.protocol.worlds import PARTIES, World, assert_oracles_model, spec
 from tests.simulator import COORDINATOR, Federation, Message, run
 from treetap import psi
+from treetap.protocols.alignment_routes import turns
+from treetap.protocols.job_spec import params_to_wire
 from treetap.trees.params import BoostingParams
-from treetap.wire.alignment import turns
-from treetap.wire.jobspec import params_to_wire
 from treetap.wire.transcript import TranscriptReader
 from treetap.wire.v1 import exchange_pb2, jobs_pb2, setup_pb2
 

@@ -18,8 +18,8 @@ from tests.protocol.worlds import PARTIES, spec, world
 from tests.simulator import Federation, run
 from treetap.commands.model.view import describe
 from treetap.models.own_split import OwnSplit
-from treetap.trees.leaves import condition, paths
 from treetap.trees.params import BoostingParams
+from treetap.trees.paths import condition, paths
 from treetap.wire.v1 import exchange_pb2, jobs_pb2
 
 LABEL_HOLDER, FIRST, LAST = PARTIES

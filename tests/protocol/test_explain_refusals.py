@@ -17,9 +17,9 @@ from tests.protocol.test_explain_attributions import ALLOWED, FIRST, LABEL_HOLDE
 from tests.protocol.worlds import spec, world
 from tests.simulator import Federation, run
 from treetap.errors import ConfigError
-from treetap.trees.entries import GoesLeft
-from treetap.trees.leaves import Bools
+from treetap.trees.leaf_entries import GoesLeft
 from treetap.trees.params import BoostingParams
+from treetap.trees.paths import Bools
 from treetap.wire.v1 import exchange_pb2, explain_pb2, jobs_pb2, setup_pb2
 
 

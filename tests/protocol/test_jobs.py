@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from coordinator.journal import Journal
+from coordinator.runtime.journal import Journal
 from tests.protocol.replay import HERE, JOB, ORACLE, ask, with_word
 from tests.protocol.worlds import PARTIES, assert_oracles_model
 from tests.simulator import COORDINATOR, Faults, Federation, Message, run
@@ -175,7 +175,7 @@ def test_a_journal_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Mo
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
         with monkeypatch.context() as patch:
-            patch.setattr("coordinator.journal.os.fsync", full)
+            patch.setattr("coordinator.runtime.journal.os.fsync", full)
             with pytest.raises(Interrupted, match=r"cannot write .*journal/job\.jsonl: No space left on device"):
                 await federation.train(JOB)
         assert list(federation.jobs.status("")) == []

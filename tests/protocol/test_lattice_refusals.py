@@ -14,7 +14,7 @@ from tests.protocol.replay import HERE, JOB, ORACLE
 from tests.protocol.tampered import Lie, assert_named
 from tests.protocol.worlds import PARTIES, assert_oracles_scores, lattice_tolerance, spec, world
 from tests.simulator import Federation, run
-from treetap.lattice.owner import LatticeKey
+from treetap.lattice.key_holder import LatticeKey
 from treetap.lattice.parameters import PARAMETERS_BYTES, Parameters
 from treetap.trees.params import BoostingParams
 from treetap.wire.v1 import exchange_pb2, jobs_pb2

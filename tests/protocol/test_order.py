@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from party.roles import role_for_training
-from party.session import Role
+from party.protocols import role_for_training
+from party.runtime.context import Role
 from tests.protocol.replay import HERE, JOB, ORACLE, Conducted, Replay, ask, with_word, word
 from tests.protocol.worlds import PARTIES, assert_oracles_model, assert_oracles_scores
 from tests.simulator import Federation, run

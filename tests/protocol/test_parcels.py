@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from party.mailbox import Mailbox
+from party.runtime.mailbox import Mailbox
 from tests.protocol.replay import HERE, JOB, ORACLE, Conducted, Replay
 from tests.protocol.worlds import PARTIES, assert_oracles_model
 from tests.simulator import COORDINATOR, Federation, run

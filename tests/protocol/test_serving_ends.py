@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.away import MOST_ATTEMPTS
-from party import node, steps
-from party.steps import StepBook
+from coordinator.failover import MOST_ATTEMPTS
+from party import node
+from party.runtime import steps
+from party.runtime.steps import StepBook
 from tests.protocol.replay import HERE, JOB
 from tests.protocol.served import (
     CLIENT,

@@ -22,7 +22,7 @@ from treetap.commands.local_federation import LocalFederation, to_toml
 from treetap.errors import BadInput, ConfigError, Refused, TreetapError
 from treetap.trees.params import BoostingParams
 from treetap.wire import rpc
-from treetap.wire.plaintext import NAME_KEY, Plaintext
+from treetap.wire.insecure import NAME_KEY, Plaintext
 from treetap.wire.ports import Address
 from treetap.wire.tls import TlsFiles
 from treetap.wire.v1 import jobs_pb2, serving_pb2, serving_pb2_grpc

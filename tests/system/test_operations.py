@@ -108,7 +108,9 @@ def test_logs_are_json(process: str, federation: LocalFederation) -> None:
 @pytest.mark.parametrize("party", PARTIES)
 def test_a_partys_lines_bear_their_subject(party: str, federation: LocalFederation) -> None:
     """Each step of the job begins and ends with job, attempt, step and coordinator, and the end says seconds."""
-    steps = [line for line in _lines(federation, party) if line["logger"] == "party.ledger" and line.get("job") == JOB]
+    steps = [
+        line for line in _lines(federation, party) if line["logger"] == "party.runtime.costs" and line.get("job") == JOB
+    ]
     ends = [line for line in steps if line["level"] == "info"]
     assert {line["step"] for line in ends} > {"prepare", "bin", "store_tree", "publish"}
     assert len(ends) == len([line for line in steps if line["level"] == "debug"])
@@ -126,7 +128,7 @@ def test_the_coordinators_lines_bear_their_subject(federation: LocalFederation) 
     assert own[0]["message"].endswith("begins")
     assert own[-1]["message"].endswith("finished")
     assert all("peer" not in line and line["attempt"] == 1 for line in own)
-    asked = [line for line in lines if line["logger"] == "coordinator.roster"]
+    asked = [line for line in lines if line["logger"] == "coordinator.runtime.roster"]
     assert {line["peer"] for line in asked} == set(PARTIES)
     assert {"prepare", "publish", "account", "leave"} < {line["step"] for line in asked}
 

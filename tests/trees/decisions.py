@@ -10,7 +10,7 @@ import numpy.typing as npt
 from treetap.trees.candidates import column_goes_left
 from treetap.trees.centralised import CentralModel, Tables
 from treetap.trees.ensemble import Ensemble, Split, Tree
-from treetap.trees.leaves import candidate_leaves
+from treetap.trees.paths import candidate_leaves
 
 Bools = npt.NDArray[np.bool_]
 

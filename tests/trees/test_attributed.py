@@ -11,12 +11,12 @@ import pytest
 
 from tests.trees.decisions import all_masks, decisions, player_of
 from tests.trees.tables import Case, cases, encoded
-from treetap.trees.attributed import AttributedHop, AttributionEntries
-from treetap.trees.attribution import attribute, expected_score
 from treetap.trees.centralised import CentralModel, Tables, train
 from treetap.trees.ensemble import Ensemble, Leaf, Split, Tree
-from treetap.trees.entries import ERROR_BITS, SUM_BITS, Ints
-from treetap.trees.leaves import paths
+from treetap.trees.leaf_entries import ERROR_BITS, SUM_BITS, Ints
+from treetap.trees.paths import paths
+from treetap.trees.shapley import attribute, expected_score
+from treetap.trees.shapley_entries import AttributedHop, AttributionEntries
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]

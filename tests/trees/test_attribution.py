@@ -17,9 +17,9 @@ import xgboost
 from tests.trees.decisions import all_masks, decisions, player_of
 from tests.trees.tables import Case, cases, encoded, table
 from treetap.errors import DataError
-from treetap.trees.attribution import attribute, expected_score, masked_terms
 from treetap.trees.centralised import CentralModel, Tables, train
 from treetap.trees.ensemble import Ensemble, Leaf, Split, Tree
+from treetap.trees.shapley import attribute, expected_score, masked_terms
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from treetap.trees.ensemble import Ensemble, Leaf, Split, Tree, route
-from treetap.trees.entries import SUM_BITS, LeafEntries, entries_along
-from treetap.trees.failover import open_ways, scores_without
-from treetap.trees.leaves import Bools, candidate_leaves, paths
+from treetap.trees.leaf_entries import SUM_BITS, LeafEntries, entries_along
+from treetap.trees.missing_party import open_ways, scores_without
+from treetap.trees.paths import Bools, candidate_leaves, paths
 
 HOLDER, *CHAIN = NAMES = ["holder", "b", "c", "d"]
 N = 24

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from treetap.trees import gain
+from treetap.trees import boosting_criterion
 from treetap.trees.loss import UNIT
 from treetap.trees.params import BoostingParams
 
@@ -18,7 +18,7 @@ def sums(*slots: float) -> np.ndarray:
 def test_loss_change_by_hand() -> None:
     """G_L²/(H_L+λ) + G_R²/(H_R+λ) − G²/(H+λ), with the scale on G alone."""
     left, parent = sums(-2, 1, 4), sums(1, 3, 9)
-    found = gain.loss_changes(left[None, None], parent[None], 2.0, BoostingParams(reg_lambda=0.5))
+    found = boosting_criterion.loss_changes(left[None, None], parent[None], 2.0, BoostingParams(reg_lambda=0.5))
     assert found.shape == (1, 1)
     assert found[0, 0] == pytest.approx(16 / 1.5 + 36 / 2.5 - 4 / 3.5)
 
@@ -26,7 +26,7 @@ def test_loss_change_by_hand() -> None:
 def test_outputs_add_up() -> None:
     """In a multi-output tree the gains of the outputs are summed."""
     left, parent = sums(-2, 1, 1, 2, 4), sums(1, 0, 3, 4, 9)
-    found = gain.loss_changes(left[None, None], parent[None], 1.0, BoostingParams(reg_lambda=1.0))
+    found = boosting_criterion.loss_changes(left[None, None], parent[None], 1.0, BoostingParams(reg_lambda=1.0))
     assert found[0, 0] == pytest.approx(4 / 2 + 9 / 3 - 1 / 4 + 1 / 3 + 1 / 3 - 0.0)
 
 
@@ -34,18 +34,18 @@ def test_what_is_not_allowed_is_minus_infinity() -> None:
     """An empty side and a light side are refused, a side as heavy as min_child_weight is not."""
     parent = sums(1, 4, 6)
     left = np.stack([sums(0, 0, 0), sums(1, 4, 6), sums(-1, 0.5, 1), sums(-1, 1, 2), sums(-1, 3.5, 5)])
-    found = gain.loss_changes(left[None], parent[None], 1.0, BoostingParams(min_child_weight=1.0))[0]
+    found = boosting_criterion.loss_changes(left[None], parent[None], 1.0, BoostingParams(min_child_weight=1.0))[0]
     assert np.isneginf(found).tolist() == [True, True, True, False, True]
-    free = gain.loss_changes(left[None], parent[None], 1.0, BoostingParams(min_child_weight=0.0))[0]
+    free = boosting_criterion.loss_changes(left[None], parent[None], 1.0, BoostingParams(min_child_weight=0.0))[0]
     assert np.isneginf(free).tolist() == [True, True, False, False, False]
-    uncounted = gain.loss_changes(sums(-1, 2, 0)[None, None], parent[None], 1.0, BoostingParams())
+    uncounted = boosting_criterion.loss_changes(sums(-1, 2, 0)[None, None], parent[None], 1.0, BoostingParams())
     assert np.isneginf(uncounted).all()
 
 
 def test_lambda_zero_divides_by_the_hessian() -> None:
     """Without λ nothing is divided by zero, not even for sides that are refused."""
     with np.errstate(all="raise"):
-        found = gain.loss_changes(
+        found = boosting_criterion.loss_changes(
             np.stack([sums(0, 0, 0), sums(-1, 1, 1)])[None],
             sums(0, 2, 2)[None],
             1.0,
@@ -57,11 +57,11 @@ def test_lambda_zero_divides_by_the_hessian() -> None:
 def test_choice_prefers_the_lowest_tied_party_and_names_all_its_ties() -> None:
     """Exact ties go to the lowest party, which is told every tied candidate of its own."""
     changes = [np.array([1.0, 2.0]), np.array([3.0, 0.5, 3.0]), np.array([3.0])]
-    found = gain.choose(changes, BoostingParams())
+    found = boosting_criterion.choose(changes, BoostingParams())
     assert found is not None
     assert found[0] == 1
     assert found[1].tolist() == [0, 2]
-    above = gain.choose([*changes, np.array([np.nextafter(3.0, 4.0)])], BoostingParams())
+    above = boosting_criterion.choose([*changes, np.array([np.nextafter(3.0, 4.0)])], BoostingParams())
     assert above is not None
     assert above[0] == 3
 
@@ -72,24 +72,24 @@ def test_choice_prefers_the_lowest_tied_party_and_names_all_its_ties() -> None:
 )
 def test_choice_needs_a_loss_change(best: float, gamma: float, splits: bool) -> None:
     """More than 1e-6 and at least gamma, or the node is a leaf."""
-    found = gain.choose([np.zeros(0), np.array([best, -np.inf])], BoostingParams(gamma=gamma))
+    found = boosting_criterion.choose([np.zeros(0), np.array([best, -np.inf])], BoostingParams(gamma=gamma))
     assert (found is not None) == splits
 
 
 def test_no_candidates_is_a_leaf() -> None:
     """Parties without candidates, or no parties, choose nothing."""
-    assert gain.choose([np.zeros(0), np.zeros(0)], BoostingParams()) is None
-    assert gain.choose([], BoostingParams()) is None
+    assert boosting_criterion.choose([np.zeros(0), np.zeros(0)], BoostingParams()) is None
+    assert boosting_criterion.choose([], BoostingParams()) is None
 
 
 def test_leaf_weights_by_hand() -> None:
     """−G/(H+λ) times the learning rate, output by output; zero for light or empty leaves, never minus zero."""
     params = BoostingParams(learning_rate=0.5, reg_lambda=1.0, min_child_weight=1.0)
     batch = np.stack([sums(2, -3, 3, 1, 7), sums(2, 0, 0.5, 3, 7), sums(0, 0, 0, 0, 0)])
-    found = gain.leaf_weights(batch, 4.0, params)
+    found = boosting_criterion.leaf_weights(batch, 4.0, params)
     np.testing.assert_allclose(found, [[-1.0, 3.0], [0.0, 0.0], [0.0, 0.0]])
     assert not np.signbit(found[1:]).any()
-    assert gain.leaf_weights(batch[0], 4.0, params).shape == (2,)
+    assert boosting_criterion.leaf_weights(batch[0], 4.0, params).shape == (2,)
 
 
 def test_may_split_is_never_wrong_when_it_says_no() -> None:
@@ -103,8 +103,8 @@ def test_may_split_is_never_wrong_when_it_says_no() -> None:
             g, h = rng.integers(-UNIT, UNIT, (n, outputs)), rng.integers(1, UNIT, (n, outputs))
             values = np.hstack([g, h, np.ones((n, 1), dtype=np.int64)])
             left = np.cumsum(values, axis=0)
-            changes = gain.loss_changes(left[None], values.sum(axis=0)[None], 1.0, params)
-            if not gain.may_split(values.sum(axis=0), params):
+            changes = boosting_criterion.loss_changes(left[None], values.sum(axis=0)[None], 1.0, params)
+            if not boosting_criterion.may_split(values.sum(axis=0), params):
                 denied += 1
                 assert (changes <= 0).all()
     assert denied > 100
@@ -114,14 +114,17 @@ def test_may_split_is_never_wrong_when_it_says_no() -> None:
 def test_a_node_of_one_record_may_not_be_split(least: float) -> None:
     """However heavy it is, in both tree forms; two records may be, if they are heavy enough."""
     params = BoostingParams(min_child_weight=least)
-    assert gain.may_split(np.stack([sums(3, 9, 1), sums(3, 9, 2), sums(0, 0, 0)]), params).tolist() == [
+    assert boosting_criterion.may_split(np.stack([sums(3, 9, 1), sums(3, 9, 2), sums(0, 0, 0)]), params).tolist() == [
         False,
         True,
         False,
     ]
-    assert gain.may_split(np.stack([sums(3, 1, 9, 9, 1), sums(3, 1, 9, 9, 2)]), params).tolist() == [False, True]
+    assert boosting_criterion.may_split(np.stack([sums(3, 1, 9, 9, 1), sums(3, 1, 9, 9, 2)]), params).tolist() == [
+        False,
+        True,
+    ]
 
 
 def test_cover_sums_the_outputs() -> None:
     """Cover is Σ H over all outputs."""
-    assert gain.cover(np.stack([sums(1, 1, 2, 3, 4), sums(0, 0, 0.25, 0, 1)])).tolist() == [5.0, 0.25]
+    assert boosting_criterion.cover(np.stack([sums(1, 1, 2, 3, 4), sums(0, 0, 0.25, 0, 1)])).tolist() == [5.0, 0.25]

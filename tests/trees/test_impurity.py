@@ -7,9 +7,9 @@ import pytest
 
 from treetap.trees import sampling
 from treetap.trees.binning import bin_table, fit
+from treetap.trees.forest_criterion import LEAST_GAIN, ForestRule, targets
 from treetap.trees.forestparams import ForestParams
-from treetap.trees.impurity import LEAST_GAIN, ForestRule, targets
-from treetap.trees.treebins import GlobalBins, NodeBins, goes_left, left_sums_of
+from treetap.trees.tree_bins import GlobalBins, NodeBins, goes_left, left_sums_of
 
 
 def _rule(labels: list[float], criterion: str = "gini", classes: int = 2, **options: int) -> ForestRule:

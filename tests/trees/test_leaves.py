@@ -12,7 +12,7 @@ from tests.trees.decisions import decisions
 from tests.trees.tables import Case, cases, encoded
 from treetap.trees.centralised import train
 from treetap.trees.ensemble import Ensemble, Leaf, Split, Tree, route
-from treetap.trees.leaves import (
+from treetap.trees.paths import (
     candidate_bits,
     candidate_leaves,
     candidate_paths,

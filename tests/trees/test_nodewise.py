@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from treetap.trees.ensemble import Leaf, Split, Tree, route
-from treetap.trees.leaves import reachable
-from treetap.trees.nodewise import label_columns
+from treetap.trees.paths import reachable
+from treetap.trees.remote_node_sums import label_columns
 
 RNG = np.random.default_rng(8)
 N = 200

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from treetap.trees import gain, sampling
+from treetap.trees import boosting_criterion, sampling
 from treetap.trees.binning import bin_table
 from treetap.trees.candidates import CandidateList
 from treetap.trees.centralised import train
@@ -65,12 +65,12 @@ def our_stump(x: Any, g: Any, h: Any, **options: Any) -> dict[str, Any] | None:
     candidates = CandidateList(bins.shapes)
     parent = values.sum(axis=0)
     left = left_sums(bins.codes, candidates, values, [np.arange(len(X))])
-    changes = gain.loss_changes(left, parent[None], scale, params)
-    decision = gain.choose([changes[0]], params)
+    changes = boosting_criterion.loss_changes(left, parent[None], scale, params)
+    decision = boosting_criterion.choose([changes[0]], params)
     if decision is None:
         return None
     k = int(decision[1][0])
-    sides = gain.leaf_weights(np.stack([left[0, k], parent - left[0, k]]), scale, params)
+    sides = boosting_criterion.leaf_weights(np.stack([left[0, k], parent - left[0, k]]), scale, params)
     goes_left = candidates.goes_left(bins.codes, candidates.at(k))
     return {
         "change": changes[0, k],
@@ -126,7 +126,7 @@ def test_loss_change_must_exceed_one_millionth(change: float, splits: bool, join
     derivatives = np.tile([[-g], [g]], (1, outputs)) if joint else [-g, g]
     found = xgb_stump([0, 1], derivatives, np.ones((2, 2)) if joint else [1, 1], reg_lambda=0.0)
     assert (found is not None) == splits
-    assert (gain.choose([np.array([change])], BoostingParams()) is not None) == splits
+    assert (boosting_criterion.choose([np.array([change])], BoostingParams()) is not None) == splits
 
 
 @pytest.mark.parametrize(("least", "splits"), [(2.0, True), (2.001, False)])
@@ -146,8 +146,8 @@ def test_min_child_weight_mutes_outputs_of_multi_output_trees() -> None:
     lopsided = assert_agree(FOUR, g, np.ones((4, 2)), min_child_weight=2.5)
     assert lopsided is not None
     assert (lopsided["weights"][0] == 0.0).all()
-    assert gain.may_split(np.array([0, 0, 3 * UNIT, 3 * UNIT, 4]), BoostingParams(min_child_weight=2.5))
-    assert not gain.may_split(np.array([0, 3 * UNIT, 4]), BoostingParams(min_child_weight=2.5))
+    assert boosting_criterion.may_split(np.array([0, 0, 3 * UNIT, 3 * UNIT, 4]), BoostingParams(min_child_weight=2.5))
+    assert not boosting_criterion.may_split(np.array([0, 3 * UNIT, 4]), BoostingParams(min_child_weight=2.5))
 
 
 @pytest.mark.parametrize(("least", "weight"), [(4.0, 0.4), (5.0, 0.0)])
@@ -158,7 +158,7 @@ def test_a_leaf_lighter_than_min_child_weight_has_weight_zero(least: float, weig
     settings = {"objective": "reg:squarederror", "base_score": 0.0, "min_child_weight": least, "learning_rate": 1.0}
     theirs = xgb.train({**settings, "max_depth": 1, "tree_method": "hist"}, data, 1).predict(data)
     np.testing.assert_allclose(theirs, weight, atol=1e-6)
-    ours = gain.leaf_weights(
+    ours = boosting_criterion.leaf_weights(
         np.array([-2 * UNIT, 4 * UNIT, 4]), 1.0, BoostingParams(min_child_weight=least, learning_rate=1.0)
     )
     assert ours == pytest.approx([weight])
@@ -295,7 +295,7 @@ def test_softmax_hessian_is_twice_p_one_minus_p() -> None:
     np.testing.assert_allclose(root_covers("multi:softprob", y, 1, num_class=3, base_score=0.5) / 300, 4 / 9, rtol=1e-5)
     joint = root_covers("multi:softprob", y, 1, num_class=3, base_score=0.5, multi_strategy="multi_output_tree")
     assert joint / 300 == pytest.approx([4 / 3])
-    ours = gain.cover(np.array([0, 0, 0, 4 * UNIT // 9, 4 * UNIT // 9, 4 * UNIT // 9, 1]))
+    ours = boosting_criterion.cover(np.array([0, 0, 0, 4 * UNIT // 9, 4 * UNIT // 9, 4 * UNIT // 9, 1]))
     assert float(ours) == pytest.approx(4 / 3)
 
 

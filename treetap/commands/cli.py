@@ -104,7 +104,7 @@ def party(
 ) -> None:
     """Serve one party until SIGTERM. Prints one JSON line with its address when it is ready."""
     logs.configure(log_level, log_format)  # first: gRPC keeps the standard error that it finds
-    from party.main import run
+    from party.server.main import run
 
     run(config, until_stdin_closes=until_stdin_closes)
 
@@ -118,7 +118,7 @@ def coordinator(
 ) -> None:
     """Serve the coordinator until SIGTERM. It conducts jobs and holds nothing of the data."""
     logs.configure(log_level, log_format)  # first: gRPC keeps the standard error that it finds
-    from coordinator.main import run
+    from coordinator.server.main import run
 
     run(config, until_stdin_closes=until_stdin_closes)
 
@@ -144,7 +144,7 @@ def train(
 ) -> None:
     """Hand a training job to the coordinator and watch it. Ctrl-C stops the watching, not the job."""
     from treetap.commands.jobs.job_file import JobFile
-    from treetap.config import load
+    from treetap.process.config import load
     from treetap.wire.v1 import jobs_pb2
 
     job = load(file, JobFile)

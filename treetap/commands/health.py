@@ -18,12 +18,12 @@ from pathlib import Path
 from pydantic import ConfigDict
 
 from treetap import logs
-from treetap.config import Process, load
 from treetap.errors import BadInput, Interrupted, TreetapError, Unreachable
 from treetap.names import Address as AddressText
 from treetap.names import Name, asked_at, check_address, check_name
+from treetap.process.config import Process, load
 from treetap.wire.hello import say_hello
-from treetap.wire.plaintext import Plaintext, Transport
+from treetap.wire.insecure import Plaintext, Transport
 from treetap.wire.ports import Address
 from treetap.wire.probe import diagnose
 from treetap.wire.tls import TlsFiles

@@ -22,8 +22,8 @@ from types import FrameType, TracebackType
 from typing import Any, Self
 
 from treetap.commands.jobs.client import Operator, OperatorConfig
-from treetap.config import TlsConfig
 from treetap.errors import BadInput, Interrupted
+from treetap.process.config import TlsConfig
 from treetap.wire.tls import create_authority, issue
 
 #: Seconds that a process may take until it serves.

@@ -1,7 +1,7 @@
 """The columns of a job: which nodes they stand for, how they lie in ciphertexts, what is in them.
 
-A column is a node that the label holder does not own (`treetap.trees.nodewise`). It has one number per record and
-output of its tree. A *page* is the slots of one ciphertext: a column of up to N records, or where a block has few
+A column is a node that the label holder does not own (`treetap.trees.remote_node_sums`). It has one number per record
+and output of its tree. A *page* is the slots of one ciphertext: a column of up to N records, or where a block has few
 records as many columns side by side as fit.
 """
 
@@ -20,8 +20,8 @@ import numpy.typing as npt
 from treetap.lattice.fixedpoint import FixedPoint
 from treetap.lattice.parameters import Parameters
 from treetap.trees.ensemble import Ensemble, Split, Tree
-from treetap.trees.leaves import candidate_bits, candidate_leaves, least_spare
-from treetap.trees.nodewise import label_columns
+from treetap.trees.paths import candidate_bits, candidate_leaves, least_spare
+from treetap.trees.remote_node_sums import label_columns
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]

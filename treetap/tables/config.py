@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import model_validator
 
-from treetap.config import Strict
+from treetap.process.config import Strict
 
 #: How columns of text become numbers.
 Encoding = Literal["ordinal", "one-hot"]

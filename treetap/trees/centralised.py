@@ -20,14 +20,14 @@ import numpy.typing as npt
 from treetap.errors import DataError
 from treetap.trees import sampling
 from treetap.trees.binning import BinnedTable
+from treetap.trees.boosting_criterion import BoostingRule
 from treetap.trees.candidates import Candidate, column_goes_left
 from treetap.trees.ensemble import Ensemble, Importance, Split, Tree, importance, route
-from treetap.trees.failover import scores_without
-from treetap.trees.gain import BoostingRule
 from treetap.trees.grower import Entry, Grower
 from treetap.trees.loss import Loss, loss_for
+from treetap.trees.missing_party import scores_without
 from treetap.trees.params import BoostingParams
-from treetap.trees.treebins import GlobalBins
+from treetap.trees.tree_bins import GlobalBins
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

@@ -19,10 +19,10 @@ from treetap.trees import sampling
 from treetap.trees.binning import BinnedTable, bin_table
 from treetap.trees.candidates import Bools
 from treetap.trees.ensemble import Ensemble, Split, Tree, route
+from treetap.trees.forest_criterion import ForestRule, check_labels, targets
 from treetap.trees.forestparams import ForestParams
 from treetap.trees.grower import Entry, Grower
-from treetap.trees.impurity import ForestRule, check_labels, targets
-from treetap.trees.treebins import GlobalBins, NodeBins
+from treetap.trees.tree_bins import GlobalBins, NodeBins
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

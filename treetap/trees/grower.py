@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.trees.candidates import Candidate
+from treetap.trees.criterion import Rule
 from treetap.trees.ensemble import Leaf, Split, Tree
-from treetap.trees.rule import Rule
-from treetap.trees.treebins import GlobalBins, NodeBins, goes_left, left_sums_of
+from treetap.trees.tree_bins import GlobalBins, NodeBins, goes_left, left_sums_of
 
 Ints = npt.NDArray[np.int64]
 #: A split in its owner's table: the candidate by the owner's own column, and its threshold.

@@ -11,7 +11,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from treetap import version
 from treetap.errors import Interrupted, Silent, Unreachable
-from treetap.wire.plaintext import Plaintext, Transport, check_near
+from treetap.wire.insecure import Plaintext, Transport, check_near
 from treetap.wire.ports import Address
 
 RELEASE_KEY = "treetap-version"

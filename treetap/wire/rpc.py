@@ -19,7 +19,7 @@ import grpc.aio
 
 from treetap import logs, version
 from treetap.errors import BadInput, Incompatible, Refused, Unreachable
-from treetap.wire.plaintext import NAME_KEY, Plaintext, Transport, check_near
+from treetap.wire.insecure import NAME_KEY, Plaintext, Transport, check_near
 from treetap.wire.ports import Address
 from treetap.wire.probe import examine
 from treetap.wire.status import error_of

@@ -28,11 +28,11 @@ from treetap.commands.doctor.connections import (
     run_all,
 )
 from treetap.commands.jobs import client
-from treetap.config import read_toml
 from treetap.errors import BadInput, ConfigError, DataError
+from treetap.process.config import read_toml
 from treetap.tables import config
 from treetap.tables.reading import read_table
-from treetap.wire.plaintext import Plaintext
+from treetap.wire.insecure import Plaintext
 from treetap.wire.ports import Address
 
 #: Seconds that all checks together may take; the command itself starts in one or two.

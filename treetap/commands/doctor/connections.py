@@ -23,7 +23,7 @@ from treetap import version
 from treetap.errors import ConfigError, Interrupted
 from treetap.names import asked_at
 from treetap.wire import hello
-from treetap.wire.plaintext import Plaintext, Transport
+from treetap.wire.insecure import Plaintext, Transport
 from treetap.wire.ports import Address
 from treetap.wire.probe import examine
 from treetap.wire.rpc import listening_fault

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.errors import DataError
+from treetap.protocols.job_spec import Params
 from treetap.tables.config import TableConfig
 from treetap.tables.labels import Labels, class_name, read_labels
 from treetap.tables.reading import Table, read_table
@@ -24,7 +25,6 @@ from treetap.trees.binning import bin_table
 from treetap.trees.centralised import train
 from treetap.trees.centralised_forest import train_forest
 from treetap.trees.forestparams import ForestParams
-from treetap.wire.jobspec import Params
 
 Floats = npt.NDArray[np.float64]
 #: Tables by party.

@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from treetap.commands.jobs.job_file import JobTable
-from treetap.config import Strict
 from treetap.names import Name
+from treetap.process.config import Strict
+from treetap.protocols.job_spec import foreign_dropout
 from treetap.tables.config import Encoding
-from treetap.wire.jobspec import foreign_dropout
 
 #: Names of the federation's other processes, and of the certificates' folder and authority.
 RESERVED = ("coordinator", "operator", "certs", "ca")

@@ -23,8 +23,8 @@ from treetap.commands.experiment.joined_table import ID, Split, read_table, spli
 from treetap.commands.experiment.report import collect, document, print_run, traffic
 from treetap.commands.jobs import progress_view
 from treetap.commands.local_federation import LocalFederation, clean_end, working_folder
-from treetap.config import load
 from treetap.errors import BadInput, Interrupted, TreetapError
+from treetap.process.config import load
 from treetap.tables.labels import class_name
 from treetap.trees import metrics, sampling
 from treetap.wire.v1 import jobs_pb2

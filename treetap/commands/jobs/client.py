@@ -9,10 +9,10 @@ from typing import TypeVar
 
 import grpc.aio
 
-from treetap.config import Process, load
 from treetap.errors import BadInput, Interrupted, Unreachable
 from treetap.names import Address as AddressText
 from treetap.names import Name, check_name
+from treetap.process.config import Process, load
 from treetap.wire import rpc
 from treetap.wire.ports import Address
 from treetap.wire.v1 import jobs_pb2

@@ -17,7 +17,7 @@ from treetap.errors import BadInput, DataError
 from treetap.models.own_split import OwnSplit
 from treetap.models.store import Names, read_model, read_names
 from treetap.trees.ensemble import Importance, Split, Tree, importance, importance_by_owner
-from treetap.trees.leaves import condition
+from treetap.trees.paths import condition
 
 Json = dict[str, Any]
 

@@ -1,0 +1,91 @@
+"""Predictions while a feature party does not answer (docs/protocol-boosting.md, "When a party is away").
+
+fail      The prediction is interrupted and says who does not answer.
+retry     The party is waited for, then a new attempt goes on with the records that have no score yet.
+degrade   So it does, at once and without the party if that is still away.
+
+An attempt always begins from the opening, so that no party is left with half a block and the records are aligned among
+those that are there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+from coordinator.prediction import predict
+from coordinator.runtime.progress import Progress
+from coordinator.runtime.roster import Roster
+from treetap.errors import Incompatible, Interrupted, UnknownJob
+from treetap.wire.v1 import interactive_pb2, setup_pb2
+
+log = logging.getLogger(__name__)
+#: Attempts of one prediction that may break down in a row: a federation that does so ever again is not one.
+MOST_ATTEMPTS = 10
+#: Seconds for which a party is waited for when a job is over.
+LEAVE_S = 3.0
+
+
+async def conduct(
+    opening: interactive_pb2.OpenModel,
+    progress: Progress,
+    begin: Callable[[Sequence[str]], Roster],
+    again: Callable[[], None],
+) -> tuple[Roster, interactive_pb2.WrittenPredictions]:
+    """Conduct a prediction as its policy says; returns those who took part in its last attempt, and the outcome.
+
+    `begin` gives the roster of an attempt with these parties, `again` makes the attempt a new one.
+    """
+    everybody = [opening.label_holder, *opening.feature_parties]
+    number = 0
+    while True:
+        number, progress.served = number + 1, False
+        roster = begin([party for party in everybody if party not in opening.away])
+        del opening.peers[:]
+        opening.peers.extend(roster.peers())
+        try:
+            return roster, await predict(roster, opening, progress)
+        except Incompatible:
+            raise
+        except (Interrupted, UnknownJob) as failure:
+            if progress.served:
+                number = 0  # it did its work: what may go on for months may break down more than a few times
+            if opening.away_policy == "fail" or number == MOST_ATTEMPTS:
+                raise
+            await _wait_or_go_without(roster, opening, progress, failure)
+        again()
+
+
+async def accounts(roster: Roster, *, all_of_them: bool) -> dict[str, setup_pb2.Accounted]:
+    """What the job has cost each party, which is then let go; unless `all_of_them` must tell, of those who do."""
+    if all_of_them:
+        told = await roster.ask_all(roster.names, "account", setup_pb2.Account())
+        await roster.ask_all(roster.names, "leave", setup_pb2.Leave())
+        return {party: answer.accounted for party, answer in told.items()}
+    asked = (roster.ask(party, "account", setup_pb2.Account()) for party in roster.names)
+    found = {}
+    for party, answer in zip(roster.names, await asyncio.gather(*asked, return_exceptions=True), strict=True):
+        if isinstance(answer, BaseException):
+            log.warning("%s: what the job has cost there is not known: %s", party, answer)
+        else:
+            found[party] = answer.accounted
+    await roster.leave(LEAVE_S)
+    return found
+
+
+async def _wait_or_go_without(
+    roster: Roster, opening: interactive_pb2.OpenModel, progress: Progress, failure: Exception
+) -> None:
+    """Have everybody leave the attempt that broke down; who does not confirm it in time is away."""
+    log.warning("%s; who is away is seen within %g s", failure, opening.away_deadline_s)
+    progress.phase("wait")
+    lost = await roster.leave(opening.away_deadline_s)
+    if not lost:
+        return
+    names = ", ".join(lost)
+    if opening.away_policy == "retry" or opening.label_holder in lost:
+        raise Interrupted(f"{names} did not answer for {opening.away_deadline_s:g} s ({failure})") from failure
+    log.warning("%s: away, the prediction goes on without", names)
+    opening.away.extend(lost)
+    progress.away(opening.away)

@@ -1,0 +1,141 @@
+"""The client side of the control plane: ask one, ask all; deadlines by silence, repeats after a broken connection."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Any, TypeVar
+
+from google.protobuf.message import Message
+
+from coordinator.runtime.metrics import CoordinatorMetrics
+from treetap import logs
+from treetap.errors import Silent, Unreachable
+from treetap.wire.byte_counts import Traffic
+from treetap.wire.disclosure import bytes_by_class
+from treetap.wire.ports import Address, Dialer
+from treetap.wire.timeouts import RETRY_S, Patience
+from treetap.wire.v1 import control_pb2, setup_pb2, types_pb2
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class Roster:
+    """The parties of one attempt at a job. A step's field name in `StepRequest` is its word."""
+
+    def __init__(
+        self,
+        job: str,
+        attempt: int,
+        parties: Mapping[str, Address],
+        dialer: Dialer,
+        silence_s: float,
+        traffic: Traffic,
+        metrics: CoordinatorMetrics,
+        on_progress: Callable[[str, control_pb2.Progress], None],
+        on_lost: Callable[[str], None],
+        retry_s: float = RETRY_S,
+    ) -> None:
+        self._job, self._attempt = job, attempt
+        self._parties, self._dialer, self._silence = dict(parties), dialer, silence_s
+        self._traffic, self._metrics = traffic, metrics
+        self._on_progress, self._on_lost, self._retry_s = on_progress, on_lost, retry_s
+        self.level = logging.INFO  #: at which the ends of steps are logged
+
+    @property
+    def names(self) -> list[str]:
+        """All parties."""
+        return list(self._parties)
+
+    def peers(self) -> list[types_pb2.Peer]:
+        """Names and addresses, as the parties need them to reach each other."""
+        return [types_pb2.Peer(name=address.name, address=address.location) for address in self._parties.values()]
+
+    async def ask(
+        self, party: str, word: str, body: Message | None = None, tree: int = 0, level: int = 0
+    ) -> control_pb2.StepResult:
+        """Have a party do a step; asked again if the connection breaks, since a step is done once only.
+
+        `body`: None for a step whose message is empty.
+        """
+        request = control_pb2.StepRequest(job=self._job, attempt=self._attempt, tree=tree, level=level)
+        field = getattr(request, word)
+        field.SetInParent()
+        if body is not None:
+            field.CopyFrom(body)
+        patience = Patience(self._retry_s)
+        began = asyncio.get_running_loop().time()
+        with logs.within(step=word, peer=party), self._metrics.asking(party, word):
+            log.debug("job %s: %s at %s: begins", self._job, word, party)
+            while True:
+                try:
+                    result = await self._once(party, word, request, patience)
+                    break
+                except (Unreachable, Silent) as failure:
+                    self._on_lost(party)
+                    if isinstance(failure, Silent) or not await patience.again():
+                        raise
+            seconds = asyncio.get_running_loop().time() - began
+            log.log(self.level, "job %s: %s at %s: %.3f s", self._job, word, party, seconds, extra={"seconds": seconds})
+            return result
+
+    async def ask_all(
+        self, parties: Iterable[str], word: str, body: Message | None = None, tree: int = 0, level: int = 0
+    ) -> dict[str, control_pb2.StepResult]:
+        """Have several parties do the same step at once; the first failure ends the waiting."""
+        names = list(parties)
+        results = await together(*(self.ask(party, word, body, tree, level) for party in names))
+        return dict(zip(names, results, strict=True))
+
+    async def leave(self, within_s: float, *, discard: bool = False, submission: str = "") -> list[str]:
+        """Have all stop working on the job, for as long as it takes but no longer; returns who did not confirm it."""
+        body = setup_pb2.Leave(discard=discard, submission=submission)
+        leaving = {party: asyncio.ensure_future(self._leave(party, body)) for party in self.names}
+        if leaving:
+            _, late = await asyncio.wait(leaving.values(), timeout=within_s)
+            for task in late:
+                task.cancel()
+        ended = await asyncio.gather(*leaving.values(), return_exceptions=True)
+        return [party for party, outcome in zip(leaving, ended, strict=True) if isinstance(outcome, BaseException)]
+
+    async def _leave(self, party: str, body: setup_pb2.Leave) -> None:
+        """Ask until it is confirmed; whoever waits sets the end."""
+        while True:
+            try:
+                await self.ask(party, "leave", body)
+                return
+            except Unreachable:
+                await asyncio.sleep(1.0)
+
+    async def _once(
+        self, party: str, word: str, request: control_pb2.StepRequest, patience: Patience
+    ) -> control_pb2.StepResult:
+        self._traffic.sent(party, word, bytes_by_class(request))
+        events = self._dialer.step(self._parties[party], request).__aiter__()
+        while True:
+            try:
+                # Not wait_for: before Python 3.12 it loses a cancellation that comes just when the event does.
+                async with asyncio.timeout(self._silence):
+                    event = await anext(events)
+            except TimeoutError:
+                raise Silent(f"{party} has been silent for {self._silence:g} s in {word}") from None
+            except StopAsyncIteration:
+                raise Unreachable(f"{party} ended {word} without a result") from None
+            patience.heard()
+            if event.WhichOneof("event") == "result":
+                self._on_progress(party, control_pb2.Progress(bytes=event.result.bytes))
+                return event.result
+            self._on_progress(party, event.progress)
+
+
+async def together(*calls: Coroutine[Any, Any, T]) -> list[T]:
+    """Await all; if one fails the others are cancelled and its error is raised."""
+    tasks = [asyncio.ensure_future(call) for call in calls]
+    try:
+        return list(await asyncio.gather(*tasks))
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

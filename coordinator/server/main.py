@@ -1,0 +1,54 @@
+"""`treetap coordinator`: serve operators and conduct jobs until SIGTERM."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from grpc_health.v1 import health_pb2
+
+from coordinator.config import CoordinatorConfig, read
+from coordinator.jobs import Jobs
+from coordinator.runtime.journal import Journal
+from coordinator.runtime.metrics import CoordinatorMetrics
+from coordinator.server.service import register
+from treetap.process.lifecycle import serve_until_stopped, sole_user
+from treetap.wire import rpc
+from treetap.wire.hello import serve_health
+
+#: Seconds that calls under way may take to end when the coordinator is told to stop.
+GRACE_S = 2.0
+
+
+def run(config_path: Path, *, until_stdin_closes: bool) -> None:
+    """Serve; returns after SIGTERM, SIGINT or, if asked, when standard input closes."""
+    config = read(config_path)
+    config.transport().check(config.name)
+    with sole_user(config.state):
+        asyncio.run(_serve(config, until_stdin_closes))
+
+
+async def _serve(config: CoordinatorConfig, until_stdin_closes: bool) -> None:
+    dialer = rpc.GrpcDialer(config.transport())
+    journal = Journal(config.state / "journal")
+    metrics = CoordinatorMetrics(config.name)
+    measured = metrics.serve(config.metrics)
+    jobs = Jobs(config.name, config.parties, dialer, journal, config.silence_s, metrics)
+    if measured:
+        jobs.count()
+    server, credentials = rpc.server(config.transport())
+    register(server, jobs, config.operators)
+    status = serve_health(server)
+    number = rpc.bind(server, credentials, config.listen)
+    address = f"{config.listen.rpartition(':')[0]}:{number}"
+    try:
+        jobs.serve_on()  # before an operator can
+        await server.start()
+        await status.set("", health_pb2.HealthCheckResponse.SERVING)
+        where = {"name": config.name, "address": address, **({"metrics": measured} if measured else {})}
+        await serve_until_stopped("coordinator", where, until_stdin_closes=until_stdin_closes)
+    finally:
+        await status.enter_graceful_shutdown()
+        await jobs.close()
+        await server.stop(GRACE_S)
+        await dialer.close()

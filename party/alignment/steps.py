@@ -1,0 +1,346 @@
+"""Which records all parties hold, and one order for them (docs/alignment.md).
+
+sorted-ids   send_digest (feature party), compare_digests (label holder): for tables that were aligned beforehand
+psi          the turns of `treetap.protocols.alignment_routes`; a party's points are in hand between two turns
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from party.runtime.context import Step, Tools, done, have
+from party.runtime.steps import Order, StepId, describe
+from treetap import psi
+from treetap.errors import ConfigError, DataError, Malformed, OutOfOrder, Refused
+from treetap.protocols.alignment_routes import Turn, turns
+from treetap.tables.reading import Table
+from treetap.wire.v1 import alignment_pb2, control_pb2
+
+log = logging.getLogger(__name__)
+#: Points in one parcel: 1 MiB.
+POINTS_PER_PARCEL = 32_768
+#: Points that a lane works on at a time: some tenths of a second, so that progress moves.
+POINTS_PER_CALL = 4_096
+STORED = "alignment"
+
+
+class Alignment:
+    """One party's part in finding the common records, for one attempt at a job."""
+
+    def __init__(self, tools: Tools, members: Sequence[str], mode: str, order: Order, then: StepId | None) -> None:
+        """`members`: the label holder, then the feature parties. `order`: the role's, which goes on with `then`."""
+        self._tools, self._members = tools, list(members)
+        self._minimum = tools.law.min_common_records
+        self._order = order
+        self._then = [] if then is None else [then]
+        self._place = self._members.index(tools.party)
+        self._table: Table | None = None
+        self._aligned: Table | None = None
+        self._keep = False
+        self._turns: list[Turn] = []
+        self._shuffle: psi.Order = np.zeros(0, dtype=np.int64)
+        self._hand: list[bytes] = []  # lists of points in hand between two turns
+        self._common = b""
+        self._found: tuple[psi.Order, bytes] = (self._shuffle, b"")  # the label holder's, until all agree
+        self._exponent, self._fresh, self._once = (psi.Exponent.draw() for _ in range(3))
+        self.steps: dict[str, Step] = {}
+        if mode == "sorted-ids":
+            step = self.send_digest if self._place else self.compare_digests
+            self.steps[step.__name__] = step
+        elif mode == "psi":
+            self._turns = [turn for turn in turns(len(self._members)) if self._place in turn.places]
+            self.steps = {turn.word: getattr(self, turn.word) for turn in self._turns}
+        else:
+            raise ConfigError(f"alignment = {mode!r}: this party knows psi and sorted-ids")
+
+    def begin(self, table: Table, *, keep: bool) -> int:
+        """Take the party's table; returns the attempt that aligned it already, or 0.
+
+        `keep`: the outcome is stored, so that a resumed job has the same records in the same order.
+
+        Raises:
+            DataError: the table holds other ids than when the job was aligned.
+        """
+        self._table, self._keep = table, keep
+        if not self.steps:  # nobody to align with
+            self._finish(np.arange(len(table.ids)))
+            return self._tools.attempt
+        first = (next(iter(self.steps)), 0, 0)
+        self._order.then(first)
+        stored = self._tools.store.load_arrays(STORED) if keep else None
+        if stored is None:
+            return 0
+        if stored["digest"].tobytes() != table.digest():
+            raise DataError(
+                f"{self._tools.party}: {table.path}: holds other ids than when job {self._tools.job} was aligned; "
+                "bring back the file of then, or cancel the job and train again"
+            )
+        self._set_aligned(stored["records"])
+        self._order.then(first, *self._then)
+        return int(stored["attempt"])
+
+    @property
+    def aligned(self) -> Table:
+        """The common records in the common order."""
+        return have(self._aligned)
+
+    def check(self, step: StepId) -> None:
+        """`OutOfOrder` for a step that came before the alignment."""
+        if self._aligned is None:
+            raise OutOfOrder(f"{describe(step)} cannot come before the alignment")
+
+    # ---- sorted-ids
+
+    async def send_digest(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """The digest of the sorted ids goes to the label holder."""
+        self._order.check(_step(request))
+        table = have(self._table)
+        digest = alignment_pb2.RecordDigest(digest=table.digest(), records=len(table.ids))
+        await self._tools.outbox.send(self._members[0], "record_digest", [digest])
+        self._finish(np.arange(len(table.ids)))
+        return done()
+
+    async def compare_digests(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """Everybody must hold the same ids, or no job."""
+        self._order.check(_step(request))
+        table = have(self._table)
+        async for party, records in self._differing(table.digest()):
+            raise DataError(
+                f"the ids of {party} ({records} records) are not those of {self._tools.party} ({len(table.ids)} "
+                f'records, {table.path}); sorted-ids needs the same ids at every party, alignment = "psi" finds the '
+                "common ones"
+            )
+        self._finish(np.arange(len(table.ids)))
+        return done()
+
+    # ---- psi
+
+    async def blind_ids(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """The own ids, hashed to the group and raised, in an order that is drawn once and remembered."""
+        turn = self._begin(request)
+        self._shuffle = psi.permutation(len(have(self._table).ids))
+        self._hand = [await self._blinded(self._exponent)]
+        return self._end(turn)
+
+    async def pass_ids(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """What is in hand goes to those whose turn it is to have it, and theirs comes."""
+        turn = self._begin(request)
+        me = self._place
+        to = [self._members[there] for here, there in turn.routes if here == me != there]
+        senders = [here for here, there in turn.routes if there == me != here]
+        points = b"".join(self._hand)  # of one list, or of none
+        taking = asyncio.ensure_future(self._take_all(senders, turn.level))
+        try:
+            await asyncio.gather(*(self._send(party, points, turn.level) for party in to))
+            taken = await taking
+        finally:
+            taking.cancel()
+        self._hand = [*(self._hand if (me, me) in turn.routes else []), *taken]
+        return self._end(turn)
+
+    async def raise_ids(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """What came, raised in its order: by the first exponent between two, in a ring by the fresh one."""
+        turn = self._begin(request)
+        (points,) = self._hand
+        ring = len(self._members) > 2
+        raised = await self._raised(points, self._fresh if ring else self._exponent)
+        if not ring:
+            self._common = raised
+        self._hand = [raised]
+        return self._end(turn)
+
+    async def relay_ids(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """What came, raised and shuffled."""
+        turn = self._begin(request)
+        (points,) = self._hand
+        self._hand = [psi.shuffled(await self._raised(points, self._exponent))]
+        return self._end(turn)
+
+    async def combine_ids(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """The combiner keeps what every list holds. It cannot link a point to an id, and learns overlap sizes only."""
+        turn = self._begin(request)
+        # Its own list, the first, it has just raised; the others it only compares.
+        for points in self._hand[1:]:
+            await self._check(points)
+        found, _ = psi.common(*map(psi.points, self._hand))
+        self._enough(len(found))
+        await self._refresh(found.tobytes())
+        return self._end(turn)
+
+    async def refresh_ids(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """This party's exponent on the common points is exchanged for a fresh one."""
+        turn = self._begin(request)
+        (points,) = self._hand
+        await self._refresh(points)
+        return self._end(turn)
+
+    async def trace_ids(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """The own list once more, under an exponent for this one round.
+
+        That exponent stays on the list until it is back: the last party before the owner would otherwise see the same
+        points as the owner does in the end, and could find its own ids among them (docs/adr/0013-one-time-exponent.md).
+        """
+        turn = self._begin(request)
+        (self._common,) = self._hand
+        self._hand = [await self._blinded(self._once)]
+        return self._end(turn)
+
+    async def match_ids(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """The own list is back, under everybody's exponents: whichever of its points the others have is common."""
+        turn = self._begin(request)
+        (own,) = self._hand
+        if len(own) != len(self._shuffle) * psi.POINT_BYTES:
+            raise Malformed(
+                f"{self._tools.party} sent {len(self._shuffle)} blinded identifiers around, "
+                f"{len(own) // psi.POINT_BYTES} came back"
+            )
+        ring = len(self._members) > 2
+        if ring:
+            own = await self._raised(own, self._fresh.over(self._once))
+            await self._check(self._common)
+        else:
+            await self._check(own)
+        found, places = psi.common(psi.points(own), psi.points(self._common))
+        if ring and len(places) * psi.POINT_BYTES != len(self._common):
+            raise Malformed(f"{self._tools.party} does not hold all of the common identifiers")
+        self._enough(len(places))
+        digest = hashlib.sha256(found.tobytes()).digest()
+        self._found = self._shuffle[places], digest
+        if self._place:
+            body = alignment_pb2.RecordDigest(digest=digest, records=len(places))
+            await self._tools.outbox.send(self._members[0], "record_digest", [body])
+            self._finish(self._shuffle[places])
+            return done()
+        return self._end(turn)
+
+    async def agree_ids(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """Everybody must have found the same points; a party that changed a list on its way is noticed here at last."""
+        self._begin(request)
+        records, digest = self._found
+        async for party, theirs in self._differing(digest):
+            raise Malformed(
+                f"{party} found {theirs} common records, {self._tools.party} {len(records)}, or others: somebody has "
+                "changed a list of blinded identifiers"
+            )
+        self._finish(records)
+        return done()
+
+    # ---- the parts of the steps
+
+    def _begin(self, request: control_pb2.StepRequest) -> Turn:
+        self._order.check(_step(request))
+        return next(turn for turn in self._turns if turn.level == request.level)
+
+    def _end(self, turn: Turn) -> control_pb2.StepResult:
+        later = self._turns[self._turns.index(turn) + 1]
+        self._order.then((later.word, 0, later.level))
+        return done()
+
+    async def _differing(self, digest: bytes) -> AsyncIterator[tuple[str, int]]:
+        """The feature parties whose digest is another one, with how many records they speak of."""
+        for party in self._members[1:]:
+            async for parcel in self._tools.mailbox.series(party, "record_digest", 0, 0):
+                if parcel.record_digest.digest != digest:
+                    yield party, parcel.record_digest.records
+
+    async def _refresh(self, points: bytes) -> None:
+        self._hand = [psi.shuffled(await self._raised(points, self._fresh.over(self._exponent)))]
+
+    async def _blinded(self, exponent: psi.Exponent) -> bytes:
+        ids = have(self._table).ids
+        chosen = [ids[place] for place in self._shuffle.tolist()]
+        parts = [chosen[at : at + POINTS_PER_CALL] for at in range(0, len(chosen), POINTS_PER_CALL)]
+        return await self._spread(psi.blind, [(exponent.for_kernel(), part) for part in parts], len(chosen))
+
+    async def _raised(self, points: bytes, exponent: psi.Exponent) -> bytes:
+        calls = [(exponent.for_kernel(), part) for part in _pieces(points, POINTS_PER_CALL)]
+        return await self._spread(psi.raise_points, calls, len(points) // psi.POINT_BYTES)
+
+    async def _check(self, points: bytes) -> None:
+        """`Malformed` for points that are compared only; those that are raised are checked by that."""
+        calls = [(part,) for part in _pieces(points, POINTS_PER_CALL)]
+        await self._spread(psi.check_points, calls, len(points) // psi.POINT_BYTES, "checked identifiers")
+
+    async def _spread(
+        self,
+        kernel: Callable[..., bytes],
+        calls: Sequence[tuple[Any, ...]],
+        total: int,
+        operation: str = "raised identifiers",
+    ) -> bytes:
+        """Calls to the lanes in turn, results in the order of the calls; progress shows what is done of `total`."""
+        engine, meter = self._tools.engine, self._tools.meter
+        meter.done, meter.total = 0, total
+        found = [b""] * len(calls)
+
+        async def work(lane: int) -> None:
+            for at in range(lane, len(calls), engine.lanes):
+                found[at] = await engine.call(lane, kernel, *calls[at])
+                meter.done += len(found[at]) // psi.POINT_BYTES
+
+        await asyncio.gather(*(work(lane) for lane in range(engine.lanes)))
+        self._tools.ledger.operations[operation] += total
+        return b"".join(found)
+
+    async def _send(self, to: str, points: bytes, level: int) -> None:
+        bodies = (alignment_pb2.BlindedIds(points=part) for part in _pieces(points, POINTS_PER_PARCEL))
+        await self._tools.outbox.send(to, "blinded_ids", bodies, level=level)
+
+    async def _take_all(self, senders: list[int], level: int) -> list[bytes]:
+        return list(await asyncio.gather(*(self._take(self._members[sender], level) for sender in senders)))
+
+    async def _take(self, sender: str, level: int) -> bytes:
+        parts = [
+            parcel.blinded_ids.points async for parcel in self._tools.mailbox.series(sender, "blinded_ids", 0, level)
+        ]
+        points = b"".join(parts)
+        if len(points) % psi.POINT_BYTES:
+            raise Malformed(f"{sender} sent {len(points)} bytes of blinded identifiers, no whole number of points")
+        return points
+
+    def _enough(self, count: int) -> None:
+        if count == 0:
+            raise DataError("no record is common to all parties: do all id columns hold the same ids, written alike?")
+        if count < self._minimum:
+            raise Refused(
+                f"{self._tools.party} takes no part: its policy says min_common_records = {self._minimum}, and fewer "
+                "records are common to all parties"
+            )
+
+    def _finish(self, records: psi.Order) -> None:
+        """`records`: the places of the common records in the own table, in the common order."""
+        table = have(self._table)
+        self._enough(len(records))
+        log.info("job %s: %d of %d records are common to all parties", self._tools.job, len(records), len(table.ids))
+        if self._keep:
+            self._tools.store.save_arrays(
+                STORED,
+                {
+                    "records": records,
+                    "digest": np.frombuffer(table.digest(), dtype=np.uint8),
+                    "attempt": np.array(self._tools.attempt),
+                },
+            )
+        self._set_aligned(records)
+        self._hand, self._common = [], b""
+        self._order.then(*self._then)
+
+    def _set_aligned(self, records: psi.Order) -> None:
+        self._aligned = have(self._table).take(records)
+        self._tools.recorder.own_alignment(self._tools.attempt, self._aligned.rows.tolist())
+
+
+def _step(request: control_pb2.StepRequest) -> StepId:
+    return str(request.WhichOneof("step")), request.tree, request.level
+
+
+def _pieces(points: bytes, count: int) -> Iterator[bytes]:
+    size = count * psi.POINT_BYTES
+    for at in range(0, len(points), size):
+        yield points[at : at + size]

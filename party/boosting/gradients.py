@@ -1,0 +1,151 @@
+"""The label holder's scores: gradients of each tree, validation share, early stopping, and all of it on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from party.growth.label_state import SCORES
+from party.runtime.job_store import JobStore
+from treetap.errors import DataError
+from treetap.tables.labels import Labels
+from treetap.trees import sampling
+from treetap.trees.ensemble import Tree
+from treetap.trees.loss import Loss
+from treetap.trees.params import BoostingParams
+
+Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
+Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
+Bools = np.ndarray[tuple[int], np.dtype[np.bool_]]
+
+
+class Scorebook:
+    """Scores (N, outputs) after the last stored tree, and those of the round's start, from which gradients come.
+
+    In a round of several trees (softmax, one output per tree) all gradients come from the scores at the
+    round's start, as in XGBoost; so both are kept and stored.
+    """
+
+    def __init__(self, params: BoostingParams, loss: Loss, labels: Labels, store: JobStore) -> None:
+        self._params, self._loss, self._store = params, loss, store
+        self._labels = labels.values
+        self.metrics: dict[str, float] = {}
+        self.trees_per_round = params.trees_per_round(len(labels.classes))
+        self.planned = params.n_estimators * self.trees_per_round
+        self._outputs_per_tree = params.outputs_per_tree(len(labels.classes))
+        n = len(self._labels)
+        self._training = np.ones(n, dtype=bool)
+        if params.early_stopping_rounds is not None:
+            self._training = ~sampling.validation_rows(params.seed, n, params.validation_share)
+        self._base = loss.base_margin(params.base_score, self._labels[self._training])
+        self.trees = 0
+        self._best = (np.inf, -1)
+        self._best_metrics: dict[str, float] = {}  # of the model that is published, which ends at the best round
+        self.stopped = False
+        self._scores = np.tile(self._base, (n, 1))
+        self._round_scores = self._scores.copy()
+        self._load(n)
+
+    def outputs(self, tree: int) -> tuple[int, ...]:
+        """Which columns of the score a tree adds to."""
+        first = (tree % self.trees_per_round) * self._outputs_per_tree
+        return tuple(range(first, first + self._outputs_per_tree))
+
+    def derivatives(self, tree: int) -> tuple[Ints, float, Bools]:
+        """Fixed-point (g_0.., h_0.., 1) of every record, zero where not sampled; the scale of g; the sample."""
+        columns = list(self.outputs(tree))
+        quantised = self._loss.quantise(*self._loss.gradients(self._round_scores, self._labels))
+        sampled = sampling.rows(
+            self._params.seed, tree, len(self._labels), self._params.subsample, eligible=self._training
+        )
+        one = np.ones((len(sampled), 1), dtype=np.int64)
+        values = np.concatenate([quantised.g[:, columns], quantised.h[:, columns], one], axis=1)
+        values[~sampled] = 0
+        return values, quantised.scale, sampled
+
+    def add(self, tree: Tree, rows: Mapping[int, Rows]) -> None:
+        """Add a finished tree's leaf weights; at the end of a round, measure and decide whether to stop."""
+        columns = list(tree.outputs)
+        for leaf in tree.leaves:
+            self._scores[rows[leaf.node][:, None], columns] += np.array(leaf.weights)
+        self.trees += 1
+        self.metrics = {}
+        if self.trees % self.trees_per_round == 0:
+            self._round_scores = self._scores.copy()
+            self._close_round(self.trees // self.trees_per_round - 1)
+
+    def save(self) -> None:
+        """Put everything on disk, whole or not at all."""
+        best, best_round = self._best
+        self._store.save_arrays(
+            SCORES,
+            {
+                "trees": np.array(self.trees),
+                "scores": self._scores,
+                "round_scores": self._round_scores,
+                "best": np.array([best, best_round]),
+                "best_metric_names": np.array(list(self._best_metrics), dtype=np.str_),
+                "best_metric_values": np.array(list(self._best_metrics.values()), dtype=np.float64),
+                "stopped": np.array(self.stopped),
+            },
+        )
+
+    def used(self, trees: list[Tree]) -> list[Tree]:
+        """The trees that predictions use."""
+        best_round = self._best_round()
+        return trees if best_round is None else trees[: (best_round + 1) * self.trees_per_round]
+
+    def summary(self) -> dict[str, Any]:
+        """What the model's manifest says beside its trees."""
+        params = asdict(self._params)
+        params["missing"] = None if np.isnan(self._params.missing) else self._params.missing
+        return {
+            "objective": self._params.objective,
+            "base_margin": [float(value) for value in self._base],
+            "trees_per_round": self.trees_per_round,
+            "best_round": self._best_round(),
+            "params": params,
+            "training_metrics": {
+                name: value if np.isfinite(value) else None
+                for name, value in (self._best_metrics or self._measure()).items()
+            },
+        }
+
+    def _best_round(self) -> int | None:
+        return None if self._params.early_stopping_rounds is None else int(self._best[1])
+
+    def _close_round(self, round_number: int) -> None:
+        self.metrics = self._measure()
+        if self._params.early_stopping_rounds is None:
+            return
+        held = ~self._training
+        watched = self._loss.watched(self._scores[held], self._labels[held])
+        if self._best[1] < 0 or watched < self._best[0]:
+            self._best = (watched, round_number)
+            self._best_metrics = self.metrics
+        elif round_number - self._best[1] >= self._params.early_stopping_rounds:
+            self.stopped = True
+
+    def _measure(self) -> dict[str, float]:
+        found = {}
+        for name, mask in (("train", self._training), ("validation", ~self._training)):
+            if mask.any():
+                metric = self._loss.metric(self._scores[mask], self._labels[mask])
+                found.update({f"{name}_{key}": value for key, value in metric.items()})
+        return found
+
+    def _load(self, n: int) -> None:
+        arrays = self._store.load_arrays(SCORES)
+        if arrays is None:
+            return
+        if len(arrays["scores"]) != n:
+            raise DataError(f"the table has {n} records, the interrupted job had {len(arrays['scores'])}")
+        self.trees = int(arrays["trees"])
+        self._scores, self._round_scores = arrays["scores"], arrays["round_scores"]
+        self._best = (float(arrays["best"][0]), int(arrays["best"][1]))
+        values = arrays["best_metric_values"].tolist()
+        self._best_metrics = dict(zip(arrays["best_metric_names"].tolist(), values, strict=True))
+        self.stopped = bool(arrays["stopped"])

@@ -1,0 +1,86 @@
+"""A forest's sums of leaf values: what the label holder measures after each tree, and keeps on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from party.growth.label_state import SCORES
+from party.runtime.job_store import JobStore
+from treetap.errors import DataError
+from treetap.tables.labels import Labels
+from treetap.trees import metrics
+from treetap.trees.ensemble import Ensemble, Tree
+from treetap.trees.forestparams import ForestParams
+
+Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
+
+
+class Tally:
+    """Sums (N, outputs) over the stored trees; their mean is the forest's prediction of its own training records.
+
+    Records that a tree did not draw are among them, so the measures lie between training and test error.
+    """
+
+    def __init__(self, params: ForestParams, labels: Labels, store: JobStore) -> None:
+        self._params, self._store, self._labels = params, store, labels
+        self.planned = params.n_estimators
+        self.stopped = False
+        self.metrics: dict[str, float] = {}
+        self.trees = 0
+        classes = len(labels.classes)
+        self._outputs = tuple(range(params.outputs(classes)))
+        self._sums = np.zeros((len(labels.values), len(self._outputs)))
+        self._load()
+
+    def outputs(self, tree: int) -> tuple[int, ...]:  # noqa: ARG002 - each tree predicts everything
+        """See `Book`."""
+        return self._outputs
+
+    def add(self, tree: Tree, rows: Mapping[int, Rows]) -> None:
+        """See `Book`."""
+        for leaf in tree.leaves:
+            self._sums[rows[leaf.node]] += np.array(leaf.weights)
+        self.trees += 1
+        self.metrics = self._measure()
+
+    def save(self) -> None:
+        """See `Book`."""
+        self._store.save_arrays(SCORES, {"trees": np.array(self.trees), "sums": self._sums})
+
+    def used(self, trees: list[Tree]) -> list[Tree]:
+        """All of them."""
+        return trees
+
+    def summary(self) -> dict[str, Any]:
+        """See `Book`."""
+        params = asdict(self._params)
+        params["missing"] = None if np.isnan(self._params.missing) else self._params.missing
+        return {
+            "objective": self._params.objective,
+            "averaged": True,
+            "base_margin": [0.0] * len(self._outputs),
+            "trees_per_round": 1,
+            "best_round": None,
+            "params": params,
+            "training_metrics": {
+                name: value if np.isfinite(value) else None for name, value in self._measure().items()
+            },
+        }
+
+    def _measure(self) -> dict[str, float]:
+        ensemble = Ensemble(self._params.objective, len(self._labels.classes), (), (), 1, averaged=True)
+        outcome = ensemble.outcome(self._sums / self.trees)
+        found = metrics.evaluate(self._params.objective, outcome, self._labels.values)
+        return {f"train_{name}": value for name, value in found.items()}
+
+    def _load(self) -> None:
+        arrays = self._store.load_arrays(SCORES)
+        if arrays is None:
+            return
+        if len(arrays["sums"]) != len(self._sums):
+            raise DataError(f"the table has {len(self._sums)} records, the interrupted job had {len(arrays['sums'])}")
+        self.trees, self._sums = int(arrays["trees"]), arrays["sums"]

@@ -1,0 +1,105 @@
+"""What a party must not lose to anybody: its columns, bins and split table.
+
+Cannot be pickled, so it cannot reach a worker, a message or a file by accident; what leaves goes through
+the typed messages of the protocols, and what is stored goes through `Store` field by field.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import NoReturn
+
+import numpy as np
+
+from treetap.errors import Malformed
+from treetap.models.own_split import OwnSplit
+from treetap.protocols.job_spec import Params
+from treetap.trees import sampling
+from treetap.trees.binning import BinnedTable, Codes
+from treetap.trees.candidates import Candidate
+from treetap.trees.tree_bins import GlobalBins, NodeBins, goes_left
+
+Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
+Floats = np.ndarray[tuple[int, int], np.dtype[np.float64]]
+Bools = np.ndarray[tuple[int], np.dtype[np.bool_]]
+
+
+class Vault:
+    """A party's binned columns and its split table."""
+
+    def __init__(self, party: str, columns: list[str], binned: BinnedTable) -> None:
+        self.party = party
+        self.columns = columns
+        self.binned = binned
+        self._splits = 0
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a vault does not leave its process")
+
+    def __repr__(self) -> str:
+        return f"<Vault of {self.party}>"
+
+    def next_handle_is(self, handle: int) -> None:
+        """Continue the numbering of handles, so that a regrown tree gets the same ones."""
+        self._splits = handle
+
+    def columns_of_tree(self, tree: int, params: Params, *, permuted: bool) -> TreeColumns:
+        """The columns that a tree may use, with its candidates in an order of its own where they leave the party."""
+        return TreeColumns(self, GlobalBins(self.binned, self._kept(tree, params)), permuted=permuted)
+
+    def fresh_columns_of_tree(
+        self, tree: int, params: Params, values: Floats, drawn: Rows, *, permuted: bool
+    ) -> TreeColumns:
+        """The same with bins made anew in every node, of those of its records that the tree draws."""
+        bins = NodeBins(values, self._kept(tree, params), drawn, params.max_bin)
+        return TreeColumns(self, bins, permuted=permuted)
+
+    def keep(self, node: int, candidate: Candidate, threshold: float) -> OwnSplit:
+        """Enter a split (its feature numbered among all the party's columns) into the table."""
+        split = OwnSplit(self._splits, node, candidate.feature, candidate.bin, threshold, candidate.missing_left)
+        self._splits += 1
+        return split
+
+    def _kept(self, tree: int, params: Params) -> Rows:
+        return sampling.columns(params.seed, tree, self.party, len(self.columns), params.colsample_bytree)
+
+
+class TreeColumns:
+    """One party's columns as one tree sees them: sampled, their candidates permuted.
+
+    An order is drawn from the operating system's randomness and told to nobody. With the bins of the job it is the
+    same for all nodes of the tree, because the label holder subtracts sums of siblings; with bins of their own every
+    node has an order of its own.
+    """
+
+    def __init__(self, vault: Vault, bins: GlobalBins | NodeBins, *, permuted: bool) -> None:
+        self._vault = vault
+        self.bins = bins
+        self.candidates = bins.candidates
+        self._permuted = permuted
+        self._orders: dict[int, Rows] = {}
+
+    @property
+    def codes(self) -> Codes:
+        """(N, columns) bins of the job."""
+        assert isinstance(self.bins, GlobalBins)
+        return self.bins.all_codes
+
+    def order(self, node: int) -> Rows:
+        """For each place the canonical candidate that stands there, in a node: (candidates,)."""
+        key = node if isinstance(self.bins, NodeBins) else 0
+        if key not in self._orders:
+            order = list(range(len(self.candidates)))
+            if self._permuted:
+                secrets.SystemRandom().shuffle(order)
+            self._orders[key] = np.array(order, dtype=np.int64)
+        return self._orders[key]
+
+    def split(self, node: int, rows: Rows, places: list[int]) -> tuple[OwnSplit, Rows]:
+        """Keep the lowest of the tied winners; returns it with the rows (n,) of the node that go left."""
+        if not places or max(places) >= len(self.candidates):
+            raise Malformed(f"node {node}: the winning candidates are not among those that were offered")
+        candidate = self.candidates.at(int(self.order(node)[places].min()))
+        left = goes_left(self.bins, node, rows, candidate)
+        own = Candidate(int(self.bins.kept[candidate.feature]), candidate.bin, candidate.missing_left)
+        return self._vault.keep(node, own, self.bins.cut(node, candidate)), rows[left]

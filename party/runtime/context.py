@@ -1,0 +1,100 @@
+"""One attempt at one job, as one party sees it: the tools that every role works with."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+
+from party.policy import Policy
+from party.runtime.costs import Ledger
+from party.runtime.job_store import JobStore
+from party.runtime.mailbox import Mailbox
+from party.runtime.outbox import Outbox
+from party.runtime.steps import Meter, StepBook
+from party.runtime.transcript_recorder import Recorder
+from treetap.wire.v1 import control_pb2, setup_pb2
+from treetap.workers import Engine
+
+Step = Callable[[control_pb2.StepRequest], Awaitable[control_pb2.StepResult]]
+T = TypeVar("T")
+
+
+class Offload(Protocol):
+    """Runs a slow function off the event loop; the simulator runs it in place, so that a seed repeats a run."""
+
+    def __call__(self, work: Callable[[], T]) -> Awaitable[T]:
+        """The result of `work()`."""
+        ...
+
+
+@dataclass
+class Tools:
+    """What a role works with; it never sees sockets, callers or other jobs."""
+
+    party: str
+    job: str
+    attempt: int
+    mailbox: Mailbox
+    outbox: Outbox
+    ledger: Ledger
+    recorder: Recorder
+    engine: Engine
+    store: JobStore
+    meter: Meter
+    offload: Offload
+    law: Policy
+
+
+class Role(Protocol):
+    """A party's part in a protocol: named steps and an end."""
+
+    @property
+    def steps(self) -> Mapping[str, Step]:
+        """What this role does when the coordinator says a word."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of keys and worker memory."""
+        ...
+
+
+@dataclass
+class Session:
+    """A role with its tools, the parties it may hear from, and the steps it has done."""
+
+    tools: Tools
+    role: Role
+    coordinator: str
+    members: frozenset[str]
+    opening: bytes
+    book: StepBook = field(default_factory=StepBook)
+    expiry: asyncio.TimerHandle | None = None
+
+    def progress(self) -> control_pb2.Progress:
+        """A sign of life."""
+        meter = self.tools.meter
+        return control_pb2.Progress(done=meter.done, total=meter.total, bytes=self.tools.ledger.traffic.bytes_sent)
+
+    async def close(self, discard: str | None = None) -> None:
+        """Stop what runs and forget everything that is only in memory; on disk, the files of submission `discard`.
+
+        The disk comes before the workers, which may be busy for a while.
+        """
+        await self.book.close()
+        await self.tools.mailbox.close()
+        if discard is not None:
+            self.tools.store.discard(discard)
+        await self.role.close()
+
+
+def have(value: T | None) -> T:
+    """A value that an earlier step has set; the order of steps sees to it that it did."""
+    assert value is not None
+    return value
+
+
+def done() -> control_pb2.StepResult:
+    """The answer of a step that has nothing to say."""
+    return control_pb2.StepResult(done=setup_pb2.Done())

@@ -1,0 +1,70 @@
+"""What a job has cost this party: bytes by class, ciphertexts, seconds by step."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from party.metrics import PartyMetrics
+from treetap.usage import Usage, measure
+from treetap.wire.byte_counts import Traffic
+from treetap.wire.v1 import setup_pb2, types_pb2
+
+log = logging.getLogger(__name__)
+
+
+class Ledger:
+    """Counters of one party for one job; what they count, they count in the process's metrics too."""
+
+    def __init__(self, party: str, workers: list[Usage], metrics: PartyMetrics | None = None) -> None:
+        self.party = party
+        self._metrics = metrics or PartyMetrics(party)
+        self.traffic = Traffic(party, self._metrics)
+        self.operations: Counter[str] = self._metrics.operations()
+        self.ciphertexts: Counter[str] = self._metrics.ciphertexts()
+        self._seconds: defaultdict[str, float] = defaultdict(float)
+        self._start = measure(), workers
+        self.level = logging.INFO  #: at which the ends of steps are logged
+
+    @contextmanager
+    def clock(self, step: str, what: str) -> Iterator[None]:
+        """Add the wall time of the block to a step; `what` names the block in the log."""
+        loop = asyncio.get_running_loop()
+        start = loop.time()
+        outcome = "broken off"
+        self._metrics.step_begins(step)
+        log.debug("%s: begins", what)
+        try:
+            yield
+            outcome = "done"
+        except Exception:
+            outcome = "failed"
+            raise
+        finally:
+            seconds = loop.time() - start
+            self._seconds[step] += seconds
+            self._metrics.step_ended(step, outcome, seconds)
+            log.log(self.level, "%s: %s after %.3f s", what, outcome, seconds, extra={"seconds": seconds})
+
+    def account(self, workers: list[Usage]) -> setup_pb2.Accounted:
+        """Everything counted, as it goes to the coordinator: sizes and times only."""
+        own = measure()
+        names = [self.party, *(f"{self.party} worker {lane}" for lane in range(len(workers)))]
+        now = [own, *workers]
+        before = [self._start[0], *self._start[1]]
+        return setup_pb2.Accounted(
+            traffic=self.traffic.rows(),
+            operations=[types_pb2.NamedCount(name=k, count=v) for k, v in sorted(self.operations.items())],
+            ciphertexts=[types_pb2.NamedCount(name=k, count=v) for k, v in sorted(self.ciphertexts.items())],
+            seconds=[types_pb2.NamedAmount(name=k, amount=v) for k, v in sorted(self._seconds.items())],
+            peak_rss_mb=[
+                types_pb2.NamedAmount(name=name, amount=used.peak_rss_mb) for name, used in zip(names, now, strict=True)
+            ],
+            cpu_seconds=[
+                types_pb2.NamedAmount(name=name, amount=used.cpu_seconds - then.cpu_seconds)
+                for name, used, then in zip(names, now, before, strict=True)
+            ],
+        )

@@ -1,0 +1,96 @@
+"""Sending to peers: parcels numbered, counted, and repeated after a broken connection."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from google.protobuf.message import Message
+
+from party.policy import Policy
+from party.runtime.costs import Ledger
+from party.runtime.transcript_recorder import Recorder
+from treetap.errors import Interrupted, Refused, Unreachable
+from treetap.wire.disclosure import bytes_by_class
+from treetap.wire.ports import Address, Dialer
+from treetap.wire.timeouts import RETRY_S, Patience
+from treetap.wire.v1 import exchange_pb2
+
+#: Most bytes of one parcel's body, roughly.
+PARCEL_BYTES = 1024 * 1024
+
+
+class Outbox:
+    """The one way by which a party's data leaves it for one attempt at a job."""
+
+    def __init__(
+        self,
+        job: str,
+        attempt: int,
+        peers: Mapping[str, Address],
+        dialer: Dialer,
+        ledger: Ledger,
+        recorder: Recorder,
+        law: Policy,
+    ) -> None:
+        self._job, self._attempt = job, attempt
+        self._peers, self._dialer = peers, dialer
+        self._ledger, self._recorder, self._law = ledger, recorder, law
+        self.retry_s = RETRY_S  #: seconds for which a peer that cannot be reached is tried again
+
+    def open(self, to: str, kind: str, tree: int = 0, level: int = 0) -> Series:
+        """Begin a numbered series of parcels of one kind (a body field of `Parcel`)."""
+        if to not in self._peers:
+            raise Refused(f"{to} is not a party of job {self._job}")
+        return Series(self, to, kind, tree, level)
+
+    async def send(self, to: str, kind: str, bodies: Iterable[Message], tree: int = 0, level: int = 0) -> None:
+        """Send a whole series; an empty one still sends one empty parcel, so that nobody waits in vain."""
+        series = self.open(to, kind, tree, level)
+        for body in bodies:
+            await series.put(body)
+        await series.close()
+
+    async def deliver(
+        self, to: str, kind: str, tree: int, level: int, part: int, last: bool, body: Message | None
+    ) -> None:
+        """Send one parcel, again and again until it is filed or the peer has been away for too long."""
+        parcel = exchange_pb2.Parcel(job=self._job, attempt=self._attempt, tree=tree, level=level, part=part, last=last)
+        if body is None:
+            getattr(parcel, kind).SetInParent()
+        else:
+            getattr(parcel, kind).CopyFrom(body)
+        classes = bytes_by_class(parcel)
+        self._law.check_emits(self._ledger.party, to, classes)
+        patience = Patience(self.retry_s)
+        while True:
+            try:
+                await self._dialer.deliver(self._peers[to], parcel)
+                break
+            except Unreachable as failure:
+                if not await patience.again():
+                    # Not Unreachable: the coordinator would think that this party is away and repeat the step.
+                    raise Interrupted(f"{self._ledger.party} cannot reach {to}: {failure}") from failure
+        self._ledger.traffic.sent(to, kind, classes)
+        self._recorder.sent(to, kind, parcel)
+
+
+class Series:
+    """Parcels of one kind to one peer; the last one is marked, so one is held back until the next is known."""
+
+    def __init__(self, outbox: Outbox, to: str, kind: str, tree: int, level: int) -> None:
+        self._outbox = outbox
+        self._where = (to, kind, tree, level)
+        self._held: Message | None = None
+        self._part = 0
+
+    async def put(self, body: Message) -> None:
+        """Add a body to the series."""
+        if self._held is not None:
+            await self._outbox.deliver(*self._where, self._part, False, self._held)
+            self._part += 1
+        self._held = body
+
+    async def close(self) -> None:
+        """Send the last parcel."""
+        await self._outbox.deliver(*self._where, self._part, True, self._held)
+        self._held = None

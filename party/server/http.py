@@ -1,0 +1,196 @@
+"""Clients' HTTP face: JSON in, ask the desk, JSON out, errors as statuses."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from typing import Any
+
+from aiohttp import web
+from pydantic import BaseModel, ValidationError
+
+from party.config import ServeConfig
+from party.server.http_connections import Lines, attended
+from party.server.http_json import (
+    MOST_BODY,
+    SLOWEST_S,
+    STATUS,
+    HealthReply,
+    PredictRequest,
+    Problem,
+    model_reply,
+    predict_reply,
+    predict_request,
+)
+from party.server.openapi import PROBLEMS, document
+from party.serving.registry import Desk
+from treetap import errors, logs
+from treetap.errors import BadInput, Refused
+from treetap.wire.insecure import NAME_KEY
+from treetap.wire.tls import TlsFiles
+from treetap.wire.v1 import serving_pb2
+
+log = logging.getLogger(__name__)
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+#: Error → status. A class stands before those that it is a case of.
+STATUSES: list[tuple[type[errors.TreetapError], int]] = [
+    (errors.BadInput, 400),
+    (errors.Refused, 403),
+    (errors.UnknownJob, 404),
+    (errors.Overloaded, 429),
+    (errors.NotServed, 503),
+    (errors.Silent, 504),
+]
+#: Seconds after which a client that was turned away may well ask again.
+RETRY_AFTER_S = 1
+
+
+class Web:
+    """The endpoint's routes. `secured`: who asks is known by a certificate, else by what it says."""
+
+    def __init__(self, desk: Desk, config: ServeConfig, *, secured: bool) -> None:
+        self._desk, self._secured = desk, secured
+        self._form: type[PredictRequest] = predict_request(config.most_ids)
+        self._document = document(self._form, secured=secured)
+        self.application = web.Application(client_max_size=MOST_BODY, middlewares=[attended, _problems])
+        self.application.add_routes(
+            [
+                web.post("/v1/predict", self.predict),
+                web.get("/v1/model", self.model),
+                web.get("/healthz", self.health),
+                web.get("/openapi.json", self.openapi),
+            ]
+        )
+
+    async def predict(self, request: web.Request) -> web.Response:
+        """Predict records; a fault of the only record asked about is the answer's status."""
+        client = self._caller(request)
+        self._desk.admit(client)
+        if request.content_type != "application/json":
+            self._desk.malformed(client)
+            return _problem(415, "the body must be application/json")
+        try:
+            async with asyncio.timeout(SLOWEST_S):
+                body = await request.read()
+        except web.HTTPRequestEntityTooLarge:
+            self._desk.malformed(client)
+            raise
+        except TimeoutError:
+            self._desk.malformed(client)
+            return _problem(408, f"the body did not come within {SLOWEST_S:g} s")
+        try:
+            form = self._form.model_validate_json(body)
+        except ValidationError as failure:
+            self._desk.malformed(client)
+            return _problem(422, "; ".join(map(_where, failure.errors(include_url=False, include_input=False))))
+        asked = serving_pb2.PredictRecords(model=form.model or "", ids=form.ids)
+        answer = await self._desk.predict(client, asked, form.deadline_s)
+        if len(answer.predictions) == 1 and (fault := _fault(answer.predictions[0])):
+            return fault
+        return _json(200, predict_reply(answer))
+
+    async def model(self, request: web.Request) -> web.Response:
+        """What is served."""
+        found = self._desk.describe(self._caller(request), request.query.get("model", ""))
+        return _json(200, model_reply(found))
+
+    async def health(self, request: web.Request) -> web.Response:
+        """Whether predictions can be asked for now; whoever has a certificate may know."""
+        del request
+        return _json(200, HealthReply(status="serving")) if self._desk.ready else _json(503, HealthReply(status="idle"))
+
+    async def openapi(self, request: web.Request) -> web.Response:
+        """The endpoint's own description."""
+        del request
+        return web.json_response(self._document)
+
+    def _caller(self, request: web.Request) -> str:
+        """The common name of the caller's certificate."""
+        if self._secured:
+            shown = request.get_extra_info("peercert") or {}
+            names = [value for part in shown.get("subject", ()) for key, value in part if key == "commonName"]
+        else:
+            names = request.headers.getall(NAME_KEY, [])
+        if len(names) != 1:
+            raise Refused(
+                "the caller shows no certificate with one common name"
+                if self._secured
+                else f"the caller does not say who it is: header {NAME_KEY}"
+            )
+        logs.note(peer=names[0])
+        return str(names[0])
+
+
+def context(files: TlsFiles) -> ssl.SSLContext:
+    """TLS with the process's certificate, for clients with one of the same authority."""
+    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    made.minimum_version = ssl.TLSVersion.TLSv1_2
+    made.load_cert_chain(files.certificate, files.key)
+    made.load_verify_locations(files.ca)
+    made.verify_mode = ssl.CERT_REQUIRED
+    return made
+
+
+async def start(made: Web, listen: str, files: TlsFiles | None) -> tuple[web.AppRunner, str]:
+    """Answer at `host:port` (port 0: a free one) until the runner is cleaned up; returns it and the address.
+
+    `BadInput` where one cannot listen.
+    """
+    host, _, port = listen.rpartition(":")
+    runner = web.AppRunner(made.application, access_log=None, handler_cancellation=True, shutdown_timeout=2.0)
+    await runner.setup()
+    lines = Lines(runner, host.strip("[]"), int(port), None if files is None else context(files))
+    try:
+        await lines.start()
+    except OSError as failure:
+        await runner.cleanup()
+        raise BadInput(f"serve.http = {listen!r}: cannot listen there: {failure.strerror}") from None
+    return runner, f"{host}:{lines.port}"
+
+
+@web.middleware
+async def _problems(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Errors become statuses; one that treetap did not foresee is logged here and named without its text."""
+    with logs.within():
+        try:
+            return await handler(request)
+        except errors.TreetapError as error:
+            log.warning("refused: %s: %s", type(error).__name__, error)
+            status = next((status for kind, status in STATUSES if isinstance(error, kind)), 500)
+            return _problem(status, str(error))
+        except web.HTTPException as error:
+            return _problem(error.status, error.reason, dict(error.headers))
+        except Exception as error:
+            log.exception("a defect")
+            return _problem(500, f"a defect ({type(error).__name__}): the log has the details")
+
+
+def _fault(found: serving_pb2.RecordPrediction) -> web.Response | None:
+    """The answer about a record that has no prediction."""
+    if STATUS[found.status] == "unknown_id":
+        return _problem(404, "the label holder's table has no such id")
+    if STATUS[found.status] == "not_common":
+        return _problem(422, "not all parties hold the record of this id")
+    return None
+
+
+def _where(error: Any) -> str:
+    return f"{'.'.join(map(str, error['loc'])) or 'the body'}: {error['msg']}"
+
+
+def _problem(status: int, detail: str, headers: dict[str, str] | None = None) -> web.Response:
+    made = Problem(title=HTTPStatus(status).phrase, status=status, detail=detail)
+    kept = {name: value for name, value in (headers or {}).items() if name.lower() == "allow"}
+    if status in (429, 503):
+        kept["Retry-After"] = str(RETRY_AFTER_S)
+    return _json(status, made, PROBLEMS, kept)
+
+
+def _json(
+    status: int, body: BaseModel, kind: str = "application/json", headers: dict[str, str] | None = None
+) -> web.Response:
+    text = body.model_dump_json(exclude_none=True)
+    return web.Response(status=status, text=text, content_type=kind, headers=headers)

@@ -1,0 +1,81 @@
+"""`treetap party`: workers first, then the server, until SIGTERM."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import warnings
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+
+from grpc_health.v1 import health_pb2
+
+from party.config import PartyConfig, check_folders, read
+from party.metrics import PartyMetrics
+from party.node import PartyNode
+from party.runtime.transcript_recorder import Recorders, RecordingPort
+from party.server.control import register
+from party.server.scoring import Front
+from treetap.process.lifecycle import serve_until_stopped, sole_user
+from treetap.wire import rpc
+from treetap.wire.hello import serve_health
+from treetap.workers import ProcessEngine
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+#: Seconds that calls under way may take to end when the party is told to stop.
+GRACE_S = 2.0
+
+
+def offload(work: Callable[[], T]) -> Awaitable[T]:
+    """Run a slow function in a thread."""
+    return asyncio.to_thread(work)
+
+
+def run(config_path: Path, *, until_stdin_closes: bool) -> None:
+    """Serve one party; returns after SIGTERM, SIGINT or, if asked, when standard input closes."""
+    config = read(config_path)
+    config.transport().check(config.name)
+    check_folders(config)
+    workers = config.workers or len(os.sched_getaffinity(0))
+    engine = ProcessEngine(workers)
+    with sole_user(config.state), warnings.catch_warnings():
+        warnings.simplefilter("default")
+        engine.start()  # before the server and before any thread: workers inherit nothing but a pipe
+        asyncio.run(_serve(config, engine, until_stdin_closes))
+
+
+async def _serve(config: PartyConfig, engine: ProcessEngine, until_stdin_closes: bool) -> None:
+    for name, table in config.tables.items():
+        if not table.path.is_file():
+            log.warning("table %s: %s: there is no such file yet", name, table.path)
+    if silent := config.unanswered():
+        log.warning("the policy sends PREDICTION to none of these serve.clients: %s", ", ".join(silent))
+    dialer = rpc.GrpcDialer(config.transport())
+    recorders = Recorders(config.state / "transcripts", config.law.record)
+    metrics = PartyMetrics(config.name)
+    measured = metrics.serve(config.metrics)
+    node = PartyNode(config, engine, dialer, recorders, offload, metrics)
+    port = RecordingPort(node, recorders)
+    server, credentials = rpc.server(config.transport())
+    register(server, config.name, port)
+    status = serve_health(server)
+    number = rpc.bind(server, credentials, config.listen)
+    address = f"{config.listen.rpartition(':')[0]}:{number}"
+    front = Front()
+    try:
+        await front.open(config, node.desk)  # before a job can ask where that is
+        await server.start()
+        await status.set("", health_pb2.HealthCheckResponse.SERVING)
+        where = {"name": config.name, "address": address, **({"metrics": measured} if measured else {})}
+        where |= {f"predict_{way}": at for way, at in (("grpc", node.desk.grpc), ("http", node.desk.http)) if at}
+        await serve_until_stopped("party", where, until_stdin_closes=until_stdin_closes)
+    finally:
+        await status.enter_graceful_shutdown()
+        await node.close()
+        await front.close(GRACE_S)
+        await server.stop(GRACE_S)
+        await dialer.close()
+        await engine.close()

@@ -1,0 +1,71 @@
+"""The two places where clients ask, as `[serve]` says: gRPC, and HTTP with JSON. They are there as long as the party.
+
+While nothing is served they say so; so a client, and whoever watches it, tells that from a process that is down.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from party.config import PartyConfig
+from party.server.http_json import IDLE_S, MOST_BODY, SLOWEST_S
+from party.server.scoring_grpc import register
+from party.serving.registry import Desk
+from treetap.errors import BadInput
+from treetap.wire import rpc
+from treetap.wire.hello import serve_health
+from treetap.wire.insecure import Plaintext
+
+if TYPE_CHECKING:
+    import grpc.aio
+    from aiohttp.web import AppRunner
+
+log = logging.getLogger(__name__)
+
+
+class Front:
+    """Nobody listens before `open`, and without `[serve]` nobody ever does."""
+
+    def __init__(self) -> None:
+        self._server: grpc.aio.Server | None = None
+        self._runner: AppRunner | None = None
+
+    async def open(self, config: PartyConfig, desk: Desk) -> None:
+        """Listen, and tell the desk where.
+
+        Raises:
+            BadInput: one cannot listen there, or HTTP is asked for where its library is not installed.
+        """
+        served = config.serve
+        if served is None:
+            return
+        if served.listen is not None:
+            self._server, credentials = rpc.server(config.transport(), MOST_BODY, served.queue, SLOWEST_S, IDLE_S)
+            register(self._server, config.name, desk)
+            serve_health(self._server)
+            number = rpc.bind(self._server, credentials, served.listen, "serve.listen")
+            await self._server.start()
+            desk.grpc = f"{served.listen.rpartition(':')[0]}:{number}"
+        if served.http is not None:
+            try:
+                from party.server import http
+            except ModuleNotFoundError as missing:
+                raise BadInput(
+                    f"serve.http: HTTP needs {missing.name}, which is not installed: pip install 'treetap[serve]', or "
+                    "leave http out"
+                ) from None
+            transport = config.transport()
+            plain = served.plain_http or isinstance(transport, Plaintext)
+            if plain:
+                log.warning("serve.http %s: no encryption, and whoever is on this host can be anybody", served.http)
+            made = http.Web(desk, served, secured=not plain)
+            files = None if isinstance(transport, Plaintext) or plain else transport
+            self._runner, desk.http = await http.start(made, served.http, files)
+
+    async def close(self, grace_s: float) -> None:
+        """Stop; calls under way may take so many seconds to end."""
+        if self._server is not None:
+            await self._server.stop(grace_s)
+        if self._runner is not None:
+            await self._runner.cleanup()

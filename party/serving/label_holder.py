@@ -1,0 +1,245 @@
+"""A prediction whose records come from requests of clients, and whose scores go back to them (docs/serving.md).
+
+after                              may come
+alignment, or the protocol's keys  await_requests(b=0, 0)
+await_requests(b, k)               await_requests(b, k+1) where nobody asked, else the protocol's block b
+the protocol's block b             await_requests(b+1, 0)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from party.config import PartyConfig, ServeConfig
+from party.prediction.outcome import Outcome
+from party.prediction.scores_on_disk import Guessed
+from party.runtime.context import Step, Tools
+from party.runtime.job_store import Arrays
+from party.runtime.messages import Rows
+from party.runtime.steps import Order, StepId
+from party.serving.registry import Desk
+from party.serving.request_queue import Questions, Scores
+from treetap.errors import ConfigError, NotServed
+from treetap.tables.reading import Floats, Table
+from treetap.trees.ensemble import Ensemble
+from treetap.wire.disclosure import bytes_by_class
+from treetap.wire.v1 import control_pb2, interactive_pb2, serving_pb2
+
+#: Seconds for which a step waits for requests.
+WAIT_S = 2.0
+#: Seconds after which the coordinator is taken for gone: between two steps, and in a round that does not move.
+ALONE_S, ROUND_S = 15.0, 120.0
+#: Answers whose times are looked at, and seconds over which records are counted.
+LATEST, RATE_S = 1000, 60.0
+
+
+class Live:
+    """One served model at the label holder."""
+
+    def __init__(
+        self,
+        config: PartyConfig,
+        tools: Tools,
+        desk: Desk,
+        opening: interactive_pb2.OpenModel,
+        order: Order,
+        aligned: Callable[[], Table],
+        ensemble: Ensemble,
+        classes: list[str],
+        block: Callable[[], tuple[str, int]],
+    ) -> None:
+        """`block`: the first step of the protocol's blocks, and how many records one may have."""
+        self.config = serve_config(config)
+        self._tools, self._desk, self._opening, self._order = tools, desk, opening, order
+        self._aligned, self._ensemble, self._classes, self._block = aligned, ensemble, classes, block
+        self.model, self.job = opening.model, tools.job
+        metrics = desk.metrics
+        self._questions = Questions(self.config.queue, self.config.window_ms / 1000, metrics.records_wait)
+        self._own: set[str] = set()
+        self._places: dict[str, int] | None = None  # None: nobody can be answered yet
+        self._rows: Rows = np.zeros(0, dtype=np.int64)
+        self._alone_at: float | None = None  # when the coordinator will count as gone; None: it waits with us
+        self._figures = serving_pb2.ServingFigures(grpc=desk.grpc, http=desk.http)
+        self._latest: deque[float] = deque(maxlen=LATEST)
+        self._scored: deque[tuple[float, int]] = deque()
+        self.steps: Mapping[str, Step] = {"await_requests": self.await_requests}
+
+    # ---- what a protocol needs: see `party.prediction.records.Asked`
+
+    async def open(self, table: Table) -> interactive_pb2.OpenedModel:
+        """See `Asked`: from here on clients are told that the model is being prepared."""
+        self._own = set(table.ids)
+        self._desk.take(self)
+        return interactive_pb2.OpenedModel()
+
+    @property
+    def wanted(self) -> Rows:
+        """See `Asked`: clients may ask about any record that all parties hold."""
+        return np.arange(len(self._aligned().ids), dtype=np.int64)
+
+    def block(self, number: int, size: int) -> tuple[Rows, int]:
+        """See `Asked`: what clients asked about."""
+        del size
+        self._expect(ROUND_S)
+        return self._rows, number + 1
+
+    def advance(self, records: int) -> None:
+        """See `Asked`."""
+        self._tools.meter.done = self._figures.records + records
+        self._expect(ROUND_S)
+
+    def keep(self, rows: Rows, scores: Floats, guessed: Guessed, further: Arrays) -> None:
+        """See `Asked`: clients are answered. Who serves does not go on without a party and explains nothing."""
+        del guessed, further
+        now = asyncio.get_running_loop().time()
+        self._figures.records += len(rows)
+        self._figures.rounds += 1
+        self._scored.append((now, len(rows)))
+        self._tools.meter.done = self._figures.records
+        self._questions.keep(rows, scores)
+
+    def before_block(self, number: int, begins: str, size: int) -> StepId:
+        """See `Asked`."""
+        del begins, size
+        self._expect(ALONE_S)
+        return "await_requests", number, 0
+
+    # ---- the step
+
+    async def await_requests(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """Wait for requests; what has come is the next block."""
+        number = request.tree
+        self._order.check(("await_requests", number, request.level))
+        if self._places is None:
+            self._places = {value: place for place, value in enumerate(self._aligned().ids)}
+            self._tools.ledger.level = logging.DEBUG  # of what comes again and again, the metrics tell enough
+        begins, size = self._block()
+        self._alone_at = None
+        self._rows = await self._questions.gather(size, WAIT_S)
+        self._expect(ALONE_S)
+        if len(self._rows):
+            self._desk.metrics.block_taken(len(self._rows))
+            self._tools.meter.total = self._figures.records + len(self._rows)
+            self._order.then((begins, number, 0))
+        else:
+            self._order.then(("await_requests", number, request.level + 1))
+        awaited = serving_pb2.AwaitedRequests(records=len(self._rows), figures=self._told())
+        return control_pb2.StepResult(awaited_requests=awaited)
+
+    # ---- what a client asks: by way of `party.serving.registry`
+
+    async def predict(self, client: str, ids: Sequence[str], within_s: float) -> serving_pb2.PredictedRecords:
+        """An answer for each id, in their order.
+
+        Raises:
+            NotServed, Overloaded, Silent: see `Questions.ask`.
+        """
+        places = self._open_for_requests()
+        began = asyncio.get_running_loop().time()
+        wanted = dict.fromkeys(places[value] for value in ids if value in places)
+        found = await self._questions.ask(wanted, within_s) if wanted else {}
+        self._figures.requests += 1
+        self._latest.append(asyncio.get_running_loop().time() - began)
+        answer = serving_pb2.PredictedRecords(
+            model=self.model,
+            job=self.job,
+            predictions=self._answers(ids, places, found),
+            classes=self._classes,
+        )
+        self._tools.ledger.traffic.sent(client, "predict", bytes_by_class(answer))
+        self._tools.recorder.answered(client, self._tools.attempt, answer)
+        return answer
+
+    def refuse(self) -> None:
+        """Count a request that has no answer."""
+        self._figures.refused += 1
+
+    def recorded(self, client: str, request: serving_pb2.PredictRecords) -> None:
+        """Write down what a client asked, if this party records."""
+        self._tools.recorder.asked(client, self._tools.attempt, request)
+
+    def describe(self) -> serving_pb2.ModelDescription:
+        """What a client may know of the model; `NotServed` before it is served."""
+        return serving_pb2.ModelDescription(
+            model=self.model,
+            job=self.job,
+            protocol=self._opening.protocol,
+            objective=self._ensemble.objective,
+            classes=self._classes,
+            records=len(self._open_for_requests()),
+            most_ids=self.config.most_ids,
+            deadline_s=self.config.deadline_s,
+        )
+
+    def close(self) -> None:
+        """The attempt ends: whoever waits is told so."""
+        self._questions.close(f"model {self.model} is not served any more; ask again later")
+
+    @property
+    def ready(self) -> bool:
+        """Whether clients are answered now."""
+        now = asyncio.get_running_loop().time()
+        return self._places is not None and (self._alone_at is None or now < self._alone_at)
+
+    def _expect(self, within_s: float) -> None:
+        """The coordinator is to ask for the next step, or somebody to send what the round waits for."""
+        self._alone_at = asyncio.get_running_loop().time() + within_s
+
+    def _open_for_requests(self) -> Mapping[str, int]:
+        """Id → place of the records that can be asked about."""
+        if self._places is None:
+            raise NotServed(f"model {self.model} is being prepared; ask again later")
+        if not self.ready:
+            raise NotServed(f"model {self.model} is not served: its coordinator is away; ask again later")
+        return self._places
+
+    def _answers(
+        self, ids: Sequence[str], places: Mapping[str, int], found: Mapping[int, Scores]
+    ) -> list[serving_pb2.RecordPrediction]:
+        answers = [serving_pb2.RecordPrediction(id=value, status=self._status(value, places)) for value in ids]
+        known = [answer for answer in answers if answer.status == serving_pb2.PREDICTED]
+        if not known:
+            return answers
+        scores = np.stack([found[places[answer.id]] for answer in known])
+        outcome = Outcome.of(self._ensemble, self._classes, scores)
+        for k, answer in enumerate(known):
+            prediction = outcome.predictions[k]
+            if isinstance(prediction, str):
+                answer.label = prediction
+            else:
+                answer.value = prediction
+            answer.scores.extend(outcome.scores[k].tolist())
+            answer.probabilities.extend(outcome.probabilities[k].tolist())
+        return answers
+
+    def _status(self, value: str, places: Mapping[str, int]) -> serving_pb2.RecordStatus.ValueType:
+        if value in places:
+            return serving_pb2.PREDICTED
+        return serving_pb2.NOT_COMMON if value in self._own else serving_pb2.UNKNOWN_ID
+
+    def _told(self) -> serving_pb2.ServingFigures:
+        """How it goes, for operators."""
+        now = asyncio.get_running_loop().time()
+        while self._scored and self._scored[0][0] < now - RATE_S:
+            self._scored.popleft()
+        if self._latest:
+            p50, p99 = np.quantile(np.array(self._latest), [0.5, 0.99]).tolist()
+            self._figures.p50_s, self._figures.p99_s = p50, p99
+        self._figures.records_per_s = sum(records for _, records in self._scored) / RATE_S
+        return self._figures
+
+
+def serve_config(config: PartyConfig) -> ServeConfig:
+    """The table `[serve]`; `ConfigError` where there is none, or it and the policy together let nobody be answered."""
+    if config.serve is None:
+        raise ConfigError(
+            f"{config.name} serves nobody: its configuration has no table [serve]; it needs clients = [names of "
+            "certificates] and where they ask, listen = or http = HOST:PORT"
+        )
+    config.check_clients()
+    return config.serve

@@ -1,0 +1,133 @@
+"""What clients ask, in the order of asking, until a round takes it: bounded, and nobody waits beyond a deadline."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from party.runtime.messages import Rows
+from treetap.errors import NotServed, Overloaded, Silent
+from treetap.tables.reading import Floats
+
+Scores = np.ndarray[tuple[int], np.dtype[np.float64]]
+
+
+@dataclass(eq=False)
+class _Question:
+    """One request: its records that no round has taken yet, and the scores that have come."""
+
+    left: list[int]
+    missing: int
+    asked_at: float
+    answered: asyncio.Future[None]
+    scores: dict[int, Scores] = field(default_factory=dict)
+
+
+class Questions:
+    """The requests for one served model.
+
+    Args:
+        most: records that may wait for a round.
+        window_s: how long the first request of a round waits for others to go with it.
+        waiting: told of every change of the number of records that wait.
+    """
+
+    def __init__(self, most: int, window_s: float, waiting: Callable[[int], None]) -> None:
+        self._most, self._window, self._waiting = most, window_s, waiting
+        self._queue: deque[_Question] = deque()
+        self._open: set[_Question] = set()
+        self._block: dict[int, list[_Question]] = {}  # place → who asked, of the round under way
+        self._records = 0  # that wait
+        self._arrived = asyncio.Event()
+        self._closed = ""
+
+    async def ask(self, places: Iterable[int], within_s: float) -> dict[int, Scores]:
+        """The scores of these records, each named once.
+
+        Raises:
+            Overloaded: too many records wait already.
+            Silent: no answer within so many seconds.
+            NotServed: the serving ends first.
+        """
+        left = list(places)
+        if self._closed:
+            raise NotServed(self._closed)
+        if self._records + len(left) > self._most:
+            raise Overloaded(f"{self._records} records wait for a prediction already, at most {self._most} may")
+        loop = asyncio.get_running_loop()
+        question = _Question(left, len(left), loop.time(), loop.create_future())
+        self._queue.append(question)
+        self._open.add(question)
+        self._count(len(left))
+        self._arrived.set()
+        try:
+            async with asyncio.timeout(within_s):
+                await question.answered
+        except TimeoutError:
+            raise Silent(f"no prediction within {within_s:g} s") from None
+        finally:
+            self._drop(question)
+        return question.scores
+
+    async def gather(self, most: int, wait_s: float) -> Rows:
+        """Records for a round, at most so many, ascending; none after so many seconds in which nobody asked."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + wait_s
+        while True:
+            now = loop.time()
+            until = self._queue[0].asked_at + self._window if self._queue else end
+            if self._queue and (self._records >= most or now >= until):
+                return self._take(most)
+            if not self._queue and now >= end:
+                return np.zeros(0, dtype=np.int64)
+            self._arrived.clear()
+            try:
+                async with asyncio.timeout_at(until):
+                    await self._arrived.wait()
+            except TimeoutError:
+                continue
+
+    def keep(self, rows: Rows, scores: Floats) -> None:
+        """The scores (n, outputs) of the records of the round under way: whoever has all of its own is answered."""
+        for place, found in zip(rows.tolist(), scores, strict=True):
+            for question in self._block.pop(place, ()):
+                question.scores[place] = found
+                question.missing -= 1
+                if not question.missing and not question.answered.done():
+                    question.answered.set_result(None)
+
+    def close(self, why: str) -> None:
+        """Nothing more is answered, and whoever waits is told so."""
+        self._closed = why
+        for question in list(self._open):
+            if not question.answered.done():
+                question.answered.set_exception(NotServed(why))
+        self._arrived.set()
+
+    def _take(self, most: int) -> Rows:
+        """The records of the first requests; one that several ask about goes once."""
+        self._block = {}
+        while self._queue:
+            first = self._queue[0]
+            while first.left and (first.left[-1] in self._block or len(self._block) < most):
+                self._block.setdefault(first.left.pop(), []).append(first)
+                self._count(-1)
+            if first.left:
+                break
+            self._queue.popleft()
+        return np.array(sorted(self._block), dtype=np.int64)
+
+    def _drop(self, question: _Question) -> None:
+        """Whoever asked has its answer or has gone."""
+        self._open.discard(question)
+        if question.left:
+            self._queue.remove(question)
+            self._count(-len(question.left))
+
+    def _count(self, change: int) -> None:
+        self._records += change
+        self._waiting(change)

@@ -1,0 +1,137 @@
+"""What every job needs, whatever grows afterwards: table, labels, bins, key.
+
+The label holder makes the key pair and sends its public half with the slot layout of one record's plaintext.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from party.config import PartyConfig
+from party.runtime.context import Tools
+from treetap.errors import BadInput, DataError, Malformed, PlaintextOverflow
+from treetap.paillier.public_key import PublicKey
+from treetap.paillier.secret_key import SecretKey
+from treetap.paillier.slots import Slots
+from treetap.protocols.job_spec import PAPER_KEY_BITS
+from treetap.tables.categories import Category
+from treetap.tables.config import TableConfig
+from treetap.tables.labels import Labels, read_labels
+from treetap.tables.reading import Table, read_table
+from treetap.trees.binning import BinnedTable, bin_table
+from treetap.wire.v1 import setup_pb2
+
+log = logging.getLogger(__name__)
+
+
+def table_config(config: PartyConfig, name: str) -> TableConfig:
+    """The party's table of that name; `DataError` says which it has."""
+    if name not in config.tables:
+        have = ", ".join(map(repr, config.tables)) or "none"
+        raise DataError(f"{config.name} has no table {name!r} in its configuration (it has {have})")
+    return config.tables[name]
+
+
+async def load_table(
+    tools: Tools,
+    config: TableConfig,
+    *,
+    with_label: bool,
+    missing: float | None,
+    categories: Mapping[str, Category] | None = None,
+) -> Table:
+    """Read the party's table off the event loop; `categories` are those of a model that is there already."""
+    try:
+        return await tools.offload(
+            lambda: read_table(config, with_label=with_label, missing=missing, categories=categories)
+        )
+    except DataError as failure:
+        raise DataError(f"{tools.party}: {failure}") from None
+
+
+async def bind_table(tools: Tools, table: Table) -> None:
+    """A resumed job must find the table that its stored trees were grown on, cell for cell."""
+    if not tools.store.bind(await tools.offload(lambda: fingerprint(table))):
+        raise DataError(
+            f"{tools.party}: {table.path}: is not the table on which the stored trees of job {tools.job} were grown; "
+            "bring that one back, or cancel the job and train again"
+        )
+
+
+def fingerprint(table: Table) -> str:
+    """SHA-256 over ids, features and labels; stays on this party's disk."""
+    state = hashlib.sha256(table.digest())
+    state.update(np.ascontiguousarray(table.features).data)
+    if table.label is not None:
+        sink = pa.BufferOutputStream()
+        column = pa.table({"label": table.label.combine_chunks()})
+        with pa.ipc.new_stream(sink, column.schema) as stream:
+            stream.write_table(column)
+        state.update(sink.getvalue())
+    return state.hexdigest()
+
+
+def load_labels(tools: Tools, table: Table, column: str, objective: str) -> Labels:
+    """Label holder: its labels from its table."""
+    try:
+        return read_labels(table, column, objective)
+    except DataError as failure:
+        raise DataError(f"{tools.party}: {failure}") from None
+
+
+async def bin_features(tools: Tools, table: Table, max_bin: int) -> BinnedTable:
+    """Bin the party's columns off the event loop."""
+    try:
+        return await tools.offload(
+            lambda: bin_table(table.features, table.columns, max_bin, may_be_constant=table.made)
+        )
+    except DataError as failure:
+        raise DataError(f"{tools.party}: {table.path}: {failure}") from None
+
+
+async def make_key(tools: Tools, bits: int) -> SecretKey:
+    """Label holder: the job's key pair, made once and kept on this party's disk until the model is published."""
+    path = tools.store.path("secret.json")
+    allow_512 = bits == PAPER_KEY_BITS
+    if tools.store.has("secret.json"):
+        return SecretKey.load(path, allow_512=allow_512)
+    secret = await make_passing_key(tools, bits)
+    secret.save(path)
+    return secret
+
+
+async def make_passing_key(tools: Tools, bits: int) -> SecretKey:
+    """Label holder: a key pair for one attempt at a prediction, which never reaches the disk."""
+    allow_512 = bits == PAPER_KEY_BITS
+    if allow_512:
+        log.warning("job %s uses a %d-bit key: it can be broken, and is for reproducing figures only", tools.job, bits)
+    return await tools.offload(lambda: SecretKey.generate(bits, allow_512=allow_512))
+
+
+async def send_key(tools: Tools, secret: SecretKey, slots: Slots, feature_parties: list[str]) -> None:
+    """Label holder: public key and slot widths to every feature party."""
+    parcel = setup_pb2.PublicKeyParcel(modulus=secret.public.to_bytes(), slot_widths=list(slots.widths))
+    for party in feature_parties:
+        await tools.outbox.send(party, "public_key", [parcel])
+
+
+async def take_key(tools: Tools, label_holder: str, bits: int) -> tuple[PublicKey, Slots]:
+    """Feature party: public key and slot widths; a key of another size than the job's is refused."""
+    async for parcel in tools.mailbox.series(label_holder, "public_key", 0, 0):
+        key = parcel.public_key
+        length = int.from_bytes(key.modulus, "big").bit_length()
+        if length != bits:
+            raise Malformed(f"the key of {label_holder} has {length} bits, the job says {bits}")
+        try:
+            public = PublicKey.from_bytes(key.modulus, allow_512=bits == PAPER_KEY_BITS)
+            slots = Slots(tuple(key.slot_widths))
+            slots.groups_per_plaintext(bits)
+        except (BadInput, PlaintextOverflow) as failure:
+            raise Malformed(f"the key of {label_holder} cannot be used: {failure}") from failure
+        return public, slots
+    raise Malformed(f"{label_holder} sent no public key")

@@ -1,0 +1,251 @@
+"""Owner and member on worker processes: columns are dealt out to the lanes in turn.
+
+Each lane holds the key it needs and, at a member, its own part of every open block's sum: one ciphertext per output and
+lane, whatever the number of columns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from treetap.errors import Malformed
+from treetap.lattice.key_holder import LatticeKey
+from treetap.lattice.member import MaskedSum, Member
+from treetap.lattice.parameters import Parameters
+from treetap.workers import Engine
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+#: What a ciphertext is: (which of the masks that come with it is its own, the output that it adds to).
+Place = tuple[int, int]
+IN_FLIGHT_PER_LANE = 2
+
+
+class LatticeOwner:
+    """Encrypts and opens on an engine; `token` names this job in the lanes' memory."""
+
+    def __init__(self, engine: Engine, key: LatticeKey, token: str) -> None:
+        self._engine = engine
+        self._key = key
+        self._name = f"lattice-owner/{token}"
+
+    async def start(self) -> None:
+        """Hand the key to every lane."""
+        await _everywhere(self._engine, _take_key, self._name, self._key.for_worker())
+
+    async def encrypt(self, groups: Iterable[Sequence[Ints] | Ints]) -> AsyncIterator[list[bytes]]:
+        """Encrypt groups of columns, each column (n ≤ N,), reading at most two groups per lane ahead.
+
+        Yields:
+            Each group's ciphertexts, in order.
+
+        Raises:
+            PlaintextOverflow: a number that does not fit its slot.
+        """
+        pending: deque[asyncio.Task[list[bytes]]] = deque()
+        turn = 0
+        source = iter(groups)
+        try:
+            while True:
+                while (
+                    len(pending) < IN_FLIGHT_PER_LANE * self._engine.lanes and (group := next(source, None)) is not None
+                ):
+                    call = self._engine.call(turn, _encrypt, self._name, group)
+                    pending.append(asyncio.ensure_future(call))
+                    turn = (turn + 1) % self._engine.lanes
+                if not pending:
+                    return
+                ciphertexts = await pending[0]
+                pending.popleft()
+                yield ciphertexts
+        finally:
+            for task in pending:
+                task.cancel()
+            await asyncio.gather(*pending, return_exceptions=True)
+
+    async def open(self, sums: Sequence[bytes], n: int) -> Ints:
+        """Decrypt returned sums: (len(sums), n).
+
+        Raises:
+            Malformed: one is not a sum under this key and these parameters.
+        """
+        calls = (
+            self._engine.call(place % self._engine.lanes, _open, self._name, data, n) for place, data in enumerate(sums)
+        )
+        opened = await asyncio.gather(*calls)
+        return np.array(opened, dtype=np.int64).reshape(len(sums), n)
+
+    async def close(self) -> None:
+        """Make every lane forget the key."""
+        await _everywhere(self._engine, _forget, self._name)
+
+
+class LatticeMember:
+    """Masks columns on an engine, and adds them up if it is the last member.
+
+    Args:
+        engine: lanes.
+        agreed: the job's parameters.
+        public: the label holder's public bytes.
+        token: names this job in the lanes' memory.
+        outputs: sums of a block.
+    """
+
+    def __init__(self, engine: Engine, agreed: Parameters, public: bytes, token: str, outputs: int = 1) -> None:
+        self._engine = engine
+        self._agreed = agreed
+        self._public = public
+        self._outputs = outputs
+        self._name = f"lattice-member/{token}"
+        self._turn = 0
+        self._used: dict[int, set[int]] = {}
+
+    async def start(self) -> None:
+        """Give every lane the public key. Raises Malformed as `Member` does."""
+        await _everywhere(self._engine, _take_public, self._name, self._agreed, self._public, self._outputs)
+
+    async def pass_on(self, masks: Sequence[Bools], ciphertexts: Sequence[bytes], owns: Sequence[int]) -> list[bytes]:
+        """Masked and refreshed ciphertexts for the next member; `owns` says which mask (n ≤ N,) is whose.
+
+        Raises:
+            Malformed: see `Member.pass_on`.
+        """
+        return await self._engine.call(self._next(), _pass_on, self._name, list(masks), list(ciphertexts), list(owns))
+
+    async def add(
+        self, block: int, masks: Sequence[Bools], ciphertexts: Sequence[bytes], places: Sequence[Place]
+    ) -> None:
+        """Add ciphertexts of a block of records to its sums, each with its place among the masks (n ≤ N,) and outputs.
+
+        Raises:
+            Malformed, OutOfOrder: see `MaskedSum.add`.
+        """
+        lane = self._next()
+        self._used.setdefault(block, set()).add(lane)
+        await self._engine.call(lane, _add, self._name, block, list(masks), list(ciphertexts), list(places))
+
+    async def finish(self, block: int, side_by_side: int = 1, n: int = 0) -> list[bytes]:
+        """The flooded sums of a block, one per output; every `add` to it must have returned.
+
+        Raises:
+            OutOfOrder: more columns than agreed.
+        """
+        first, *others = sorted(self._used.pop(block, {0}))
+        partials = await asyncio.gather(
+            *(self._engine.call(lane, _partial, self._name, block) for lane in others),
+        )
+        return await self._engine.call(first, _finish, self._name, block, partials, side_by_side, n)
+
+    async def drop(self, block: int) -> None:
+        """Forget what has been added to a block that is not finished."""
+        lanes = self._used.pop(block, set())
+        await asyncio.gather(*(self._engine.call(lane, _drop, self._name, block) for lane in lanes))
+
+    async def close(self) -> None:
+        """Make every lane forget the job."""
+        await _everywhere(self._engine, _forget, self._name)
+
+    def _next(self) -> int:
+        lane = self._turn
+        self._turn = (lane + 1) % self._engine.lanes
+        return lane
+
+
+async def _everywhere(engine: Engine, kernel: Any, *args: Any) -> None:
+    await asyncio.gather(*(engine.call(lane, kernel, *args) for lane in range(engine.lanes)))
+
+
+class _Open:
+    """What a lane holds for a member: the public key and its part of each open block."""
+
+    def __init__(self, member: Member, outputs: int) -> None:
+        self.member = member
+        self.outputs = outputs
+        self.sums: dict[int, MaskedSum] = {}
+
+    def sum_of(self, block: int, end: bool = False) -> MaskedSum:
+        if block not in self.sums:
+            self.sums[block] = MaskedSum(self.member, self.outputs)
+        return self.sums.pop(block) if end else self.sums[block]
+
+
+def _take_key(state: dict[str, Any], name: str, key: bytes) -> None:
+    state[name] = LatticeKey.from_worker(key)
+
+
+def _encrypt(state: dict[str, Any], name: str, columns: Sequence[Ints] | Ints) -> list[bytes]:
+    key: LatticeKey = state[name]
+    return [key.encrypt(column) for column in columns]
+
+
+def _open(state: dict[str, Any], name: str, data: bytes, n: int) -> Ints:
+    key: LatticeKey = state[name]
+    return key.decrypt(data, n)
+
+
+def _take_public(state: dict[str, Any], name: str, agreed: Parameters, public: bytes, outputs: int) -> None:
+    state[name] = _Open(Member(agreed, public), outputs)
+
+
+def _of_one_mask(
+    masks: list[Bools], ciphertexts: list[bytes], places: list[Place]
+) -> Iterator[tuple[Bools, list[bytes], list[int]]]:
+    """Neighbours of one mask together, so that it is encoded once: (mask, ciphertexts, outputs)."""
+    if len(ciphertexts) != len(places):
+        raise Malformed(f"{len(ciphertexts)} ciphertexts for {len(places)} places")
+    for own, group in groupby(zip(places, ciphertexts, strict=True), key=lambda pair: pair[0][0]):
+        pairs = list(group)
+        yield masks[own], [data for _, data in pairs], [output for (_, output), _ in pairs]
+
+
+def _pass_on(
+    state: dict[str, Any], name: str, masks: list[Bools], ciphertexts: list[bytes], owns: list[int]
+) -> list[bytes]:
+    lane: _Open = state[name]
+    if len(ciphertexts) != len(owns):
+        raise Malformed(f"{len(ciphertexts)} ciphertexts for {len(owns)} places")
+    return [lane.member.pass_on(masks[own], data) for own, data in zip(owns, ciphertexts, strict=True)]
+
+
+def _add(
+    state: dict[str, Any], name: str, block: int, masks: list[Bools], ciphertexts: list[bytes], places: list[Place]
+) -> None:
+    lane: _Open = state[name]
+    for mask, column, outputs in _of_one_mask(masks, ciphertexts, places):
+        lane.sum_of(block).add(mask, column, outputs)
+
+
+def _partial(state: dict[str, Any], name: str, block: int) -> tuple[list[int], int, list[bytes]]:
+    lane: _Open = state[name]
+    return lane.sum_of(block, end=True).partial()
+
+
+def _finish(
+    state: dict[str, Any],
+    name: str,
+    block: int,
+    partials: list[tuple[list[int], int, list[bytes]]],
+    side_by_side: int,
+    n: int,
+) -> list[bytes]:
+    lane: _Open = state[name]
+    total = lane.sum_of(block, end=True)
+    for partial in partials:
+        total.merge(partial)
+    return total.finish(side_by_side, n)
+
+
+def _drop(state: dict[str, Any], name: str, block: int) -> None:
+    lane: _Open = state[name]
+    lane.sums.pop(block, None)
+
+
+def _forget(state: dict[str, Any], name: str) -> None:
+    state.pop(name, None)

@@ -1,0 +1,190 @@
+"""Kernels of one lane over the ciphertexts that it holds, for the sums of one tree and of a forest.
+
+Every kernel takes the lane's memory and the name that a tree, or a pool of ciphertexts for all trees, has there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from gmpy2 import mpz
+
+from treetap.paillier.joint_cells import Codes, Table, feature_sums, joint, marginals, multiply_into
+from treetap.paillier.packing import Packer
+from treetap.paillier.public_key import PublicKey
+
+
+@dataclass(frozen=True)
+class Tree:
+    """What a lane needs to know of a tree."""
+
+    public: bytes
+    bits: int
+    per_plaintext: int
+    radices: list[int]
+    root_groups: list[tuple[int, ...]]
+    joint_cells: bool
+
+
+@dataclass
+class Held:
+    """Ciphertexts in a lane, in the order in which they came, and what it takes to work with them."""
+
+    public: PublicKey
+    packer: Packer
+    values: list[mpz]
+
+
+@dataclass
+class Lane(Held):
+    """What a lane holds of a tree: its records' ciphertexts and bins, and the root's cells."""
+
+    tree: Tree
+    codes: list[Codes] = field(default_factory=list)
+    root: list[Table] = field(default_factory=list)
+
+
+def offers(bins: int, missing: bool) -> list[tuple[int, bool]]:
+    """(v, missing left?) of each candidate of a feature, in canonical order."""
+    if not missing:
+        return [(v, False) for v in range(bins - 1)]
+    return [(v, left) for v in range(bins) for left in (False, True) if not left or v < bins - 1]
+
+
+def open_tree(state: dict[str, Any], name: str, tree: Tree) -> None:
+    """Make room for a tree."""
+    held = _room(tree.public, tree.bits, tree.per_plaintext)
+    state[name] = Lane(held.public, held.packer, held.values, tree, root=[{} for _ in tree.root_groups])
+
+
+def open_pool(state: dict[str, Any], name: str, public: bytes, bits: int, per_plaintext: int) -> None:
+    """Make room for ciphertexts that stay for many trees."""
+    state[name] = _room(public, bits, per_plaintext)
+
+
+def _room(public: bytes, bits: int, per_plaintext: int) -> Held:
+    key = PublicKey.from_bytes(public, allow_512=True)  # the size was accepted where the key was made
+    return Held(key, Packer(key, bits, per_plaintext), [])
+
+
+def keep(state: dict[str, Any], name: str, ciphertexts: bytes) -> int:
+    """Keep a block; place of its first ciphertext."""
+    held: Held = state[name]
+    start = len(held.values)
+    held.values += held.public.read(ciphertexts)
+    return start
+
+
+def add(state: dict[str, Any], name: str, codes: Codes, ciphertexts: bytes) -> tuple[int, int]:
+    """Keep a block and multiply it into the root's cells; (place of its first ciphertext, products computed)."""
+    lane: Lane = state[name]
+    values = lane.public.read(ciphertexts)
+    start = len(lane.values)
+    lane.values += values
+    lane.codes.append(codes)
+    additions = 0
+    for group, table in zip(lane.tree.root_groups, lane.root, strict=True):
+        occupied = len(table)
+        multiply_into(table, joint(codes, group, lane.tree.radices).tolist(), values, lane.public.n_squared)
+        additions += len(values) - (len(table) - occupied)
+    return start, additions
+
+
+def root_bins(state: dict[str, Any], name: str) -> tuple[bytes, int]:
+    """Phase (a) at the root: (all bins of all features, products computed)."""
+    lane: Lane = state[name]
+    tables: dict[int, Table] = {}
+    additions = 0
+    for group, table in zip(lane.tree.root_groups, lane.root, strict=True):
+        parts, products = marginals(table, group, lane.tree.radices, lane.public.n_squared)
+        tables.update(parts)
+        additions += products
+    return _dense(lane.public, [tables[feature] for feature in range(len(tables))], lane.tree.radices), additions
+
+
+def node_bins(state: dict[str, Any], name: str, nodes: list[npt.NDArray[np.int64]]) -> tuple[bytes, int]:
+    """Phase (a) below the root, from the places of each node's records: (bins node-major, products computed)."""
+    lane: Lane = state[name]
+    if len(lane.codes) > 1:
+        lane.codes = [np.concatenate(lane.codes)]
+    empty = np.empty((0, len(lane.tree.radices)), dtype=np.int64)
+    tasks = [(places, lane.codes[0][places] if len(places) else empty) for places in nodes]
+    return _sum(lane, tasks, lane.tree.radices, lane.tree.joint_cells)
+
+
+def pool_bins(
+    state: dict[str, Any], name: str, nodes: list[tuple[npt.NDArray[np.int64], Codes]], radices: list[int]
+) -> tuple[bytes, int]:
+    """Phase (a) of a pool, from the places and bins of each node's records: (bins node-major, products computed).
+
+    A place that stands there twice counts twice.
+    """
+    return _sum(state[name], nodes, radices, joint_cells=True)
+
+
+def _sum(
+    held: Held, nodes: list[tuple[npt.NDArray[np.int64], Codes]], radices: list[int], joint_cells: bool
+) -> tuple[bytes, int]:
+    parts, additions = [], 0
+    for places, codes in nodes:
+        values = [held.values[place] for place in places.tolist()]
+        tables, products = feature_sums(values, codes, radices, held.public.n_squared, joint_cells)
+        parts.append(_dense(held.public, tables, radices))
+        additions += products
+    return b"".join(parts), additions
+
+
+def _dense(public: PublicKey, tables: list[Table], radices: list[int]) -> bytes:
+    """All bins of all features; an empty bin is the trivial ciphertext 1."""
+    one = mpz(1)
+    return public.write(
+        table.get(code, one) for table, radix in zip(tables, radices, strict=True) for code in range(radix)
+    )
+
+
+def left_sums(
+    state: dict[str, Any], name: str, partial: list[bytes], shapes: list[tuple[int, bool]]
+) -> tuple[bytes, int]:
+    """Phase (b): merge the lanes' bins of consecutive features and make candidates; (left sums, products computed).
+
+    `shapes` has (n_bins, has_missing) of each of them.
+    """
+    held: Held = state[name]
+    modulus = held.public.n_squared
+    additions = 0
+
+    def product(left: mpz, right: mpz) -> mpz:
+        nonlocal additions
+        if left == 1 or right == 1:
+            return left * right
+        additions += 1
+        return left * right % modulus
+
+    bins = held.public.read(partial[0])
+    for part in partial[1:]:
+        bins = [product(left, right) for left, right in zip(bins, held.public.read(part), strict=True)]
+    sums: list[mpz] = []
+    start = 0
+    for count, missing in shapes:
+        running, absent = mpz(1), bins[start + count] if missing else mpz(1)
+        for v in range(count if missing else count - 1):
+            running = product(running, bins[start + v])
+            sums.append(running)
+            if missing and v < count - 1:
+                sums.append(product(running, absent))
+        start += count + missing
+    return held.public.write(sums), additions
+
+
+def pack(state: dict[str, Any], name: str, candidates: bytes) -> bytes:
+    """Phase (c): pack consecutive candidates, each packed ciphertext under a fresh standard obfuscator."""
+    held: Held = state[name]
+    return held.public.write(held.packer.pack_fresh(held.public.read(candidates)))
+
+
+def close_tree(state: dict[str, Any], name: str) -> None:
+    """Forget a tree, or a pool."""
+    state.pop(name, None)

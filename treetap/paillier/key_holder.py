@@ -1,0 +1,163 @@
+"""The key owner's batch work: encrypt a table in blocks, open packed sums.
+
+Each lane holds the key, handed over by `SecretKey.for_worker`, and its own fixed-base tables.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from treetap.errors import Malformed
+from treetap.paillier.secret_key import SecretKey
+from treetap.paillier.slots import Slots
+from treetap.workers import Engine
+
+IN_FLIGHT_PER_LANE = 2
+SMALLEST_BLOCK = 32
+
+
+class Owner:
+    """Encrypts and opens on an engine.
+
+    Args:
+        engine: lanes; the key is held there between `start` and `close`.
+        secret: the key.
+        slots: layout of one record.
+        obfuscation: "standard", "half-length" or "short-exponent", see `treetap.paillier.secret_key`.
+        token: names this job in the lanes' memory.
+
+    Raises:
+        PlaintextOverflow: not even one record fits a plaintext of this key.
+    """
+
+    def __init__(self, engine: Engine, secret: SecretKey, slots: Slots, obfuscation: str, token: str) -> None:
+        self._engine = engine
+        self._secret = secret
+        self._slots = slots
+        self._obfuscation = obfuscation
+        self._name = f"owner/{token}"
+        self._groups = slots.groups_per_plaintext(secret.public.bits)
+
+    async def start(self) -> None:
+        """Hand the key to every lane and build its tables there.
+
+        Raises:
+            BadInput: the obfuscation is unknown or the key is not fit for it.
+        """
+        key = self._secret.for_worker()
+        await _everywhere(self._engine, _take_key, self._name, key, self._slots, self._obfuscation)
+
+    async def encrypt_blocks(
+        self, columns: Sequence[npt.NDArray[np.int64]], block: int = 2048
+    ) -> AsyncIterator[tuple[int, bytes]]:
+        """Encrypt one int64 array per slot, all of length n, in blocks of at most `block` records.
+
+        At most two blocks per lane are under way, so memory does not grow with n. A table smaller than a block per lane
+        is cut so that every lane has work.
+
+        Yields:
+            (first record of the block, its ciphertexts), in order.
+
+        Raises:
+            PlaintextOverflow: a value does not fit its slot.
+        """
+        records = len(columns[0]) if len(columns) else 0
+        lanes = self._engine.lanes
+        size = max(1, min(block, max(SMALLEST_BLOCK, -(-records // lanes))))
+        pending: deque[tuple[int, asyncio.Task[bytes]]] = deque()
+        starts = iter(range(0, records, size))
+        try:
+            while True:
+                while len(pending) < IN_FLIGHT_PER_LANE * lanes and (start := next(starts, None)) is not None:
+                    part = [np.ascontiguousarray(column[start : start + size]) for column in columns]
+                    call = self._engine.call((start // size) % lanes, _encrypt, self._name, part)
+                    pending.append((start, asyncio.ensure_future(call)))
+                if not pending:
+                    return
+                first, task = pending[0]
+                ciphertexts = await task
+                pending.popleft()
+                yield first, ciphertexts
+        finally:
+            for _, task in pending:
+                task.cancel()
+            await asyncio.gather(*(task for _, task in pending), return_exceptions=True)
+
+    async def open(self, ciphertexts: bytes, candidates: int) -> npt.NDArray[np.int64]:
+        """Decrypt packed sums.
+
+        Args:
+            ciphertexts: concatenated ciphertexts of `groups_per_plaintext` candidates each, the last perhaps of fewer.
+            candidates: how many candidates there are in all.
+
+        Returns:
+            int64 array (candidates, number of slots).
+
+        Raises:
+            Malformed: the ciphertexts cannot hold just so many candidates.
+        """
+        width, groups = self._secret.public.ciphertext_bytes, self._groups
+        count = -(-candidates // groups)
+        if len(ciphertexts) != count * width:
+            raise Malformed(
+                f"{candidates} candidates are {count} ciphertexts of {width} bytes, got {len(ciphertexts)} bytes"
+            )
+        lanes = self._engine.lanes
+        bounds = [count * lane // lanes for lane in range(lanes + 1)]
+        parts = await asyncio.gather(
+            *(
+                self._engine.call(
+                    lane,
+                    _open,
+                    self._name,
+                    ciphertexts[first * width : last * width],
+                    min(candidates, last * groups) - first * groups,
+                )
+                for lane, (first, last) in enumerate(pairwise(bounds))
+                if last > first
+            )
+        )
+        return np.concatenate([np.empty((0, len(self._slots.widths)), dtype=np.int64), *parts])
+
+    async def close(self) -> None:
+        """Make every lane forget the key."""
+        await _everywhere(self._engine, _forget, self._name)
+
+
+async def _everywhere(engine: Engine, kernel: Any, *args: Any) -> None:
+    await asyncio.gather(*(engine.call(lane, kernel, *args) for lane in range(engine.lanes)))
+
+
+def _take_key(state: dict[str, Any], name: str, key: bytes, slots: Slots, obfuscation: str) -> None:
+    secret = SecretKey.from_worker(key)
+    secret.prepare(obfuscation)
+    state[name] = (secret, slots, obfuscation)
+
+
+def _encrypt(state: dict[str, Any], name: str, columns: Sequence[npt.NDArray[np.int64]]) -> bytes:
+    secret, slots, obfuscation = state[name]
+    ciphertexts: bytes = secret.encrypt_many(slots.encode(columns), obfuscation)
+    return ciphertexts
+
+
+def _open(state: dict[str, Any], name: str, ciphertexts: bytes, candidates: int) -> npt.NDArray[np.int64]:
+    secret, slots, _ = state[name]
+    per_plaintext = slots.groups_per_plaintext(secret.public.bits)
+    plains = secret.decrypt_many(ciphertexts)
+    left = candidates
+    parts = []
+    for plain in plains:
+        parts.append(slots.decode(plain, min(left, per_plaintext)))
+        left -= per_plaintext
+    return np.concatenate(parts)
+
+
+def _forget(state: dict[str, Any], name: str) -> None:
+    state.pop(name, None)

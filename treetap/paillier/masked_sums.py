@@ -1,0 +1,338 @@
+"""Fed-EINI's arithmetic over Paillier: entries encrypted by the key's owner, masked along a chain, summed, opened.
+
+    owner ──► entries of a record, one ciphertext each ──► member ──► … ──► last member ──► sums, packed ──► owner
+
+A member without the key multiplies together the ciphertexts of the entries that it keeps and that go on as one. Each
+one that goes on is re-randomised, and where nothing was kept it is a fresh encryption of zero, so that the next member
+cannot tell the two apart. The last member packs the sums of many records into one ciphertext and gives it a `standard`
+obfuscator, because its reader owns the key.
+
+A plaintext has a slot for each output of the model. The width of the slots is the same for every model: it tells
+nothing of the scores' range, and leaves sums of honest entries so much room that a ciphertext under a foreign key is
+noticed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from gmpy2 import mpz
+
+from treetap.errors import Malformed
+from treetap.paillier.key_holder import IN_FLIGHT_PER_LANE, Owner
+from treetap.paillier.packing import Packer
+from treetap.paillier.public_key import Obfuscators, PublicKey
+from treetap.paillier.secret_key import SecretKey
+from treetap.paillier.slots import Slots
+from treetap.workers import Engine
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+#: Bits of one output's slot: sums of fewer bits leave some unused, which a ciphertext under another key would fill.
+SLOT_BITS = 62
+#: Bytes of ciphertexts that a lane works on at a time, roughly: tens to hundreds of milliseconds.
+CALL_BYTES = 512 * 1024
+
+
+def ciphertexts_of(values: int, key_bits: int) -> tuple[int, int]:
+    """How many ciphertexts an entry of so many values takes, and how many slots each of them has.
+
+    Raises:
+        PlaintextOverflow: not even one value fits a plaintext of this key.
+    """
+    count = -(-values // Slots((SLOT_BITS,)).groups_per_plaintext(key_bits))
+    return count, -(-values // count)
+
+
+class EntryOwner:
+    """The label holder's side.
+
+    Args:
+        engine: lanes; the key is held there between `start` and `close`.
+        secret: the key.
+        outputs: columns of the score.
+        obfuscation: how entries are randomised, see `treetap.paillier.secret_key`.
+        sum_bits: an honest sum is below 2^sum_bits in size.
+        token: names this job in the lanes' memory.
+
+    Attributes:
+        slots: layout of a plaintext, one slot for each output.
+        ciphertext_bytes: width of a ciphertext.
+
+    Raises:
+        PlaintextOverflow: the outputs do not fit one plaintext of this key.
+    """
+
+    def __init__(
+        self, engine: Engine, secret: SecretKey, outputs: int, obfuscation: str, sum_bits: int, token: str
+    ) -> None:
+        self.slots = Slots((SLOT_BITS,) * outputs)
+        self.ciphertext_bytes = secret.public.ciphertext_bytes
+        self._bound = 1 << sum_bits
+        self._per_call = max(1, CALL_BYTES // self.ciphertext_bytes)
+        self._owner = Owner(engine, secret, self.slots, obfuscation, token)
+
+    async def start(self) -> None:
+        """Hand the key to every lane."""
+        await self._owner.start()
+
+    async def encrypt(self, values: Ints) -> AsyncIterator[bytes]:
+        """Encrypt entries (…, outputs) in the order of the array; ciphertexts come in blocks, few of them ahead."""
+        columns = [np.ascontiguousarray(column) for column in values.reshape(-1, values.shape[-1]).T]
+        async for _, ciphertexts in self._owner.encrypt_blocks(columns, self._per_call):
+            yield ciphertexts
+
+    async def open(self, sums: bytes, records: int) -> Ints:
+        """The sums of a block of records, or of their ciphertexts where each takes several (records, outputs).
+
+        Raises:
+            Malformed: not as many ciphertexts as the records need, or a sum that honest entries cannot have.
+        """
+        opened = await self._owner.open(sums, records)
+        if np.abs(opened).max(initial=0) >= self._bound:
+            raise Malformed("a sum is larger than the model's scores can be: it was encrypted under another key")
+        return opened
+
+    async def close(self) -> None:
+        """Make every lane forget the key."""
+        await self._owner.close()
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What a lane needs to know: of each incoming entry, in order, where it goes; and how many go on."""
+
+    public: bytes
+    slots: Slots
+    varying: list[int]
+    constant: list[int]
+    outgoing: list[int]
+    obfuscation: str | None
+
+
+class EntryMember:
+    """A feature party's side.
+
+    Args:
+        engine: lanes.
+        public: the label holder's key.
+        slots: layout of one entry.
+        outgoing: (entries,) where each incoming entry goes; entries with one number go on as their sum.
+        constant: incoming entries that come once (`start`) and not for every record.
+        obfuscation: how entries that go on are randomised (the next member holds no key); None at the last member,
+            whose sums are packed and always get `standard` obfuscators.
+        token: names this job in the lanes' memory.
+
+    Attributes:
+        operations: products ("additions"), fresh obfuscators ("obfuscators") and packed ciphertexts ("packings").
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        public: PublicKey,
+        slots: Slots,
+        outgoing: Ints,
+        constant: Ints,
+        obfuscation: str | None,
+        token: str,
+    ) -> None:
+        self._engine, self._public, self._name = engine, public, f"member/{token}"
+        self._slots = slots
+        self.operations = {"additions": 0, "obfuscators": 0, "packings": 0}
+        self.varying = np.setdiff1d(np.arange(len(outgoing)), constant)
+        self._plan = _Plan(
+            public.to_bytes(), slots, self.varying.tolist(), constant.tolist(), outgoing.tolist(), obfuscation
+        )
+
+    async def start(self, constants: bytes) -> None:
+        """Hand the plan, and the ciphertexts of the constant entries, to every lane.
+
+        Raises:
+            Malformed: not one ciphertext for each of the constant entries.
+        """
+        expected = len(self._plan.constant)
+        if len(constants) != expected * self._public.ciphertext_bytes:
+            raise Malformed(
+                f"{expected} constant entries need {expected * self._public.ciphertext_bytes} bytes of ciphertexts, "
+                f"got {len(constants)}"
+            )
+        await self._everywhere(_open_plan, self._plan, constants)
+
+    def block(self, masks: Bools) -> MaskedBlock:
+        """Begin a block of records, whose candidate sets are `masks` (records, incoming entries)."""
+        return MaskedBlock(self, masks)
+
+    async def close(self) -> None:
+        """Free the lanes' memory."""
+        await self._everywhere(_forget)
+
+    async def _everywhere(self, kernel: Any, *args: Any) -> None:
+        lanes = range(self._engine.lanes)
+        await asyncio.gather(*(self._engine.call(lane, kernel, self._name, *args) for lane in lanes))
+
+
+class MaskedBlock:
+    """One block on its way through a member: parts go in as they come, what is ready comes out in order.
+
+    At most two calls per lane are under way, and what has come of one record more: memory does not grow with the block,
+    but for its sums at the last member, a ciphertext per record and entry that is left.
+    """
+
+    def __init__(self, member: EntryMember, masks: Bools) -> None:
+        self._member, self._masks = member, masks
+        self._record = len(member.varying) * member._public.ciphertext_bytes
+        self._expected = len(masks) * self._record
+        self._step = max(1, CALL_BYTES // self._record)  # records
+        self._buffer = bytearray()
+        self._begun = 0  # records handed to lanes
+        self._calls = 0
+        self._taken = 0  # bytes
+        self._pending: deque[asyncio.Task[tuple[bytes, int, int]]] = deque()
+        self._sums: list[bytes] = []
+
+    @property
+    def done(self) -> int:
+        """Records handed to the lanes so far."""
+        return self._begun
+
+    async def take(self, part: bytes) -> list[bytes]:
+        """Take what has come; returns what can go on.
+
+        Raises:
+            Malformed: more than the block has, or no ciphertexts.
+        """
+        self._taken += len(part)
+        if self._taken > self._expected:
+            raise self._misfit()
+        self._buffer += part
+        ready: list[bytes] = []
+        while len(self._buffer) >= self._step * self._record:
+            await self._begin(self._step, ready)
+        return ready
+
+    async def finish(self) -> list[bytes]:
+        """All has come; returns the rest. At the last member: the sums, packed and re-randomised, record by record.
+
+        Raises:
+            Malformed: less has come than the block has.
+        """
+        if self._taken != self._expected:
+            raise self._misfit()
+        ready: list[bytes] = []
+        if self._buffer:
+            await self._begin(len(self._masks) - self._begun, ready)
+        while self._pending:
+            await self._settle(ready)
+        return ready if self._member._plan.obfuscation is not None else await self._packed()
+
+    async def close(self) -> None:
+        """Let go of what is still under way."""
+        for task in self._pending:
+            task.cancel()
+        await asyncio.gather(*self._pending, return_exceptions=True)
+
+    def _misfit(self) -> Malformed:
+        width, entries = self._member._public.ciphertext_bytes, len(self._member.varying)
+        return Malformed(
+            f"{len(self._masks)} records of {entries} entries are {len(self._masks) * entries} ciphertexts, "
+            f"got {self._taken / width:g}{' or more' if self._taken > self._expected else ''}"
+        )
+
+    async def _begin(self, records: int, ready: list[bytes]) -> None:
+        """Hand the next records to the next lane, after making room there."""
+        engine = self._member._engine
+        while len(self._pending) >= IN_FLIGHT_PER_LANE * engine.lanes:
+            await self._settle(ready)
+        size = records * self._record
+        part, self._buffer = bytes(self._buffer[:size]), self._buffer[size:]
+        masks = self._masks[self._begun : self._begun + records]
+        call = engine.call(self._calls % engine.lanes, _mask, self._member._name, part, masks)
+        self._pending.append(asyncio.ensure_future(call))
+        self._begun += records
+        self._calls += 1
+
+    async def _settle(self, ready: list[bytes]) -> None:
+        """Wait for the oldest call."""
+        ciphertexts, additions, obfuscators = await self._pending[0]
+        self._pending.popleft()
+        self._member.operations["additions"] += additions
+        self._member.operations["obfuscators"] += obfuscators
+        (self._sums if self._member._plan.obfuscation is None else ready).append(ciphertexts)
+
+    async def _packed(self) -> list[bytes]:
+        """The sums of many records in one ciphertext, spread over the lanes by whole ciphertexts."""
+        member, width = self._member, self._member._public.ciphertext_bytes
+        sums = b"".join(self._sums)
+        groups = member._slots.groups_per_plaintext(member._public.bits)
+        count, lanes = -(-len(sums) // (groups * width)), member._engine.lanes
+        cuts = [count * lane // lanes * groups * width for lane in range(lanes + 1)]
+        packed = await asyncio.gather(
+            *(
+                member._engine.call(lane, _pack, member._name, sums[first:last])
+                for lane, (first, last) in enumerate(pairwise(cuts))
+                if last > first
+            )
+        )
+        member.operations["packings"] += count
+        member.operations["obfuscators"] += count
+        return list(packed)
+
+
+class _Lane:
+    """What a lane holds of a job."""
+
+    def __init__(self, plan: _Plan, constants: bytes) -> None:
+        self.public = PublicKey.from_bytes(plan.public, allow_512=True)  # the size was accepted where the key was taken
+        self.varying = np.array(plan.varying, dtype=np.int64)
+        self.constant = np.array(plan.constant, dtype=np.int64)
+        self.outgoing = plan.outgoing
+        self.entries = max(plan.outgoing) + 1
+        self.constants = self.public.read(constants)
+        self.fresh = None if plan.obfuscation is None else Obfuscators(self.public, plan.obfuscation)
+        groups = plan.slots.groups_per_plaintext(self.public.bits)
+        self.packer = Packer(self.public, plan.slots.bits, groups)
+
+
+def _open_plan(state: dict[str, Any], name: str, plan: _Plan, constants: bytes) -> None:
+    state[name] = _Lane(plan, constants)
+
+
+def _mask(state: dict[str, Any], name: str, ciphertexts: bytes, masks: Bools) -> tuple[bytes, int, int]:
+    """Equation 13 for a few records, and equation 10 at the last member: what goes on of each, record by record."""
+    lane: _Lane = state[name]
+    modulus, width = lane.public.n_squared, len(lane.varying)
+    values = lane.public.read(ciphertexts)
+    going: list[mpz] = []
+    additions = 0
+    for place, mask in enumerate(masks):
+        sums: list[mpz | None] = [None] * lane.entries
+        here = values[place * width : (place + 1) * width]
+        for held, entries in ((here, lane.varying), (lane.constants, lane.constant)):
+            for index in np.flatnonzero(mask[entries]).tolist():
+                to = lane.outgoing[entries[index]]
+                known = sums[to]
+                sums[to] = held[index] if known is None else known * held[index] % modulus
+                additions += known is not None
+        going += [mpz(1) if value is None else value for value in sums]
+    if lane.fresh is None:
+        return lane.public.write(going), additions, 0
+    # An entry of which nothing was kept is 1, so its obfuscator alone goes on: a fresh encryption of zero.
+    fresh = (value * obfuscator % modulus for value, obfuscator in zip(going, lane.fresh.draw(len(going)), strict=True))
+    return lane.public.write(fresh), additions, len(going)
+
+
+def _pack(state: dict[str, Any], name: str, sums: bytes) -> bytes:
+    lane: _Lane = state[name]
+    return lane.public.write(lane.packer.pack_fresh(lane.public.read(sums)))
+
+
+def _forget(state: dict[str, Any], name: str) -> None:
+    state.pop(name, None)

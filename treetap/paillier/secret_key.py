@@ -1,0 +1,237 @@
+"""Paillier's secret half: the only file that can decrypt.
+
+The owner works modulo p² and q² and joins by the Chinese remainder theorem. Three kinds of obfuscator:
+
+* standard: s^p mod p² and t^q mod q² for uniform s ∈ Z*_p, t ∈ Z*_q. This is r^n for uniform r ∈ Z*_n: modulo p² it is
+  ((r mod p)^q)^p, and raising to q permutes Z*_p because gcd(q, p-1) = 1.
+* half-length: h_n^a, h_n = (-y²)^n, one exponent a of ceil(|n|/2) bits (Damgård, Jurik and Nielsen 2010, §4.2).
+* short-exponent: independent exponents of at least 256 bits modulo p² and modulo q². Assumes that discrete logarithms
+  with 256-bit exponents are hard in a group whose order the reader does not know: only for readers without the key.
+
+Arithmetic is not constant-time: whoever can time this process on its own machine is outside the trust model.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Literal, NoReturn, get_args
+
+import gmpy2
+from gmpy2 import mpz
+
+from treetap.errors import BadInput, ConfigError, Malformed
+from treetap.paillier.fixed_base import FixedBase, random_digits, window_for
+from treetap.paillier.public_key import SHORT_EXPONENT_BITS, PublicKey, check_key_bits, random_unit
+
+Obfuscation = Literal["standard", "half-length", "short-exponent"]
+OBFUSCATIONS: tuple[str, ...] = get_args(Obfuscation)
+_FILE_KIND = "treetap paillier secret key 1"
+
+
+class SecretKey:
+    """Generates keys, encrypts fast, decrypts. It cannot be pickled and its repr shows no secret."""
+
+    __slots__ = (
+        "_h_p",
+        "_h_q",
+        "_p",
+        "_p_inverse",
+        "_p_squared",
+        "_pp_inverse",
+        "_q",
+        "_q_squared",
+        "_tables",
+        "public",
+    )
+
+    def __init__(self, p: int, q: int, allow_512: bool = False) -> None:
+        self._p, self._q = mpz(p), mpz(q)
+        self.public = PublicKey(p * q, allow_512)
+        n = self.public.n
+        self._p_squared, self._q_squared = self._p**2, self._q**2
+        self._p_inverse = gmpy2.invert(self._p, self._q)
+        self._pp_inverse = gmpy2.invert(self._p_squared, self._q_squared)
+        # L((1 + n)^(p-1) mod p²) = (p-1)·q mod p, inverted once (Paillier 1999, §7).
+        self._h_p = gmpy2.invert((self._p - 1) * (n // self._p), self._p)
+        self._h_q = gmpy2.invert((self._q - 1) * (n // self._q), self._q)
+        self._tables: dict[str, tuple[FixedBase, FixedBase]] = {}
+
+    def __repr__(self) -> str:
+        return f"SecretKey({self.public.bits} bits)"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a secret key is not pickled or copied: hand it to a worker with for_worker(), to disk with save()"
+        )
+
+    @classmethod
+    def generate(cls, bits: int = 2048, allow_512: bool = False) -> SecretKey:
+        """A fresh key whose n has exactly `bits` bits, p ≡ q ≡ 3 (mod 4) and gcd(p-1, q-1) = 2.
+
+        Raises:
+            BadInput: a size that is not offered.
+        """
+        check_key_bits(bits, allow_512)
+        while True:
+            p, q = _blum_prime(bits // 2), _blum_prime(bits // 2)
+            if p != q and gmpy2.gcd(p - 1, q - 1) == 2 and gmpy2.gcd(p * q, (p - 1) * (q - 1)) == 1:
+                return cls(int(p), int(q), allow_512)
+
+    @classmethod
+    def from_primes(cls, p: int, q: int, allow_512: bool = False) -> SecretKey:
+        """A key made elsewhere.
+
+        Raises:
+            BadInput: not two distinct odd primes of an offered size with gcd(n, (p-1)(q-1)) = 1.
+        """
+        if p == q or not gmpy2.is_prime(mpz(p), 40) or not gmpy2.is_prime(mpz(q), 40):
+            raise BadInput("a Paillier key needs two distinct primes")
+        if gmpy2.gcd(mpz(p) * q, (mpz(p) - 1) * (q - 1)) != 1:
+            raise BadInput("these primes make no Paillier key: gcd(pq, (p-1)(q-1)) is not 1")
+        return cls(int(p), int(q), allow_512)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the key to `path`, readable by its owner only, whole or not at all."""
+        target = Path(path)
+        draft = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
+        text = json.dumps({"kind": _FILE_KIND, "p": hex(self._p), "q": hex(self._q)})
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            with os.fdopen(descriptor, "w", encoding="ascii") as file:
+                file.write(text + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(target)
+        except BaseException:
+            draft.unlink(missing_ok=True)
+            raise
+        folder = os.open(target.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], allow_512: bool = False) -> SecretKey:
+        """Read a key that `save` wrote.
+
+        Raises:
+            ConfigError: the file cannot be read or is not such a key.
+        """
+        try:
+            content = json.loads(Path(path).read_text(encoding="ascii"))
+            if content["kind"] != _FILE_KIND:
+                raise ValueError("another kind of file")
+            p, q = int(content["p"], 16), int(content["q"], 16)
+        except OSError as error:
+            raise ConfigError(f"{path}: cannot read the secret key: {error.strerror}") from error
+        except (ValueError, KeyError, TypeError) as error:
+            # The content is not quoted: it may hold a damaged secret.
+            raise ConfigError(f"{path}: not a secret key written by treetap") from error
+        try:
+            return cls.from_primes(p, q, allow_512)
+        except BadInput as error:
+            raise ConfigError(f"{path}: {error}") from error
+
+    def for_worker(self) -> bytes:
+        """The key for a worker process of the same party, over its private pipe: the only way by which it leaves."""
+        half = -(-self.public.bits // 8)
+        return int(self._p).to_bytes(half, "big") + int(self._q).to_bytes(half, "big")
+
+    @classmethod
+    def from_worker(cls, data: bytes) -> SecretKey:
+        """The key in the worker; its size was accepted where it was made."""
+        half = len(data) // 2
+        return cls(int.from_bytes(data[:half], "big"), int.from_bytes(data[half:], "big"), len(data) * 4 <= 512)
+
+    def prepare(self, kind: str) -> None:
+        """Build the tables of an obfuscation now instead of at first use.
+
+        Raises:
+            BadInput: an unknown kind, or a short kind under a key that is not fit for it.
+        """
+        if kind not in OBFUSCATIONS:
+            raise BadInput(f"obfuscation is one of {', '.join(OBFUSCATIONS)}, not {kind!r}")
+        if kind == "standard" or kind in self._tables:
+            return
+        if self._p % 4 != 3 or self._q % 4 != 3 or gmpy2.gcd(self._p - 1, self._q - 1) != 2:
+            raise BadInput(
+                f"{kind} obfuscation needs p ≡ q ≡ 3 (mod 4) and gcd(p-1, q-1) = 2, which this imported key lacks: "
+                "use standard or a key made by treetap"
+            )
+        n = self.public.n
+        y = random_unit(n)
+        base = -y * y % n
+        bits = SHORT_EXPONENT_BITS if kind == "short-exponent" else -(-self.public.bits // 2)
+        window = window_for(bits, self.public.bits)
+        self._tables[kind] = (
+            FixedBase(gmpy2.powmod(base, n, self._p_squared), self._p_squared, bits, window),
+            FixedBase(gmpy2.powmod(base, n, self._q_squared), self._q_squared, bits, window),
+        )
+
+    def encrypt_many(self, plains: Iterable[int], kind: Obfuscation) -> bytes:
+        """Encrypt signed plaintexts, |plain| < n/2, each with its own fresh obfuscator.
+
+        Returns:
+            One big-endian block of `public.ciphertext_bytes` per plaintext, concatenated.
+
+        Raises:
+            BadInput: see `prepare`.
+            PlaintextOverflow: a plaintext is too large for the key.
+        """
+        messages = list(plains)
+        for message in messages:
+            self.public.check_plain(message)
+        public, n, n_squared = self.public, self.public.n, self.public.n_squared
+        p_squared, q_squared, inverse = self._p_squared, self._q_squared, self._pp_inverse
+        ciphertexts = []
+        for message, (left, right) in zip(messages, self._obfuscators(len(messages), kind), strict=True):
+            obfuscator = left + p_squared * ((right - left) * inverse % q_squared)
+            ciphertexts.append((1 + message * n) * obfuscator % n_squared)
+        return public.write(ciphertexts)
+
+    def _obfuscators(self, count: int, kind: str) -> Iterator[tuple[mpz, mpz]]:
+        """`count` fresh obfuscators, each modulo p² and modulo q²."""
+        self.prepare(kind)
+        if kind == "standard":
+            for _ in range(count):
+                s, t = random_unit(self._p), random_unit(self._q)
+                yield gmpy2.powmod(s, self._p, self._p_squared), gmpy2.powmod(t, self._q, self._q_squared)
+            return
+        left, right = self._tables[kind]
+        digits = random_digits(count, left.exponent_bits, left.window)
+        same = kind == "half-length"  # one exponent modulo both, as it is one power modulo n²
+        others = digits if same else random_digits(count, right.exponent_bits, right.window)
+        for mine, other in zip(digits, others, strict=True):
+            yield left.power(mine), right.power(other)
+
+    def decrypt_many(self, ciphertexts: bytes) -> list[int]:
+        """Decrypt concatenated ciphertexts to signed plaintexts in (-n/2, n/2).
+
+        Raises:
+            Malformed: not whole ciphertexts, or a number that is no ciphertext under this key.
+        """
+        p, q, p_squared, q_squared = self._p, self._q, self._p_squared, self._q_squared
+        plains = []
+        for ciphertext in self.public.read(ciphertexts):
+            # Paillier 1999, §7: decryption modulo p and q apart, L_p(x) = (x - 1) / p.
+            left, p_rest = gmpy2.f_divmod(gmpy2.powmod(ciphertext % p_squared, p - 1, p_squared) - 1, p)
+            right, q_rest = gmpy2.f_divmod(gmpy2.powmod(ciphertext % q_squared, q - 1, q_squared) - 1, q)
+            if p_rest or q_rest:
+                raise Malformed("a ciphertext shares a factor with n: it is no ciphertext under this key")
+            low = left * self._h_p % p
+            high = right * self._h_q % q
+            plains.append(self.public.signed(low + p * ((high - low) * self._p_inverse % q)))
+        return plains
+
+
+def _blum_prime(bits: int) -> mpz:
+    """Random prime ≡ 3 (mod 4) with its two top bits set, so that a product of two has exactly 2·bits bits."""
+    while True:
+        candidate = mpz(secrets.randbits(bits)) | (mpz(3) << (bits - 2)) | 3
+        if gmpy2.is_prime(candidate, 40):
+            return candidate

@@ -1,0 +1,207 @@
+"""A feature party's encrypted candidate sums for one tree (SecureBoost, Algorithm 1).
+
+    blocks ──► lane k mod lanes: kept as integers, multiplied into the root's cells at once
+    candidates:
+      (a) each lane multiplies its own records per (node, feature, bin)
+      (b) per (node, feature): lanes are merged, bins become left sums of split candidates
+      (c) candidates in permuted order are packed, each packed ciphertext with a fresh standard obfuscator
+
+Each phase is spread over all lanes. Blocks stay in their lane; between phases only products travel.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from treetap.errors import Conflict, Malformed
+from treetap.paillier.joint_cells import plan
+from treetap.paillier.kernels import Tree, add, close_tree, node_bins, offers, open_tree, root_bins
+from treetap.paillier.phases import Phases
+from treetap.paillier.public_key import PublicKey
+from treetap.paillier.slots import Slots
+from treetap.workers import Engine
+
+Rows = npt.NDArray[np.integer]
+_ABSENT, _ON_THE_WAY = -1, -2
+
+
+class EncryptedSums:
+    """Sums ciphertexts of one tree's gradients per split candidate; learns nothing, since it holds no key.
+
+    Candidates in canonical order, feature by feature. A feature without missing values offers v = 0..n_bins-2, whose
+    left sum holds the bins ≤ v. One with missing values offers for v = 0..n_bins-1 (v, missing right) and then, if
+    v < n_bins-1, (v, missing left), whose left sum has the missing bin added.
+
+    Args:
+        engine: lanes.
+        public: the label holder's key.
+        slots: layout of one record's plaintext.
+        codes: (N, d) integer bins, missing = n_bins; d may be 0.
+        shapes: (n_bins, has_missing) per feature.
+        token: names this tree in the lanes' memory.
+        joint_cells: whether features may share joint cells (`treetap.paillier.joint_cells`); off only for measurements.
+
+    Attributes:
+        n_candidates: candidates per node.
+        operations: products ("additions"), packed ciphertexts ("packings") and fresh standard obfuscators
+            ("obfuscators") computed so far.
+
+    Raises:
+        ValueError: codes and shapes disagree.
+        PlaintextOverflow: one record does not fit a plaintext of this key.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        public: PublicKey,
+        slots: Slots,
+        codes: npt.NDArray[np.integer],
+        shapes: Sequence[tuple[int, bool]],
+        token: str,
+        *,
+        joint_cells: bool = True,
+    ) -> None:
+        if codes.ndim != 2 or codes.shape[1] != len(shapes):
+            raise ValueError(f"codes of shape {codes.shape} do not have one column for each of {len(shapes)} features")
+        radices = [bins + missing for bins, missing in shapes]
+        if codes.size and ((codes.min(axis=0) < 0).any() or (codes.max(axis=0) >= np.array(radices)).any()):
+            raise ValueError("a bin is outside its feature's range")
+        self._engine = engine
+        self._public = public
+        self._slots = slots
+        self._codes = codes
+        self._shapes = [(int(bins), bool(missing)) for bins, missing in shapes]
+        self._radices = radices
+        self._name = f"sums/{token}"
+        self._joint_cells = joint_cells
+        self._per_plaintext = slots.groups_per_plaintext(public.bits)
+        self._phases = Phases(engine, public, self._per_plaintext, self._name)
+        # Where each record's ciphertext lies: its lane and its place there.
+        self._lane_of = np.full(len(codes), _ABSENT, dtype=np.int32)
+        self._place_of = np.zeros(len(codes), dtype=np.int64)
+        self._blocks = 0
+        self._opening: asyncio.Future[Any] | None = None
+        self._under_way: list[asyncio.Future[None]] = []
+        self.n_candidates = sum(len(offers(bins, missing)) for bins, missing in self._shapes)
+        self.operations: dict[str, int] = {"additions": 0, "packings": 0, "obfuscators": 0}
+
+    async def add_block(self, rows: Rows, ciphertexts: bytes) -> None:
+        """Take a block of ciphertexts and multiply it into the root's cells.
+
+        So that every lane has work, up to lanes - 1 blocks are still under way on return; what is wrong with their
+        ciphertexts is then raised by a later `add_block` or `candidates`. A block that is refused changes nothing.
+
+        Args:
+            rows: position of each ciphertext's record, 0..N-1.
+            ciphertexts: their blocks, concatenated.
+
+        Raises:
+            Malformed: another number of ciphertexts than rows, a row outside the table, or no ciphertexts.
+            Conflict: a row that came before.
+        """
+        rows = np.asarray(rows, dtype=np.int64)
+        if len(ciphertexts) != len(rows) * self._public.ciphertext_bytes:
+            raise Malformed(
+                f"{len(rows)} records need {len(rows) * self._public.ciphertext_bytes} bytes of ciphertexts, "
+                f"got {len(ciphertexts)}"
+            )
+        if len(rows) and (rows.min() < 0 or rows.max() >= len(self._codes)):
+            raise Malformed(f"a block names a record outside the {len(self._codes)} common ones")
+        if (self._lane_of[rows] != _ABSENT).any() or len(np.unique(rows)) < len(rows):
+            raise Conflict("a record's ciphertext came twice in one tree")
+        lane = self._blocks % self._engine.lanes
+        self._blocks += 1
+        self._lane_of[rows] = _ON_THE_WAY
+        self._under_way.append(asyncio.ensure_future(self._accumulate(lane, rows, ciphertexts)))
+        await self._settle(self._engine.lanes - 1)
+
+    async def candidates(self, nodes: Sequence[Rows] | None, permutation: npt.NDArray[np.integer]) -> bytes:
+        """Packed, re-randomised left sums of every candidate of every node.
+
+        Args:
+            nodes: records of each node; only those whose ciphertexts came count. None is the root: all that came.
+            permutation: candidate `permutation[k]` takes place k in each node.
+
+        Returns:
+            Concatenated ciphertexts of `groups_per_plaintext` candidates each, node-major.
+        """
+        if sorted(permutation.tolist()) != list(range(self.n_candidates)):
+            raise ValueError(f"not a permutation of the {self.n_candidates} candidates")
+        await self._open()
+        await self._settle(0)
+        count = 1 if nodes is None else len(nodes)
+        if count == 0 or self.n_candidates == 0:
+            return b""
+        partial = await self._sum_bins(nodes)
+        orders = [permutation] * count
+        packed, additions = await self._phases.finish(partial, self._shapes, orders)
+        self.operations["additions"] += additions
+        self.operations["packings"] += len(packed) // self._public.ciphertext_bytes
+        self.operations["obfuscators"] += len(packed) // self._public.ciphertext_bytes
+        return packed
+
+    async def close(self) -> None:
+        """Free the lanes' memory of this tree; what became of blocks still under way no longer matters."""
+        await asyncio.gather(*self._under_way, return_exceptions=True)
+        await self._phases.everywhere(close_tree, *[()] * self._engine.lanes)
+
+    async def _accumulate(self, lane: int, rows: Rows, ciphertexts: bytes) -> None:
+        """Have a lane keep a block, and note where its ciphertexts lie."""
+        try:
+            await self._open()
+            start, additions = await self._engine.call(lane, add, self._name, self._codes[rows], ciphertexts)
+        except BaseException:
+            self._lane_of[rows] = _ABSENT
+            raise
+        self._lane_of[rows] = lane
+        self._place_of[rows] = start + np.arange(len(rows))
+        self.operations["additions"] += additions
+
+    async def _settle(self, allowed: int) -> None:
+        """Wait until at most `allowed` blocks are under way; raise what went wrong with one."""
+        while len(self._under_way) > allowed:
+            oldest = self._under_way[0]
+            try:
+                # Shielded: a caller that is cancelled must not tear a block out of its lane.
+                await asyncio.shield(oldest)
+            finally:
+                if oldest.done() and oldest in self._under_way:
+                    self._under_way.remove(oldest)
+
+    async def _open(self) -> None:
+        """Tell every lane of this tree, once, before anything else."""
+        if self._opening is None:
+            rows = len(self._codes) // self._engine.lanes
+            single: list[tuple[int, ...]] = [(feature,) for feature in range(len(self._radices))]
+            tree = Tree(
+                public=self._public.to_bytes(),
+                bits=self._slots.bits,
+                per_plaintext=self._per_plaintext,
+                radices=self._radices,
+                root_groups=plan(self._codes, self._radices, rows) if self._joint_cells else single,
+                joint_cells=self._joint_cells,
+            )
+            self._opening = asyncio.ensure_future(self._phases.everywhere(open_tree, *[(tree,)] * self._engine.lanes))
+        # Shielded: one caller that is cancelled must not leave the others without their lanes.
+        await asyncio.shield(self._opening)
+
+    async def _sum_bins(self, nodes: Sequence[Rows] | None) -> list[bytes]:
+        """Phase (a): per lane the products of its records, (node, feature, bin) in this order."""
+        lanes = self._engine.lanes
+        if nodes is None:
+            answers = await self._phases.everywhere(root_bins, *[()] * lanes)
+        else:
+            parts: list[list[npt.NDArray[np.int64]]] = [[] for _ in range(lanes)]
+            for rows in nodes:
+                lane_of = self._lane_of[rows]
+                for lane in range(lanes):
+                    parts[lane].append(self._place_of[rows[lane_of == lane]])
+            answers = await self._phases.everywhere(node_bins, *[(part,) for part in parts])
+        self.operations["additions"] += sum(additions for _, additions in answers)
+        return [products for products, _ in answers]

@@ -1,0 +1,146 @@
+"""Loss change of a split and weight of a leaf, in one stated order of float64 operations (docs/xgboost.md).
+
+Sums are int64 with slots (g_0..g_{K−1}, h_0..h_{K−1}, count). In this order, which the oracle shares:
+
+1. G_k = float(Σg_k) · (scale · 2^-32) and H_k = float(Σh_k) · 2^-32; both factors are powers of two.
+2. gain(node) = 0 + G_0·G_0/(H_0+λ) + G_1·G_1/(H_1+λ) + …, an output with H_k ≤ 0 or H_k < min_child_weight giving 0.
+3. loss change = (gain(L) + gain(R)) − gain(parent).
+
+What XGBoost 3.2 does and this follows (each pinned by a test): a split is kept if its loss change is > 1e-6 and ≥
+gamma, before growing on (nothing is pruned afterwards); a tree of one output refuses a side with H < min_child_weight;
+a multi-output tree does not, it gives every output with H_k < min_child_weight gain 0 and weight 0.
+
+Where it differs: XGBoost makes a node a leaf if the best candidate has a side with H = 0; here such a candidate is left
+out. With the losses of `loss` H = 0 means no record, and then the loss change is 0, so no model shows the difference.
+Among cuts that empty bins make equal, XGBoost takes the highest if missing values go left; here ties go to the lowest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from treetap.trees.criterion import largest
+from treetap.trees.loss import UNIT
+from treetap.trees.params import BoostingParams
+
+# XGBoost's kRtEps: a loss change of this or less is rounding noise.
+LEAST_LOSS_CHANGE = 1e-6
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+
+def open_sums(sums: Ints, scale: float) -> tuple[Floats, Floats, Ints]:
+    """Sums (..., 2K+1) as G (..., K), H (..., K) in the loss's own units and the count (...)."""
+    outputs = (sums.shape[-1] - 1) // 2
+    G = sums[..., :outputs].astype(np.float64) * (scale / UNIT)
+    H = sums[..., outputs : 2 * outputs].astype(np.float64) * (1.0 / UNIT)
+    return G, H, sums[..., -1]
+
+
+def node_gain(G: Floats, H: Floats, reg_lambda: float, min_child_weight: float = 0.0) -> Floats:
+    """Σ_k G_k²/(H_k+λ) over the last axis, in order; outputs with H_k ≤ 0 or H_k < min_child_weight count 0."""
+    total = np.zeros(G.shape[:-1])
+    for k in range(G.shape[-1]):
+        g, h = G[..., k], H[..., k]
+        counts = (h > 0) & (h >= min_child_weight)
+        total = total + np.where(counts, g * g / np.where(counts, h + reg_lambda, 1.0), 0.0)
+    return total
+
+
+def loss_changes(left: Ints, parent: Ints, scale: float, params: BoostingParams) -> Floats:
+    """XGBoost's loss change of every candidate, −∞ where the split is not allowed.
+
+    left (nodes, candidates, 2K+1), parent (nodes, 2K+1); returns (nodes, candidates). Not allowed: a side without
+    records, a side with H = 0 in every output, and, if K = 1, a side with H < min_child_weight.
+    """
+    whole = parent[:, None, :]
+    G_L, H_L, n_L = open_sums(left, scale)
+    G_R, H_R, n_R = open_sums(whole - left, scale)
+    G, H, _ = open_sums(whole, scale)
+    lam, least = params.reg_lambda, params.min_child_weight
+    change = (node_gain(G_L, H_L, lam, least) + node_gain(G_R, H_R, lam, least)) - node_gain(G, H, lam, least)
+    allowed = (n_L > 0) & (n_R > 0) & (H_L > 0).any(axis=-1) & (H_R > 0).any(axis=-1)
+    if G.shape[-1] == 1:
+        allowed &= (H_L[..., 0] >= least) & (H_R[..., 0] >= least)
+    return np.where(allowed, change, -np.inf)
+
+
+def choose(changes: Sequence[Floats], params: BoostingParams) -> tuple[int, npt.NDArray[np.int64]] | None:
+    """The best split of one node, or None for a leaf.
+
+    `changes` holds each party's loss changes (candidates,), parties in tie order. Returns the lowest party that has the
+    best loss change exactly, and all its candidates that have it, ascending: their owner takes its lowest.
+    """
+    found = largest(changes)
+    if found is None or not (found[2] > LEAST_LOSS_CHANGE and found[2] >= params.gamma):
+        return None
+    return found[:2]
+
+
+def may_split(sums: Ints, params: BoostingParams) -> Bools:
+    """Whether nodes with sums (..., 2K+1) could have an allowed split with a loss change above 0 at all: (...).
+
+    False only where no candidate can pass: fewer than two records; in a tree of one output H < 2·min_child_weight (both
+    sides need it); in a multi-output tree no output with H_k ≥ min_child_weight (every gain is then 0).
+    """
+    outputs = (sums.shape[-1] - 1) // 2
+    _, H, count = open_sums(sums, 1.0)
+    least = params.min_child_weight
+    heavy = H[..., 0] >= 2 * least if outputs == 1 else (least <= H).any(axis=-1)
+    possible: Bools = (count >= 2) & heavy
+    return possible
+
+
+def leaf_weights(sums: Ints, scale: float, params: BoostingParams) -> Floats:
+    """−G_k/(H_k+λ) · learning_rate, 0 where H_k ≤ 0 or H_k < min_child_weight: sums (..., 2K+1) → (..., K)."""
+    G, H, _ = open_sums(sums, scale)
+    counts = (H > 0) & (params.min_child_weight <= H)
+    weight = -G / np.where(counts, H + params.reg_lambda, 1.0) * params.learning_rate
+    return np.where(counts, weight, 0.0) + 0.0  # −0.0 becomes 0.0
+
+
+def cover(sums: Ints) -> Floats:
+    """XGBoost's cover: Σ_k H_k of the sampled records, sums (..., 2K+1) → (...)."""
+    _, H, _ = open_sums(sums, 1.0)
+    total = np.zeros(H.shape[:-1])
+    for k in range(H.shape[-1]):
+        total = total + H[..., k]
+    return total
+
+
+@dataclass(frozen=True)
+class BoostingRule:
+    """These formulas for one tree, whose g were divided by `scale`: see `treetap.trees.criterion`."""
+
+    scale: float
+    params: BoostingParams
+
+    def gains(self, left: Ints, parent: Ints) -> Floats:
+        """`loss_changes`."""
+        return loss_changes(left, parent, self.scale, self.params)
+
+    def choose(self, gains: Sequence[Floats]) -> tuple[int, npt.NDArray[np.int64]] | None:
+        """`choose`."""
+        return choose(gains, self.params)
+
+    def shown(self, gain: float) -> float:
+        """A loss change is shown as it is."""
+        return gain
+
+    def may_split(self, sums: Ints) -> bool:
+        """`may_split`."""
+        return bool(may_split(sums, self.params))
+
+    def leaf(self, sums: Ints) -> Floats:
+        """`leaf_weights`."""
+        return leaf_weights(sums, self.scale, self.params)
+
+    def cover(self, sums: Ints) -> float:
+        """`cover`."""
+        return float(cover(sums))

@@ -1,0 +1,146 @@
+"""One tree as the label holder grows it: pure numbers, no wire.
+
+Nodes have heap numbers: root 1, children of u are 2u (left) and 2u+1 (right). Sums are exact integers. With the bins
+of the job only the smaller child of a pair is summed by the feature parties, its sibling's candidates are the parent's
+less its own; with bins of their own both children are summed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from treetap.errors import Malformed
+from treetap.trees.criterion import Rule
+from treetap.trees.ensemble import Leaf, Split, Tree
+
+Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
+Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
+ROOT = 1
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The winner of a node: whose candidates, all that tie, and the gain they promise."""
+
+    node: int
+    party: int
+    candidates: list[int]
+    gain: float
+
+
+@dataclass(frozen=True)
+class Made:
+    """A split that was carried out."""
+
+    node: int
+    party: int
+    handle: int
+    gain: float
+    cover: float
+
+
+class GrowingTree:
+    """Instance spaces, sums and candidates of the tree under construction.
+
+    Args:
+        values: (N, S) int64: what the rule adds up, as often as a record is drawn; the last slot says how often.
+        rule: gains, stopping and leaves.
+        max_depth: no deeper node is split.
+        subtract: whether a sibling's candidates follow from the parent's.
+    """
+
+    def __init__(self, values: Ints, rule: Rule, max_depth: int, *, subtract: bool) -> None:
+        self._values, self._rule, self._max_depth, self._subtract = values, rule, max_depth, subtract
+        self.rows: dict[int, Rows] = {ROOT: np.arange(len(values), dtype=np.int64)}
+        self.sums: dict[int, Ints] = {ROOT: values.sum(axis=0)}
+        self.frontier: list[int] = [ROOT]
+        self.build: list[int] = [ROOT]
+        self.made: dict[int, Made] = {}
+        self.choices: dict[int, Choice] = {}
+        self._candidates: dict[int, list[Ints]] = {}
+        self._parents: dict[int, list[Ints]] = {}
+
+    def take_candidates(self, by_party: Sequence[Ints]) -> None:
+        """Left sums of the nodes in `build`, one (len(build), candidates, S) array per party; siblings follow."""
+        self._candidates = {node: [sums[place] for sums in by_party] for place, node in enumerate(self.build)}
+        for node in self.frontier:
+            if node not in self._candidates:
+                parent, sibling = self._parents[node >> 1], self._candidates[node ^ 1]
+                self._candidates[node] = [whole - part for whole, part in zip(parent, sibling, strict=True)]
+
+    def choose(self) -> list[Choice]:
+        """The best split of every node of the frontier that has one."""
+        self.choices = {}
+        for node in self.frontier:
+            total = self.sums[node][np.newaxis]
+            gains = [self._rule.gains(left[np.newaxis], total)[0] for left in self._candidates[node]]
+            best = self._rule.choose(gains)
+            if best is not None:
+                party, tied = best
+                gain = self._rule.shown(float(gains[party][tied[0]]))
+                self.choices[node] = Choice(node, party, [int(k) for k in tied], gain)
+        return list(self.choices.values())
+
+    def split(self, node: int, handle: int, left: Rows) -> None:
+        """Carry out the choice of a node; `Malformed` where the owner's children do not fit."""
+        choice = self.choices[node]
+        rows = self.rows[node]
+        goes_left = np.zeros(len(self._values), dtype=bool)
+        goes_left[left] = True
+        within = goes_left[rows]
+        if int(within.sum()) != len(left):
+            raise Malformed(f"the children of node {node} hold records that never reached it")
+        for child, child_rows in ((2 * node, rows[within]), (2 * node + 1, rows[~within])):
+            self.rows[child] = child_rows
+            self.sums[child] = self._values[child_rows].sum(axis=0)
+        promised = [tuple(self._candidates[node][choice.party][k]) for k in choice.candidates]
+        if tuple(self.sums[2 * node]) not in promised:
+            raise Malformed(f"the children of node {node} do not have the sums that its owner offered")
+        self.made[node] = Made(node, choice.party, handle, choice.gain, self.cover(node))
+
+    def cover(self, node: int) -> float:
+        """The weight of a node's sampled records."""
+        return self._rule.cover(self.sums[node])
+
+    def next_level(self, depth: int) -> None:
+        """Move to the children: which may be split, and which are to be summed."""
+        self._parents = self._candidates
+        self.frontier, self.build = [], []
+        for node in sorted(self.choices):
+            pair = [2 * node, 2 * node + 1]
+            open_children = [child for child in pair if self._may_be_split(child, depth)]
+            if open_children:
+                self.frontier += open_children
+                smaller = min(pair, key=lambda child: int(self.sums[child][-1]))
+                self.build += [smaller] if self._subtract else open_children
+
+    def _may_be_split(self, node: int, depth: int) -> bool:
+        """Whether any split of the node could pass the stopping rules."""
+        return depth < self._max_depth and self._rule.may_split(self.sums[node])
+
+    def leaves(self) -> list[int]:
+        """Leaves in order, left to right."""
+        order: list[int] = []
+        stack = [ROOT]
+        while stack:
+            node = stack.pop()
+            if node in self.made:
+                stack += [2 * node + 1, 2 * node]
+            else:
+                order.append(node)
+        return order
+
+    def finished(self, index: int, outputs: tuple[int, ...], names: Sequence[str]) -> Tree:
+        """The tree as the model has it, its owners by name."""
+        splits = (
+            Split(made.node, names[made.party], made.handle, made.gain, made.cover)
+            for _, made in sorted(self.made.items())
+        )
+        leaves = (
+            Leaf(leaf, tuple(float(w) for w in self._rule.leaf(self.sums[leaf])), self.cover(leaf))
+            for leaf in self.leaves()
+        )
+        return Tree(index, outputs, tuple(splits), tuple(leaves))

@@ -1,0 +1,186 @@
+"""The entries by which candidate sets of leaves travel (Fed-EINI, Chen et al. 2021); see `treetap.trees.paths`.
+
+The decision vector passes along a chain: the label holder, then the other parties in a stated order. On its way to
+member h of the chain the leaves of a tree that agree in all turns at splits of members h, h+1, … are one *entry*: no
+member from there on could keep one and drop the other. Their sum is what counts, and at most one of them is not zero at
+the label holder, whose own split parts them. Entry 0 holds the leaves without such turns, of all trees together; behind
+the last member nothing else is left, which is the sum of equation 10.
+
+Where owners are away a record goes both ways at their splits, by the covers (`treetap.trees.missing_party`): each
+leaf's weight is multiplied with the share that reaches it, and the leaves that only the absent tell apart add up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from treetap.trees.ensemble import Ensemble, Split, Tree
+from treetap.trees.missing_party import expected_guesses, open_ways, reaching
+from treetap.trees.paths import Bools, Decide, Floats, candidate_leaves, paths, spare_bits
+
+Ints = npt.NDArray[np.int64]
+#: For a handle of one's own, which of the n records go left (n,).
+GoesLeft = Callable[[int], Bools]
+#: Every sum of leaf weights lies below 2^SUM_BITS in fixed point, whatever the model.
+SUM_BITS = 57
+#: log2 of how far a score may be from the exact one: 4.7e-10, for scores below 1 that share of the largest.
+ERROR_BITS = -31
+
+
+def entries_along(trees: Sequence[Tree], chain: Sequence[str]) -> list[list[Ints]]:
+    """For each hop h of the chain and one more, for each tree, the entry of each leaf (leaves,) on the way to member h.
+
+    Entries are numbered from 0 for each hop, in the order of trees and leaves.
+    """
+    ways = [list(paths(tree).values()) for tree in trees]
+    hops = []
+    for hop in range(len(chain) + 1):
+        further = frozenset(chain[hop:])
+        numbers: dict[object, int] = {(): 0}
+        found = []
+        for tree, leaves in zip(trees, ways, strict=True):
+            keys = [tuple((split.node, left) for split, left in way if split.owner in further) for way in leaves]
+            entries = [numbers.setdefault((tree.index, key) if key else (), len(numbers)) for key in keys]
+            found.append(np.array(entries, dtype=np.int64))
+        hops.append(found)
+    return hops
+
+
+@dataclass(frozen=True)
+class TreeHop:
+    """One tree on one hop: its number, its columns of the score, its leaves' entries as they come and as they go on."""
+
+    tree: int
+    outputs: tuple[int, ...]
+    incoming: Ints
+    outgoing: Ints
+
+
+class LeafEntries:
+    """The label holder's side of equation 8: W_k for each tree, its leaves in entries, in fixed point.
+
+    The scale is private. It is as coarse as 2^ERROR_BITS allows, because every bit of a sum helps whoever looks for the
+    paths behind it, and such that no sum of leaf weights reaches 2^SUM_BITS: where that is less, for scores from about
+    10^6 on, they are exact to 57 bits.
+
+    Args:
+        ensemble: the model.
+        party: the label holder.
+        chain: the other parties that are there, in the order in which the entries travel.
+        away: the others.
+
+    Attributes:
+        constant: entries that are the same for every record: no split of the label holder lies on the way.
+        varying: the others, ascending; entry 0 is always one of them.
+        fraction_bits: binary places of the leaf weights as they travel.
+    """
+
+    def __init__(self, ensemble: Ensemble, party: str, chain: Sequence[str], away: Collection[str] = ()) -> None:
+        self._ensemble, self._party, self._away = ensemble, party, frozenset(away)
+        self._trees, self._outputs = ensemble.used_trees, len(ensemble.base_margin)
+        self._hops = entries_along(self._trees, chain)
+        fixed: dict[int, bool] = {0: False}
+        for entries, tree in zip(self._hops[0], self._trees, strict=True):
+            for entry, way in zip(entries.tolist(), paths(tree).values(), strict=True):
+                fixed[entry] = fixed.get(entry, True) and all(split.owner != party for split, _ in way)
+        self.constant = np.array([entry for entry in sorted(fixed) if fixed[entry]], dtype=np.int64)
+        self.varying = np.array([entry for entry in sorted(fixed) if not fixed[entry]], dtype=np.int64)
+        self._place = np.zeros(len(fixed), dtype=np.int64)
+        self._place[self.constant] = np.arange(len(self.constant))
+        self._place[self.varying] = np.arange(len(self.varying))
+        self._fixed = np.zeros(len(fixed), dtype=bool)
+        self._fixed[self.constant] = True
+        self.fraction_bits = _fraction_bits(ensemble, self._away)
+        weights = [_weights(tree, self._away) for tree in self._trees]
+        self._weights = [np.rint(np.ldexp(each, self.fraction_bits)).astype(np.int64) for each in weights]
+
+    def hops(self) -> list[list[TreeHop]]:
+        """What each member of the chain is told."""
+        return [
+            [TreeHop(tree.index, tree.outputs, *both) for tree, *both in zip(self._trees, here, there, strict=True)]
+            for here, there in zip(self._hops, self._hops[1:], strict=False)
+        ]
+
+    def constants(self) -> Ints:
+        """Values of the constant entries (entries, outputs)."""
+        found = np.zeros((len(self.constant), self._outputs), dtype=np.int64)
+        for tree, entries, weights in zip(self._trees, self._hops[0], self._weights, strict=True):
+            for entry, weight in zip(entries.tolist(), weights, strict=True):
+                if self._fixed[entry]:
+                    found[self._place[entry], list(tree.outputs)] += weight
+        return found
+
+    def values(self, goes_left: GoesLeft, n: int) -> Ints:
+        """Values of the varying entries of n records (n, entries, outputs): the weights of their candidate leaves."""
+        found = np.zeros((n, len(self.varying), self._outputs), dtype=np.int64)
+        for tree, entries, weights in zip(self._trees, self._hops[0], self._weights, strict=True):
+            outputs = np.array(tree.outputs)
+            sets = self._candidates(tree, goes_left, n)
+            for place in np.flatnonzero(~self._fixed[entries]):
+                kept = np.flatnonzero(sets[:, place])
+                found[kept[:, np.newaxis], self._place[entries[place]], outputs] += weights[place]
+        return found
+
+    def spare(self, goes_left: GoesLeft, n: int) -> Floats:
+        """Bits by which the candidate leaves of n records exceed the possible sums, (n,): see `leaves.spare_bits`."""
+        decide = self._decided(goes_left)
+        bits = [np.log2(open_ways(tree, n, decide, self._away)) for tree in self._trees]
+        return spare_bits(self._ensemble, bits, self.fraction_bits)
+
+    def guessed(self, goes_left: GoesLeft, n: int) -> Floats:
+        """The share of each record's way that is to be expected to be guessed (n,): what the label holder can tell."""
+        return expected_guesses(self._trees if self._away else (), n, self._decided(goes_left), self._away)
+
+    def weights(self, sums: Ints) -> Floats:
+        """Sums (n, outputs) in fixed point as leaf weights."""
+        return np.ldexp(sums.astype(np.float64), -self.fraction_bits)
+
+    def _candidates(self, tree: Tree, goes_left: GoesLeft, n: int) -> Bools:
+        return candidate_leaves(tree, n, self._decided(goes_left))
+
+    def _decided(self, goes_left: GoesLeft) -> Decide:
+        def own(split: Split) -> Bools | None:
+            return goes_left(split.handle) if split.owner == self._party else None
+
+        return own
+
+
+def _weights(tree: Tree, away: Collection[str]) -> Floats:
+    """What each leaf adds to the tree's columns of the score if it is reached (leaves, outputs)."""
+    shares = reaching(tree, away)
+    return np.array([[shares[leaf.node] * weight for weight in leaf.weights] for leaf in tree.leaves])
+
+
+def _fraction_bits(ensemble: Ensemble, away: Collection[str]) -> int:
+    """The fewest binary places that keep every score within 2^ERROR_BITS, and every sum below 2^SUM_BITS."""
+    leaves: Counter[int] = Counter()
+    largest = np.zeros(len(ensemble.base_margin))
+    for tree in ensemble.used_trees:
+        together = len(tree.leaves) if any(split.owner in away for split in tree.splits) else 1
+        leaves.update(dict.fromkeys(tree.outputs, together))
+        largest[list(tree.outputs)] += np.abs([leaf.weights for leaf in tree.leaves]).max(axis=0)
+    sums = float(largest.max(initial=0.0))
+    # Rounding moves the sum of K weights by K·2^-(places+1) at most, and the mean over trees by their part of that.
+    terms, trees = max(leaves.values(), default=1), max(1, len(ensemble.used_trees)) if ensemble.averaged else 1
+    return binary_places(sums / trees, terms / trees, sums)
+
+
+def binary_places(score: float, added: float, sums: float) -> int:
+    """The fewest binary places for scores up to `score`, found by `added` rounded numbers, within 2^ERROR_BITS.
+
+    `sums`: what a sum of such numbers may be at most; it stays below 2^SUM_BITS, which may cost places.
+    """
+    exact = math.ceil(math.log2(added)) - 1 - ERROR_BITS - min(0, _exponent(score) - 1)
+    # S = m·2^e, ½ ≤ m < 1, is below 2^(SUM_BITS-1) with SUM_BITS-1-e places; rounding takes less than the rest.
+    return min(exact, SUM_BITS - 1 - _exponent(sums))
+
+
+def _exponent(value: float) -> int:
+    """e of value = m·2^e, ½ ≤ m < 1; of zero 0."""
+    return math.frexp(value)[1]

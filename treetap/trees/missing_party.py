@@ -1,0 +1,161 @@
+"""Predictions while the owners of some splits are away: at their splits a record goes both ways, by the covers.
+
+Each side gets the share that its cover has of the two: Σ h in boosting, drawn records in a forest, which the label
+holder knows of every node. It is the value v(S) of path-dependent TreeSHAP (Lundberg et al. 2020, Algorithm 1) for the
+set S of owners that are there. The share of a record that reaches a node is a product over the splits of the absent
+above it, the same for every record, and 1 where nobody is away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+
+import numpy as np
+import numpy.typing as npt
+
+from treetap.trees.ensemble import Ensemble, Split, Tree, cover_shares
+from treetap.trees.paths import Decide
+
+Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
+#: Places of records in a block of n, 0..n-1.
+Places = npt.NDArray[np.int32]
+
+
+class Guesses:
+    """How much of the way of each of n records was guessed, over all trees that they walk."""
+
+    def __init__(self, n: int) -> None:
+        self.passed: Floats = np.zeros(n)
+        self.guessed: Floats = np.zeros(n)
+
+    def share(self) -> Floats:
+        """Of the splits on each record's way, the share whose owner was away (n,).
+
+        A split that only a part of the record reaches counts by that part; 0 where no tree has a split.
+        """
+        return np.divide(self.guessed, self.passed, out=np.zeros_like(self.passed), where=self.passed > 0)
+
+
+class Walk:
+    """n records on their way down one tree; `standing`: heap number → places of the records that stand there.
+
+    Raises DataError where an absent owner's split has no cover to share by.
+    """
+
+    def __init__(self, tree: Tree, n: int, guesses: Guesses, away: Collection[str] = ()) -> None:
+        self._tree, self._n, self._guesses, self._away = tree, n, guesses, away
+        self._splits = {split.node: split for split in tree.splits}
+        self._shares = reaching(tree, away)
+        self.standing: dict[int, Places] = {}
+        self._arrive(1, np.arange(n, dtype=np.int32))
+
+    def waiting(self) -> list[tuple[Split, Places]]:
+        """The splits at which records stand, by node; none any more: all are at leaves."""
+        return [(self._splits[node], self.standing[node]) for node in sorted(self.standing) if node in self._splits]
+
+    def move(self, node: int, left: Bools) -> None:
+        """Send the records that stand at a split down: `left` (m,) says which of them go left."""
+        places = self.standing.pop(node)
+        self._arrive(2 * node, places[left])
+        self._arrive(2 * node + 1, places[~left])
+
+    def values(self) -> Floats:
+        """The tree's part of the score, (n, outputs of the tree), of records that are all at leaves."""
+        found = np.zeros((self._n, len(self._tree.outputs)))
+        for leaf in self._tree.leaves:
+            if leaf.node in self.standing:
+                found[self.standing[leaf.node]] += self._shares[leaf.node] * np.array(leaf.weights)
+        return found
+
+    def open_leaves(self) -> Bools:
+        """The leaves at which the records are (n, leaves), all of them being at leaves: one each if nobody is away."""
+        found = np.zeros((self._n, len(self._tree.leaves)), dtype=bool)
+        for column, leaf in enumerate(self._tree.leaves):
+            if leaf.node in self.standing:
+                found[self.standing[leaf.node], column] = True
+        return found
+
+    def _arrive(self, node: int, places: Places) -> None:
+        if not len(places):
+            return
+        split = self._splits.get(node)
+        if split is not None:
+            self._guesses.passed[places] += self._shares[node]
+            if split.owner in self._away:
+                self._guesses.guessed[places] += self._shares[node]
+                self._arrive(2 * node, places)
+                self._arrive(2 * node + 1, places)
+                return
+        self.standing[node] = places
+
+
+def scores_without(
+    ensemble: Ensemble, n: int, goes_left: Callable[[Split, Places], Bools], away: Collection[str]
+) -> tuple[Floats, Floats]:
+    """Scores (n, outputs) of n records without the owners that are `away`, and the share of each way guessed (n,).
+
+    `goes_left(split, places)` answers for the records at a split of anybody else: (len(places),) bool.
+    """
+    guesses = Guesses(n)
+
+    def values(tree: Tree) -> Floats:
+        walk = Walk(tree, n, guesses, away)
+        while waiting := walk.waiting():
+            for split, places in waiting:
+                walk.move(split.node, goes_left(split, places))
+        return walk.values()
+
+    return ensemble.summed((values(tree) for tree in ensemble.used_trees), n), guesses.share()
+
+
+def reaching(tree: Tree, away: Collection[str]) -> dict[int, float]:
+    """Node → the share of a record that comes there if it does at all."""
+    shares, covers = {1: 1.0}, cover_shares(tree) if away else {}
+    for split in sorted(tree.splits, key=lambda split: split.node):
+        left, right = covers[split.node] if split.owner in away else (1.0, 1.0)
+        shares[2 * split.node], shares[2 * split.node + 1] = shares[split.node] * left, shares[split.node] * right
+    return shares
+
+
+def expected_guesses(trees: Iterable[Tree], n: int, decide: Decide, away: Collection[str]) -> Floats:
+    """What the share guessed of each of n records is to be expected to be, for somebody who sees no way of theirs.
+
+    `decide` answers for splits that one knows; all others count with both sides, by the covers. Of the splits to be
+    expected on a record's way the share whose owner is away (n,); 0 where no tree has a split.
+    """
+    passed, guessed = np.zeros(n), np.zeros(n)
+    for tree in trees:
+        splits, shares = {split.node: split for split in tree.splits}, cover_shares(tree)
+        waiting = [(1, np.ones(n))]
+        while waiting:
+            node, part = waiting.pop()
+            if (split := splits.get(node)) is None:
+                continue
+            passed += part
+            if split.owner in away:
+                guessed += part
+            left = decide(split)
+            ways = shares[node] if left is None else (left, ~left)
+            waiting += [(2 * node, part * ways[0]), (2 * node + 1, part * ways[1])]
+    return np.divide(guessed, passed, out=np.zeros(n), where=passed > 0)
+
+
+def open_ways(tree: Tree, n: int, decide: Decide, away: Collection[str]) -> Floats:
+    """In how many ways those who are there, other than oneself, may send each of n records down a tree (n,).
+
+    `decide` answers for one's own splits. Where nobody is away these are the candidate leaves. Below a split of the
+    absent both sides are taken, so that the ways of one combine with those of the other.
+    """
+    splits = {split.node: split for split in tree.splits}
+
+    def ways(node: int) -> Floats:
+        if (split := splits.get(node)) is None:
+            return np.ones(n)
+        left, right = ways(2 * node), ways(2 * node + 1)
+        if split.owner in away:
+            return left * right
+        goes_left = decide(split)
+        return left + right if goes_left is None else np.where(goes_left, left, right)
+
+    return ways(1)

@@ -1,0 +1,161 @@
+"""Exact Shapley values of an ensemble whose players are features, or whole parties.
+
+The game of one record: v(S) is the score when the splits of the players in S are decided, and at any other split the
+record goes both ways, weighted by the children's covers (path-dependent TreeSHAP, Lundberg et al. 2020, Algorithm 1;
+with one feature per player it is what XGBoost's `pred_contribs` computes). Interventional values would instead need the
+decisions of all parties on background records, hence further disclosures; covers the label holder has.
+
+In one leaf the game is a product: with z_p the product of cover ratios at the player's splits on the path, and o_p = 1
+if the record agrees with all of them, v(S) = w · Π_{p∈S} o_p · Π_{p∉S} z_p. A player that stands on the path several
+times is thus one factor. By Owen's multilinear extension (1972)
+
+    φ_p = w · (o_p − z_p) · ∫_0^1 Π_{q≠p} ((1−t)·z_q + t·o_q) dt,
+
+a polynomial of degree P−1, which Gauss–Legendre quadrature with ⌈P/2⌉ points integrates exactly. That is polynomial in
+depth, has no subtraction that could cancel, and does not care how many players there are in all.
+
+What it costs in secrecy. o_p of a feature party is its candidate mask (`leaves.candidate_leaves`). Computing φ in the
+clear therefore tells the label holder, for each leaf of each tree, whether the record agrees with all of that party's
+splits above it. That is more than SPLIT_DIRECTION gives, which names one path. `masked_terms` writes φ as a sum over
+leaves of known numbers times products of masks, so that masked sums, as for the score, can deliver φ without the masks.
+What is then left of the leak is that every attribution is one more equation about the masks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, combinations
+
+import numpy as np
+import numpy.typing as npt
+
+from treetap.errors import DataError
+from treetap.trees.ensemble import Ensemble, Split, Tree, cover_shares
+from treetap.trees.paths import paths
+
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+PlayerOf = Callable[[Split], str]
+#: A set of feature parties whose masks are multiplied, in alphabetical order.
+Parties = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Attributions:
+    """values (n, players, outputs) add up, with expected (outputs,), to the scores (n, outputs)."""
+
+    players: tuple[str, ...]
+    expected: Floats
+    values: Floats
+
+
+def attribute(
+    ensemble: Ensemble, player_of: PlayerOf, masks: Iterable[Mapping[str, Bools]], players: Collection[str], n: int
+) -> Attributions:
+    """Shapley values of n records.
+
+    `masks` holds for each used tree, in order, every player's candidate mask (n, leaves) under its own splits; players
+    without a split in a tree may be left out. `players` fixes the order of the result. Raises DataError as
+    `masked_terms` does.
+    """
+    order = {player: place for place, player in enumerate(players)}
+    outputs = len(ensemble.base_margin)
+    values = np.zeros((n, len(order), outputs))
+    for tree, known in zip(ensemble.used_trees, masks, strict=True):
+        terms = masked_terms(tree, player_of, known, remote=(), n=n)
+        for player, part in terms.get((), {}).items():
+            values[:, order[player], list(tree.outputs)] += part.sum(axis=1)
+    return Attributions(tuple(order), expected_score(ensemble), values / ensemble.divisor)
+
+
+def expected_score(ensemble: Ensemble) -> Floats:
+    """v(∅): the base margin plus the cover-weighted mean of each tree, averaged as scores are, (outputs,)."""
+    expected = np.array(ensemble.base_margin, dtype=np.float64)
+    for tree in ensemble.used_trees:
+        shares = cover_shares(tree)
+        for leaf in tree.leaves:
+            share = np.prod([shares[split.node][0 if left else 1] for split, left in paths(tree)[leaf.node]])
+            expected[list(tree.outputs)] += share * np.array(leaf.weights)
+    return expected / ensemble.divisor
+
+
+def masked_terms(
+    tree: Tree, player_of: PlayerOf, known: Mapping[str, Bools], remote: Collection[str], n: int
+) -> dict[Parties, dict[str, Floats]]:
+    """One tree's Shapley values as a form in the masks of the `remote` parties, which need not be known.
+
+    Of a forest this is a term of the sum over trees, not of their mean.
+    With o_m (n, leaves) the mask of party m, φ_p = Σ_F Σ_leaves terms[F][p] · Π_{m∈F} o_m; terms[F][p] is (n, leaves,
+    outputs of the tree). F = () is what the holder of `known`, the other players' masks (n, leaves), adds by itself;
+    with one remote party there is one more set, so its values are as many masked sums as there are players.
+    Raises DataError if a split has no cover or a known player's mask is missing.
+    """
+    shares = cover_shares(tree)
+    terms: dict[Parties, dict[str, Floats]] = {}
+    for column, (leaf, path) in enumerate(zip(tree.leaves, paths(tree).values(), strict=True)):
+        zero: dict[str, float] = {}
+        for split, left in path:
+            player = player_of(split)
+            zero[player] = zero.get(player, 1.0) * shares[split.node][0 if left else 1]
+        ones = {player: _mask(known, player, column, tree) for player in zero if player not in remote}
+        weights = np.array(leaf.weights)
+        for group, by_player in _leaf_terms(zero, ones, n).items():
+            for player, value in by_player.items():
+                mine = terms.setdefault(group, {})
+                if player not in mine:
+                    mine[player] = np.zeros((n, len(tree.leaves), len(weights)))
+                mine[player][:, column] = value[:, None] * weights
+    return terms
+
+
+def _leaf_terms(zero: Mapping[str, float], ones: Mapping[str, Floats], n: int) -> dict[Parties, dict[str, Floats]]:
+    """φ_p/w (n,) of one leaf for the players on its path, by the set of remote masks that a term is multiplied with."""
+    t, weight = _quadrature(len(zero))
+    own = list(ones)
+    far = sorted(player for player in zero if player not in ones)
+    factors = [(1 - t) * zero[player] + t * ones[player][:, None] for player in own]  # each (n, points)
+    before, after = _products(factors, n, len(t))
+    whole = before[-1]
+    terms: dict[Parties, dict[str, Floats]] = {}
+    for group in chain.from_iterable(combinations(far, size) for size in range(len(far) + 1)):
+        found = terms[group] = {}
+        for k, player in enumerate(own):
+            others = before[k] * after[k + 1] * _far(t, zero, far, group)
+            found[player] = (ones[player] - zero[player]) * (others @ weight)
+        for player in far:  # (o_p − z_p) · …: with o_p the group holds p, with −z_p it does not
+            rest = [each for each in far if each != player]
+            inside = player in group
+            others = whole * _far(t, zero, rest, [each for each in group if each != player])
+            found[player] = (1.0 if inside else -zero[player]) * (others @ weight)
+    return terms
+
+
+def _far(t: Floats, zero: Mapping[str, float], far: Collection[str], group: Collection[str]) -> Floats:
+    """The factors of remote players at the points: t of those in the group, (1−t)·z of the others, (points,)."""
+    product = np.ones_like(t)
+    for player in far:
+        product = product * (t if player in group else (1 - t) * zero[player])
+    return product
+
+
+def _products(factors: Sequence[Floats], n: int, points: int) -> tuple[list[Floats], list[Floats]]:
+    """Products of the first k and of the last K−k factors, each (n, points), for k = 0..K."""
+    before, after = [np.ones((n, points))], [np.ones((n, points))]
+    for factor in factors:
+        before.append(before[-1] * factor)
+    for factor in factors[::-1]:
+        after.append(after[-1] * factor)
+    return before, after[::-1]
+
+
+def _quadrature(players: int) -> tuple[Floats, Floats]:
+    """Points and weights on [0, 1] that are exact for polynomials of degree players − 1."""
+    points, weights = np.polynomial.legendre.leggauss(max(1, -(-players // 2)))
+    return (points + 1) / 2, weights / 2
+
+
+def _mask(known: Mapping[str, Bools], player: str, column: int, tree: Tree) -> Floats:
+    if player not in known:
+        raise DataError(f"tree {tree.index}: {player!r} has splits there, and its candidate mask is not given")
+    return known[player][:, column].astype(np.float64)
