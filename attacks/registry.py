@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from attacks.id2graph.adjacency import union
 from attacks.id2graph.attack import Groups, in_chunks, quotient, whole
 from attacks.id2graph.clustering import k_means, normalised
 from attacks.id2graph.leaves import Ints, Leaves, checked
 from attacks.id2graph.settings import Settings
-from attacks.id2graph.union import union
 from treetap.errors import BadInput
 
 #: Name → one line, in the order of a report.

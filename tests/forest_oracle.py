@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.oracle import ONE, OracleLeaf, OracleModel, OracleSplit, OracleTree, Parties, _left, bin_cuts
 from treetap.trees import sampling
-from treetap.trees.forestparams import ForestParams
+from treetap.trees.params import ForestParams
 
 #: A gain that is not above this is none.
 LEAST = 1e-12

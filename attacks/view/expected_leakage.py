@@ -17,7 +17,7 @@ from treetap.trees import sampling
 from treetap.trees.centralised import CentralModel
 from treetap.trees.centralised_forest import CentralForest
 from treetap.trees.ensemble import Tree
-from treetap.trees.forestparams import ForestParams
+from treetap.trees.params import ForestParams
 
 Floats = npt.NDArray[np.float64]
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from attacks.view.known_trees import Ints, KnownNode, OwnSplit, TreeView, known_nodes
 from treetap.errors import BadInput, Malformed
-from treetap.wire.chunks import rows_of
+from treetap.wire.records import rows_of
 from treetap.wire.transcript import TranscriptReader, open_message
 from treetap.wire.v1 import control_pb2, exchange_pb2, own_pb2, setup_pb2, types_pb2
 from treetap.wire.v1.transcript_pb2 import TranscriptRecord

@@ -34,7 +34,7 @@ from treetap.tables.reading import Table
 from treetap.trees import centralised
 from treetap.trees.binning import bin_table
 from treetap.trees.centralised_forest import train_forest
-from treetap.trees.forestparams import ForestParams
+from treetap.trees.params import ForestParams
 
 HOLDER, ATTACKER = "label-holder", "attacker"
 WAYS = ("wire", "centralised")

@@ -22,7 +22,7 @@ from party.serving.registry import Desk
 from treetap.errors import Incompatible, Malformed
 from treetap.trees.leaf_entries import GoesLeft
 from treetap.trees.paths import Floats
-from treetap.wire.chunks import chunks_of, rows_of
+from treetap.wire.records import chunks_of, rows_of
 from treetap.wire.v1 import control_pb2, eini_pb2, interactive_pb2, types_pb2
 
 #: Records whose candidate leaves are counted at a time.

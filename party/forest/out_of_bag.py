@@ -14,7 +14,7 @@ from treetap.errors import DataError
 from treetap.tables.labels import Labels
 from treetap.trees import metrics
 from treetap.trees.ensemble import Ensemble, Tree
-from treetap.trees.forestparams import ForestParams
+from treetap.trees.params import ForestParams
 
 Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
 

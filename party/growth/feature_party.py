@@ -31,7 +31,7 @@ from treetap.models.own_split import OwnSplit
 from treetap.paillier.public_key import PublicKey
 from treetap.paillier.slots import Slots
 from treetap.protocols.job_spec import Params
-from treetap.wire.chunks import chunks_of
+from treetap.wire.records import chunks_of
 from treetap.wire.v1 import boosting_pb2, control_pb2, own_pb2, setup_pb2
 
 #: Most bytes of packed ciphertexts in one parcel of candidate sums.

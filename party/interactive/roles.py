@@ -31,7 +31,7 @@ from treetap.tables.reading import Floats
 from treetap.trees.ensemble import Split, Tree
 from treetap.trees.missing_party import Guesses, Places, Walk
 from treetap.wire import records
-from treetap.wire.chunks import chunks_of, rows_of
+from treetap.wire.records import chunks_of, rows_of
 from treetap.wire.v1 import control_pb2, interactive_pb2, types_pb2
 
 Bools = np.ndarray[tuple[int], np.dtype[np.bool_]]

@@ -11,7 +11,7 @@ from google.protobuf.message import Message
 
 from party.runtime.outbox import PARCEL_BYTES
 from treetap.errors import Malformed
-from treetap.wire.chunks import chunks_of, rows_of
+from treetap.wire.records import chunks_of, rows_of
 from treetap.wire.v1 import (
     boosting_pb2,
     eini_pb2,

@@ -20,8 +20,7 @@ from treetap.trees import centralised
 from treetap.trees.binning import bin_table
 from treetap.trees.centralised import CentralModel
 from treetap.trees.centralised_forest import CentralForest, train_forest
-from treetap.trees.forestparams import ForestParams
-from treetap.trees.params import BoostingParams
+from treetap.trees.params import BoostingParams, ForestParams
 
 pytestmark = pytest.mark.filterwarnings("ignore:a 512-bit")
 BOOSTING = BoostingParams(n_estimators=2, max_depth=3, max_bin=6, colsample_bytree=0.7, subsample=0.8)

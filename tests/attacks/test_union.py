@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from attacks.id2graph.union import union
+from attacks.id2graph.adjacency import union
 from tests.attacks.worlds import ids, random_trees
 
 

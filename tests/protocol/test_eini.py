@@ -16,7 +16,7 @@ from tests.protocol.test_boosting_oracle import OBJECTIVES
 from tests.protocol.worlds import PARTIES, assert_oracles_scores, spec, world
 from tests.simulator import Federation, run
 from treetap.trees.params import BoostingParams
-from treetap.wire.chunks import rows_of
+from treetap.wire.records import rows_of
 from treetap.wire.v1 import jobs_pb2
 
 WIDTH = 256  # bytes of a ciphertext under a key of 1024 bits

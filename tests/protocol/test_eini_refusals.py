@@ -20,7 +20,7 @@ from tests.protocol.worlds import PARTIES, assert_oracles_scores, spec, world
 from tests.simulator import Federation, run
 from treetap.errors import ConfigError
 from treetap.paillier.secret_key import SecretKey
-from treetap.wire.chunks import chunks_of
+from treetap.wire.records import chunks_of
 from treetap.wire.v1 import exchange_pb2, jobs_pb2
 
 LABEL_HOLDER, FIRST, LAST = PARTIES

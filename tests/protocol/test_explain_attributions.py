@@ -17,8 +17,7 @@ from tests.protocol.test_boosting_oracle import OBJECTIVES
 from tests.protocol.worlds import FOUR, assert_oracles_scores, spec, world
 from tests.simulator import Federation, Message, run
 from treetap.protocols.job_spec import Params
-from treetap.trees.forestparams import ForestParams
-from treetap.trees.params import BoostingParams
+from treetap.trees.params import BoostingParams, ForestParams
 from treetap.trees.paths import paths
 from treetap.wire.v1 import exchange_pb2, jobs_pb2
 

@@ -14,8 +14,8 @@ from tests.protocol.test_what_crosses import WIDTH, Crossed
 from tests.protocol.worlds import PARTIES, assert_oracles_model, spec, world
 from tests.simulator import Federation, run
 from treetap.trees import sampling
-from treetap.trees.forestparams import ForestParams
-from treetap.wire.chunks import rows_of
+from treetap.trees.params import ForestParams
+from treetap.wire.records import rows_of
 from treetap.wire.v1 import exchange_pb2
 
 LABEL_HOLDER = PARTIES[0]

@@ -12,8 +12,8 @@ import pytest
 from tests.oracle import OracleSplit, oracle_predict
 from tests.protocol.worlds import World, assert_oracles_model, assert_oracles_scores, manifest, spec, world
 from tests.simulator import Federation, run
-from treetap.trees.forestparams import ForestParams
 from treetap.trees.metrics import evaluate
+from treetap.trees.params import ForestParams
 from treetap.wire.v1 import jobs_pb2
 
 

@@ -16,7 +16,7 @@ from tests.protocol.test_malformed import Change, chunk
 from tests.protocol.test_order import Answered, Asked, _every_word_now
 from tests.protocol.worlds import PARTIES, assert_oracles_model, assert_oracles_scores, spec, world
 from tests.simulator import COORDINATOR, Federation, Message, run
-from treetap.trees.forestparams import ForestParams
+from treetap.trees.params import ForestParams
 from treetap.wire.v1 import exchange_pb2, jobs_pb2, reveals_pb2
 
 LABEL_HOLDER, FEATURE, OTHER = PARTIES

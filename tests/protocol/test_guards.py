@@ -16,7 +16,7 @@ from tests.protocol.worlds import PARTIES, assert_oracles_model, spec, world
 from tests.simulator import Federation, Message, run
 from treetap.trees import sampling
 from treetap.trees.params import BoostingParams
-from treetap.wire.chunks import rows_of
+from treetap.wire.records import rows_of
 from treetap.wire.v1.exchange_pb2 import Parcel
 
 LABEL_HOLDER = PARTIES[0]

@@ -16,8 +16,7 @@ from tests.protocol.worlds import FOUR, assert_oracles_scores, joined_model, lat
 from tests.simulator import Federation, Message, run
 from treetap.lattice.parameters import PARAMETERS_BYTES, Parameters
 from treetap.protocols.job_spec import Params
-from treetap.trees.forestparams import ForestParams
-from treetap.trees.params import BoostingParams
+from treetap.trees.params import BoostingParams, ForestParams
 from treetap.wire.v1 import exchange_pb2, jobs_pb2
 
 MODELS: dict[str, tuple[dict[str, Any], Params]] = {

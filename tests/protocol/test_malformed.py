@@ -17,7 +17,7 @@ from tests.protocol.replay import HERE, JOB, ORACLE
 from tests.protocol.worlds import PARTIES, assert_oracles_model, assert_oracles_scores
 from tests.simulator import Federation, run
 from treetap.paillier.secret_key import SecretKey
-from treetap.wire.chunks import chunks_of, rows_of
+from treetap.wire.records import chunks_of, rows_of
 from treetap.wire.v1 import exchange_pb2, jobs_pb2, types_pb2
 
 LABEL_HOLDER, FEATURE, OTHER = PARTIES

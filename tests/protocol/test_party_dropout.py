@@ -19,8 +19,7 @@ from tests.protocol.worlds import (
 from tests.simulator import Federation, Message, run
 from treetap.errors import OutOfOrder
 from treetap.protocols.job_spec import Params, taking_part
-from treetap.trees.forestparams import ForestParams
-from treetap.trees.params import BoostingParams
+from treetap.trees.params import BoostingParams, ForestParams
 from treetap.wire.v1 import boosting_pb2, control_pb2, exchange_pb2, jobs_pb2
 
 LABEL_HOLDER, B, C = PARTIES

@@ -13,8 +13,7 @@ from tests.protocol.worlds import assert_oracles_model, assert_oracles_scores, m
 from tests.simulator import Federation, run
 from treetap.protocols.job_spec import Params
 from treetap.tables.config import Encoding
-from treetap.trees.forestparams import ForestParams
-from treetap.trees.params import BoostingParams
+from treetap.trees.params import BoostingParams, ForestParams
 from treetap.wire.v1 import jobs_pb2
 
 FOREST = ForestParams(n_estimators=2, max_depth=3, max_bin=6)

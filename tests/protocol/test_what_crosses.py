@@ -14,7 +14,7 @@ from tests.protocol.worlds import PARTIES, assert_oracles_model, spec, world
 from tests.simulator import Federation, run
 from treetap.trees import sampling
 from treetap.trees.params import BoostingParams
-from treetap.wire.chunks import rows_of
+from treetap.wire.records import rows_of
 from treetap.wire.v1 import exchange_pb2, jobs_pb2
 
 LABEL_HOLDER = PARTIES[0]

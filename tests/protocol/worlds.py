@@ -18,7 +18,7 @@ import pytest
 from tests.forest_oracle import forest_train
 from tests.oracle import OracleLeaf, OracleModel, OracleSplit, oracle_predict, oracle_train
 from treetap.protocols.job_spec import Params, put_params
-from treetap.trees.forestparams import ForestParams
+from treetap.trees.params import ForestParams
 from treetap.wire.v1 import setup_pb2
 
 PARTIES = ("label-holder", "feature-b", "feature-c")

@@ -15,8 +15,8 @@ from treetap.errors import DataError
 from treetap.trees.centralised import train
 from treetap.trees.centralised_forest import train_forest
 from treetap.trees.ensemble import Ensemble, Leaf, Split, Tree
-from treetap.trees.forestparams import ForestParams
 from treetap.trees.missing_party import scores_without
+from treetap.trees.params import ForestParams
 
 SHAPES = [case for case in cases() if case.name.endswith(("missing", "sampled", "trees out"))]
 

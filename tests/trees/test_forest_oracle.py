@@ -14,7 +14,7 @@ from tests.oracle import OracleLeaf, OracleModel, OracleSplit, oracle_predict
 from tests.trees.tables import Parties, labels_for, signal, table
 from treetap.errors import ConfigError, DataError
 from treetap.trees.centralised_forest import CentralForest, train_forest
-from treetap.trees.forestparams import ForestParams
+from treetap.trees.params import ForestParams
 
 SHAPES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "plain": ({"n": 60, "widths": [2, 3]}, {"max_bin": 8, "subsample": 1.0, "colsample_bytree": 1.0}),

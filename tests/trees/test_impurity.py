@@ -8,7 +8,7 @@ import pytest
 from treetap.trees import sampling
 from treetap.trees.binning import bin_table, fit
 from treetap.trees.forest_criterion import LEAST_GAIN, ForestRule, targets
-from treetap.trees.forestparams import ForestParams
+from treetap.trees.params import ForestParams
 from treetap.trees.tree_bins import GlobalBins, NodeBins, goes_left, left_sums_of
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from treetap.errors import ConfigError
-from treetap.trees.forestparams import ForestParams
-from treetap.trees.params import BoostingParams
+from treetap.trees.params import BoostingParams, ForestParams
 
 
 def test_defaults_are_valid() -> None:

@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.errors import Conflict, Malformed
-from treetap.paillier.kernels import close_tree, keep, open_pool, pool_bins
-from treetap.paillier.phases import Phases
+from treetap.paillier.kernels import Phases, close_tree, keep, open_pool, pool_bins
 from treetap.paillier.public_key import PublicKey
 from treetap.paillier.slots import Slots
 from treetap.workers import Engine

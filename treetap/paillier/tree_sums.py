@@ -20,8 +20,7 @@ import numpy.typing as npt
 
 from treetap.errors import Conflict, Malformed
 from treetap.paillier.joint_cells import plan
-from treetap.paillier.kernels import Tree, add, close_tree, node_bins, offers, open_tree, root_bins
-from treetap.paillier.phases import Phases
+from treetap.paillier.kernels import Phases, Tree, add, close_tree, node_bins, offers, open_tree, root_bins
 from treetap.paillier.public_key import PublicKey
 from treetap.paillier.slots import Slots
 from treetap.workers import Engine

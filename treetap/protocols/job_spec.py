@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from treetap.errors import ConfigError
-from treetap.trees.forestparams import ForestParams
-from treetap.trees.params import BoostingParams
+from treetap.trees.params import BoostingParams, ForestParams
 from treetap.wire.v1 import boosting_pb2, forest_pb2, interactive_pb2, setup_pb2, types_pb2
 
 PROTOCOLS = ("boosting", "forest")

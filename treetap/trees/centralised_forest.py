@@ -20,8 +20,8 @@ from treetap.trees.binning import BinnedTable, bin_table
 from treetap.trees.candidates import Bools
 from treetap.trees.ensemble import Ensemble, Split, Tree, route
 from treetap.trees.forest_criterion import ForestRule, check_labels, targets
-from treetap.trees.forestparams import ForestParams
 from treetap.trees.grower import Entry, Grower
+from treetap.trees.params import ForestParams
 from treetap.trees.tree_bins import GlobalBins, NodeBins
 
 Floats = npt.NDArray[np.float64]

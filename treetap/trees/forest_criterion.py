@@ -25,8 +25,8 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.trees.criterion import largest
-from treetap.trees.forestparams import ForestParams
 from treetap.trees.loss import UNIT, check_classes, check_targets, power_of_two_scale
+from treetap.trees.params import ForestParams
 
 LEAST_GAIN = 1e-12
 

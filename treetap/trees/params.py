@@ -1,7 +1,9 @@
-"""The parameters of a boosting job; a name taken from XGBoost means what XGBoost means by it.
+"""The parameters of jobs that grow trees, and the ranges they must lie in.
 
-Two departures, both on purpose: `max_bin` defaults to 32 (the federated papers' setting; every bin costs ciphertexts)
-and `max_depth=0` (no limit) is refused, because a heap-numbered tree needs a limit.
+Names taken from XGBoost mean what XGBoost means by them; those of a forest are scikit-learn's, or XGBoost's where
+boosting has the parameter too. Two departures, both on purpose: `max_bin` defaults to 32 (the federated papers'
+setting; every bin costs ciphertexts) and `max_depth=0` (no limit) is refused, because a heap-numbered tree needs a
+limit. A forest's `max_depth` defaults to 6, as in boosting.
 """
 
 from __future__ import annotations
@@ -12,7 +14,68 @@ from dataclasses import dataclass, field, fields
 
 from treetap.errors import ConfigError
 from treetap.trees import sampling
-from treetap.trees.ranges import COMMON, Range, bad_dropout, bad_missing, not_a_choice, out_of_range
+
+
+@dataclass(frozen=True)
+class Range:
+    """An interval that a number must lie in; `integer` also asks for a whole number."""
+
+    low: float
+    high: float
+    integer: bool = False
+    open_low: bool = False
+    open_high: bool = False
+
+    def complaint(self, value: object) -> str | None:
+        """What is wrong with `value`, or None."""
+        shown = f"{'(' if self.open_low else '['}{self.low:g}, {self.high:g}{')' if self.open_high else ']'}"
+        kind = "a whole number" if self.integer else "a number"
+        allowed = (int,) if self.integer else (int, float)
+        if isinstance(value, bool) or not isinstance(value, allowed):
+            return f"must be {kind} in {shown}, not {value!r}"
+        above = value > self.low if self.open_low else value >= self.low
+        below = value < self.high if self.open_high else value <= self.high
+        return None if above and below else f"must be {kind} in {shown}, not {value!r}"
+
+
+COMMON = {
+    "n_estimators": Range(1, 100_000, integer=True),
+    "max_depth": Range(1, 20, integer=True),
+    "max_bin": Range(2, 65_536, integer=True),
+    "subsample": Range(0, 1, open_low=True),
+    "colsample_bytree": Range(0, 1, open_low=True),
+    "seed": Range(0, 2**63 - 1, integer=True),
+}
+
+
+def out_of_range(params: object, ranges: dict[str, Range]) -> list[str]:
+    """What is wrong with the fields of `params` that have a range, by name."""
+    found = ((name, allowed.complaint(getattr(params, name))) for name, allowed in ranges.items())
+    return [f"{name} {complaint}" for name, complaint in found if complaint]
+
+
+def not_a_choice(params: object, choices: dict[str, tuple[str, ...]]) -> list[str]:
+    """What is wrong with the fields of `params` that are one of several words."""
+    return [
+        f"{name} must be one of {', '.join(allowed)}, not {getattr(params, name)!r}"
+        for name, allowed in choices.items()
+        if getattr(params, name) not in allowed
+    ]
+
+
+def bad_missing(missing: object) -> list[str]:
+    """What is wrong with the value that means missing."""
+    if isinstance(missing, bool) or not isinstance(missing, int | float) or math.isinf(missing):
+        return [f"missing must be a finite number or nan, not {missing!r}"]
+    return []
+
+
+def bad_dropout(shares: Mapping[str, float]) -> list[str]:
+    """What is wrong with the chances that parties sit a tree out."""
+    allowed = Range(0, 1, open_high=True)
+    found = ((name, allowed.complaint(share)) for name, share in shares.items())
+    return [f"party_dropout of {name} {complaint}" for name, complaint in found if complaint]
+
 
 OBJECTIVES = ("binary:logistic", "multi:softprob", "reg:squarederror")
 MULTI_STRATEGIES = ("one_output_per_tree", "multi_output_tree")
@@ -20,7 +83,7 @@ MULTI_STRATEGIES = ("one_output_per_tree", "multi_output_tree")
 
 _LARGEST = 1e12
 _ANY = Range(-_LARGEST, _LARGEST)
-_RANGES = {
+_BOOSTING_RANGES = {
     **COMMON,
     "learning_rate": Range(0, 1, open_low=True),
     "reg_lambda": Range(0, _LARGEST),
@@ -61,7 +124,7 @@ class BoostingParams:
 
     def validate(self) -> None:
         """Raise ConfigError naming every field that is wrong, with the range it must lie in."""
-        ranges = dict(_RANGES)
+        ranges = dict(_BOOSTING_RANGES)
         if self.base_score is not None:
             logistic = self.objective == "binary:logistic"
             ranges["base_score"] = Range(0, 1, open_low=True, open_high=True) if logistic else _ANY
@@ -88,3 +151,54 @@ class BoostingParams:
     def trees_per_round(self, classes: int) -> int:
         """Trees that a round grows."""
         return self.outputs(classes) // self.outputs_per_tree(classes)
+
+
+CRITERIA = ("gini", "squared_error")
+BINNINGS = ("global", "per-node")
+_FOREST_RANGES = {**COMMON, "min_samples_leaf": Range(1, 1_000_000_000, integer=True)}
+
+
+@dataclass(frozen=True)
+class ForestParams:
+    """What a forest job is asked to do.
+
+    Each tree draws ⌊subsample · N⌋ records, at least one, without replacement unless `bootstrap`, and of every party's
+    columns the share `colsample_bytree`. `min_samples_leaf` counts drawn records. `binning`: quantiles once per job, or
+    of each node's own drawn records. `missing` is the value that means "missing" besides NaN. `party_dropout`: the
+    chance, by name, that a party offers no candidates to a tree.
+    """
+
+    criterion: str = "gini"
+    n_estimators: int = 100
+    max_depth: int = 6
+    max_bin: int = 32
+    subsample: float = 0.8
+    bootstrap: bool = False
+    colsample_bytree: float = 0.8
+    min_samples_leaf: int = 1
+    binning: str = "global"
+    missing: float = math.nan
+    seed: int = 0
+    party_dropout: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def objective(self) -> str:
+        """What labels and predictions are: by the criterion."""
+        return self.criterion
+
+    def validate(self) -> None:
+        """Raise ConfigError naming every field that is wrong, with the range it must lie in."""
+        wrong = not_a_choice(self, {"criterion": CRITERIA, "binning": BINNINGS})
+        wrong += out_of_range(self, _FOREST_RANGES) + bad_missing(self.missing) + bad_dropout(self.party_dropout)
+        if not isinstance(self.bootstrap, bool):
+            wrong.append(f"bootstrap must be true or false, not {self.bootstrap!r}")
+        if wrong:
+            raise ConfigError("forest parameters: " + "; ".join(wrong))
+
+    def takes_part(self, tree: int, party: str) -> bool:
+        """Whether a party offers candidates to tree number `tree`."""
+        return sampling.takes_part(self.seed, tree, party, self.party_dropout.get(party, 0.0))
+
+    def outputs(self, classes: int) -> int:
+        """Numbers that a leaf holds: a frequency for each class, or the mean."""
+        return classes if self.criterion == "gini" else 1

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.errors import Malformed
+from treetap.wire.v1 import types_pb2
 
 Positions = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -155,3 +156,30 @@ def _from_leb128(coded: bytes, span: int) -> Positions:
     if values.sum(dtype=np.float64) > 2.0 * span or (offsets := np.cumsum(values))[-1] >= span:
         raise Malformed(f"records: a position lies beyond its range of {span}")
     return offsets
+
+
+def chunks_of(rows: Positions, total: int) -> Iterator[types_pb2.RecordChunk]:
+    """A set of positions below `total` as bounded messages."""
+    for chunk in encode(rows, total):
+        message = types_pb2.RecordChunk(start=chunk.start, span=chunk.span)
+        if chunk.bitmap is not None:
+            message.bitmap = chunk.bitmap
+        else:
+            message.deltas = chunk.deltas or b""
+        yield message
+
+
+def rows_of(chunks: Iterable[types_pb2.RecordChunk], total: int) -> Positions:
+    """The positions that a peer sent; `Malformed` where they do not cover 0..total-1."""
+    return decode(
+        [
+            RecordChunk(
+                chunk.start,
+                chunk.span,
+                chunk.bitmap if chunk.WhichOneof("coding") == "bitmap" else None,
+                chunk.deltas if chunk.WhichOneof("coding") == "deltas" else None,
+            )
+            for chunk in chunks
+        ],
+        total,
+    )

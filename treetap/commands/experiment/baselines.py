@@ -24,7 +24,7 @@ from treetap.trees import metrics
 from treetap.trees.binning import bin_table
 from treetap.trees.centralised import train
 from treetap.trees.centralised_forest import train_forest
-from treetap.trees.forestparams import ForestParams
+from treetap.trees.params import ForestParams
 
 Floats = npt.NDArray[np.float64]
 #: Tables by party.

@@ -12,8 +12,7 @@ from treetap.errors import BadInput
 from treetap.names import Name
 from treetap.process.config import Strict
 from treetap.protocols.job_spec import Params, check_spec, put_params
-from treetap.trees.forestparams import ForestParams
-from treetap.trees.params import BoostingParams
+from treetap.trees.params import BoostingParams, ForestParams
 from treetap.wire.v1 import setup_pb2
 
 #: Protocol → its parameters.
