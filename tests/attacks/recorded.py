@@ -11,8 +11,8 @@ import numpy as np
 from attacks.view.known_trees import Ints, TreeView
 from attacks.view.view import View
 from tests.oracle import OracleSplit, OracleTree
-from tests.protocol.worlds import World, spec
 from tests.simulator import Federation, run
+from tests.worlds import World, spec
 from treetap.protocols.job_spec import Params
 from treetap.trees.params import BoostingParams
 from treetap.wire.transcript import TranscriptReader, TranscriptWriter, open_message

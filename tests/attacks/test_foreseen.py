@@ -13,7 +13,7 @@ from attacks.view.expected_leakage import foreseen
 from attacks.view.known_trees import TreeView
 from attacks.view.view import read_view
 from tests.attacks.recorded import known, train, transcript
-from tests.protocol.worlds import PARTIES, World, world
+from tests.worlds import PARTIES, World, world
 from treetap.errors import BadInput
 from treetap.protocols.job_spec import Params
 from treetap.trees import centralised

@@ -16,8 +16,8 @@ from attacks.path_decoding.path_options import (
     fixed_point,
     score_options,
 )
-from tests.trees.decisions import all_masks, decisions, player_of
-from tests.trees.tables import cases, encoded
+from tests.library.trees.decisions import all_masks, decisions, player_of
+from tests.library.trees.tables import cases, encoded
 from treetap.trees.centralised import train
 from treetap.trees.ensemble import Ensemble, Leaf, Split, Tree
 from treetap.trees.paths import candidate_leaves

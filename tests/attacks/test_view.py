@@ -14,8 +14,8 @@ from attacks.view.known_trees import TreeView
 from attacks.view.view import View, read_view
 from tests.attacks.recorded import KEY_BITS, knowable, known, members, train, transcript
 from tests.oracle import OracleModel, OracleSplit
-from tests.protocol.worlds import PARTIES, World, spec, world
 from tests.simulator import Faults, Federation, Message, run
+from tests.worlds import PARTIES, World, spec, world
 from treetap.errors import BadInput
 from treetap.trees import sampling
 from treetap.trees.params import BoostingParams

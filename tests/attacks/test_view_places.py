@@ -10,7 +10,7 @@ import pytest
 
 from attacks.view.view import read_view
 from tests.attacks.recorded import knowledge, rewritten, train, transcript
-from tests.protocol.worlds import PARTIES, world
+from tests.worlds import PARTIES, world
 from treetap.errors import BadInput, Malformed
 from treetap.trees.params import BoostingParams
 from treetap.wire.transcript import HEADER

@@ -17,7 +17,7 @@ from attacks.view.known_trees import Ints, OwnSplit, TreeView, known_nodes
 from attacks.view.own_table import Labels, OwnTable, load_labels, load_own_table
 from attacks.view.view import Traffic, View, read_view
 from tests.attacks.recorded import train, transcript
-from tests.protocol.worlds import PARTIES, world
+from tests.worlds import PARTIES, world
 from treetap.errors import DataError
 from treetap.trees.params import BoostingParams
 

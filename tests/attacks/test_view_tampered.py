@@ -9,8 +9,8 @@ import pytest
 
 from attacks.view.view import read_view
 from tests.attacks.recorded import knowledge, rewritten, train, transcript
-from tests.protocol.worlds import PARTIES, world
-from tests.wire.logs import record_ends
+from tests.library.wire.logs import record_ends
+from tests.worlds import PARTIES, world
 from treetap.errors import BadInput, Malformed
 from treetap.trees.params import BoostingParams
 from treetap.wire.transcript import HEADER

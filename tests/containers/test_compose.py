@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.containers.composed import JOB, PARTIES, ROOT, SERVERS, Answer, Composed
-from tests.protocol.worlds import joined_model
+from tests.worlds import joined_model
 from treetap.commands.jobs.job_file import JobTable
 from treetap.process.config import Strict, load
 from treetap.trees.binning import bin_table

@@ -1,4 +1,4 @@
-"""Federations of real processes on the worlds of tests/protocol, and what is left of them on disk."""
+"""Federations of real processes on the worlds of `tests.worlds`, and what is left of them on disk."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from tests.protocol.worlds import World
+from tests.worlds import World
 from treetap.commands.local_federation import LocalFederation
 from treetap.wire.v1 import jobs_pb2
 

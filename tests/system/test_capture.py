@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.protocol.worlds import PARTIES, World, spec, world
 from tests.system.federations import ended, settings
+from tests.worlds import PARTIES, World, spec, world
 from treetap.commands.local_federation import LocalFederation
 from treetap.trees.params import BoostingParams
 from treetap.wire.v1 import jobs_pb2

@@ -14,8 +14,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from tests.protocol.worlds import PARTIES, spec, world
 from tests.system.federations import settings
+from tests.worlds import PARTIES, spec, world
 from treetap.commands.local_federation import LocalFederation
 from treetap.errors import Incompatible, Interrupted, Refused, TreetapError, UnknownJob, Unreachable
 from treetap.trees.params import BoostingParams

@@ -13,9 +13,9 @@ import pytest
 
 from coordinator import config as coordinator_config
 from party import config as party_config
-from tests.cli.command import treetap
-from tests.protocol.worlds import spec, world
+from tests.commands.command import treetap
 from tests.system.federations import settings
+from tests.worlds import spec, world
 from treetap.commands.jobs import client
 from treetap.commands.jobs.client import Operator, OperatorConfig
 from treetap.commands.local_federation import LocalFederation, to_toml

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.protocol.worlds import PARTIES, joined_model, spec, world
 from tests.system.federations import ended, settings, shards, states, until
+from tests.worlds import PARTIES, joined_model, spec, world
 from treetap.commands.local_federation import LocalFederation
 from treetap.errors import ConfigError, Interrupted
 from treetap.trees.params import BoostingParams

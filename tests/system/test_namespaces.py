@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.protocol.worlds import PARTIES, assert_oracles_model, assert_oracles_scores, world
 from tests.system.federations import settings
+from tests.worlds import PARTIES, assert_oracles_model, assert_oracles_scores, world
 from treetap.commands.local_federation import to_toml
 from treetap.trees.params import BoostingParams
 from treetap.wire.tls import create_authority, issue

@@ -17,8 +17,8 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.protocol.worlds import PARTIES, spec, world
 from tests.system.federations import ended, settings, until
+from tests.worlds import PARTIES, spec, world
 from treetap.commands.doctor.connections import check_metrics
 from treetap.commands.local_federation import LocalFederation
 from treetap.errors import Refused

@@ -21,10 +21,10 @@ import grpc
 import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-from tests.cli.command import Outcome, end, refused, start, treetap
+from tests.commands.command import Outcome, end, refused, start, treetap
 from tests.oracle import oracle_predict
-from tests.protocol.worlds import PARTIES, spec, world
 from tests.system.federations import ended, settings, until
+from tests.worlds import PARTIES, spec, world
 from treetap.commands.doctor.connections import check_http, check_listen
 from treetap.commands.local_federation import LocalFederation
 from treetap.errors import Interrupted

@@ -14,7 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.oracle import OracleModel
-from tests.protocol.worlds import (
+from tests.simulator import Federation, run
+from tests.system.federations import settings, states
+from tests.worlds import (
     PARTIES,
     World,
     assert_oracles_model,
@@ -24,8 +26,6 @@ from tests.protocol.worlds import (
     spec,
     world,
 )
-from tests.simulator import Federation, run
-from tests.system.federations import settings, states
 from treetap.commands.local_federation import LocalFederation
 from treetap.trees.params import BoostingParams
 from treetap.wire.transcript import TranscriptReader, open_message, summarise

@@ -64,7 +64,7 @@ class _DisclosureEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enu
 
 class Disclosure(_Disclosure, metaclass=_DisclosureEnumTypeWrapper):
     """What the reader of a field learns. Every field of every message that crosses a wire carries one
-    class; tests/wire/test_disclosure.py walks all descriptors, and docs/threats.md is rendered from them.
+    class; tests/library/wire/test_disclosure.py walks all descriptors, and docs/threats.md is rendered from them.
     """
 
 DISCLOSURE_UNSPECIFIED: Disclosure.ValueType  # 0

@@ -1,0 +1,208 @@
+"""Attributions of a Fed-EINI prediction: what they are, what crosses, and that an interrupted one goes on."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from tests.attributions.explained import Joined
+from tests.boosting.test_protocol import OBJECTIVES
+from tests.replay import HERE, JOB, PARAMS
+from tests.simulator import Federation, Message, run
+from tests.worlds import FOUR, assert_oracles_scores, spec, world
+from treetap.protocols.job_spec import Params
+from treetap.trees.params import BoostingParams, ForestParams
+from treetap.trees.paths import paths
+from treetap.wire.v1 import exchange_pb2, jobs_pb2
+
+LABEL_HOLDER, *CHAIN = FOUR
+ALLOWED: dict[str, dict[str, Any]] = {party: {"emits": {"EXPLANATION": ["parties"]}} for party in CHAIN}
+ASKED = jobs_pb2.PredictRequest(model="job", protocol="eini", attributions=True, block=4)
+MODELS: dict[str, Params] = {
+    **{
+        name: replace(BoostingParams(n_estimators=2, max_depth=3, max_bin=6), **changes)
+        for name, changes in OBJECTIVES.items()
+    },
+    "forest of classes": ForestParams(criterion="gini", n_estimators=3, max_depth=3, max_bin=6),
+    "forest of numbers": ForestParams(criterion="squared_error", n_estimators=3, max_depth=3, max_bin=6),
+}
+SHAPES: dict[str, tuple[int, ...]] = {
+    "two parties": (2, 3),
+    "a chain of two": (2, 2, 2),
+    "no own columns": (0, 2, 2),
+    "a party without columns": (2, 0, 2),
+}
+
+
+def _world(params: Params, dims: tuple[int, ...], **changes: Any) -> Any:
+    objective = params.objective if isinstance(params, BoostingParams) else "multi:softprob"
+    if isinstance(params, ForestParams) and params.criterion == "squared_error":
+        objective = "reg:squarederror"
+    classes = 3 if objective == "multi:softprob" else 2
+    return world(50, dims, objective=objective, classes=classes, missing=0.15, **changes)
+
+
+@pytest.mark.parametrize(
+    ("model", "shape"),
+    [
+        (model, shape)
+        for a, model in enumerate(MODELS)
+        for b, shape in enumerate(SHAPES)
+        if (a + b) % 3 == 0 or shape == "a chain of two"
+    ],
+)
+def test_they_are_the_values_in_the_clear(model: str, shape: str, tmp_path: Path) -> None:
+    """Every objective, forests, one feature party and two: the joined model's Shapley values to 1e-9, and scores."""
+    params, dims = MODELS[model], SHAPES[shape]
+    here = _world(params, dims)
+
+    async def main() -> None:
+        federation = Federation(tmp_path, here.tables, policies=ALLOWED)
+        assert (await federation.train(spec(params, len(dims), obfuscation="standard"))).state == "finished"
+        status = await federation.predict(ASKED)
+        assert (status.state, status.error, status.scored) == ("finished", "", status.records)
+        assert_oracles_scores(status.predictions, here.oracle(params), here.newcomers, len(here.y))
+        joined = Joined(federation.states, here)
+        exact = joined.attributions()
+        table = pq.read_table(status.attributions)
+        outputs = len(exact.expected)
+        assert table.num_rows == joined.n * outputs
+        assert ("class" in table.column_names) == (outputs > 1)
+        named = [player if player.startswith("own:") else f"party:{player}" for player in exact.players]
+        assert [name for name in table.column_names if ":" in name] == named
+        for k, name in enumerate(named):
+            found = table.column(name).to_numpy().reshape(joined.n, outputs)
+            np.testing.assert_allclose(found, exact.values[:, k], rtol=0, atol=1e-9)
+        whole = np.sum([table.column(name).to_numpy() for name in ("expected", *named)], axis=0)
+        np.testing.assert_allclose(whole, table.column("score").to_numpy(), rtol=0, atol=1e-8)
+        assert np.abs(exact.values).max() > 1e-3
+        for party in federation.states:
+            assert federation.node(party)._engine._state == {}  # type: ignore[attr-defined]
+        await federation.close()
+
+    run(main())
+
+
+WIDTH = 256  # bytes of a ciphertext under a key of 1024 bits
+FIRST, LAST = CHAIN[:2]
+
+
+def asked_for(job: str = "", **changes: Any) -> jobs_pb2.PredictRequest:
+    """A prediction with attributions, in blocks of four."""
+    request = jobs_pb2.PredictRequest()
+    request.CopyFrom(ASKED)
+    request.MergeFrom(jobs_pb2.PredictRequest(job=job, **changes))
+    return request
+
+
+def test_values_that_need_several_ciphertexts(tmp_path: Path) -> None:
+    """Of five players and classes 25 values, 16 to a key of 1024 bits: two ciphertexts an entry, the same sums."""
+    params = replace(MODELS["softmax, vector leaves"], n_estimators=1)
+    here = world(60, (3, 2, 2), objective="multi:softprob", classes=5, seed=3, fresh=3)
+
+    async def main() -> None:
+        federation = Federation(tmp_path, here.tables, policies=ALLOWED)
+        assert (await federation.train(spec(params, 3, obfuscation="standard"))).state == "finished"
+        status = await federation.predict(ASKED)
+        assert (status.state, status.error) == ("finished", "")
+        exact = Joined(federation.states, here).attributions()
+        assert exact.values[0].size > 16
+        table = pq.read_table(status.attributions)
+        found = np.stack([column.to_numpy().reshape(3, 5) for column in table.columns[4:]], axis=1)
+        np.testing.assert_allclose(found, exact.values, rtol=0, atol=1e-9)
+        await federation.close()
+
+    run(main())
+
+
+def test_what_crosses(tmp_path: Path) -> None:
+    """Along the chain ciphertexts, each one fresh; to the label holder one sum per record, and nothing by sets."""
+    parcels: list[tuple[str, str, exchange_pb2.Parcel]] = []
+
+    def keep(sender: str, to: str, parcel: exchange_pb2.Parcel) -> exchange_pb2.Parcel:
+        parcels.append((sender, to, parcel))
+        return parcel
+
+    async def main() -> Joined:
+        federation = Federation(tmp_path, HERE.tables, policies=ALLOWED)
+        await federation.train(JOB)
+        federation.tamper = keep
+        assert (await federation.predict(asked_for())).state == "finished"
+        await federation.close()
+        return Joined(federation.states, HERE)
+
+    joined = run(main())
+    kinds = defaultdict(set)
+    for sender, to, parcel in parcels:
+        kinds[sender, to].add(parcel.WhichOneof("body"))
+    scores = {"public_key", "entry_layout", "block_records"}
+    assert kinds == {
+        (LABEL_HOLDER, FIRST): scores
+        | {"constant_entries", "leaf_entries"}
+        | {"attribution_layout", "constant_attributions", "attribution_entries"},
+        (LABEL_HOLDER, LAST): scores | {"attribution_layout"},
+        (FIRST, LABEL_HOLDER): {"record_digest"},
+        (FIRST, LAST): {"leaf_entries", "attribution_entries"},
+        (LAST, LABEL_HOLDER): {"record_digest", "leaf_sums", "attribution_sums"},
+    }
+    seen = [
+        body.ciphertexts[at : at + WIDTH]
+        for _, _, parcel in parcels
+        for body in [getattr(parcel, parcel.WhichOneof("body"))]
+        if hasattr(body, "ciphertexts")
+        for at in range(0, len(body.ciphertexts), WIDTH)
+    ]
+    assert len(set(seen)) == len(seen)
+    sums = b"".join(p.attribution_sums.ciphertexts for _, _, p in parcels if p.HasField("attribution_sums"))
+    values = len(joined.attributions().players)
+    fitting = (1024 - 2) // (62 * values)
+    assert len(sums) == WIDTH * (-(-4 // fitting) + -(-2 // fitting))  # blocks of 4 and 2 records
+    (layout,) = [p.attribution_layout for _, to, p in parcels if to == LAST and p.HasField("attribution_layout")]
+    assert layout.players == values
+    assert not layout.constant
+    assert {to for tree in layout.trees for to in tree.outgoing} <= {0}
+    for tree, known in zip(layout.trees, joined.ensemble.used_trees, strict=True):
+        own = {tuple((s, side) for s, side in way if s.owner == LAST) for way in paths(known).values()} - {()}
+        assert len(tree.leaves) == len(own)  # as many as its own turns part: nothing tells by which sets
+
+
+def test_killed_on_the_way_it_is_resumed(tmp_path: Path) -> None:
+    """Parties killed in turn at every seventh message, records in another order each time: all is there in the end."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables, policies=ALLOWED)
+        await federation.train(spec(PARAMS, obfuscation="standard", alignment="psi"))
+        before = len(federation.log)
+        whole = await federation.predict(asked_for("faultless", explain=True))
+        expected, interrupted = pq.read_table(whole.attributions), 0
+        for offset in range(3, len(federation.log) - before, 7):
+            victim = (LABEL_HOLDER, FIRST, LAST)[offset % 3]
+            start = len(federation.log)
+
+            def hook(message: Message, victim: str = victim, at: int = start + offset) -> None:
+                if message.number == at:
+                    federation.hook = None
+                    federation.kill(victim)
+                    federation.start(victim)
+
+            federation.hook = hook
+            status = await federation.predict(asked_for(f"p{offset}", explain=True))
+            if status.state == "interrupted":
+                interrupted += 1
+                status = await federation.resume(f"p{offset}")
+            assert (status.state, status.error) == ("finished", ""), offset
+            found = pq.read_table(status.attributions)
+            assert found.column_names == expected.column_names
+            for name in found.column_names[1:]:
+                np.testing.assert_allclose(found.column(name), expected.column(name), rtol=0, atol=1e-9)
+            assert pq.read_table(status.explanations) == pq.read_table(whole.explanations)
+        assert interrupted > 3
+        await federation.close()
+
+    run(main())

@@ -1,0 +1,234 @@
+"""Attributions that cannot be: policies, options, contents that do not fit, and parties that lie."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from coordinator.prediction import opening_of
+from party.attributions.layout import AttributedLayout, take_layout
+from tests.attributions.test_protocol import ALLOWED, FIRST, LABEL_HOLDER, LAST, WIDTH, asked_for
+from tests.replay import HERE, JOB
+from tests.simulator import Federation, run
+from tests.worlds import spec, world
+from treetap.errors import ConfigError
+from treetap.trees.leaf_entries import GoesLeft
+from treetap.trees.params import BoostingParams
+from treetap.trees.paths import Bools
+from treetap.wire.v1 import exchange_pb2, explain_pb2, jobs_pb2, setup_pb2
+
+
+@pytest.mark.parametrize("party", [FIRST, LAST])
+def test_off_unless_every_policy_allows_it(party: str, tmp_path: Path) -> None:
+    """Whoever it is in the chain: refused at the opening, the rule named, no entry sent; scores alone come."""
+    policies = {name: rules for name, rules in ALLOWED.items() if name != party}
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables, policies=policies)
+        await federation.train(JOB)
+        sent = len(federation.log)
+        status = await federation.predict(asked_for())
+        assert (status.state, status.attributions) == ("failed", "")
+        rule = rf"Refused: {party} does not send EXPLANATION to label-holder: its policy does not let"
+        assert re.search(rule, status.error), status.error
+        assert not {message.word for message in federation.log[sent:]} & {"leaf_entries", "attribution_entries"}
+        status = await federation.predict(jobs_pb2.PredictRequest(model="job", protocol="eini"))
+        assert (status.state, status.attributions) == ("finished", "")
+        await federation.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("players", "spare"),
+    [
+        ([{0, 1}] * 100, 200 - 3 * 58),
+        ([{0, 1}, *[{1}] * 99], 2 - 58),
+        ([*[{0, 1}] * 60, *[{1}] * 40], 200 - 3 * 58),
+        ([*[{0, 1}] * 35, *[{1}] * 65], 70 - 58),
+    ],
+)
+def test_a_feature_partys_own_bound(players: list[set[int]], spare: float) -> None:
+    """Two bits a tree, less 58 for the score and for each player; a player alone has only the trees that it splits."""
+    leaves = [[[1, 1], [2, 1]], [[1, 1], [2, 0]], [[1, 0], [3, 1]], [[1, 0], [3, 0]]]
+    shard = [{"leaves": leaves, "splits": [{"node": node} for node in (1, 2, 3)]}] * len(players)
+    trees = [
+        explain_pb2.AttributedTree(tree=k, leaves=[1, 2, 3, 4], outgoing=[0] * 4, outputs=[0], players=sorted(playing))
+        for k, playing in enumerate(players)
+    ]
+
+    async def parcels() -> AsyncIterator[exchange_pb2.Parcel]:
+        layout = explain_pb2.AttributionLayout(trees=trees, players=2)
+        yield exchange_pb2.Parcel(attribution_layout=layout)
+
+    found = run(take_layout(parcels(), "b", "a", shard, 1, last=True))
+    assert found.spare == pytest.approx(spare)
+
+
+def test_paths_that_attributions_would_show(tmp_path: Path) -> None:
+    """Where trees hide the paths behind scores, min_candidate_bits lets those pass and refuses attributions."""
+    here = world(40, (0, 4), fresh=3)
+    params = BoostingParams(n_estimators=30, max_depth=3, max_bin=8, min_child_weight=0.0, reg_lambda=0.1)
+    faults = {
+        LABEL_HOLDER: "with attributions to 1 players the trees leave some record fewer leaves than that",
+        FIRST: r"its own splits of this model leave -\d+\.\d bits beyond those of a sum and of the attributions to 1",
+    }
+
+    async def main() -> None:
+        federation = Federation(tmp_path, here.tables, policies={FIRST: dict(ALLOWED[FIRST])})
+        assert (await federation.train(spec(params, 2, obfuscation="standard"))).state == "finished"
+        for party, fault in faults.items():
+            law = federation.law(party).model_copy(update={"min_candidate_bits": 2.0})
+            before, federation.configs[party] = federation.configs[party], federation.configs[party].under(law)
+            federation.kill(party)
+            federation.start(party)
+            status = await federation.predict(asked_for())
+            assert status.state == "failed"
+            rule = rf"{party} takes no part: its policy says min_candidate_bits = 2, and {fault}"
+            assert re.search(rule, status.error), status.error
+            status = await federation.predict(jobs_pb2.PredictRequest(model="job", protocol="eini"))
+            assert (status.state, status.error) == ("finished", "")
+            federation.configs[party] = before
+            federation.kill(party)
+            federation.start(party)
+        assert (await federation.predict(asked_for())).state == "finished"
+        await federation.close()
+
+    run(main())
+
+
+def test_a_party_that_keeps_other_entries_than_for_the_score(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values that do not add up to the scores are no attributions: the chain is named, nothing is written."""
+    honest = AttributedLayout.masks
+
+    def everything(self: AttributedLayout, goes_left: GoesLeft, n: int) -> Bools:
+        return np.ones_like(honest(self, goes_left, n))
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables, policies=ALLOWED)
+        await federation.train(JOB)
+        with monkeypatch.context() as lying:
+            lying.setattr(AttributedLayout, "masks", everything)
+            status = await federation.predict(asked_for("lie"))
+        assert status.state == "failed"
+        assert re.search(r"Malformed: .*block 0: the attributions do not add up .*feature-b, feature-c", status.error)
+        for state in federation.states.values():
+            assert list((state / "predictions").iterdir()) == []
+        assert (await federation.predict(asked_for("truth"))).state == "finished"
+        await federation.close()
+
+    run(main())
+
+
+def fewer(parcel: exchange_pb2.Parcel) -> None:
+    parcel.attribution_entries.ciphertexts = parcel.attribution_entries.ciphertexts[:-WIDTH]
+
+
+def another_leaf(parcel: exchange_pb2.Parcel) -> None:
+    parcel.attribution_layout.trees[0].leaves[0] = 99
+
+
+def a_gap_behind(parcel: exchange_pb2.Parcel) -> None:
+    for tree in parcel.attribution_layout.trees:
+        tree.outgoing[:] = [5 + to for to in tree.outgoing]
+
+
+def a_tree_too_many(parcel: exchange_pb2.Parcel) -> None:
+    parcel.attribution_layout.trees[0].tree = 7
+
+
+def a_tree_twice(parcel: exchange_pb2.Parcel) -> None:
+    parcel.attribution_layout.trees.append(parcel.attribution_layout.trees[0])
+
+
+def nobodys_splits(parcel: exchange_pb2.Parcel) -> None:
+    for tree in parcel.attribution_layout.trees:
+        del tree.players[:]
+
+
+def no_players(parcel: exchange_pb2.Parcel) -> None:
+    parcel.attribution_layout.players = 0
+
+
+def constants_in_the_middle(parcel: exchange_pb2.Parcel) -> None:
+    parcel.attribution_layout.constant.append(1)
+
+
+def columns_that_are_not_there(parcel: exchange_pb2.Parcel) -> None:
+    parcel.attribution_layout.trees[0].outputs[:] = [1]
+
+
+def no_sums(parcel: exchange_pb2.Parcel) -> None:
+    parcel.attribution_sums.ciphertexts = b""
+
+
+LIES: dict[str, tuple[str, str, Callable[[exchange_pb2.Parcel], None], str]] = {
+    "a truncated block": (LAST, "attribution_entries", fewer, r"feature-b, block 0: .* got \d+"),
+    "a leaf that is not there": (LAST, "attribution_layout", another_leaf, r"leaves that feature-c does not decide"),
+    "goals left out": (FIRST, "attribution_layout", a_gap_behind, r"numbered the entries of the attributions wrongly"),
+    "goals behind the end": (LAST, "attribution_layout", a_gap_behind, r"the entries of the attributions wrongly"),
+    "a tree too many": (LAST, "attribution_layout", a_tree_too_many, r"feature-c: label-holder predicts with tree 7"),
+    "a tree twice": (LAST, "attribution_layout", a_tree_twice, r"label-holder has named tree 0 twice"),
+    "nobody's splits": (LAST, "attribution_layout", nobodys_splits, r"told wrongly which of \d players split a tree"),
+    "no players": (FIRST, "attribution_layout", no_players, r"label-holder says that there are 0 players"),
+    "constants in the middle": (LAST, "attribution_layout", constants_in_the_middle, r"to the first of the chain only"),
+    "columns": (LAST, "attribution_layout", columns_that_are_not_there, r"has named columns of the score wrongly"),
+    "no sums": (LABEL_HOLDER, "attribution_sums", no_sums, r"candidates are \d ciphertexts of 256 bytes, got 0"),
+}
+
+
+def test_what_cannot_be_is_named(tmp_path: Path) -> None:
+    """One parcel changed on its way: an error that says what is wrong, and no file."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables, policies=ALLOWED, silence_s=5.0)
+        await federation.train(JOB)
+        for case, (receiver, kind, change, message) in LIES.items():
+            changed = []
+
+            def tamper(
+                _: str,
+                to: str,
+                parcel: exchange_pb2.Parcel,
+                receiver=receiver,
+                kind=kind,
+                change=change,
+                changed=changed,
+            ) -> exchange_pb2.Parcel:
+                if (to, parcel.WhichOneof("body")) == (receiver, kind) and not changed:
+                    changed.append(kind)
+                    change(parcel)
+                return parcel
+
+            federation.tamper = tamper
+            status = await federation.predict(asked_for())
+            assert changed, case
+            assert status.state in ("failed", "interrupted"), case
+            assert re.search(message, status.error), f"{case}: {status.error}"
+            for state in federation.states.values():
+                assert list((state / "predictions").iterdir()) == []
+        await federation.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("asked", "parties", "message"),
+    [
+        ({"protocol": "interactive"}, 3, "attributions: protocol 'interactive' cannot; .* use protocol eini"),
+        ({}, 6, "attributions: 5 feature parties are too many, each doubles the entries of a leaf; at most 4"),
+        ({"explain_limit": 3}, 3, "explain-limit = 3: is an option of explain; leave it out, or ask for that"),
+    ],
+)
+def test_requests_that_nobody_could_do(asked: dict[str, Any], parties: int, message: str) -> None:
+    """Refused where the request is read, with what to use instead."""
+    names = [f"feature-{k}" for k in range(parties - 1)]
+    described = setup_pb2.JobSpec(label_holder="label-holder", feature_parties=names, key_bits=2048)
+    described.obfuscation, described.alignment = "standard", "psi"
+    with pytest.raises(ConfigError, match=message):
+        opening_of(asked_for(**asked), described, "submission", "word")

@@ -1,0 +1,200 @@
+"""`treetap audit`, `treetap attack` and `[audit]` in an experiment: from a run's folder to figures and a report."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from attacks.scores import score
+from tests.commands.command import refused, treetap
+from treetap.commands.local_federation import to_toml
+
+ROWS, COLUMNS = 120, 6
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """The folder of an audited experiment, and what it printed."""
+    folder = tmp_path_factory.mktemp("audited")
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(ROWS, COLUMNS))
+    label = (x[:, 1] + 0.7 * x[:, 3] + 0.7 * x[:, 5] > 0).astype(int)
+    content = {f"x{j}": x[:, j] for j in range(COLUMNS)} | {"y": label}
+    pq.write_table(pa.table(content), folder / "data.parquet")
+    experiment = {
+        "data": {"path": "data.parquet", "label": "y", "seed": 3},
+        "job": {"n_estimators": 3, "max_depth": 3, "max_bin": 8, "key_bits": 1024},
+        "audit": {"attacks": ["cl", "id2graph", "id2graph-quotient"]},
+        "party": [
+            {"name": "bank", "columns": ["x0", "x1"], "labels": True},
+            {"name": "shop", "columns": ["x2", "x3"]},
+            {"name": "telco", "columns": ["x4", "x5"]},
+        ],
+    }
+    (folder / "exp.toml").write_text(to_toml(experiment))
+    done = treetap("experiment", folder / "exp.toml", "--json", "--workdir", folder / "work")
+    assert done.status == 0, done.err
+    (found,) = json.loads(done.out)["runs"]
+    return folder / "work" / "seed-3", found
+
+
+def test_an_experiment_scores_every_attack_on_every_feature_party(run: tuple[Path, dict[str, Any]]) -> None:
+    """Figures by party and attack; the document and the report lie in the run's folder."""
+    folder, found = run
+    assert set(found["audit"]) == {"shop", "telco"}
+    for attacks in found["audit"].values():
+        assert set(attacks) == {"cl", "id2graph", "id2graph-quotient"}
+        for each in attacks.values():
+            assert 0 <= each["v_measure"] <= 1
+            assert len(each["by_tree"]) == 3
+            assert each["by_tree"][-1] == each["v_measure"]
+    assert found["audit_report"] == str(folder / "audit.html")
+    document = json.loads((folder / "audit.json").read_text())
+    assert document["parties"]["shop"]["attacks"] == found["audit"]["shop"]
+    assert all(row["nats"] >= 0 for row in document["parties"]["shop"]["bounds"])
+
+
+def test_audit_of_a_moved_folder_finds_the_same(run: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    """audit.toml has relative paths: the folder can be sent; the figures depend on the transcripts alone."""
+    folder, found = run
+    shutil.copytree(folder, tmp_path / "sent")
+    done = treetap("audit", tmp_path / "sent", "--json", "--html", tmp_path / "report.html")
+    assert done.status == 0, done.err
+    document = json.loads(done.out)
+    for party, attacks in found["audit"].items():
+        for name, each in attacks.items():
+            assert document["parties"][party]["attacks"][name]["by_tree"] == each["by_tree"]
+    assert "<svg" in (tmp_path / "report.html").read_text()
+
+
+def test_fail_above_is_status_1_and_says_who(run: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    """A pipeline stops where an attack finds more than is allowed; a form of ID2Graph counts as ID2Graph."""
+    folder, found = run
+    best = max(each["id2graph-quotient"]["v_measure"] for each in found["audit"].values())
+    words = ["audit", str(folder), "--attacks", "id2graph-quotient", "--last-tree-only", "--html", str(tmp_path / "r")]
+    assert treetap(*words, "--fail-above", f"id2graph={best + 0.001}").status == 0
+    above = treetap(*words, "--fail-above", f"id2graph={best - 0.001}")
+    assert above.status == 1
+    assert "id2graph-quotient reaches a V-measure of" in above.err
+    assert "Traceback" not in above.err
+
+
+def test_attack_is_scored_as_the_audit_scores_it(run: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    """One attack by hand: same figure, and the written groups give it again."""
+    folder, found = run
+    table, out = folder / "shop" / "train.parquet", tmp_path / "groups.parquet"
+    done = treetap(
+        *("attack", "id2graph-quotient", folder / "shop" / "state", "--columns", table, "--party", "shop"),
+        *("--id", _id(folder), "--labels", folder / "bank" / "train.parquet", "--label", "y", "--json", "--out", out),
+    )
+    assert done.status == 0, done.err
+    report = json.loads(done.out)
+    assert report["v_measure"] == pytest.approx(found["audit"]["shop"]["id2graph-quotient"]["v_measure"])
+    groups = pq.read_table(out).to_pydict()
+    labels = pq.read_table(folder / "bank" / "train.parquet").to_pydict()
+    truth = dict(zip(map(str, labels[_id(folder)]), labels["y"], strict=True))
+    again = score([truth[name] for name in groups["id"]], groups["group"])
+    assert again.v_measure == pytest.approx(report["v_measure"])
+
+
+def test_received_only_knows_no_more(run: tuple[Path, dict[str, Any]]) -> None:
+    """Without own splits and differences there are no more leaves than with them."""
+    folder, _ = run
+    words = ["attack", "uni", folder / "telco" / "state", "--party", "telco", "--classes", "2", "--json"]
+    whole, received = (json.loads(treetap(*words, *more).out) for more in ([], ["--received-only"]))
+    assert sum(received["leaves"]) <= sum(whole["leaves"])
+    assert received["received_only"]
+    assert whole["v_measure"] is None
+
+
+def _id(folder: Path) -> str:
+    return str(pq.read_schema(folder / "bank" / "train.parquet").names[0])
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["audit", "{tmp}"], "holds no audit.toml"),
+        (["audit", "{run}", "--attacks", "guess"], "unknown attack 'guess'"),
+        (["audit", "{run}", "--fail-above", "id2graph"], "say ATTACK=V"),
+        (["audit", "{run}", "--attacks", "cl", "--fail-above", "uni=0.1", "--html", "{tmp}/r"], "was not run"),
+        (["audit", "{run}", "--job", "other"], "other"),
+        (["attack", "guess", "{run}/shop/state", "--party", "shop", "--classes", "2"], "attack 'guess': unknown"),
+        (["attack", "uni+cl", "{run}/shop/state", "--party", "shop"], "say --classes C"),
+        (["attack", "uni+cl", "{run}/shop/state", "--party", "shop", "--classes", "0"], "not 0"),
+        (["audit", "{run}", "--fail-above", "id2graph=nan"], "with V from 0 to 1"),
+        (["audit", "{run}", "--fail-above", "guess=0.1"], "unknown attack 'guess'"),
+        (["audit", "{run}", "--html", "{tmp}/nowhere/r"], "no such folder"),
+        (
+            [
+                "attack",
+                "cl",
+                "{run}/shop/state",
+                "--columns",
+                "{run}/telco/train.parquet",
+                "--classes",
+                "2",
+                "--id",
+                "treetap_id",
+            ],
+            "another party's table",
+        ),
+        (["attack", "uni", "{run}/bank/state", "--party", "bank", "--classes", "2"], "{run}/bank/state"),
+        (["attack", "cl", "{run}/shop/state", "--party", "shop", "--classes", "2"], "say --columns FILE"),
+        (["attack", "uni", "{run}/shop/state", "--classes", "2", "--labels", "l.csv"], "go together"),
+    ],
+)
+def test_bad_input_is_status_2_and_one_message(
+    run: tuple[Path, dict[str, Any]], tmp_path: Path, words: list[str], says: str
+) -> None:
+    """Each names what is wrong; no traceback, nothing on standard output."""
+    said = refused(treetap(*(word.format(run=run[0], tmp=tmp_path) for word in words)))
+    assert says.format(run=run[0]) in said
+
+
+def test_audit_refuses_a_transcript_that_was_changed(run: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    """A flipped byte is a named fault, never a figure."""
+    shutil.copytree(run[0], tmp_path / "sent")
+    file = next((tmp_path / "sent" / "shop" / "state" / "transcripts" / "experiment").glob("*.tap"))
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    assert str(file.parent) in refused(treetap("audit", tmp_path / "sent", "--json"))
+
+
+def test_a_limit_is_not_judged_by_half_a_transcript(run: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    """Records missing at the end show in no chain: the gate says so instead of passing, unless it is told to."""
+    shutil.copytree(run[0], tmp_path / "sent")
+    folder = tmp_path / "sent" / "shop" / "state" / "transcripts" / "experiment"
+    file = next(folder.glob("*.tap"))
+    file.write_bytes(file.read_bytes()[: file.stat().st_size * 3 // 4])
+    words = ["audit", str(tmp_path / "sent"), "--last-tree-only", "--fail-above", "id2graph=1"]
+    assert "--allow-partial" in refused(treetap(*words))
+    assert treetap(*words, "--allow-partial").status == 0
+
+
+def test_a_regression_is_reported_without_scores(tmp_path: Path) -> None:
+    """Numbers for labels: the run ends well, the report says what was received and why nothing is scored."""
+    rng = np.random.default_rng(1)
+    content = {f"x{j}": rng.normal(size=60) for j in range(4)}
+    pq.write_table(pa.table(content | {"y": content["x1"] + content["x3"]}), tmp_path / "data.parquet")
+    experiment = {
+        "data": {"path": "data.parquet", "label": "y"},
+        "job": {"objective": "reg:squarederror", "n_estimators": 1, "max_depth": 2, "max_bin": 4, "key_bits": 1024},
+        "audit": {},
+        "party": [{"name": "bank", "columns": ["x0"], "labels": True}, {"name": "shop", "columns": ["x1", "x2", "x3"]}],
+    }
+    (tmp_path / "exp.toml").write_text(to_toml(experiment))
+    done = treetap("experiment", tmp_path / "exp.toml", "--workdir", tmp_path / "work")
+    assert done.status == 0, done.err
+    page = (tmp_path / "work" / "seed-0" / "audit.html").read_text()
+    assert "The label is a number, not a class" in page
+    said = refused(treetap("audit", tmp_path / "work" / "seed-0", "--fail-above", "id2graph=0.5"))
+    assert "the label is a number" in said

@@ -1,0 +1,318 @@
+"""`treetap doctor`: each fault is a line with its remedy, exit status 2, and never more than ten seconds."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from concurrent import futures
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from tests.commands.command import Outcome, refused, treetap, write
+from tests.system.federations import settings
+from tests.worlds import PARTIES, world
+from treetap import version
+from treetap.commands.doctor import connections
+from treetap.commands.doctor.connections import Finding
+from treetap.commands.local_federation import LocalFederation
+from treetap.wire.ports import Address
+from treetap.wire.tls import TlsFiles, create_authority, issue
+
+MOST_S = 10.0
+TABLE = {"id": "id", "columns": ["x"]}
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFederation]:
+    """Three parties and a coordinator that serve."""
+    folder = tmp_path_factory.mktemp("doctor")
+    with LocalFederation(folder, settings(folder, {"train": world(20, (1, 1, 1))})) as running:
+        running.write_operator_file()
+        yield running
+
+
+@pytest.fixture(scope="module")
+def certs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An authority with certificates for a party, two others, a coordinator and an operator."""
+    folder = tmp_path_factory.mktemp("certs")
+    create_authority(folder)
+    for name in ("bank", "telco", "coordinator", "operator"):
+        issue(folder, name)
+    return folder
+
+
+def _tls(certs: Path, name: str) -> dict[str, str]:
+    return {"ca": str(certs / "ca.crt"), "certificate": str(certs / f"{name}.crt"), "key": str(certs / f"{name}.key")}
+
+
+def _files(certs: Path, name: str) -> TlsFiles:
+    return TlsFiles(certs / "ca.crt", certs / f"{name}.crt", certs / f"{name}.key")
+
+
+def _doctor(file: Path, status: int) -> list[dict[str, Any]]:
+    """The findings, once the command ended in time and with this status."""
+    began = time.monotonic()
+    outcome = treetap("doctor", "--config", file, "--json")
+    assert time.monotonic() - began < MOST_S
+    assert (outcome.status, outcome.err) == (status, ""), outcome
+    report = json.loads(outcome.out)
+    assert report["faults"] == sum(each["level"] == "fault" for each in report["findings"])
+    return list(report["findings"])
+
+
+def _of(findings: list[dict[str, Any]], level: str) -> dict[str, str]:
+    return {each["subject"]: each["message"] for each in findings if each["level"] == level}
+
+
+def _party(folder: Path, certs: Path, **changes: Any) -> Path:
+    (folder / "table.csv").write_text("id,x\n1,2\n2,3\n")
+    tables = {"train": {"path": "table.csv", **TABLE}}
+    return write(
+        folder / "bank.toml", {"name": "bank", "state": "state", "tls": _tls(certs, "bank"), "tables": tables} | changes
+    )
+
+
+def test_a_federation_in_order(federation: LocalFederation) -> None:
+    """Every file of a running federation is without fault; the certificates of 30 days are soon over."""
+    for name in PARTIES:
+        own = federation.folder / name / "config.toml"
+        own.write_text(own.read_text().replace("127.0.0.1:0", federation.addresses[name]))
+        findings = _doctor(own, 0)
+        assert set(_of(findings, "warning")) == {"certificate"}
+        said = _of(findings, "ok")
+        assert said["table train"].startswith("20 records, 1 feature columns")
+        assert any(line["message"] == f"{name} runs: it answers and serves" for line in findings)
+    findings = _doctor(federation.folder / "coordinator" / "config.toml", 0)
+    for name in PARTIES:
+        said = [each["message"] for each in findings if each["subject"] == f"{name} at {federation.addresses[name]}"]
+        assert said[0] == "answers and serves"
+        assert said[1] == f"treetap {version.package_version()}, protocol version {version.PROTOCOL_VERSION}"
+        assert "its clock is 0.0 s" in said[2]
+    findings = _doctor(federation.folder / "operator.toml", 0)
+    assert f"coordinator at {federation.addresses['coordinator']}" in _of(findings, "ok")
+
+
+def test_lines_for_a_person(federation: LocalFederation) -> None:
+    """Without --json each finding is a line that begins with its level."""
+    outcome = treetap("doctor", "--config", federation.folder / "operator.toml")
+    assert (outcome.status, outcome.err) == (0, "")
+    lines = outcome.out.splitlines()
+    assert len(lines) >= 4
+    assert all(line.split()[0] in ("ok", "warning") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("receivers", "level", "says"),
+    [
+        (["parties", "clients"], "ok", "the policy lets each of them have predictions"),
+        (["parties", "batch"], "warning", "bank's policy sends PREDICTION to all but app"),
+        (["parties"], "fault", "bank's policy sends PREDICTION to none of serve.clients (app, batch)"),
+    ],
+)
+def test_clients_and_the_policy(receivers: list[str], level: str, says: str, certs: Path, tmp_path: Path) -> None:
+    """Clients whom the policy forbids to answer are found before they ask."""
+    write(tmp_path / "policy.toml", {"emits": {"PREDICTION": receivers}})
+    serve = {"clients": ["app", "batch"], "listen": "127.0.0.1:0"}
+    file = _party(tmp_path, certs, serve=serve, policy="policy.toml", listen="127.0.0.1:0")
+    assert _of(_doctor(file, 2 if level == "fault" else 0), level)["serve.clients"].startswith(says)
+
+
+def test_whatever_is_down(federation: LocalFederation, tmp_path: Path) -> None:
+    """A stopped, a suspended, a wrongly named and thirty absent parties: each has its line, all within ten seconds."""
+    with ExitStack() as stack:
+        closed = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(15)]
+        ports = [each.getsockname()[1] for each in closed]  # these accept, and never say a word
+        parties = {f"absent-{i}": f"127.0.0.1:{port}" for i, port in enumerate(ports)}
+        parties |= {f"lost-{i}": f"lost-{i}.invalid:7000" for i in range(15)}
+        parties |= {"feature-b": federation.addresses["feature-b"], "feature-c": federation.addresses["label-holder"]}
+        tls = {key: str(path) for key, path in federation._tls("coordinator").items()}
+        file = write(tmp_path / "coordinator.toml", {"state": "state", "tls": tls, "parties": parties})
+        os.kill(federation.pid("feature-b"), signal.SIGSTOP)
+        try:
+            faults = _of(_doctor(file, 2), "fault")
+        finally:
+            os.kill(federation.pid("feature-b"), signal.SIGCONT)
+    assert len(faults) == len(parties)
+    assert "suspended" in faults[f"feature-b at {federation.addresses['feature-b']}"]
+    assert (
+        "that of 'label-holder', not of 'feature-c'" in faults[f"feature-c at {federation.addresses['label-holder']}"]
+    )
+    assert "looked up" in faults["lost-3 at lost-3.invalid:7000"].replace("looking", "looked")
+    assert "does not shake hands" in faults[f"absent-3 at 127.0.0.1:{ports[3]}"]
+
+
+@pytest.fixture
+def serve(certs: Path) -> Iterator[Callable[[list[tuple[str, str]]], Address]]:
+    """Starts a server for `telco` whose health check tells what it is given."""
+    with ExitStack() as stack:
+
+        def start(told: list[tuple[str, str]]) -> Address:
+            class Told(health_pb2_grpc.HealthServicer):
+                def Check(self, request: Any, context: grpc.ServicerContext) -> health_pb2.HealthCheckResponse:
+                    context.send_initial_metadata(told)
+                    return health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.SERVING)
+
+            ca, certificate, key = _files(certs, "telco").read()
+            server = grpc.server(futures.ThreadPoolExecutor(1))
+            health_pb2_grpc.add_HealthServicer_to_server(Told(), server)
+            credentials = grpc.ssl_server_credentials([(key, certificate)], ca, require_client_auth=True)
+            port = server.add_secure_port("127.0.0.1:0", credentials)
+            server.start()
+            stack.callback(lambda: server.stop(None).wait())
+            return Address("telco", f"127.0.0.1:{port}")
+
+        yield start
+
+
+def _told(skew: float = 0.0, protocol: str | None = None, release: str | None = None) -> list[tuple[str, str]]:
+    return [
+        ("treetap-time", f"{time.time() + skew:.6f}"),
+        ("treetap-protocol", protocol or str(version.PROTOCOL_VERSION)),
+        ("treetap-version", release or version.package_version()),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("skew", "level", "expected"),
+    [
+        (10.0, "ok", " s ahead of ours"),
+        (-60.0, "warning", " s behind ours"),
+        (3600.0, "fault", " s ahead of ours"),
+        (-3600.0, "fault", "; synchronise both hosts' clocks"),
+    ],
+)
+def test_clocks(
+    skew: float, level: str, expected: str, serve: Callable[[list[tuple[str, str]]], Address], certs: Path
+) -> None:
+    """Half a minute is a warning, an hour a fault, and the line says which clock is ahead."""
+    clock = connections.check_server(serve(_told(skew)), _files(certs, "operator"))[-1]
+    assert clock.level == level
+    assert abs(abs(skew) - float(clock.message.split()[3])) < 2
+    assert expected in clock.message
+
+
+def test_versions(serve: Callable[[list[tuple[str, str]]], Address], certs: Path) -> None:
+    """Another protocol version, and none, is a fault; another release of the same protocol a warning."""
+    us = _files(certs, "operator")
+    assert _version(serve(_told(protocol="99")), us) == (
+        "fault",
+        f"speaks version '99' of the protocol, we speak '{version.PROTOCOL_VERSION}'; "
+        "install the same release of treetap on both",
+    )
+    level, message = _version(serve([]), us)
+    assert (level, message.partition(",")[0]) == ("fault", "tells no version of the protocol")
+    level, message = _version(serve(_told(release="9.9.9")), us)
+    assert (level, message.partition(",")[0]) == ("warning", "treetap 9.9.9")
+
+
+def _version(to: Address, tls: TlsFiles) -> tuple[str, str]:
+    found = connections.check_server(to, tls)
+    return found[1].level, found[1].message
+
+
+def test_authorities_that_differ(serve: Callable[[list[tuple[str, str]]], Address], tmp_path: Path) -> None:
+    """The line has the key of the authority trusted here and of the one that signed, as their files have them."""
+    create_authority(tmp_path)
+    found = connections.check_server(serve(_told()), issue(tmp_path, "operator"))
+    assert [each.level for each in found] == ["fault"]
+    keys = found[0].message.split("key ")
+    assert "is not signed by the authority trusted here (SHA-256 " in found[0].message
+    assert len({part.partition(")")[0] for part in keys[1:]}) == 2
+
+
+def test_a_partys_own_faults(tmp_path: Path, certs: Path) -> None:
+    """Tables, folders, state and port each have their line; what is in order stays in order."""
+    (tmp_path / "twice.csv").write_text("id,x\n1,2\n1,3\n")
+    (tmp_path / "words.csv").write_text("id,x\n1,two\n2,3\n")
+    (tmp_path / "state").write_text("a file")
+    tables = {
+        **{"train": {"path": "table.csv", **TABLE}, "twice": {"path": "twice.csv", **TABLE}},
+        **{"words": {"path": "words.csv", **TABLE}, "absent": {"path": "mnt/absent.csv", **TABLE}},
+        "columns": {"path": "table.csv", "id": "id", "columns": ["y"]},
+    }
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        listen = f"127.0.0.1:{taken.getsockname()[1]}"
+        findings = _doctor(_party(tmp_path, certs, tables=tables, listen=listen, metrics=listen), 2)
+    faults = _of(findings, "fault")
+    assert "line 3, column 'id': the id is there already" in faults["table twice"]
+    assert "line 2, column 'x': the cell is not a number" in faults["table words"]
+    assert "there is no such file" in faults["table absent"]
+    assert "has no column 'y'" in faults["table columns"]
+    assert "there is no such folder; mount it" in faults["folders"]
+    assert "is a file; name a folder" in faults[f"state = {tmp_path / 'state'}"]
+    assert "whoever is there is not bank" in faults[f"listen = {listen}"]
+    assert "is not bank; choose a free port" in faults[f"metrics = {listen}"]
+    assert _of(findings, "ok")["table train"] == "2 records, 1 feature columns"
+    assert "two" not in json.dumps(list(faults.values()))
+
+
+def test_a_party_before_its_first_start(tmp_path: Path, certs: Path) -> None:
+    """A state folder that is not there and a port that is free are well; nothing is made."""
+    findings = _doctor(_party(tmp_path, certs), 0)
+    assert _of(findings, "ok")[f"state = {tmp_path / 'state'}"] == "is not there yet; it will be made"
+    assert not (tmp_path / "state").exists()
+
+
+def test_certificates(tmp_path: Path, certs: Path) -> None:
+    """A certificate of another name is a fault; one that ends soon, and a key that others can read, are warnings."""
+    findings = _doctor(_party(tmp_path, certs, name="telco"), 2)
+    assert "that of 'bank', not of 'telco'" in _of(findings, "fault")["certificate"]
+    soon = issue(tmp_path, "bank", days=3, ca_folder=certs)
+    soon.key.chmod(0o644)
+    tls = {"ca": str(soon.ca), "certificate": str(soon.certificate), "key": str(soon.key)}
+    warnings = _of(_doctor(_party(tmp_path, certs, tls=tls), 0), "warning")
+    assert "within 30 days" in warnings["certificate"]
+    assert "run chmod 600" in warnings["key"]
+
+
+def test_two_parties_at_one_address(tmp_path: Path, certs: Path) -> None:
+    """One process has one name: the coordinator's file is suspected."""
+    content = {
+        "state": "state",
+        "tls": _tls(certs, "coordinator"),
+        "parties": {"bank": "127.0.0.1:1", "telco": "127.0.0.1:1"},
+    }
+    warnings = _of(_doctor(write(tmp_path / "coordinator.toml", content), 2), "warning")
+    assert warnings["addresses"].startswith("bank, telco have one address, 127.0.0.1:1")
+
+
+def test_a_check_that_hangs() -> None:
+    """What is not done in time becomes a warning, and a defect in a check a fault; the others are reported."""
+    began = time.monotonic()
+    well = Finding("ok", "well", "well")
+
+    def defect() -> list[Finding]:
+        raise RuntimeError("unforeseen")
+
+    found = connections.run_all({"hangs": lambda: time.sleep(5) or [], "fails": defect, "well": lambda: [well]}, 0.3)
+    assert time.monotonic() - began < 2
+    assert [each.level for each in found] == ["warning", "fault", "ok"]
+    assert "unforeseen" in found[1].message
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (None, "there is no such file"),
+        ("[job]\n", "is no file of a party (state, tables), a coordinator (parties) or an operator (coordinator)"),
+        ("parties =", "is not TOML"),
+        ('state = "s"\n', "name: is missing"),
+        ('state = "s"\n[parties]\nbank = "h:1"\nbank = "h:2"\n', "is not TOML: Cannot overwrite a value"),
+    ],
+)
+def test_files_that_cannot_be(content: str | None, expected: str, tmp_path: Path) -> None:
+    """A file of another kind, and one that cannot be read, is one message and no report."""
+    file = tmp_path / "some.toml"
+    if content is not None:
+        file.write_text(content)
+    outcome: Outcome = treetap("doctor", "--config", file)
+    assert expected in refused(outcome)

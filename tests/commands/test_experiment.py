@@ -1,0 +1,240 @@
+"""`treetap experiment`: its report, and everything that can be wrong with a file or its table."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from sklearn.datasets import load_breast_cancer
+
+from tests.commands.command import Outcome, refused, treetap
+from treetap.wire.transcript import TranscriptReader
+
+JOB = 'key_bits = 1024\nn_estimators = 3\nmax_depth = 3\nmax_bin = 16\nobjective = "binary:logistic"\n'
+
+
+def _file(folder: Path, data: str, parties: str, job: str = JOB) -> Path:
+    path = folder / "exp.toml"
+    path.write_text(f"[data]\n{data}\n{parties}\n[job]\n{job}", encoding="utf-8")
+    return path
+
+
+def _party(name: str, rest: str) -> str:
+    return f'[[party]]\nname = "{name}"\n{rest}\n'
+
+
+HOLDER = _party("clinic", 'labels = true\ncolumns = ["a"]')
+OTHER = _party("lab", 'columns = ["b"]\nrecord = "both"')
+SMALL = 'path = "small.csv"\nlabel = "y"\n'
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with a small table: an id, two columns, a text column and a label."""
+    rows = [f"r{i},{i},{i % 3},{'xyz'[i % 3]},{i % 2}" for i in range(12)]
+    (tmp_path / "small.csv").write_text("\n".join(["who,a,b,c,y", *rows]) + "\n")
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Outcome]:
+    """Breast cancer split between three parties, two seeds, run in a folder given by a relative path."""
+    folder = tmp_path_factory.mktemp("experiment")
+    source = load_breast_cancer()
+    columns: dict[str, Any] = {f"c{j}": source.data[:, j] for j in range(30)}
+    pq.write_table(pa.table(columns | {"benign": source.target}), folder / "cancer.parquet")
+    own = ", ".join(f'"c{j}"' for j in range(10, 20))
+    parties = _party("clinic", f"labels = true\ncolumns = [{own}]") + _party("lab", 'share = 0.5\nrecord = "received"')
+    parties += _party("registry", "share = 0.5")
+    file = _file(folder, 'path = "cancer.parquet"\nlabel = "benign"\nseed = [0, 1]', parties)
+    return folder, treetap("experiment", file, "--json", "--workdir", "kept", folder=folder)
+
+
+@pytest.mark.parametrize("encode", ["ordinal", "one-hot"])
+def test_a_forest_on_a_table_with_text(encode: str, tmp_path: Path) -> None:
+    """Text columns are encoded at their owners; the forest is the centralised one, and better than its holder alone."""
+    draw = random.Random(1)
+    rows = [(draw.random(), draw.choice(["red", "green", "blue"]), draw.random()) for _ in range(150)]
+    labels = [("high" if colour == "red" else "low") if a < 0.5 else "none" for a, colour, _ in rows]
+    lines = [f"{a},{colour},{b},{label}" for (a, colour, b), label in zip(rows, labels, strict=True)]
+    (tmp_path / "t.csv").write_text("\n".join(["a,colour,b,y", *lines]) + "\n")
+    parties = _party("clinic", 'labels = true\ncolumns = ["a"]') + _party("lab", 'columns = ["colour", "b"]')
+    job = 'protocol = "forest"\nkey_bits = 1024\nn_estimators = 4\nmax_depth = 4\ncolsample_bytree = 1.0\n'
+    data = f'path = "t.csv"\nlabel = "y"\nencode = "{encode}"\ncompare = true'
+    outcome = treetap("experiment", _file(tmp_path, data, parties, job), "--json", folder=tmp_path)
+    assert (outcome.status, outcome.err) == (0, "")
+    (found,) = json.loads(outcome.out)["runs"]
+    assert found["metrics"]["test"] == pytest.approx(found["metrics"]["centralised, test"])
+    assert found["metrics"]["test"]["accuracy"] > found["metrics"]["label holder alone, test"]["accuracy"] + 0.1
+    assert found["ciphertexts"]["encrypted_labels"] == found["records"]["train"]
+    names = {row["feature"] for row in found["importance"]}
+    assert ("colour" if encode == "ordinal" else "colour=red") in names
+
+
+def test_the_report_is_json_and_nothing_else(report: tuple[Path, Outcome]) -> None:
+    """Standard output is one JSON document with a run per seed, standard error is empty."""
+    _, outcome = report
+    assert (outcome.status, outcome.err) == (0, "")
+    found = json.loads(outcome.out)
+    assert [run["seed"] for run in found["runs"]] == [0, 1]
+    for run in found["runs"]:
+        assert {"metrics", "seconds", "traffic", "ciphertexts", "peak_rss_mb", "model"} <= set(run)
+
+
+def test_the_metrics_are_worth_something(report: tuple[Path, Outcome]) -> None:
+    """Three trees tell most tumours apart, on rows that were held out."""
+    for run in json.loads(report[1].out)["runs"]:
+        assert run["records"] == {"train": 456, "test": 113}
+        assert run["metrics"]["test"]["auc"] > 0.9
+        assert run["metrics"]["train"]["auc"] > 0.95
+
+
+def test_the_costs_are_those_of_the_job(report: tuple[Path, Outcome]) -> None:
+    """Every phase has its seconds, every process its memory, and ciphertexts are as many as records, trees, readers."""
+    for run in json.loads(report[1].out)["runs"]:
+        phases = {"startup", "prepare", "align", "keys", "bin", "train", "publish"}
+        assert phases <= set(run["seconds"])
+        assert all(seconds >= 0 for seconds in run["seconds"].values())
+        assert {"clinic", "lab", "registry"} <= set(run["peak_rss_mb"])
+        assert all(10 < megabytes < 2000 for megabytes in run["peak_rss_mb"].values())
+        assert run["ciphertexts"]["gradients"] == 456 * 3 * 2
+        sent = [row for row in run["traffic"] if row["class"] == "CIPHERTEXT"]
+        assert {(row["from"], row["to"], row["step"]) for row in sent} == {
+            ("clinic", "lab", "gradients"),
+            ("clinic", "registry", "gradients"),
+        }
+        assert sum(row["bytes"] for row in sent) == pytest.approx(456 * 3 * 2 * 256, rel=0.01)
+
+
+def test_shares_are_drawn_anew_for_each_seed(report: tuple[Path, Outcome]) -> None:
+    """Half of the columns that nobody names goes to each, other halves for another seed, none to two parties."""
+    runs = json.loads(report[1].out)["runs"]
+    for run in runs:
+        assert run["columns"]["clinic"] == [f"c{j}" for j in range(10, 20)]
+        assert sorted(chain(*run["columns"].values())) == sorted(f"c{j}" for j in range(30))
+        assert len(run["columns"]["lab"]) == 10
+    assert runs[0]["columns"]["lab"] != runs[1]["columns"]["lab"]
+
+
+def test_what_was_kept(report: tuple[Path, Outcome]) -> None:
+    """The folder of the run holds models and the transcripts that were asked for, and no other party's columns."""
+    folder, outcome = report
+    run = json.loads(outcome.out)["runs"][1]
+    assert set(run["model"]) == {"clinic", "lab", "registry"}
+    for party, path in run["model"].items():
+        assert path == str(folder / "kept" / "seed-1" / party / "state" / "models" / "experiment")
+        assert (Path(path) / "manifest.json").is_file()
+    state = folder / "kept" / "seed-1"
+    assert len(list(TranscriptReader(state / "lab" / "state" / "transcripts" / "experiment"))) > 20
+    assert list((state / "registry" / "state" / "transcripts").iterdir()) == []
+    for party in ("lab", "registry"):
+        assert pq.read_schema(state / party / "train.parquet").names == ["treetap_id", *run["columns"][party]]
+
+
+def test_the_report_for_people(folder: Path) -> None:
+    """Without --json there are tables of metrics, seconds and who received what; ids are the table's, less blanks."""
+    table = (folder / "small.csv").read_text()
+    (folder / "small.csv").write_text(re.sub(r"^(r\d+),", r" \1 ,", table, flags=re.MULTILINE))
+    file = _file(folder, SMALL + 'id = "who"\ndrop = ["c"]', HOLDER + OTHER, JOB + "min_child_weight = 0.1\n")
+    outcome = treetap("experiment", file)
+    assert (outcome.status, outcome.err) == (0, "")
+    for word in ("Metrics", "Who received what", "CIPHERTEXT", "INSTANCE_SPACE", "largest process: "):
+        assert word in outcome.out
+
+
+def test_predictions_by_several_protocols(folder: Path) -> None:
+    """As many rows as wanted, by each protocol; seconds, bytes, and scores that are the centralised model's."""
+    lines = [f"r{i},{(i * 7) % 31},{i % 5},,{(i * i) % 13 + i / 10}" for i in range(40)]
+    (folder / "small.csv").write_text("\n".join(["who,a,b,c,y", *lines]) + "\n")
+    job = JOB.replace("binary:logistic", "reg:squarederror") + "subsample = 0.8\n"
+    predict = '[predict]\nprotocols = ["interactive", "eini", "eini-lattice"]\nlimit = 5\n'
+    file = _file(folder, SMALL + 'id = "who"\ndrop = ["c"]', HOLDER + OTHER, job + predict)
+    outcome = treetap("experiment", file, "--json")
+    assert (outcome.status, outcome.err) == (0, "")
+    (found,) = json.loads(outcome.out)["runs"]
+    assert found["records"] == {"train": 32, "test": 5}
+    assert set(found["predict"]) == {"interactive", "eini", "eini-lattice"}
+    directions = {
+        protocol: sum(sent["bytes"] for sent in row["traffic"] if sent["class"] == "SPLIT_DIRECTION")
+        for protocol, row in found["predict"].items()
+    }
+    assert [protocol for protocol, size in directions.items() if size] == ["interactive"]
+    for protocol, row in found["predict"].items():
+        assert sum(sent["bytes"] for sent in row["traffic"]) == row["bytes"]
+        assert row["seconds"] > 0
+        assert 0 <= row["max_difference"] < (1e-2 if protocol == "eini-lattice" else 1e-9)  # scores are up to 150
+    assert found["predict"]["eini"]["bytes"] > 4 * found["predict"]["interactive"]["bytes"] > 0
+    assert found["ciphertexts"]["leaf_sums"] == 1
+    assert "largest difference" in treetap("experiment", file).out
+
+
+@pytest.mark.parametrize(
+    ("data", "parties", "expected"),
+    [
+        (SMALL, HOLDER + _party("lab", 'columns = ["b", "a"]'), "column 'a' is claimed by clinic and by lab"),
+        (SMALL, HOLDER + _party("lab", 'columns = ["z"]'), "small.csv: has no column 'z'"),
+        (SMALL.replace('"y"', '"z"'), HOLDER + OTHER, "small.csv: has no column 'z'"),
+        (SMALL + 'id = "z"', HOLDER + OTHER, "small.csv: has no column 'z'"),
+        (SMALL + 'drop = ["z"]', HOLDER + OTHER, "small.csv: has no column 'z'"),
+        (SMALL, HOLDER + _party("lab", 'columns = ["y"]'), "column 'y' is claimed by a party, and is the label"),
+        (SMALL + 'id = "y"', HOLDER + OTHER, "column 'y' is the label, and is the id or dropped"),
+        (SMALL, HOLDER + HOLDER.replace('"a"', '"b"'), "two parties have one name"),
+        (SMALL, HOLDER.replace("true", "false") + OTHER, "exactly one [[party]] has labels = true"),
+        (SMALL, HOLDER, "party: "),
+        (SMALL, HOLDER + _party("lab", "share = 0.7") + _party("more", "share = 0.7"), "add up to more than 1"),
+        (SMALL, HOLDER + _party("lab", ""), "give either columns = [...] or share = 0.x"),
+        (SMALL.replace("small", "absent"), HOLDER + OTHER, "absent.csv: there is no such file"),
+        (SMALL.replace("small", "$NOT_SET/small"), HOLDER + OTHER, "the environment variable is not set"),
+    ],
+)
+def test_files_that_contradict_themselves_or_the_table(data: str, parties: str, expected: str, folder: Path) -> None:
+    """Columns, labels, ids, shares and names are checked before any process is started."""
+    assert expected in refused(treetap("experiment", _file(folder, data, parties)))
+
+
+def test_all_faults_at_once(folder: Path) -> None:
+    """An unknown key, a wrong key size and a share beyond 1 are told together, each with its place."""
+    parties = HOLDER + _party("lab", "share = 1.5\nColumns = 5")
+    job = 'key_bits = 1000\n[predict]\nlimit = 0\nprotocols = ["eini", "eini"]\n'
+    message = refused(treetap("experiment", _file(folder, SMALL, parties, job)))
+    assert message.splitlines()[0].endswith("exp.toml: 5 wrong:")
+    assert "predict.limit: " in message
+    assert "predict.protocols: names a protocol twice" in message
+    assert "party.[2].share: " in message
+    assert "party.[2].Columns: unknown key" in message
+    assert "job.key_bits: " in message
+
+
+def test_tables_that_cannot_be_split(folder: Path) -> None:
+    """A column twice, a missing label and a table too small for its test share are refused with the reason."""
+    file = _file(folder, SMALL, HOLDER + OTHER)
+    (folder / "small.csv").write_text("a,b,b,y\n1,2,3,0\n")
+    assert "has column 'b' more than once" in refused(treetap("experiment", file))
+    (folder / "small.csv").write_text("a,b,y\n1,2,0\n1,2,1\n1,2,\n")
+    assert "label column 'y': the label at line 4 is missing" in refused(treetap("experiment", file))
+    (folder / "small.csv").write_text("a,b,y\n1,2,0\n1,2,1\n")
+    assert "2 rows are too few" in refused(treetap("experiment", file))
+    (folder / "small.csv").write_bytes("größe,a,b,y\n1,2,3,0\n".encode("latin-1"))
+    assert "the names of its columns are not UTF-8 text" in refused(treetap("experiment", file))
+
+
+@pytest.mark.parametrize(
+    ("column", "expected"),
+    [("c", "small.csv: line 2, column 'c': the cell is not a number"), ("one", "small.csv: label column 'one': holds")],
+)
+def test_faults_are_of_the_file_that_was_given(column: str, expected: str, folder: Path) -> None:
+    """What a party would find in its own part is told by the joined table's name and line, once."""
+    table = [f"{i},{i % 3},{'xyz'[i % 3]},{i % 2},1" for i in range(20)]
+    (folder / "small.csv").write_text("\n".join(["a,b,c,y,one", *table]) + "\n")
+    data = SMALL if column == "c" else SMALL.replace('"y"', '"one"')
+    other = _party("lab", f'columns = ["{column if column == "c" else "b"}"]')
+    message = refused(treetap("experiment", _file(folder, data, HOLDER + other)))
+    assert expected in message
+    assert "treetap resume" not in message

@@ -1,0 +1,198 @@
+"""How an experiment ends: finished seeds are told, JSON is JSON, errors give no vain advice, nothing is left."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tests.commands.command import end
+from treetap.commands import local_federation
+from treetap.commands.experiment import run
+from treetap.commands.experiment.experiment_file import ExperimentFile
+from treetap.commands.experiment.report import document
+from treetap.commands.local_federation import LocalFederation, clean_end
+from treetap.errors import Interrupted, TreetapError
+
+FILE = """[data]\npath = "t.csv"\nlabel = "y"\nseed = [4, 5]
+[[party]]\nname = "clinic"\nlabels = true\ncolumns = ["a"]\n[[party]]\nname = "lab"\ncolumns = ["b"]
+[job]\nkey_bits = 2048\nn_estimators = 400\n"""
+RUN = {"metrics": {"test": {"auc": math.nan}}, "seconds": {}, "traffic": [], "importance": [], "peak_rss_mb": {}}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """An experiment of two seeds that takes long."""
+    rows = [f"{i},{i % 7},{i % 2}" for i in range(400)]
+    (tmp_path / "t.csv").write_text("\n".join(["a,b,y", *rows]) + "\n")
+    (tmp_path / "exp.toml").write_text(FILE)
+    return tmp_path / "exp.toml"
+
+
+@pytest.mark.parametrize("failure", [Interrupted("lab is gone"), KeyboardInterrupt(), SystemExit(143)])
+def test_the_seeds_that_finished_are_printed(
+    failure: BaseException, file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A failure, Ctrl-C or SIGTERM in the second seed leaves the first one's result as one document, and goes on."""
+
+    def run_seed(_: Any, __: Any, seed: int, ___: Path) -> dict[str, Any]:
+        if seed == 5:
+            raise failure
+        return {"seed": seed, **RUN}
+
+    monkeypatch.setattr(run, "run_seed", run_seed)
+    with pytest.raises(type(failure)) as raised:
+        run.run_file(file, as_json=True, workdir=None)
+    assert raised.value is failure
+    assert [each["seed"] for each in json.loads(capsys.readouterr().out)["runs"]] == [4]
+
+
+def test_people_see_each_report_as_its_run_ends(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first seed's report is out before the second seed begins, and each is printed once."""
+    seen: list[str] = []
+
+    def run_seed(_: Any, __: Any, seed: int, ___: Path) -> dict[str, Any]:
+        seen.append(capsys.readouterr().out)
+        return {"seed": seed, **RUN}
+
+    monkeypatch.setattr(run, "run_seed", run_seed)
+    run.run_file(file, as_json=False, workdir=None)
+    seen.append(capsys.readouterr().out)
+    assert [[word in text for word in ("seed 4", "seed 5")] for text in seen] == [
+        [False, False],
+        [True, False],
+        [False, True],
+    ]
+
+
+def test_no_document_where_nothing_finished(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """If the first seed fails, standard output stays empty."""
+
+    def run_seed(*_: Any) -> dict[str, Any]:
+        raise Interrupted("lab is gone")
+
+    monkeypatch.setattr(run, "run_seed", run_seed)
+    with pytest.raises(Interrupted, match="lab is gone"):
+        run.run_file(file, as_json=True, workdir=None)
+    assert capsys.readouterr().out == ""
+
+
+def test_undefined_measures_are_null() -> None:
+    """What JSON has no number for becomes null at any depth; everything else stays."""
+    found = document(
+        [{"metrics": {"auc": math.nan, "rmse": math.inf, "ks": 0.5}, "rows": [{"gain": -math.inf}], "n": 3}]
+    )
+    run_ = json.loads(found, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))["runs"][0]
+    assert run_ == {"metrics": {"auc": None, "rmse": None, "ks": 0.5}, "rows": [{"gain": None}], "n": 3}
+
+
+def test_an_overflow_is_a_measure_without_a_warning() -> None:
+    """Squared errors beyond double precision are infinite, and numpy has nothing to say about it."""
+    parties = [{"name": "a", "columns": ["a"], "labels": True}, {"name": "b", "columns": ["b"]}]
+    content = {"data": {"path": "t", "label": "y"}, "party": parties, "job": {"objective": "reg:squarederror"}}
+    scores = pa.table({"id": ["1", "2"], "prediction": [1e200, -1e200]})
+    rows = pa.table({"treetap_id": ["2", "1"], "y": [1e200, 1e200]})
+    with warnings.catch_warnings(), np.errstate(all="warn"):
+        warnings.simplefilter("error")
+        found = run.test_metrics(ExperimentFile.model_validate(content), {}, scores, rows)
+    assert found == {"rmse": math.inf}
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("lab said nothing for 60 s; then: treetap resume experiment", "lab said nothing for 60 s"),
+        ("a; b: no file; mend it, then: treetap resume experiment", "a; b: no file"),
+        ("gone; when it is back: treetap resume experiment", "gone"),
+        ("nothing any more; see: treetap status experiment-predict", "nothing any more"),
+        ("encode it; or drop it", "encode it; or drop it"),
+    ],
+)
+def test_no_advice_to_resume_what_is_gone(
+    said: str, told: str, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The federation ends with the experiment, so that an error does not send anybody to it."""
+
+    def fail(*_: Any) -> None:
+        raise Interrupted(said)
+
+    monkeypatch.setattr(run, "LocalFederation", fail)
+    with pytest.raises(Interrupted) as raised:
+        run.run_file(file, as_json=True, workdir=tmp_path / "work")
+    assert str(raised.value) == told
+
+
+def test_a_full_disk_is_told(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the system says about a file that cannot be written becomes one message with its path."""
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(run.pq, "write_table", full)
+    with pytest.raises(TreetapError, match=r"work/seed-4: No space left on device"):
+        run.run_file(file, as_json=True, workdir=tmp_path / "work")
+
+
+@pytest.mark.parametrize("command", ["experiment", "demo"])
+def test_sigterm_leaves_neither_folder_nor_process(command: str, file: Path, tmp_path: Path) -> None:
+    """SIGTERM while parties work ends them and removes the temporary folder with tables, labels and keys."""
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    words = [sys.executable, "-m", "treetap", command, *([str(file)] if command == "experiment" else []), "--json"]
+    process = subprocess.Popen(
+        words, env=os.environ | {"TMPDIR": str(temporary)}, text=True, stdin=subprocess.DEVNULL, stdout=-1, stderr=-1
+    )
+    deadline = time.monotonic() + 60
+    while not list(temporary.glob("**/coordinator/log.txt")):
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    outcome = end(process)
+    assert (outcome.status, outcome.out, outcome.err) == (143, "", "")
+    assert list(temporary.glob("treetap-*")) == []
+    commands = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if _readable(path)]
+    assert [each for each in commands if str(temporary).encode() in each] == []
+
+
+def test_a_process_that_starts_as_the_signal_comes_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SIGTERM between the start of a party's process and its entry in the federation's books ends that party too."""
+    started = []
+
+    class Late(subprocess.Popen[bytes]):
+        """Comes to life, and is known a while after."""
+
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            started.append(self)
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0.3)
+
+    monkeypatch.setattr(local_federation.subprocess, "Popen", Late)
+    with pytest.raises(SystemExit) as raised, clean_end(), LocalFederation(tmp_path, {"clinic": {}, "lab": {}}):
+        pytest.fail("nobody ended the federation")
+    assert raised.value.code == 128 + signal.SIGTERM
+    assert [process.returncode is not None for process in started] == [True]
+
+
+def _readable(path: Path) -> bool:
+    try:
+        path.read_bytes()
+    except OSError:
+        return False
+    return True

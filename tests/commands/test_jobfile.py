@@ -1,0 +1,196 @@
+"""Types of values in TOML files: text is no number, true is not 1; whole numbers may stand for real ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from coordinator.config import CoordinatorConfig
+from party.config import PartyConfig
+from tests.commands.command import write
+from treetap.commands.experiment.experiment_file import ExperimentFile
+from treetap.commands.jobs.client import OperatorConfig
+from treetap.commands.jobs.job_file import JobFile
+from treetap.errors import ConfigError
+from treetap.process.config import load
+from treetap.protocols.job_spec import check_spec, params_of
+
+TLS = {"ca": "ca.crt", "certificate": "p.crt", "key": "p.key"}
+JOB: dict[str, Any] = {"label_holder": "bank", "feature_parties": ["telco"]}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "wanted"),
+    [
+        ("learning_rate", "0.5", "number"),
+        ("learning_rate", True, "number"),
+        ("subsample", True, "number"),
+        ("base_score", "0.5", "number"),
+        ("missing", "nan", "number"),
+        ("max_depth", "3", "integer"),
+        ("max_depth", 3.0, "integer"),
+        ("n_estimators", True, "integer"),
+        ("early_stopping_rounds", "5", "integer"),
+        ("seed", False, "integer"),
+        ("objective", 1, "string"),
+        ("table", 1, "string"),
+        ("feature_parties", "telco", r"list of names, such as \[\"telco\"\]"),
+        ("key_bits", "2048", "2048 or 3072"),
+        ("party_dropout", [0.5], "dictionary"),
+        ("key_bits", True, "2048 or 3072"),
+    ],
+)
+def test_wrong_types_of_a_job(key: str, value: object, wanted: str, tmp_path: Path) -> None:
+    """A job file's value of another type is refused with its key, and so is an experiment's."""
+    fault = rf"job\.{key}: (Input should be|a) .*{wanted}"
+    with pytest.raises(ConfigError, match=fault):
+        load(write(tmp_path / "job.toml", {"job": {**JOB, key: value}}), JobFile)
+    if key not in (*JOB, "table"):
+        with pytest.raises(ConfigError, match=fault):
+            load(_experiment(tmp_path, job={key: value}), ExperimentFile)
+
+
+def test_a_forests_job(tmp_path: Path) -> None:
+    """A forest's parameters have a forest's defaults, and reach the job's description under its protocol alone."""
+    file = write(tmp_path / "job.toml", {"job": {**JOB, "protocol": "forest", "binning": "per-node", "max_depth": 4}})
+    spec = load(file, JobFile).to_spec()
+    assert (spec.protocol, spec.HasField("boosting")) == ("forest", False)
+    found = spec.forest
+    assert (found.criterion, found.binning, found.bootstrap) == ("gini", "per-node", False)
+    assert (found.max_depth, found.subsample, found.colsample_bytree, found.min_samples_leaf) == (4, 0.8, 0.8, 1)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "key", "value"),
+    [
+        *[("forest", key, 0.5) for key in ("learning_rate", "reg_lambda", "gamma", "base_score", "validation_share")],
+        *[("forest", "early_stopping_rounds", 3), ("forest", "objective", "binary:logistic")],
+        *[("boosting", "criterion", "gini"), ("boosting", "bootstrap", False), ("boosting", "min_samples_leaf", 2)],
+        ("boosting", "binning", "global"),
+    ],
+)
+def test_a_parameter_of_another_protocol_is_refused(protocol: str, key: str, value: object, tmp_path: Path) -> None:
+    """It is named, and so is the protocol that does not have it."""
+    file = write(tmp_path / "job.toml", {"job": {**JOB, "protocol": protocol, key: value}})
+    with pytest.raises(ConfigError, match=f"protocol '{protocol}' has no parameter {key}"):
+        load(file, JobFile)
+
+
+@pytest.mark.parametrize("protocol", ["boosting", "forest"])
+def test_party_dropout(protocol: str, tmp_path: Path) -> None:
+    """A table of feature parties and shares reaches the job's description; others than feature parties are refused."""
+    table = f'protocol = "{protocol}"\nlabel_holder = "bank"\nfeature_parties = ["telco", "shop"]\n'
+
+    def job(dropout: str) -> Path:
+        path = tmp_path / "job.toml"
+        path.write_text(f"[job]\n{table}party_dropout = {dropout}\n")
+        return path
+
+    spec = load(job("{ shop = 0.25, telco = 0 }"), JobFile).to_spec()
+    assert params_of(spec).party_dropout == {"shop": 0.25, "telco": 0.0}
+    for name in ("bank", "nobody"):
+        with pytest.raises(ConfigError, match=f"party_dropout names '{name}', which is not a feature party of the job"):
+            load(job(f"{{ {name} = 0.25 }}"), JobFile).to_spec()
+    with pytest.raises(ConfigError, match=r"party_dropout of telco must be a number in \[0, 1\), not 1\.0"):
+        load(job("{ telco = 1 }"), JobFile)
+
+
+def test_party_dropout_of_an_experiment(tmp_path: Path) -> None:
+    """A name that is no feature party is a fault of the file."""
+
+    def experiment(name: str) -> Path:
+        file = _experiment(tmp_path)
+        file.write_text(f"{file.read_text()}\nparty_dropout = {{ {name} = 0.5 }}\n")
+        return file
+
+    assert load(experiment("telco"), ExperimentFile).job.party_dropout == {"telco": 0.5}
+    for name in ("bank", "nobody"):
+        with pytest.raises(ConfigError, match=f"party_dropout names '{name}'"):
+            load(experiment(name), ExperimentFile)
+
+
+def test_a_description_with_parameters_of_two_protocols_is_refused(tmp_path: Path) -> None:
+    """Whoever calls the coordinator without a job file is held to the same."""
+    spec = load(write(tmp_path / "job.toml", {"job": {**JOB, "protocol": "forest"}}), JobFile).to_spec()
+    spec.boosting.n_estimators = 1
+    with pytest.raises(ConfigError, match="boosting: a job of protocol 'forest' has no parameters of boosting"):
+        check_spec(spec)
+    spec.protocol = "grove"
+    with pytest.raises(ConfigError, match="must be one of boosting, forest"):
+        check_spec(spec)
+
+
+def test_whole_numbers_are_real_ones_too(tmp_path: Path) -> None:
+    """1 may stand for 1.0."""
+    file = write(tmp_path / "job.toml", {"job": {**JOB, "learning_rate": 1, "missing": -1}})
+    job = load(file, JobFile).job
+    assert (job.learning_rate, job.missing) == (1.0, -1.0)
+    assert isinstance(job.learning_rate, float)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"data": {"test_share": "0.5"}}, r"data\.test_share: "),
+        ({"data": {"seed": True}}, r"data\.seed"),
+        ({"data": {"path": 5}}, r"data\.path: "),
+        ({"data": {"drop": "row"}}, r"data\.drop: "),
+        ({"party": {"share": "1.0"}}, r"party\.\[2\]\.share: "),
+        ({"party": {"labels": 0}}, r"party\.\[2\]\.labels: "),
+        ({"party": {"workers": "2"}}, r"party\.\[2\]\.workers: "),
+    ],
+)
+def test_wrong_types_of_an_experiment(changes: dict[str, Any], expected: str, tmp_path: Path) -> None:
+    """The tables `[data]` and `[[party]]` are as strict."""
+    load(_experiment(tmp_path), ExperimentFile)
+    with pytest.raises(ConfigError, match=expected):
+        load(_experiment(tmp_path, **changes), ExperimentFile)
+
+
+@pytest.mark.parametrize(
+    ("schema", "changes", "expected"),
+    [
+        (PartyConfig, {"workers": "2"}, "workers: "),
+        (PartyConfig, {"workers": True}, "workers: "),
+        (PartyConfig, {"silence_s": "60"}, "silence_s: "),
+        (PartyConfig, {"state": 5}, r"state: a path is text \(it is 5\)"),
+        (PartyConfig, {"data": 5}, r"data: a path is text \(it is 5\)"),
+        (PartyConfig, {"tls": {**TLS, "key": False}}, r"tls\.key: a path is text \(it is False\)"),
+        (PartyConfig, {"name": 7}, "name: "),
+        (CoordinatorConfig, {"silence_s": True}, "silence_s: "),
+        (CoordinatorConfig, {"operators": "operator"}, "operators: "),
+        (CoordinatorConfig, {"parties": {"bank": 7101}}, r"parties\.bank: "),
+        (OperatorConfig, {"coordinator": 7100}, "coordinator: "),
+    ],
+)
+def test_wrong_types_of_a_configuration(
+    schema: type[BaseModel], changes: dict[str, Any], expected: str, tmp_path: Path
+) -> None:
+    """So are the files of party, coordinator and operator; without the change each is accepted."""
+    good: dict[type[BaseModel], dict[str, Any]] = {
+        PartyConfig: {"name": "bank", "state": "state", "data": "lists", "silence_s": 5, "tls": TLS},
+        CoordinatorConfig: {"state": "state", "parties": {"bank": "127.0.0.1:1"}, "silence_s": 5, "tls": TLS},
+        OperatorConfig: {"coordinator": "127.0.0.1:1", "tls": TLS},
+    }
+    read = load(write(tmp_path / "good.toml", good[schema]), schema)
+    assert read.model_dump()["tls"]["ca"] == Path("ca.crt")
+    with pytest.raises(ConfigError, match=expected):
+        load(write(tmp_path / "bad.toml", good[schema] | changes), schema)
+
+
+def _experiment(folder: Path, **changes: dict[str, Any]) -> Path:
+    data = {"path": "t.csv", "label": "y"} | changes.get("data", {})
+    other = {"name": "telco", "share": 1} | changes.get("party", {})
+    text = "".join(
+        f"\n{header}\n{body.read_text()}"
+        for header, body in (
+            ("[data]", write(folder / "data.part", data)),
+            ("[[party]]", write(folder / "bank.part", {"name": "bank", "labels": True, "columns": ["a"]})),
+            ("[[party]]", write(folder / "other.part", other)),
+            ("[job]", write(folder / "job.part", changes.get("job", {}))),
+        )
+    )
+    return write(folder / "exp.toml", text)

@@ -1,0 +1,334 @@
+"""Operators at their terminal: jobs handed in, watched, refused, interrupted, resumed, and transcripts read."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.commands.command import Outcome, end, refused, start, treetap, write
+from tests.system.federations import settings, until
+from tests.worlds import PARTIES, world
+from treetap.commands.local_federation import LocalFederation
+
+HERE = world(40, (1, 1, 1), seed=3)
+LABEL_HOLDER, FEATURE_B, FEATURE_C = PARTIES
+
+
+def _faulty(folder: Path, own: dict[str, dict[str, Any]]) -> None:
+    """Give the parties further tables `bad-…`, each with one fault at one party."""
+    good = {party: config["tables"]["train"] for party, config in own.items()}
+    tables = {party: dict(zip(t.column_names, t.columns, strict=True)) for party, t in _tables().items()}
+
+    def bad(name: str, party: str, suffix: str = "parquet", **changes: Any) -> None:
+        path = folder / "tables" / party / f"{name}.{suffix}"
+        content = pa.table(tables[party] | changes)
+        pq.write_table(content, path) if suffix == "parquet" else path.write_text(_csv(content))
+        for each in PARTIES:
+            own[each]["tables"][name] = good[each] | ({"path": str(path)} if each == party else {})
+
+    n = len(HERE.y)
+    bad("bad-cell", FEATURE_B, "csv", b0=[*map(str, range(n - 1)), "n/a?"])
+    bad("bad-class", LABEL_HOLDER, y=np.ones(n, dtype=np.int64))
+    bad("bad-constant", FEATURE_C, c0=np.zeros(n))
+    bad("bad-ids", FEATURE_C, id=[f"r{i:05d}" for i in range(1, n + 1)])
+    bad("bad-column", FEATURE_B)
+    own[FEATURE_B]["tables"]["bad-column"] |= {"columns": ["b0", "ö" * 5000]}
+    bad("bad-file", FEATURE_C)
+    own[FEATURE_C]["tables"]["bad-file"] |= {"path": str(folder / "absent.parquet")}
+
+
+def _tables() -> dict[str, pa.Table]:
+    return {party: tables["train"] for party, (_, tables) in HERE.tables.items()}
+
+
+def _csv(table: pa.Table) -> str:
+    rows = zip(*(column.to_pylist() for column in table.columns), strict=True)
+    return "\n".join([",".join(table.column_names), *(",".join(map(str, row)) for row in rows)]) + "\n"
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFederation]:
+    """Three parties with good and faulty tables; feature-b keeps a transcript."""
+    folder = tmp_path_factory.mktemp("jobs")
+    own = settings(folder, {"train": HERE})
+    _faulty(folder, own)
+    own[FEATURE_B]["policy"] = {"min_key_bits": 1024, "record": "both"}
+    own[LABEL_HOLDER]["data"] = str(folder)
+    with LocalFederation(folder, own) as running:
+        running.write_operator_file()
+        yield running
+
+
+def _job(federation: LocalFederation, name: str, **changes: Any) -> Path:
+    job = {
+        **{"label_holder": LABEL_HOLDER, "feature_parties": [FEATURE_B, FEATURE_C], "key_bits": 1024},
+        **{"n_estimators": 2, "max_depth": 2, "max_bin": 4, **changes},
+    }
+    return write(federation.folder / f"{name}.toml", {"name": name, "job": job})
+
+
+def _run(federation: LocalFederation, *words: str | Path) -> Outcome:
+    return treetap(*words, folder=federation.folder)  # where operator.toml is
+
+
+@pytest.fixture(scope="module")
+def trained(federation: LocalFederation) -> Outcome:
+    """The job `good`, handed in with --json."""
+    return _run(federation, "train", _job(federation, "good"), "--json")
+
+
+def test_training(trained: Outcome) -> None:
+    """The report is one JSON document; a finished job exits with 0 and says nothing else."""
+    assert (trained.status, trained.err) == (0, "")
+    status = json.loads(trained.out)
+    assert (status["job"], status["kind"], status["state"], status["error"]) == ("good", "train", "finished", "")
+    assert (status["tree"], status["trees"]) == (2, 2)
+    assert status["metrics"]["train_auc"] > 0.5
+    assert {"prepare", "align", "keys", "bin", "train", "publish"} == set(status["phases"])
+
+
+def test_predicting(federation: LocalFederation, trained: Outcome) -> None:
+    """The label holder's file has the new records, or those of a list of ids, and the terminal says where it is."""
+    outcome = _run(federation, "predict", "good", "--table", "train-new", "--json")
+    assert (outcome.status, outcome.err) == (0, "")
+    path = Path(json.loads(outcome.out)["predictions"])
+    assert path.parent == federation.state(LABEL_HOLDER) / "predictions"
+    assert path.name.startswith("predict-good-")
+    assert pq.read_table(path).column("id").to_pylist() == [f"r{40 + i:05d}" for i in range(12)]
+    (federation.folder / "some.txt").write_text("r00051\nr00041\n")
+    outcome = _run(
+        federation, "predict", "good", "--table", "train-new", "--records", "some.txt", "--json", "--name", "two"
+    )
+    assert json.loads(outcome.out)["job"] == "two"
+    assert Path(json.loads(outcome.out)["predictions"]).name == "two.parquet"
+    assert pq.read_table(json.loads(outcome.out)["predictions"]).column("id").to_pylist() == ["r00041", "r00051"]
+
+
+def test_predicting_without_showing_paths(federation: LocalFederation, trained: Outcome) -> None:
+    """Encrypted under either scheme and --form per-tree find a plain prediction's scores; the status counts records."""
+    scores = []
+    for words in (
+        ["--protocol", "eini", "--block", "5"],
+        ["--form", "per-tree"],
+        ["--protocol", "interactive"],
+        ["--protocol", "eini-lattice", "--block", "5"],
+    ):
+        outcome = _run(federation, "predict", "good", "--table", "train-new", "--json", *words)
+        assert (outcome.status, outcome.err) == (0, "")
+        status = json.loads(outcome.out)
+        assert (status["scored"], status["records"]) == (12, 12)
+        scores.append(pq.read_table(status["predictions"]).column("score").to_numpy())
+        assert ("keys" in status["phases"]) == bool({"eini", "eini-lattice"} & set(words))
+    np.testing.assert_allclose(scores[0], scores[2], rtol=0, atol=1e-9)
+    np.testing.assert_array_equal(scores[1], scores[2])
+    np.testing.assert_allclose(scores[3], scores[2], rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "expected"),
+    [
+        (["nobodys"], 2, "there is no job 'nobodys'"),
+        (["good", "--name", "good"], 2, "there is a job 'good' already"),
+        (["good", "--table", "nowhere"], 2, "has no table 'nowhere' in its configuration"),
+        (["good", "--protocol", "magic"], 2, "protocol = 'magic': must be one of interactive, eini, eini-lattice"),
+        (["good", "--protocol", "eini", "--form", "batched"], 2, "is an option of interactive predictions only"),
+        (["good", "--protocol", "eini", "--key-bits", "999"], 2, "key_bits = 999: must be 1024, 2048 or 3072"),
+        (
+            ["good", "--protocol", "eini-lattice", "--key-bits", "2048"],
+            2,
+            "a lattice key has the size that the model asks",
+        ),
+        (
+            ["good", "--protocol", "eini-lattice", "--form", "batched"],
+            2,
+            "is an option of interactive predictions only",
+        ),
+        (
+            ["good", "--protocol", "eini-lattice", "--away", "degrade"],
+            2,
+            "the lattice backend cannot; use protocol eini",
+        ),
+        (["good", "--protocol", "eini", "--key-bits", "512"], 1, "takes no part in a job with a key of 512 bits"),
+        (["good", "--away", "panic"], 2, "away = 'panic': must be one of fail, retry, degrade"),
+        (["good", "--away-deadline", "5"], 2, "away-deadline = 5: is an option of retry and degrade; leave it out"),
+        (["good", "--away", "retry", "--away-deadline", "1"], 2, "away-deadline = 1: must be 3 to 3600 seconds"),
+        (["good", "--table", "train-new", "--records", "../../etc/passwd"], 2, "is not below the data folder"),
+        (["good", "--table", "train-new", "--records", "absent.txt"], 2, "absent.txt: cannot be read"),
+        (["good", "--table", "train-new", "--records", "stranger.txt"], 2, "id number 2 is not in table 'train-new'"),
+    ],
+)
+def test_predictions_that_cannot_be(
+    words: list[str], status: int, expected: str, federation: LocalFederation, trained: Outcome
+) -> None:
+    """An unknown model or table and a bad list of ids are told at the operator's terminal."""
+    (federation.folder / "stranger.txt").write_text("r00041\nr99999\n")
+    outcome = _run(federation, "predict", *words)
+    assert outcome.status == status
+    assert "Traceback" not in outcome.err
+    assert expected in outcome.err
+    assert "r99999" not in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("table", "expected"),
+    [
+        ("bad-cell", "feature-b: {folder}/feature-b/bad-cell.csv: line 41, column 'b0': the cell is not a number"),
+        ("bad-class", "label-holder: {folder}/label-holder/bad-class.parquet: label column 'y': holds one class only"),
+        ("bad-constant", "feature-c: {folder}/feature-c/bad-constant.parquet: column 'c0' is constant"),
+        ("bad-ids", "the ids of feature-c (40 records) are not those of label-holder (40 records"),
+        ("bad-column", "feature-b: {folder}/feature-b/bad-column.parquet: has no column 'öö"),
+        ("bad-file", "feature-c: {root}/absent.parquet: there is no such file"),
+        ("nowhere", " has no table 'nowhere' in its configuration (it has 'train', "),
+    ],
+)
+def test_faults_of_a_partys_table(table: str, expected: str, federation: LocalFederation) -> None:
+    """Party, file, row and column of a fault come to the operator's terminal with status 2; values and ids do not."""
+    outcome = _run(federation, "train", _job(federation, f"fault-{table}", table=table, alignment="sorted-ids"))
+    assert outcome.status == 2
+    assert "Traceback" not in outcome.err
+    place = {"folder": federation.folder / "tables", "root": federation.folder}
+    assert expected.format(**place) in outcome.err
+    assert outcome.err.count("treetap: ") == 1
+    assert "n/a?" not in outcome.err
+    for party in PARTIES:
+        assert not (federation.state(party) / "jobs" / f"fault-{table}").exists()
+    status = json.loads(_run(federation, "status", f"fault-{table}", "--json").out)["jobs"][0]
+    assert (status["state"], status["bad_input"]) == ("failed", True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"feature_parties": [FEATURE_B, "stranger"]}, "the coordinator knows no party 'stranger'"),
+        ({"label_holder": "stranger"}, "the coordinator knows no party 'stranger'"),
+        ({"feature_parties": [FEATURE_B, FEATURE_B]}, "'feature-b' is named twice"),
+        ({"feature_parties": [FEATURE_B, LABEL_HOLDER]}, "'label-holder' is named twice"),
+        ({"feature_parties": []}, "feature_parties"),
+    ],
+)
+def test_jobs_of_the_wrong_parties(changes: dict[str, Any], expected: str, federation: LocalFederation) -> None:
+    """Unknown and doubled parties are refused before a job exists."""
+    assert expected in refused(_run(federation, "train", _job(federation, "wrong", **changes)))
+    assert "there is no job 'wrong'" in refused(_run(federation, "status", "wrong"))
+
+
+def test_a_name_that_is_taken(federation: LocalFederation, trained: Outcome) -> None:
+    """A second job of the same name is refused and leaves the first as it is."""
+    assert "there is a job 'good' already" in refused(_run(federation, "train", _job(federation, "good")))
+
+
+def test_finished_is_finished(federation: LocalFederation, trained: Outcome) -> None:
+    """A finished job can be neither resumed nor cancelled: its model stays, and asking is wrong usage."""
+    assert "job good is finished: there is nothing to resume" in refused(_run(federation, "resume", "good"))
+    assert "job good is finished: its model stays" in refused(_run(federation, "cancel", "good"))
+    for command in ("resume", "cancel"):
+        assert "there is no job 'nobodys'" in refused(_run(federation, command, "nobodys"))
+
+
+def test_a_job_in_the_background(federation: LocalFederation) -> None:
+    """--detach prints the job's name and returns; status shows it running, cancel ends it."""
+    outcome = _run(federation, "train", _job(federation, "background", n_estimators=5000), "--detach")
+    assert (outcome.status, outcome.out, outcome.err) == (0, "background\n", "")
+    status = json.loads(_run(federation, "status", "background", "--json").out)["jobs"][0]
+    assert (status["state"], status["trees"] in (0, 5000)) == ("running", True)
+    table = _run(federation, "status")
+    assert (table.status, table.err) == (0, "")
+    assert "background" in table.out
+    cancelled = _run(federation, "cancel", "background", "--json")
+    assert json.loads(cancelled.out)["state"] == "cancelled"
+
+
+def test_ctrl_c_stops_the_watching(federation: LocalFederation) -> None:
+    """Interrupting `treetap train` leaves the job running."""
+    watching = start("train", _job(federation, "watched", n_estimators=5000), folder=federation.folder)
+    operator = federation.operator
+    until(lambda: any(each.job == "watched" and each.tree >= 1 for each in operator.status()), "the job begins")
+    watching.send_signal(2)
+    outcome = end(watching, 10)
+    assert outcome.status != 0
+    assert "Traceback" not in outcome.err
+    assert operator.status("watched")[0].state == "running"
+    operator.cancel("watched")
+
+
+def test_reading_a_transcript(federation: LocalFederation, trained: Outcome) -> None:
+    """As JSON and as a table: what feature-b received, sent and did itself, by class; the chain is checked."""
+    folder = federation.state(FEATURE_B) / "transcripts" / "good"
+    outcome = treetap("transcript", folder, "--json")
+    assert (outcome.status, outcome.err) == (0, "")
+    found = json.loads(outcome.out)
+    assert set(found) == {"records", "first_unix_nanos", "last_unix_nanos", "torn", "rows"}
+    assert found["records"] > 10
+    assert found["torn"] is False
+    assert {row["kind"] for row in found["rows"]} >= {"received", "sent"}
+    gradients = [row for row in found["rows"] if (row["step"], row["class"]) == ("gradients", "CIPHERTEXT")]
+    assert [(row["kind"], row["peer"]) for row in gradients] == [("received", LABEL_HOLDER)]
+    table = treetap("transcript", folder)
+    assert "INSTANCE_SPACE" in table.out
+    assert "hash chain intact" in table.out
+    path = folder / "000001.tap"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    damaged = federation.folder / "000001.tap"
+    damaged.write_bytes(content)
+    assert f"{damaged}: byte " in refused(treetap("transcript", damaged))
+
+
+def test_predicting_without_a_party(federation: LocalFederation, trained: Outcome) -> None:
+    """--away degrade goes on without a killed party, says so in JSON and on the terminal, and flags the records."""
+    federation.kill(FEATURE_C)
+    words = ["predict", "good", "--table", "train-new", "--away", "degrade", "--away-deadline", "3"]
+    try:
+        outcome = _run(federation, *words, "--json")
+        assert (outcome.status, outcome.err) == (0, "")
+        status = json.loads(outcome.out)
+        assert (status["state"], status["away"]) == ("finished", [FEATURE_C])
+        table = pq.read_table(status["predictions"])
+        assert table.num_rows == 12
+        assert 0 < max(table.column("guessed").to_pylist()) <= 1
+        shown = _run(federation, "status", status["job"])
+        assert f"{status['job']}: away: feature-c; what its splits decide is guessed" in shown.out
+        failed = _run(federation, *words[:4])
+        assert failed.status == 1
+        assert FEATURE_C in failed.err
+    finally:
+        federation.restart(FEATURE_C)
+
+
+def test_a_party_that_is_not_there(federation: LocalFederation, trained: Outcome) -> None:
+    """Within half a minute the terminal names party and cause, with status 1; when it is back the job is resumed."""
+    federation.kill(FEATURE_C)
+    started = time.monotonic()
+    outcome = _run(federation, "train", _job(federation, "lonely"))
+    assert time.monotonic() - started < 30
+    assert outcome.status == 1
+    assert "Traceback" not in outcome.err
+    where = f"feature-c at {federation.addresses[FEATURE_C]}"
+    assert f"treetap: {where}: connection refused: nobody listens there" in outcome.err
+    assert "treetap resume lonely" in outcome.err
+    status = json.loads(_run(federation, "status", "lonely", "--json").out)["jobs"][0]
+    assert (status["state"], status["bad_input"]) == ("interrupted", False)
+    assert "interrupted" in _run(federation, "status", "lonely").out
+    federation.restart(FEATURE_C)
+    resumed = _run(federation, "resume", "lonely", "--json")
+    assert (resumed.status, json.loads(resumed.out)["state"]) == (0, "finished")
+    models = [federation.state(LABEL_HOLDER) / "models" / job / "shard.jsonl" for job in ("good", "lonely")]
+    assert models[0].read_bytes() == models[1].read_bytes()
+
+
+def test_a_coordinator_that_is_not_there(federation: LocalFederation) -> None:
+    """Every command that asks it exits with 1 and the cause; back again it knows its jobs."""
+    federation.kill("coordinator")
+    for words in (["status"], ["resume", "good"], ["train", str(_job(federation, "late"))]):
+        message = refused(_run(federation, *words), 1)
+        assert f"coordinator at {federation.addresses['coordinator']}: connection refused" in message
+    federation.restart("coordinator")
+    assert json.loads(_run(federation, "status", "good", "--json").out)["jobs"][0]["state"] == "finished"

@@ -1,0 +1,197 @@
+"""`treetap model`: what a party sees of its model, what it publishes, and that nothing else is in the card."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.commands.command import refused, treetap, write
+from treetap.commands.model.card import LEARNS, card, page
+from treetap.commands.model.view import describe, print_model, select
+from treetap.errors import DataError
+from treetap.wire.transcript import TranscriptWriter
+from treetap.wire.v1 import boosting_pb2
+from treetap.wire.v1.transcript_pb2 import TranscriptRecord
+
+ROOT = Path(__file__).parent.parent.parent
+BANK, TELCO = (ROOT / "tests" / "party" / "models" / "v1" / party for party in ("bank", "telco"))
+
+
+def _changed(folder: Path, **manifest: Any) -> Path:
+    """The bank's model with other things in its manifest."""
+    copy = Path(shutil.copytree(BANK, folder / "model"))
+    content = json.loads((copy / "manifest.json").read_text())
+    (copy / "manifest.json").write_text(json.dumps(content | manifest))
+    return copy
+
+
+class _Page(HTMLParser):
+    """Collects tags, what they refer to, and text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.references: list[str] = []
+        self.words: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.references += [str(value) for name, value in attributes if name in ("src", "href", "srcset", "action")]
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+
+def test_the_label_holder_sees_its_splits_by_name() -> None:
+    """Own splits with names and thresholds, foreign ones with owner and handle alone; importances add up."""
+    found = describe(BANK)
+    splits = [split for tree in found["trees"] for split in tree["splits"]]
+    foreign = [split for split in splits if split["owner"] == "telco"]
+    assert all(set(split) == {"node", "owner", "handle", "gain", "cover"} for split in foreign)
+    first = next(split for split in splits if split["owner"] == "bank")
+    assert (first["feature"], first["left"]) == ("income", "income < 40.4876")
+    assert first["right"] == "income ≥ 40.4876 or missing"
+    parties = {row["name"]: row for row in found["importance"]["parties"]}
+    own = found["importance"]["own_features"]
+    assert (parties["bank"]["weight"], parties["telco"]["weight"]) == (9, 8)
+    assert sum(row["total_gain"] for row in own) == pytest.approx(parties["bank"]["total_gain"])
+    assert [row["name"] for row in own] == ["income", "age"]
+
+
+def test_names_that_another_party_has_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """They stand at its splits and in a table of importances, and never in the card; a damaged file is named."""
+    folder = _changed(tmp_path)
+    (folder / "names.json").write_text(json.dumps({"telco": {"0": "calls-per-week"}}))
+    found = describe(folder)
+    splits = [split for tree in found["trees"] for split in tree["splits"] if split["owner"] == "telco"]
+    named = [split for split in splits if "feature" in split]
+    assert [split["handle"] for split in named] == [0]
+    assert not any(key in split for split in splits for key in ("threshold", "left", "right"))
+    (row,) = found["importance"]["told_features"]
+    assert (row["name"], row["weight"], row["total_gain"]) == ("telco: calls-per-week", 1, named[0]["gain"])
+    print_model(found)
+    printed = capsys.readouterr().out
+    assert "telco #0: calls-per-week" in printed
+    assert re.search(r"telco #1  \(gain", printed)
+    assert "calls-per-week" not in json.dumps(card(folder, names=True))
+    (folder / "names.json").write_text('{"telco": [1]}')
+    with pytest.raises(DataError, match=r"names\.json: is damaged; remove it, and have the names told again"):
+        describe(folder)
+
+
+def test_importances_are_those_of_the_trees_used(tmp_path: Path) -> None:
+    """With early stopping the trees after the best round count for nothing."""
+    found = describe(_changed(tmp_path, best_round=0))
+    assert (found["used_trees"], len(found["trees"])) == (1, 3)
+    assert {row["name"]: row["weight"] for row in found["importance"]["parties"]} == {"telco": 2, "bank": 3}
+
+
+def test_a_feature_party_sees_its_own_splits_and_turns() -> None:
+    """No gain, weight or foreign split is there to be shown."""
+    found = describe(TELCO)
+    assert found["importance"] == {"own_features": [{"name": "basket", "weight": 4}, {"name": "calls", "weight": 4}]}
+    assert [split["left"] for split in found["trees"][1]["splits"]][2] == "basket < 53.815 or missing"
+    assert found["trees"][0]["leaves"][2] == [{"handle": 0, "left": False}, {"handle": 1, "left": True}]
+    assert len(select(found, 2)["trees"]) == 1
+
+
+def test_show_from_the_command_line(tmp_path: Path) -> None:
+    """By folder and by name and configuration; one tree; JSON; text."""
+    (tmp_path / "state" / "models").mkdir(parents=True)
+    shutil.copytree(BANK, tmp_path / "state" / "models" / "credit")
+    config = write(tmp_path / "bank.toml", {"name": "bank", "state": "state", "insecure": True})
+    by_name = treetap("model", "show", "credit", "--config", config, "--tree", "1", "--json")
+    assert (by_name.status, by_name.err) == (0, "")
+    assert json.loads(by_name.out) == select(describe(BANK), 1)
+    text = treetap("model", "show", BANK)
+    assert text.status == 0
+    for part in ("telco #0", "bank #7: age < 40.9579", "leaf 12: 0.0866144", "income", "train_auc 0.9846"):
+        assert part in text.out
+    listed = treetap("model", "show", TELCO, "--tree", "0")
+    assert "leaf number 2: #0 right, #1 left" in listed.out
+    assert "tree 1" not in listed.out
+
+
+def test_what_cannot_be_shown_or_exported(tmp_path: Path) -> None:
+    """One message with the remedy, status 2."""
+    assert "there is no published model; name" in refused(treetap("model", "show", tmp_path))
+    assert "has trees 0 to 2" in refused(treetap("model", "show", BANK, "--tree", "3"))
+    assert "is a feature party's part" in refused(treetap("model", "export", TELCO, "--out", tmp_path / "card"))
+    (tmp_path / "file").write_text("")
+    assert "--out" in refused(treetap("model", "export", BANK, "--out", tmp_path / "file"))
+    newer = _changed(tmp_path, version=9)
+    assert "is a model of format 9" in refused(treetap("model", "show", newer))
+    shutil.rmtree(newer)
+    lacking = _changed(tmp_path, columns=[])
+    assert "is not a model that this command can read" in refused(treetap("model", "show", lacking))
+
+
+def test_the_card_holds_what_may_be_published_and_no_more(tmp_path: Path) -> None:
+    """No threshold, leaf weight, margin, gain of a split, class value or feature name in either file."""
+    assert treetap("model", "export", BANK, "--out", tmp_path / "card").status == 0
+    files = [(tmp_path / "card" / name).read_text() for name in ("model.json", "model.html")]
+    found = json.loads(files[0])
+    assert found == card(BANK, names=False)
+    assert found["topology"][0]["splits"][0] == {"node": 1, "owner": "telco", "handle": 0}
+    assert found["parties"] == {"label_holder": "bank", "feature_parties": ["telco"]}
+    shown = describe(BANK)
+    secret = [weight for tree in shown["trees"] for leaf in tree["leaves"] for weight in leaf["weights"]]
+    secret += [split[key] for tree in shown["trees"] for split in tree["splits"] for key in ("gain", "cover")]
+    secret += [split["threshold"] for tree in shown["trees"] for split in tree["splits"] if "threshold" in split]
+    numbers = {float(number) for text in files for number in re.findall(r"-?\d+\.\d+", text)}
+    assert not numbers & {value for value in secret if value != round(value, 2)}
+    assert all("income" not in text and "weights" not in text and "base_margin" not in text for text in files)
+    named = card(BANK, names=True)
+    assert [row["name"] for row in named["importance"]["own_features"]] == ["income", "age"]
+    assert "income" in page(named)
+
+
+def test_the_page_loads_nothing_and_escapes_everything(tmp_path: Path) -> None:
+    """No script, no reference, no address; a column named like a tag stays text."""
+    nasty = "<script src='http://x.example/a.js'>"
+    made = _Page(page(card(_changed(tmp_path, columns=[nasty, "age"]), names=True)))
+    assert made.references == []
+    assert not {"script", "link", "img", "iframe"} & set(made.tags)
+    assert nasty in made.words
+    assert made.tags.count("rect") == 4
+    style = page(card(BANK, names=False)).partition("<style>")[2].partition("</style>")[0]
+    assert "prefers-color-scheme: dark" in style
+    assert "url(" not in style
+
+
+def test_classes_are_told_in_the_words_of_the_protos() -> None:
+    """Every class of reveals.proto has its line, and the table has those that the training's messages carry."""
+    text = (ROOT / "protos" / "treetap" / "wire" / "v1" / "reveals.proto").read_text()
+    words = dict(re.findall(r"// ([^\n]+)\n  ([A-Z_]+) = \d+;", text))
+    assert {name: line for line, name in words.items()} == LEARNS
+    carried = {row["class"]: row["fields"] for row in card(BANK, names=False)["disclosure"]["classes"]}
+    assert "Gradients.ciphertexts" in carried["CIPHERTEXT"]
+    assert {"INSTANCE_SPACE", "CANDIDATE_SUM"} <= set(carried)
+    assert "PREDICTION" not in carried
+
+
+def test_a_kept_transcript_is_counted(tmp_path: Path) -> None:
+    """Without one the card says so; with one, messages and bytes by direction, peer and class are in it."""
+    assert card(BANK, names=False)["disclosure"]["transcript"] is None
+    assert "kept no transcript" in page(card(BANK, names=False))
+    model = Path(shutil.copytree(BANK, tmp_path / "models" / "experiment"))
+    message = boosting_pb2.Gradients(first=0, count=1, ciphertexts=b"12345678")
+    with TranscriptWriter(tmp_path / "transcripts" / "experiment") as log:
+        for kind in (TranscriptRecord.SENT, TranscriptRecord.SENT, TranscriptRecord.OWN):
+            log.append(kind, "telco", "gradients", "experiment", 1, 0, 0, message)
+    found = card(model, names=False)
+    rows = {(row["direction"], row["peer"], row["class"]): row for row in found["disclosure"]["transcript"]}
+    assert {key[:2] for key in rows} == {("sent", "telco")}
+    assert rows["sent", "telco", "CIPHERTEXT"] | {"bytes": 0} == {
+        **{"direction": "sent", "peer": "telco", "class": "CIPHERTEXT"},
+        **{"messages": 2, "bytes": 0},
+    }
+    assert rows["sent", "telco", "CIPHERTEXT"]["bytes"] >= 16
+    assert "kept no transcript" not in page(found)

@@ -1,0 +1,168 @@
+"""What a terminal gets: nothing cut where it is narrow, one message where standard output takes no more."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+import time
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+from google.protobuf.wrappers_pb2 import StringValue
+from rich.console import Console
+
+from tests.commands.command import refused, treetap
+from treetap import terminal
+from treetap.commands.jobs import progress_view
+from treetap.wire.transcript import TranscriptWriter
+from treetap.wire.v1 import jobs_pb2, transcript_pb2
+
+PATH = "/srv/federation/state/of/the/label/holder/predictions/predict-a-model-0123abcd.parquet"
+ERROR = "the coordinator knows no party 'stranger' (its [parties] are: bank, telco, shop); mend it and go on [bold]"
+STATUSES = [
+    jobs_pb2.JobStatus(
+        job="predict-a-model-0123abcd", kind="predict", state="finished", phase="write", tree=1, trees=1
+    ),
+    jobs_pb2.JobStatus(job="x" * 63, kind="train", state="interrupted", phase="publish", tree=100, trees=100, depth=6),
+]
+STATUSES[0].predictions = PATH
+STATUSES[1].error = ERROR
+
+
+def _printed(monkeypatch: pytest.MonkeyPatch, width: int, *, errors: bool = True) -> str:
+    text = io.StringIO()
+    monkeypatch.setattr(terminal, "out", Console(file=text, width=width))
+    progress_view.print_statuses(STATUSES, errors=errors)
+    return text.getvalue()
+
+
+def test_statuses_at_eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where names are of usual length each job is one line, and no state or phase is cut."""
+    monkeypatch.setattr(sys.modules[__name__], "STATUSES", STATUSES[:1])
+    lines = _printed(monkeypatch, 80).splitlines()
+    assert max(map(len, lines[:4])) <= 80
+    (row,) = [line.split() for line in lines if "finished" in line]
+    assert row[:5] == ["predict-a-model-0123abcd", "predict", "finished", "write", "1/1"]
+
+
+def test_serving_at_eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How it goes is a line without a bar, one request is no requests, and who is missing is named."""
+    status = jobs_pb2.JobStatus(job="s", kind="serve", state="running", phase="serve", bytes=1500)
+    told = status.serving
+    told.requests, told.refused, told.records, told.p50_s, told.p99_s, told.records_per_s = 12345, 7, 1, 0.04, 0.12, 99
+    text = io.StringIO()
+    monkeypatch.setattr(terminal, "err", Console(file=text, width=80, force_terminal=True, color_system=None))
+    with progress_view.serving() as update:
+        update(status)
+        told.requests, told.refused = 1, 0
+        assert progress_view.served_in_all(status) == "1 request, 1 record, p50 40 ms, p99 120 ms, 1.5 kB sent"
+        update(status)
+        status.away.append("telco")
+        update(status)
+    assert "serving 12345 requests, 7 refused, 99.0 records/s, p50 40 ms, p99 120 ms 0:00:00" in text.getvalue()
+    text.truncate(0)
+    monkeypatch.setattr(terminal, "out", Console(file=text, width=160))
+    progress_view.print_statuses([status])
+    assert "s: waits for telco" in text.getvalue()
+    assert "1 request, 99.0 records/s" in text.getvalue()
+    assert progress_view.status_dict(status)["serving"]["requests"] == 1
+    assert "serving" not in progress_view.status_dict(STATUSES[0])
+
+
+@pytest.mark.parametrize("width", [30, 80])
+def test_statuses_are_never_cut(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Long cells go on in the next line; a path and an error have a line of their own, whole, brackets too."""
+    printed = _printed(monkeypatch, width)
+    assert "…" not in printed
+    assert printed.count("x") >= 2 * 63
+    lines = printed.splitlines()
+    assert f"predict-a-model-0123abcd: {PATH}" in lines
+    assert f"{'x' * 63}: {ERROR}" in lines
+    assert ERROR not in _printed(monkeypatch, width, errors=False)
+
+
+def test_a_transcript_on_a_narrow_terminal(tmp_path: Path) -> None:
+    """Peers and classes of a transcript's table are not cut either."""
+    peer = "a-party-with-a-name-of-quite-some-length-indeed"
+    with TranscriptWriter(tmp_path) as log:
+        log.append(transcript_pb2.TranscriptRecord.RECEIVED, peer, "step", "job", 1, 0, 0, StringValue(value="v"))
+    environment = {**os.environ, "COLUMNS": "50", "TERM": "dumb"}
+    command = [sys.executable, "-m", "treetap", "transcript", str(tmp_path)]
+    out = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60).stdout
+    assert "…" not in out
+    lines = out.splitlines()
+    (header,) = [line for line in lines if "peer" in line]
+    first, last = header.index("peer"), header.index("step")
+    below = lines[lines.index(header) + 2 : -1]
+    assert "".join(line[first:last].strip() for line in below) == peer
+
+
+def test_a_folder_without_a_transcript(tmp_path: Path) -> None:
+    """Nothing is not an intact transcript: status 2, and the folders below that have some are named."""
+    message = refused(treetap("transcript", tmp_path))
+    assert message.startswith(f"{tmp_path}: holds no transcript, and no folder within 3 levels below it does")
+    for job in ("first", "second"):
+        TranscriptWriter(tmp_path / "state" / "transcripts" / job).close()
+    message = refused(treetap("transcript", tmp_path))
+    below = tmp_path / "state" / "transcripts"
+    assert message == f"{tmp_path}: holds no transcript; these do: {below / 'first'}, {below / 'second'}\n"
+
+
+def test_a_damaged_transcript(tmp_path: Path) -> None:
+    """Damage is wrong input: status 2, file and byte."""
+    with TranscriptWriter(tmp_path) as log:
+        for text in ("one", "two"):
+            log.append(transcript_pb2.TranscriptRecord.OWN, "", "step", "job", 1, 0, 0, StringValue(value=text))
+    path = tmp_path / "000001.tap"
+    content = bytearray(path.read_bytes())
+    content[40] ^= 1
+    path.write_bytes(content)
+    assert refused(treetap("transcript", tmp_path)) == f"{path}: byte 21: the record is damaged\n"
+
+
+@pytest.mark.parametrize("buffering", ["", "1"])
+@pytest.mark.parametrize("words", ["--help", "--version", "data list", "data list --json"])
+def test_an_output_that_is_full(words: str, buffering: str) -> None:
+    """A report that cannot be written is one message and status 1, whether Python holds output back or not."""
+    environment = {**os.environ, "PYTHONUNBUFFERED": buffering}
+    command = [sys.executable, "-m", "treetap", *words.split()]
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(command, env=environment, stdout=full, stderr=-1, text=True, check=False, timeout=60)
+    assert ended.returncode == 1
+    assert ended.stderr == "treetap: standard output cannot be written: No space left on device\n"
+
+
+@pytest.mark.parametrize("buffering", ["", "1"])
+def test_a_reader_who_went_away(buffering: str) -> None:
+    """Output that nobody reads any more ends the command without a word."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    environment = {**os.environ, "PYTHONUNBUFFERED": buffering}
+    command = [sys.executable, "-m", "treetap", "data", "list", "--json"]
+    ended = subprocess.run(command, env=environment, stdout=writing, stderr=-1, text=True, check=False, timeout=60)
+    os.close(writing)
+    assert (ended.returncode, ended.stderr) == (1, "")
+
+
+def test_the_version() -> None:
+    """`treetap --version` says which one is installed."""
+    outcome = treetap("--version")
+    assert (outcome.status, outcome.out, outcome.err) == (0, f"treetap {version('treetap')}\n", "")
+
+
+def test_a_prediction_counts_records_and_their_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The progress line tells how many records have their score, of how many, and how many a second."""
+    written = io.StringIO()
+    monkeypatch.setattr(terminal, "err", Console(file=written, force_terminal=True, width=200))
+    with progress_view.live("p") as update:
+        status = jobs_pb2.JobStatus(kind="predict", state="running", phase="align", seconds=4)
+        update(status)
+        status = jobs_pb2.JobStatus(kind="predict", state="running", phase="predict", seconds=10, records=900)
+        update(status)
+        status.seconds, status.scored = 12, 300
+        update(status)
+        time.sleep(0.3)  # the line is drawn ten times a second
+    assert "300/900 records, 150/s" in written.getvalue()

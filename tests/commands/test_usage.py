@@ -1,0 +1,296 @@
+"""Usage and input of every command: help, exit status 2, and one message that says what to mend."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+import stat
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.commands.command import end, refused, start, treetap, write
+from treetap.wire.tls import TlsFiles, create_authority, issue
+
+COMMANDS = [
+    *("", "demo", "experiment", "party", "coordinator", "train", "predict", "status", "cancel", "resume", "transcript"),
+    *("doctor", "certs", "certs init", "certs issue", "data", "data list", "data fetch"),
+    *("model", "model show", "model export", "audit", "attack", "serve"),
+]
+
+
+@pytest.fixture(scope="module")
+def certs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An authority with certificates for a party, a coordinator and an operator."""
+    folder = tmp_path_factory.mktemp("certs")
+    create_authority(folder)
+    for name in ("bank", "coordinator", "operator"):
+        issue(folder, name, hosts=["127.0.0.1"])
+    return folder
+
+
+def _tls(certs: Path, name: str) -> dict[str, str]:
+    return {"ca": str(certs / "ca.crt"), "certificate": str(certs / f"{name}.crt"), "key": str(certs / f"{name}.key")}
+
+
+def _party(certs: Path, **changes: Any) -> dict[str, Any]:
+    return {"name": "bank", "state": "state", "workers": 1, "tls": _tls(certs, "bank"), **changes}
+
+
+def _coordinator(certs: Path, **changes: Any) -> dict[str, Any]:
+    return {"state": "state", "tls": _tls(certs, "coordinator"), "parties": {"bank": "127.0.0.1:1"}, **changes}
+
+
+def _job(**changes: Any) -> dict[str, Any]:
+    return {"job": {"label_holder": "bank", "feature_parties": ["telco"], **changes}}
+
+
+def test_help_of_every_command() -> None:
+    """`--help` exits with 0 and describes each option; nothing is said on standard error."""
+    running = {command: start(*command.split(), "--help") for command in COMMANDS}
+    for command, process in running.items():
+        outcome = end(process)
+        assert (outcome.status, outcome.err) == (0, ""), command
+        assert "Usage:" in outcome.out
+        assert "--help" in outcome.out
+
+
+def test_every_command_is_listed() -> None:
+    """The list above is complete: the help of the whole names no command that is not in it."""
+    listed = set(re.findall(r"^│ ([a-z]+) ", treetap("--help").out, re.MULTILINE))
+    assert listed == {command.split()[0] for command in COMMANDS if command}
+
+
+@pytest.mark.parametrize(
+    "words", [["nonsense"], ["status", "--nonsense"], ["train"], ["party"], ["demo", "--key-bits", "many"]]
+)
+def test_wrong_usage(words: list[str]) -> None:
+    """An unknown command or option, a missing argument and a word for a number exit with 2 and the usage."""
+    outcome = treetap(*words)
+    assert outcome.status == 2
+    assert outcome.out == ""
+    assert "Usage:" in outcome.err
+    assert "Traceback" not in outcome.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["party", "--config", "absent.toml"],
+        ["coordinator", "--config", "absent.toml"],
+        ["experiment", "absent.toml"],
+        ["train", "absent.toml"],
+        ["status", "--operator", "absent.toml"],
+        ["predict", "model", "--operator", "absent.toml"],
+        ["transcript", "absent.toml"],
+        ["certs", "issue", "bank", "--ca", "absent.toml"],
+    ],
+)
+def test_a_missing_file(words: list[str], tmp_path: Path) -> None:
+    """Every command that reads a file says which one is not there."""
+    message = refused(treetap(*words, folder=tmp_path))
+    assert "absent.toml" in message
+    assert "no such" in message
+
+
+def test_every_fault_of_a_party_file(tmp_path: Path, certs: Path) -> None:
+    """All faults come in one message, each with its field."""
+    config = _party(certs, listen="nowhere", recrod="both", tables={"train": {"path": "t.csv", "columns": ["a", "a"]}})
+    message = refused(treetap("party", "--config", write(tmp_path / "party.toml", config)))
+    assert message.splitlines()[0] == f"{tmp_path / 'party.toml'}: 3 wrong:"
+    assert "listen: an address is host:port, not 'nowhere'" in message
+    assert "recrod: unknown key" in message
+    assert "tables.train.id: is missing" in message
+
+
+def test_every_fault_of_a_coordinator_file(tmp_path: Path, certs: Path) -> None:
+    """The same for the coordinator, whose parties have addresses too."""
+    config = _coordinator(certs, operators=[], parties={"bank": "127.0.0.1", "Telco": "127.0.0.1:1"}, party="x")
+    message = refused(treetap("coordinator", "--config", write(tmp_path / "c.toml", config)))
+    assert message.splitlines()[0].endswith("4 wrong:")
+    for field in ("operators: ", "parties.bank: an address is host:port", "parties.Telco", "party: unknown key"):
+        assert field in message
+
+
+def test_every_fault_of_a_job_file(tmp_path: Path) -> None:
+    """A wrong key size, an unknown key and a value out of range are told together, before anybody is asked."""
+    file = write(tmp_path / "job.toml", _job(key_bits=1000, n_trees=5, protocol="magic", label_holder="Bank"))
+    message = refused(treetap("train", file, folder=tmp_path))
+    assert message.splitlines()[0] == f"{file}: 4 wrong:"
+    assert "job.key_bits: Input should be 512, 1024, 2048 or 3072 (it is 1000)" in message
+    assert "job.n_trees: unknown key" in message
+    assert "job.protocol: " in message
+    assert "job.label_holder: " in message
+    file = write(tmp_path / "job.toml", _job(max_depth=0, learning_rate=2.0, objective="rank:ndcg"))
+    message = refused(treetap("train", file, folder=tmp_path))
+    for field in ("max_depth must be", "learning_rate must be", "objective must be one of"):
+        assert field in message
+
+
+@pytest.mark.parametrize("kind", ["party", "coordinator"])
+def test_a_port_in_use(kind: str, tmp_path: Path, certs: Path) -> None:
+    """A second server on a port ends with 2 and the address, instead of sharing it; its workers end too."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        make = _party if kind == "party" else _coordinator
+        file = write(tmp_path / "c.toml", make(certs, listen=address))
+        message = refused(treetap(kind, "--config", file, "--log-level", "error"))
+    assert message == f"listen = '{address}': cannot listen there: Address already in use\n"
+
+
+def test_a_port_for_clients_that_is_in_use(tmp_path: Path, certs: Path) -> None:
+    """The key that is named is the one to change."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        file = write(tmp_path / "c.toml", _party(certs, serve={"clients": ["app"], "listen": address}))
+        message = refused(treetap("party", "--config", file, "--log-level", "error"))
+    assert message == f"serve.listen = '{address}': cannot listen there: Address already in use\n"
+
+
+def test_what_help_says_of_serving() -> None:
+    """The table's name is there whole, and the three protocols are named with what one of them needs."""
+    said = " ".join(treetap("serve", "--help").out.replace("│", " ").split())
+    assert "table [serve]: docs/serving.md" in said
+    assert "eini-lattice" in said
+    assert "extra 'lattice'" in said
+    assert "3 to 3600" in said
+
+
+def test_an_address_that_is_not_here(tmp_path: Path, certs: Path) -> None:
+    """A host that belongs to another machine, or to none, is told the same way."""
+    file = write(tmp_path / "c.toml", _coordinator(certs, listen="192.0.2.1:7000"))
+    message = refused(treetap("coordinator", "--config", file))
+    assert message == "listen = '192.0.2.1:7000': cannot listen there: Cannot assign requested address\n"
+    file = write(tmp_path / "c.toml", _coordinator(certs, listen="no.such.host.invalid:7000"))
+    assert "cannot listen there: " in refused(treetap("coordinator", "--config", file))
+
+
+@pytest.mark.parametrize("kind", ["party", "coordinator"])
+def test_a_state_folder_that_cannot_be(kind: str, tmp_path: Path, certs: Path) -> None:
+    """A file where the state should go is named."""
+    (tmp_path / "state").write_text("in the way")
+    make = _party if kind == "party" else _coordinator
+    file = write(tmp_path / "c.toml", make(certs))
+    assert str(tmp_path / "state") in refused(treetap(kind, "--config", file, "--log-level", "error"))
+
+
+def test_certificates_that_do_not_fit(tmp_path: Path, certs: Path) -> None:
+    """A certificate of another name, and a key of another certificate, are found before anything is served."""
+    file = write(tmp_path / "c.toml", _party(certs, tls=_tls(certs, "operator")))
+    message = refused(treetap("party", "--config", file))
+    assert "operator.crt: the certificate is that of 'operator', not of 'bank'" in message
+    mixed = _tls(certs, "bank") | {"key": str(certs / "operator.key")}
+    file = write(tmp_path / "c.toml", _party(certs, tls=mixed))
+    assert "operator.key: this key does not belong to the certificate" in refused(treetap("party", "--config", file))
+
+
+def test_an_unknown_log_level(tmp_path: Path, certs: Path) -> None:
+    """The message lists the levels."""
+    file = write(tmp_path / "c.toml", _party(certs))
+    message = refused(treetap("party", "--config", file, "--log-level", "loud"))
+    assert message == "--log-level loud: must be one of debug, info, warning, error\n"
+
+
+@pytest.mark.parametrize("kind", ["party", "coordinator"])
+def test_serving_and_stopping(kind: str, tmp_path: Path, certs: Path) -> None:
+    """A server prints one line of JSON with its address when it serves, and ends with 0 on SIGINT."""
+    make = _party if kind == "party" else _coordinator
+    process = start(kind, "--config", write(tmp_path / "c.toml", make(certs)))
+    assert process.stdout is not None
+    line = json.loads(process.stdout.readline())
+    name = "bank" if kind == "party" else "coordinator"
+    assert (line["serving"], line["name"]) == (kind, name)
+    host, _, port = line["address"].rpartition(":")
+    with socket.create_connection((host, int(port)), 5):
+        pass
+    process.send_signal(signal.SIGINT)
+    outcome = end(process, 10)
+    assert (outcome.status, outcome.out) == (0, "")
+    assert "Traceback" not in outcome.err
+
+
+def test_making_certificates(tmp_path: Path) -> None:
+    """`init` and `issue` make files that fit each other, keys for their owner only, and overwrite nothing."""
+    assert treetap("certs", "init", "ca", folder=tmp_path).status == 0
+    issued = treetap(
+        *("certs", "issue", "bank", "--ca", "ca", "--out", "bank", "--host", "10.0.0.7", "--host", "bank.example.org"),
+        *("--days", "30"),
+        folder=tmp_path,
+    )
+    assert (issued.status, issued.err) == (0, "")
+    files = TlsFiles(tmp_path / "ca" / "ca.crt", tmp_path / "bank" / "bank.crt", tmp_path / "bank" / "bank.key")
+    assert files.check("bank") == "bank"
+    for key in (files.key, tmp_path / "ca" / "ca.key"):
+        assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    before = files.read()
+    assert "exists already" in refused(treetap("certs", "init", "ca", folder=tmp_path))
+    again = treetap("certs", "issue", "bank", "--ca", "ca", "--out", "bank", folder=tmp_path)
+    assert "exists already" in refused(again)
+    assert files.read() == before
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["Bank"], "party name 'Bank'"),
+        (["ca"], "party name 'ca'"),
+        (["bank2", "--days", "0"], "for 0 days"),
+        (["bank2", "--host", "not a host"], "host 'not a host'"),
+    ],
+)
+def test_certificates_that_cannot_be(words: list[str], expected: str, certs: Path) -> None:
+    """Names, days and hosts that no certificate can have are refused, and nothing is written."""
+    before = sorted(certs.iterdir())
+    assert expected in refused(treetap("certs", "issue", *words, "--ca", certs))
+    assert sorted(certs.iterdir()) == before
+
+
+def test_a_demo_that_cannot_be(tmp_path: Path) -> None:
+    """A key size that nobody should use and a folder with something in it are refused before anything starts."""
+    assert "--key-bits 512: must be 1024, 2048 or 3072" in refused(treetap("demo", "--key-bits", "512"))
+    (tmp_path / "mine").write_text("keep")
+    assert "is not empty" in refused(treetap("demo", "--workdir", tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (["status", "../evil"], "../evil"),
+        (["cancel", "../evil"], "../evil"),
+        (["cancel", ""], ""),
+        (["resume", "Evil"], "Evil"),
+        (["predict", "a/b"], "a/b"),
+        (["predict", "model", "--name", "a b"], "a b"),
+    ],
+)
+def test_what_cannot_be_a_job(words: list[str], name: str, tmp_path: Path, certs: Path) -> None:
+    """A name that no job can have is told before anybody is asked: no coordinator listens here."""
+    write(tmp_path / "operator.toml", {"coordinator": "127.0.0.1:1", "tls": _tls(certs, "operator")})
+    message = refused(treetap(*words, folder=tmp_path))
+    assert message == f"{name!r} cannot be a job: a name has lower-case letters, digits and inner hyphens, at most 63\n"
+
+
+def test_something_that_is_no_transcript(tmp_path: Path) -> None:
+    """A file of another kind is refused with the byte where it stops being one."""
+    path = tmp_path / "000001.tap"
+    path.write_text("something else")
+    assert f"{path}: byte 0: not a treetap transcript" in refused(treetap("transcript", path))
+
+
+def test_the_guides_files_are_the_examples() -> None:
+    """The guide shows each file of examples/ as it is."""
+    root = Path(__file__).resolve().parents[2]
+    shown = (root / "docs" / "configuration.md").read_text(encoding="utf-8").split("```")[1::2]
+    blocks = {name: body for name, body in map(_named_block, shown) if name}
+    for path in filter(Path.is_file, (root / "examples").iterdir()):  # folders have guides of their own
+        assert blocks.get(path.name) == path.read_text(encoding="utf-8"), path.name
+
+
+def _named_block(block: str) -> tuple[str, str]:
+    body = textwrap.dedent(block.partition("\n")[2]).rstrip(" ")
+    return body.partition("\n")[0].removeprefix("# "), body

@@ -1,0 +1,97 @@
+"""The policy `min_candidate_bits`: encrypted predictions whose sums few paths explain are refused, by any party."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from party.eini.layout import take_layout
+from tests.eini.test_order import asked
+from tests.replay import HERE, JOB
+from tests.simulator import Federation, run
+from tests.worlds import PARTIES, assert_oracles_scores, spec, world
+from treetap.trees.params import BoostingParams
+from treetap.wire.v1 import eini_pb2, exchange_pb2, jobs_pb2
+
+LABEL_HOLDER, FIRST, LAST = PARTIES
+
+
+@pytest.mark.parametrize("protocol", ["eini", "eini-lattice"])
+@pytest.mark.parametrize(
+    ("party", "fault"),
+    [
+        (LABEL_HOLDER, r"the trees leave some record fewer leaves than that; a model of more trees has more"),
+        (FIRST, r"its own splits of this model leave -\d+\.\d bits beyond those of a sum; a model of more"),
+        (LAST, r"its own splits of this model leave -\d+\.\d bits beyond those of a sum; a model of more"),
+    ],
+)
+def test_paths_too_few_to_hide(party: str, fault: str, protocol: str, tmp_path: Path) -> None:
+    """Any party's policy ends the prediction before an entry is sent; an interactive one is not its matter."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables, policies={party: {"min_candidate_bits": 40}})
+        await federation.train(JOB)
+        kinds = []
+
+        def keep(by: str, to: str, parcel: exchange_pb2.Parcel) -> exchange_pb2.Parcel:
+            kinds.append(parcel.WhichOneof("body"))
+            return parcel
+
+        federation.tamper = keep
+        status = await federation.predict(jobs_pb2.PredictRequest(model="job", job="few", protocol=protocol))
+        assert status.state == "failed"
+        assert re.search(rf"{party} takes no part: its policy says min_candidate_bits = 40, and {fault}", status.error)
+        assert not {"leaf_entries", "leaf_sums", "lattice_columns", "lattice_sums"} & set(kinds)
+        status = await federation.predict(jobs_pb2.PredictRequest(model="job"))
+        assert status.state == "finished"
+        await federation.close()
+
+    run(main())
+
+
+def _layout(outputs: list[tuple[int, ...]]) -> exchange_pb2.Parcel:
+    """Trees of the whole depth 2, all of whose splits are one's own."""
+    entries = [
+        {"tree": k, "incoming": range(4 * k + 1, 4 * k + 5), "outgoing": [0] * 4, "outputs": columns}
+        for k, columns in enumerate(outputs)
+    ]
+    return exchange_pb2.Parcel(entry_layout=eini_pb2.EntryLayout(trees=[eini_pb2.TreeEntries(**e) for e in entries]))
+
+
+@pytest.mark.parametrize(
+    ("outputs", "spare"),
+    [
+        ([(0,)] * 60, 120 - 58),
+        ([(0, 1, 2)] * 60, 120 - 3 * 58),
+        ([(0,), (1,), (0,)] * 60, 120 - 58),
+    ],
+)
+def test_a_feature_partys_own_bound(outputs: list[tuple[int, ...]], spare: float) -> None:
+    """Two bits a tree, less 58 for each column of a sum; of trees that add to different columns the fewest count."""
+    leaves = [[[1, True], [2, True]], [[1, True], [2, False]], [[1, False], [3, True]], [[1, False], [3, False]]]
+    shard = [{"leaves": leaves, "splits": [{"node": node} for node in (1, 2, 3)]}] * len(outputs)
+
+    async def parcels() -> AsyncIterator[exchange_pb2.Parcel]:
+        yield _layout(outputs)
+
+    assert run(take_layout(parcels(), "b", "a", shard, 3)).spare == pytest.approx(spare)
+
+
+def test_paths_enough_to_hide(tmp_path: Path) -> None:
+    """Forty trees of eight leaves, all splits at one feature party: both policies are content, and scores are right."""
+    here = world(40, (0, 4), fresh=3)
+    params = BoostingParams(n_estimators=40, max_depth=3, max_bin=8, min_child_weight=0.0, reg_lambda=0.1)
+    law = {"min_candidate_bits": 40}
+
+    async def main() -> None:
+        federation = Federation(tmp_path, here.tables, policies={LABEL_HOLDER: law, FIRST: law})
+        assert (await federation.train(spec(params, 2))).state == "finished"
+        status = await federation.predict(asked("many"))
+        assert (status.state, status.error) == ("finished", "")
+        assert_oracles_scores(status.predictions, here.oracle(params), here.newcomers, 40)
+        await federation.close()
+
+    run(main())

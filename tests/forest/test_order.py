@@ -1,0 +1,306 @@
+"""A forest's steps out of order, its processes killed, its contents changed on the way.
+
+Growing a tree is what boosting does too, and is tested there at every message; here above all what a forest adds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.growth.test_order import Answered, Asked, _every_word_now
+from tests.replay import Conducted, Replay, conducted, word
+from tests.runtime.test_malformed import Change, chunk
+from tests.simulator import COORDINATOR, Federation, Message, run
+from tests.worlds import PARTIES, assert_oracles_model, assert_oracles_scores, spec, world
+from treetap.trees.params import ForestParams
+from treetap.wire.v1 import exchange_pb2, jobs_pb2, reveals_pb2
+
+LABEL_HOLDER, FEATURE, OTHER = PARTIES
+PARAMS = ForestParams(n_estimators=2, max_depth=2, max_bin=3, colsample_bytree=1.0)
+#: A world in which all three parties win splits, in both trees.
+HERE = world(16, (1, 1, 1), seed=28, fresh=6)
+ORACLE = HERE.oracle(PARAMS)
+JOB = spec(PARAMS, obfuscation="standard")
+WIDTH = 256  # bytes of a ciphertext under a key of 1024 bits
+#: Virtual seconds after which everybody who waited for a dead process has given up.
+GIVEN_UP_S = 200.0
+
+
+def feature_party_expects(last: Answered) -> list[Asked]:
+    """The transition table of a forest's feature party, written down once more."""
+    request, _ = last
+    t, level = request.tree, request.level
+    deeper_or_done = [("build_histograms", t, level + 1), ("store_tree", t, 0)]
+    return {
+        "prepare": [("send_digest", 0, 0)],
+        "send_digest": [("bin", 0, 0)],
+        "bin": [("take_key", 0, 0), ("publish", 0, 0)],
+        "take_key": [("take_labels", 0, 0), ("publish", 0, 0)],
+        "take_labels": [("build_histograms", 0, 0)],
+        "build_histograms": [("apply_splits", t, level), *deeper_or_done],
+        "apply_splits": deeper_or_done,
+        "store_tree": [("build_histograms", t + 1, 0), ("publish", 0, 0)],
+        "publish": [],
+    }[word(request)]
+
+
+def label_holder_expects(last: Answered) -> list[Asked]:
+    """The transition table of a forest's label holder, written down once more."""
+    request, result = last
+    t, level = request.tree, request.level
+    winners = {decision.owner for decision in result.chosen_splits.decisions}
+    own_first = ("apply_splits" if LABEL_HOLDER in winners else "relay_children", t, level)
+    return {
+        "prepare": [("compare_digests", 0, 0)],
+        "compare_digests": [("bin", 0, 0)],
+        "bin": [("make_keys", 0, 0), ("publish", 0, 0)],
+        "make_keys": [("share_labels", 0, 0), ("publish", 0, 0)],
+        "share_labels": [("begin_tree", 0, 0)],
+        "begin_tree": [("choose_splits", t, 0)],
+        "choose_splits": [own_first if winners else ("finish_tree", t, 0)],
+        "apply_splits": [("relay_children", t, level)],
+        "relay_children": [("choose_splits", t, level + 1) if result.relayed_children.build else ("finish_tree", t, 0)],
+        "finish_tree": [("store_tree", t, 0)],
+        "store_tree": [("begin_tree", t + 1, 0), ("publish", 0, 0)],
+        "publish": [],
+    }[word(request)]
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Conducted:
+    """What a coordinator asks for in the training of a forest."""
+    return conducted(tmp_path_factory.mktemp("forest") / "federation", HERE, JOB)[0]
+
+
+def test_every_wrong_order_of_a_forest_is_refused(played: Conducted, tmp_path: Path) -> None:
+    """After each wave of steps every other step of the job is asked for; the forest is the oracle's all the same."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+        replay = Replay(federation, played)
+        refused = 0
+        async for _ in replay.waves():
+            for party in PARTIES:
+                expects = label_holder_expects if party == LABEL_HOLDER else feature_party_expects
+                if replay.answers[party]:
+                    refused += await _every_word_now(replay, party, expects)
+        assert refused > 300
+        assert_oracles_model(federation.states, ORACLE)
+        await federation.close()
+
+    run(main())
+
+
+def _faultless(folder: Path) -> list[Message]:
+    async def main() -> list[Message]:
+        federation = Federation(folder, HERE.tables)
+        assert (await federation.train(JOB)).state == "finished"
+        await federation.close()
+        return federation.log
+
+    return run(main())
+
+
+@pytest.mark.parametrize("victim", [*PARTIES, COORDINATOR])
+def test_killed_and_resumed(victim: str, tmp_path: Path) -> None:
+    """Killed while labels are shared, and at some messages of each tree: the resumed job finds the oracle's forest."""
+    labels = ("share_labels", "take_labels", "encrypted_labels")
+    messages = [m for m in _faultless(tmp_path / "faultless") if m.word in labels or m.number % 17 == 4]
+    states = set()
+    for message in messages:
+        back_at_once = message.number % 2 == 0
+
+        async def main(message: Message = message, back_at_once: bool = back_at_once) -> str:
+            federation = Federation(tmp_path / f"{message.number}", HERE.tables)
+
+            def kill(passing: Message) -> None:
+                if passing.number == message.number and not passing.served:
+                    federation.kill(victim)
+                    if back_at_once:
+                        federation.start(victim)
+
+            federation.hook = kill
+            state = (await federation.train(JOB)).state
+            if not back_at_once:
+                await asyncio.sleep(GIVEN_UP_S)
+                federation.start(victim)
+            federation.hook = None
+            if state != "finished":
+                assert state == "interrupted"
+                resumed = await federation.resume()
+                assert (resumed.state, resumed.error) == ("finished", "")
+            assert_oracles_model(federation.states, ORACLE)
+            predicted = await federation.predict(jobs_pb2.PredictRequest(model="job"))
+            assert_oracles_scores(predicted.predictions, ORACLE, HERE.newcomers, 16)
+            await federation.close()
+            return state
+
+        states.add(run(main()))
+    assert "interrupted" in states
+
+
+def test_a_resumed_forest_shares_its_labels_once_per_attempt(tmp_path: Path) -> None:
+    """Interrupted in its second tree a job shares the labels again, to all, and grows the second tree alone."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+
+        def kill(message: Message) -> None:
+            if message.word == "begin_tree" and federation.jobs.status("job")[0].tree == 2:
+                federation.hook = None
+                federation.kill(FEATURE)
+                federation.start(FEATURE)
+
+        federation.hook = kill
+        assert (await federation.train(JOB)).state == "interrupted"
+        before = len(federation.log)
+        assert (await federation.resume()).state == "finished"
+        words = [message.word for message in federation.log[before:]]
+        assert (words.count("share_labels"), words.count("take_labels"), words.count("begin_tree")) == (1, 2, 1)
+        assert words.count("encrypted_labels") == words.count("public_key") == 2
+        assert_oracles_model(federation.states, ORACLE)
+        await federation.close()
+
+    run(main())
+
+
+def labels_skip(parcel: exchange_pb2.Parcel) -> None:
+    parcel.encrypted_labels.first = 1
+
+
+def labels_fewer(parcel: exchange_pb2.Parcel) -> None:
+    parcel.encrypted_labels.count -= 1
+    parcel.encrypted_labels.ciphertexts = parcel.encrypted_labels.ciphertexts[:-WIDTH]
+
+
+def labels_more(parcel: exchange_pb2.Parcel) -> None:
+    parcel.encrypted_labels.count += 1
+    parcel.encrypted_labels.ciphertexts += parcel.encrypted_labels.ciphertexts[:WIDTH]
+
+
+def labels_miscounted(parcel: exchange_pb2.Parcel) -> None:
+    parcel.encrypted_labels.count -= 1
+
+
+def labels_zero(parcel: exchange_pb2.Parcel) -> None:
+    parcel.encrypted_labels.ciphertexts = bytes(WIDTH) + parcel.encrypted_labels.ciphertexts[WIDTH:]
+
+
+def drawn_twice_only(parcel: exchange_pb2.Parcel) -> None:
+    parcel.sampled_records.times = 2
+
+
+def drawn_never(parcel: exchange_pb2.Parcel) -> None:
+    parcel.sampled_records.chunks[0].CopyFrom(chunk())
+
+
+def other_draw(parcel: exchange_pb2.Parcel) -> None:
+    parcel.sampled_records.chunks[0].CopyFrom(chunk(0, 1, 2))
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "message"),
+    [
+        ("encrypted_labels", labels_skip, "label-holder sent encrypted labels out of place"),
+        ("encrypted_labels", labels_fewer, "sent encrypted labels of 15 of 16 records"),
+        ("encrypted_labels", labels_more, "not the ciphertexts of records that are still to come"),
+        ("encrypted_labels", labels_miscounted, "out of place"),
+        ("encrypted_labels", labels_zero, "Malformed"),
+        ("sampled_records", drawn_twice_only, "records drawn 2 times that were not drawn 1 times"),
+        ("sampled_records", drawn_never, "records drawn 1 times that were not drawn 0 times"),
+    ],
+)
+def test_contents_that_cannot_be(kind: str, change: Change, message: str, tmp_path: Path) -> None:
+    """The job fails with an error that says what was wrong."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+
+        def tamper(sender: str, to: str, parcel: exchange_pb2.Parcel) -> exchange_pb2.Parcel:
+            if to == FEATURE and parcel.WhichOneof("body") == kind:
+                change(parcel)
+            return parcel
+
+        federation.tamper = tamper
+        status = await federation.train(JOB)
+        assert status.state == "failed"
+        assert message in status.error
+        await federation.close()
+
+    run(main())
+
+
+def test_sums_over_another_draw_are_noticed(tmp_path: Path) -> None:
+    """A party that sums other records than were drawn offers sums that its children do not have: never a wrong tree."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+
+        def tamper(sender: str, to: str, parcel: exchange_pb2.Parcel) -> exchange_pb2.Parcel:
+            if to == FEATURE and parcel.WhichOneof("body") == "sampled_records":
+                other_draw(parcel)
+            return parcel
+
+        federation.tamper = tamper
+        status = await federation.train(JOB)
+        assert status.state == "failed"
+        assert "do not have the sums that its owner offered" in status.error
+        await federation.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("party", "policy", "named"),
+    [
+        (LABEL_HOLDER, {"emits": {"CIPHERTEXT": [FEATURE]}}, f"CIPHERTEXT to {OTHER}"),
+        (LABEL_HOLDER, {"emits": {"INSTANCE_SPACE": []}}, "emits.INSTANCE_SPACE = []"),
+        (OTHER, {"emits": {"CANDIDATE_SUM": []}}, "emits.CANDIDATE_SUM = []"),
+        (FEATURE, {"min_instance_space": 15}, "in a forest min_samples_leaf"),
+    ],
+)
+def test_a_policy_forbids_what_a_forest_needs(party: str, policy: dict[str, Any], named: str, tmp_path: Path) -> None:
+    """Each class that a forest sends is refused by the party whose policy withholds it, by name."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables, policies={party: policy})
+        status = await federation.train(JOB)
+        assert status.state == "failed"
+        assert "Refused" in status.error
+        assert named in status.error
+        await federation.close()
+
+    run(main())
+
+
+def test_a_policy_of_the_classes_of_a_forest_is_enough(tmp_path: Path) -> None:
+    """A forest sends no class beyond those of boosting: whoever allows just these takes part."""
+    emits = {
+        name: ["*"] if name in ("CONTROL", "TOPOLOGY", "METRIC", "CIPHERTEXT", "PUBLIC_KEY", "INSTANCE_SPACE") else []
+        for name in (value.name for value in reveals_pb2.Disclosure.DESCRIPTOR.values if value.number)
+    }
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables, policies={LABEL_HOLDER: {"emits": emits}})
+        assert (await federation.train(JOB)).state == "finished"
+        await federation.close()
+
+    run(main())
+
+
+def test_classes_that_fit_no_plaintext(tmp_path: Path) -> None:
+    """More classes than a plaintext has room for are the user's to mend, before any alignment."""
+    wide = world(600, (1, 1), objective="multi:softprob", classes=99)
+
+    async def main() -> None:
+        federation = Federation(tmp_path, wide.tables)
+        status = await federation.train(spec(PARAMS, 2))
+        assert (status.state, status.bad_input) == ("failed", True)
+        assert "97 classes of 600 records need 1067 bits in one plaintext" in status.error
+        await federation.close()
+
+    run(main())

@@ -1,0 +1,118 @@
+"""The strongest test, of forests: trained apart, the model is what a naive trainer finds on the joined table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.oracle import OracleSplit, oracle_predict
+from tests.simulator import Federation, run
+from tests.worlds import World, assert_oracles_model, assert_oracles_scores, manifest, spec, world
+from treetap.trees.metrics import evaluate
+from treetap.trees.params import ForestParams
+from treetap.wire.v1 import jobs_pb2
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A world's shape and the parameters that are tried on it."""
+
+    world: dict[str, Any]
+    params: dict[str, Any] = field(default_factory=dict)
+
+
+TARGETS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "two classes": ({}, {"criterion": "gini"}),
+    "seven classes": ({"objective": "multi:softprob", "classes": 7}, {"criterion": "gini"}),
+    "numbers": ({"objective": "reg:squarederror"}, {"criterion": "squared_error"}),
+}
+SHAPES = {
+    "three parties": Shape({"dims": (2, 2, 1), "missing": 0.15}, {"max_bin": 8}),
+    "label holder without columns": Shape({"dims": (0, 2, 2), "missing": 0.1}, {"max_bin": 6, "min_samples_leaf": 3}),
+    "few records and columns": Shape(
+        {"dims": (3, 3, 2), "missing": 0.1}, {"subsample": 0.4, "colsample_bytree": 0.4, "seed": 7}
+    ),
+    "few values, hence ties": Shape({"dims": (2, 2, 2), "levels": 1, "missing": 0.1}, {"max_bin": 32}),
+    "a value that means missing": Shape(
+        {"dims": (2, 2), "missing": 0.3, "sentinel": -999.0}, {"missing": -999.0, "max_bin": 5}
+    ),
+    "parties that sit trees out": Shape(
+        {"dims": (1, 2, 2), "missing": 0.1},
+        {"n_estimators": 4, "party_dropout": {"feature-b": 0.5, "feature-c": 0.6}},
+    ),
+    "drawn with replacement": Shape({"dims": (2, 0, 2), "n": 50}, {"bootstrap": True, "subsample": 1.0}),
+}
+
+
+def _case(target: str, shape: str, **changes: Any) -> tuple[World, ForestParams]:
+    of_world, of_params = TARGETS[target]
+    base = ForestParams(n_estimators=2, max_depth=3, max_bin=8)
+    return world(**of_world, **SHAPES[shape].world), replace(base, **of_params, **SHAPES[shape].params, **changes)
+
+
+@pytest.mark.parametrize("binning", ["global", "per-node"])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_federation_finds_and_uses_the_oracles_forest(
+    target: str, shape: str, binning: str, tmp_path: Path
+) -> None:
+    """Trees and scores are the oracle's, also of new records with NaN where training had none, and encrypted."""
+    here, params = _case(target, shape, binning=binning)
+    oracle = here.oracle(params)
+
+    async def main() -> None:
+        federation = Federation(tmp_path, here.tables)
+        trained = await federation.train(spec(params, len(here.blocks)))
+        assert (trained.state, trained.error) == ("finished", "")
+        assert_oracles_model(federation.states, oracle)
+        assert any(len(tree.nodes) > 1 for tree in oracle)
+        for table, protocol, parties, first in (
+            ("train", "interactive", here.parties, 0),
+            ("", "interactive", here.newcomers, len(here.y)),
+            ("", "eini", here.newcomers, len(here.y)),
+        ):
+            asked = jobs_pb2.PredictRequest(model="job", table=table, block=17, protocol=protocol)
+            predicted = await federation.predict(asked)
+            assert (predicted.state, predicted.error) == ("finished", "")
+            assert_oracles_scores(predicted.predictions, oracle, parties, first)
+        await federation.close()
+
+    run(main())
+
+
+def test_measures_are_those_of_the_mean_of_the_trees(tmp_path: Path) -> None:
+    """After the last tree the label holder publishes the measures of what the forest predicts for its own records."""
+    here, params = _case("seven classes", "three parties")
+    oracle = here.oracle(params)
+
+    async def main() -> None:
+        federation = Federation(tmp_path, here.tables)
+        trained = await federation.train(spec(params, len(here.blocks)))
+        found = {metric.name: metric.value for metric in trained.metrics}
+        assert manifest(federation.state("label-holder"))["training_metrics"] == pytest.approx(found)
+        expected = evaluate("gini", np.array(oracle_predict(oracle, here.parties)), here.y)
+        assert found == pytest.approx({f"train_{name}": value for name, value in expected.items()})
+        await federation.close()
+
+    run(main())
+
+
+def test_ties_and_missing_values_were_there() -> None:
+    """The worlds above exercise what they claim: ties, both missing directions, records drawn more than once."""
+    tied = 0
+    directions, covers = set(), set()
+    for shape in ("few values, hence ties", "three parties", "drawn with replacement"):
+        for binning in ("global", "per-node"):
+            here, params = _case("seven classes", shape, binning=binning)
+            oracle = here.oracle(params)
+            tied += oracle.ties
+            splits = [node for tree in oracle for node in tree.nodes.values() if isinstance(node, OracleSplit)]
+            directions |= {split.missing_left for split in splits}
+            covers |= {split.cover for split in splits}
+    assert tied > 0
+    assert directions == {True, False}
+    assert 50.0 in covers

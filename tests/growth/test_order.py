@@ -1,0 +1,282 @@
+"""Every step word at every moment: what may not come is refused, what was done is answered as before."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from party.protocols import role_for_training
+from party.runtime.context import Role
+from tests.replay import HERE, JOB, ORACLE, Conducted, Replay, ask, with_word, word
+from tests.simulator import Federation, run
+from tests.worlds import PARTIES, assert_oracles_model, assert_oracles_scores
+from treetap.errors import Conflict, OutOfOrder, UnknownJob
+from treetap.wire.v1 import control_pb2, setup_pb2
+
+LABEL_HOLDER, FEATURE = PARTIES[0], PARTIES[1]
+
+Asked = tuple[str, int, int]
+Answered = tuple[control_pb2.StepRequest, control_pb2.StepResult]
+
+
+def feature_party_expects(last: Answered) -> list[Asked]:
+    """The transition table of a feature party, written down once more."""
+    request, _ = last
+    t, level = request.tree, request.level
+    deeper_or_done = [("build_histograms", t, level + 1), ("store_tree", t, 0)]
+    return {
+        "prepare": [("send_digest", 0, 0)],
+        "send_digest": [("bin", 0, 0)],
+        "bin": [("take_key", 0, 0), ("publish", 0, 0)],
+        "take_key": [("build_histograms", 0, 0), ("publish", 0, 0)],
+        "build_histograms": [("apply_splits", t, level), *deeper_or_done],
+        "apply_splits": deeper_or_done,
+        "store_tree": [("build_histograms", t + 1, 0), ("publish", 0, 0)],
+        "publish": [],
+    }[word(request)]
+
+
+def label_holder_expects(last: Answered) -> list[Asked]:
+    """The transition table of the label holder, written down once more."""
+    request, result = last
+    t, level = request.tree, request.level
+    winners = {decision.owner for decision in result.chosen_splits.decisions}
+    own_first = ("apply_splits" if LABEL_HOLDER in winners else "relay_children", t, level)
+    return {
+        "prepare": [("compare_digests", 0, 0)],
+        "compare_digests": [("bin", 0, 0)],
+        "bin": [("make_keys", 0, 0), ("publish", 0, 0)],
+        "make_keys": [("begin_tree", 0, 0), ("publish", 0, 0)],
+        "begin_tree": [("choose_splits", t, 0)],
+        "choose_splits": [own_first if winners else ("finish_tree", t, 0)],
+        "apply_splits": [("relay_children", t, level)],
+        "relay_children": [("choose_splits", t, level + 1) if result.relayed_children.build else ("finish_tree", t, 0)],
+        "finish_tree": [("store_tree", t, 0)],
+        "store_tree": [("begin_tree", t + 1, 0), ("publish", 0, 0)],
+        "publish": [],
+    }[word(request)]
+
+
+def asker_expects(last: Answered) -> list[Asked]:
+    """The transition table of a label holder that predicts: blocks of four for six records, hence two."""
+    request, result = last
+    block, level = request.tree, request.level
+    next_block = ("ask_directions", block + 1, 0) if block == 0 else ("write_predictions", 0, 0)
+    return {
+        "open_model": [("compare_digests", 0, 0)],
+        "compare_digests": [("ask_directions", 0, 0)],
+        "ask_directions": [("take_directions", block, level) if result.asked_directions.asked else next_block],
+        "take_directions": [("ask_directions", block, level + 1)],
+        "write_predictions": [],
+    }[word(request)]
+
+
+def router_expects(last: Answered) -> list[Asked]:
+    """The transition table of a feature party that predicts: it cannot know which block it is asked about next."""
+    request, _ = last
+    if word(request) == "open_model":
+        return [("send_digest", 0, 0)]
+    now = (request.tree, request.level) if word(request) == "answer_directions" else (-1, 0)
+    return [("answer_directions", b, level) for b in range(2) for level in range(3) if (b, level) > now]
+
+
+def _id(request: control_pb2.StepRequest) -> Asked:
+    return word(request), request.tree, request.level
+
+
+async def _every_word_now(replay: Replay, party: str, expects: Callable[[Answered], list[Asked]]) -> int:
+    """Ask a party for everything that the job will ever ask it for, except what may come now."""
+    done = {_id(request): (request, result) for request, result in replay.answers[party]}
+    allowed = expects(replay.answers[party][-1])
+    refused = 0
+    for request in replay.vocabulary(party):
+        if _id(request) in done:
+            again, answer = done[_id(request)]
+            assert await ask(replay.federation, party, again) == answer
+            continue
+        if _id(request) in allowed:
+            continue
+        with pytest.raises(OutOfOrder, match=f"^{word(request)} .*(cannot come (now; expected|before)|came after)"):
+            await ask(replay.federation, party, request)
+        refused += 1
+    return refused
+
+
+def test_every_wrong_order_of_a_training_is_refused(jobs: tuple[Conducted, Conducted], tmp_path: Path) -> None:
+    """After each wave of steps every other step of the job is asked for too; the model is the oracle's all the same."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+        replay = Replay(federation, jobs[0])
+        refused = 0
+        async for _ in replay.waves():
+            for party in PARTIES:
+                expects = label_holder_expects if party == LABEL_HOLDER else feature_party_expects
+                if replay.answers[party]:
+                    refused += await _every_word_now(replay, party, expects)
+                    continue
+                for request in replay.vocabulary(party)[1:]:
+                    with pytest.raises(UnknownJob, match="holds no job 'job'; was it restarted"):
+                        await ask(federation, party, request)
+        assert refused > 400
+        assert_oracles_model(federation.states, ORACLE)
+        await federation.close()
+
+    run(main())
+
+
+def test_every_wrong_order_of_a_prediction_is_refused(jobs: tuple[Conducted, Conducted], tmp_path: Path) -> None:
+    """The same for the steps of an interactive prediction."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+        await federation.train(JOB)
+        replay = Replay(federation, jobs[1])
+        refused = 0
+        async for _ in replay.waves():
+            for party in PARTIES:
+                if replay.answers[party]:
+                    expects = asker_expects if party == LABEL_HOLDER else router_expects
+                    refused += await _every_word_now(replay, party, expects)
+        assert refused > 50
+        path = replay.answers[LABEL_HOLDER][-1][1].written_predictions.path
+        assert_oracles_scores(path, ORACLE, HERE.newcomers, 16)
+        await federation.close()
+
+    run(main())
+
+
+def test_what_a_step_refuses_while_it_waits(jobs: tuple[Conducted, Conducted], tmp_path: Path) -> None:
+    """While a step is under way its repeat joins it, another step is out of order, other content is a conflict."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+        replay = Replay(federation, jobs[0])
+        await replay.to(before="begin_tree")
+        build = next(request for request in replay.vocabulary(FEATURE) if word(request) == "build_histograms")
+        waiting = [asyncio.ensure_future(ask(federation, FEATURE, build)) for _ in range(2)]
+        await asyncio.sleep(0.1)
+        other = control_pb2.StepRequest.FromString(build.SerializeToString())
+        other.build_histograms.nodes.append(2)
+        with pytest.raises(Conflict, match="build_histograms of tree 0, level 0 came again with other content"):
+            await ask(federation, FEATURE, other)
+        store = control_pb2.StepRequest(job="job", attempt=1)
+        store.store_tree.SetInParent()
+        with pytest.raises(OutOfOrder, match="came while build_histograms of tree 0, level 0 is under way"):
+            await ask(federation, FEATURE, store)
+        begin = control_pb2.StepRequest(job="job", attempt=1)
+        begin.begin_tree.SetInParent()
+        others = [asyncio.ensure_future(ask(federation, PARTIES[2], build))]
+        await asyncio.gather(ask(federation, LABEL_HOLDER, begin), *waiting, *others)
+        assert waiting[0].result() == waiting[1].result()
+        await federation.close()
+
+    run(main())
+
+
+def test_a_caller_that_goes_away_does_not_take_the_step_with_it(
+    jobs: tuple[Conducted, Conducted], tmp_path: Path
+) -> None:
+    """A step whose caller hangs up is done all the same, once; asking again gives its answer."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+        replay = Replay(federation, jobs[0])
+        async for _ in replay.waves():
+            pass
+        publish = replay.vocabulary(FEATURE)[-1]
+        fresh = Federation(tmp_path / "fresh", HERE.tables)
+        again = Replay(fresh, jobs[0])
+        await again.to(before="publish")
+        call = asyncio.ensure_future(ask(fresh, FEATURE, publish))
+        await asyncio.sleep(0)
+        call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+        assert await ask(fresh, FEATURE, publish) == replay.answers[FEATURE][-1][1]
+        assert (fresh.state(FEATURE) / "models" / "job" / "manifest.json").is_file()
+        await federation.close()
+        await fresh.close()
+
+    run(main())
+
+
+def test_a_step_with_other_content_is_a_conflict(jobs: tuple[Conducted, Conducted], tmp_path: Path) -> None:
+    """For every done step that has content: the same step with other content is refused and nothing changes."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+        replay = Replay(federation, jobs[0])
+        words = set()
+        async for _ in replay.waves():
+            for party in PARTIES:
+                for request, _ in replay.answers[party]:
+                    other = control_pb2.StepRequest.FromString(request.SerializeToString())
+                    if other.HasField("prepare"):
+                        other.prepare.spec.table = "predict"
+                    elif other.HasField("build_histograms"):
+                        other.build_histograms.nodes.append(7)
+                    elif other.HasField("apply_splits"):
+                        other.apply_splits.decisions[0].candidates.append(0)
+                    else:
+                        continue
+                    words.add(word(other))
+                    with pytest.raises(Conflict, match=f"{word(other)} of .* came again with other content"):
+                        await ask(federation, party, other)
+        assert words == {"prepare", "build_histograms", "apply_splits"}
+        assert_oracles_model(federation.states, ORACLE)
+        await federation.close()
+
+    run(main())
+
+
+def test_an_opening_that_comes_twice_opens_once(
+    jobs: tuple[Conducted, Conducted], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two copies of an attempt's first step, while the last attempt's session is being closed, find one session."""
+    opened = []
+
+    def counted(*args: Any) -> Role:
+        opened.append(args)
+        return role_for_training(*args)
+
+    monkeypatch.setattr("party.node.role_for_training", counted)
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+        await Replay(federation, jobs[0]).to(before="make_keys")
+        waiting = asyncio.ensure_future(ask(federation, FEATURE, with_word("take_key")))
+        await asyncio.sleep(0.1)
+        opened.clear()
+        prepare = with_word("prepare", attempt=2)
+        first, second = await asyncio.gather(*(ask(federation, FEATURE, prepare) for _ in range(2)))
+        assert first == second
+        assert len(opened) == 1
+        await asyncio.gather(waiting, return_exceptions=True)
+        await federation.close()
+
+    run(main())
+
+
+def test_a_new_attempt_ends_the_old_one(jobs: tuple[Conducted, Conducted], tmp_path: Path) -> None:
+    """A step that waits is ended by the next attempt's opening, and the party works for the new attempt alone."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+        replay = Replay(federation, jobs[0])
+        await replay.to(before="make_keys")
+        take = with_word("take_key")
+        waiting = asyncio.ensure_future(ask(federation, FEATURE, take))
+        await asyncio.sleep(0.1)
+        prepared = await ask(federation, FEATURE, with_word("prepare", attempt=2))
+        assert prepared.prepared == setup_pb2.Prepared(aligned_attempt=1)
+        (ended,) = await asyncio.gather(waiting, return_exceptions=True)
+        assert "feature-b was left or told to stop while this step was under way" in str(ended)
+        with pytest.raises(OutOfOrder, match="attempt 1 of job job is over: attempt 2 has begun"):
+            await ask(federation, FEATURE, take)
+        await federation.close()
+
+    run(main())

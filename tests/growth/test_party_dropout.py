@@ -1,0 +1,150 @@
+"""Parties that sit a tree out: nothing of the tree reaches them but its number of leaves, and resuming repeats it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from tests.replay import HERE, Replay, ask, conducted
+from tests.simulator import Federation, Message, run
+from tests.worlds import PARTIES, assert_oracles_model, assert_oracles_scores, lattice_tolerance, manifest, spec
+from treetap.errors import OutOfOrder
+from treetap.protocols.job_spec import Params, taking_part
+from treetap.trees.params import BoostingParams, ForestParams
+from treetap.wire.v1 import boosting_pb2, control_pb2, exchange_pb2, jobs_pb2
+
+LABEL_HOLDER, B, C = PARTIES
+DROPOUT = {B: 0.4, C: 0.6}
+BOOSTING = BoostingParams(n_estimators=4, max_depth=2, max_bin=3, min_child_weight=0.1, party_dropout=DROPOUT)
+FOREST = ForestParams(n_estimators=4, max_depth=2, max_bin=3, party_dropout=DROPOUT)
+#: Who takes part in the four trees.
+THERE = [[], [B, C], [C], [B]]
+
+
+@pytest.mark.parametrize("params", [BOOSTING, FOREST], ids=["boosting", "forest"])
+def test_a_party_that_sits_a_tree_out_learns_how_many_leaves_it_has(params: Params, tmp_path: Path) -> None:
+    """It is asked to store and gets paths without turns; no sample, ciphertext of the tree or instance space."""
+    parcels: list[tuple[str, str, exchange_pb2.Parcel]] = []
+
+    def keep(sender: str, to: str, parcel: exchange_pb2.Parcel) -> exchange_pb2.Parcel:
+        parcels.append((sender, to, parcel))
+        return parcel
+
+    job, oracle = spec(params, obfuscation="standard"), HERE.oracle(params)
+    assert [taking_part(job, tree) for tree in range(4)] == THERE
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+        federation.tamper = keep
+        assert (await federation.train(job)).state == "finished"
+        assert_oracles_model(federation.states, oracle)
+        assert manifest(federation.state(LABEL_HOLDER))["params"]["party_dropout"] == DROPOUT
+        for protocol in ("interactive", "eini", "eini-lattice"):
+            request = jobs_pb2.PredictRequest(model="job", protocol=protocol)
+            predicted = await federation.predict(request)
+            assert (predicted.state, predicted.error) == ("finished", "")
+            within = lattice_tolerance(oracle) if protocol == "eini-lattice" else 1e-9
+            assert_oracles_scores(predicted.predictions, oracle, HERE.newcomers, 16, within)
+        asked = defaultdict(set)
+        for kind, to, request in federation.conducted:
+            if kind == "begin" and request.job == "job":
+                asked[to, request.tree].add(request.WhichOneof("step"))
+        per_tree = {"build_histograms", "apply_splits", "store_tree"}
+        for party in PARTIES[1:]:
+            for tree in range(4):
+                there = party in THERE[tree]
+                assert ("build_histograms" in asked[party, tree]) == there
+                assert asked[party, tree] & per_tree == {"store_tree"} or there
+                assert "store_tree" in asked[party, tree]
+        await federation.close()
+
+    run(main())
+    once = {"public_key", "record_digest", "encrypted_labels"}
+    for party in PARTIES[1:]:
+        for tree in range(4):
+            mine = [p for sender, to, p in parcels if party in (sender, to) and (p.job, p.tree) == ("job", tree)]
+            kinds = {str(parcel.WhichOneof("body")) for parcel in mine} - once
+            if party in THERE[tree]:
+                assert {"sampled_records", "candidate_sums", "leaf_paths"} <= kinds
+            else:
+                assert kinds == {"leaf_paths"}
+                paths = [path for p in mine if p.HasField("leaf_paths") for path in p.leaf_paths.leaves]
+                assert len(paths) == sum(not hasattr(node, "owner") for node in oracle[tree].nodes.values())
+                assert not any(path.turns for path in paths)
+
+
+def test_nobody_else_than_those_who_take_part_may_be_asked(tmp_path: Path) -> None:
+    """To sum in a tree that the party sits out, or to store one of which it has seen nothing, is refused."""
+    job = spec(BOOSTING, obfuscation="standard")
+    training, _ = conducted(tmp_path / "once", job=job)
+
+    async def main() -> None:
+        federation = Federation(tmp_path / "again", HERE.tables)
+        waves = Replay(federation, training).waves()
+        refused = 0
+        build = boosting_pb2.BuildHistograms(nodes=[1])
+        store = boosting_pb2.StoreTree()
+        begun = -1
+        async for _ in waves:
+            stored = {party: _stored(federation, party) for party in PARTIES}
+            if stored[B] == stored[C] == stored[LABEL_HOLDER] == begun + 1 < 4 and _ready(federation):
+                begun += 1
+                for party in PARTIES[1:]:
+                    wrong = control_pb2.StepRequest(job="job", attempt=1, tree=begun)
+                    if party in THERE[begun]:
+                        wrong.store_tree.CopyFrom(store)
+                    else:
+                        wrong.build_histograms.CopyFrom(build)
+                    with pytest.raises(OutOfOrder, match=f"of tree {begun}, level 0 cannot come now"):
+                        await ask(federation, party, wrong)
+                    refused += 1
+        assert refused == 8
+        await federation.close()
+
+    run(main())
+
+
+def _stored(federation: Federation, party: str) -> int:
+    shard = federation.state(party) / "jobs" / "job" / "shard.jsonl"
+    return len(shard.read_text().splitlines()) if shard.is_file() else 0
+
+
+def _ready(federation: Federation) -> bool:
+    """The label holder has made its key, so that trees are next."""
+    return (federation.state(LABEL_HOLDER) / "jobs" / "job" / "secret.json").is_file()
+
+
+@pytest.mark.parametrize("victim", PARTIES)
+@pytest.mark.parametrize("params", [BOOSTING, FOREST], ids=["boosting", "forest"])
+def test_killed_in_every_tree_and_resumed(params: Params, victim: str, tmp_path: Path) -> None:
+    """Whether the victim takes part in a tree or not, the job is resumed with the same parties in every tree."""
+    killed: set[tuple[str, int]] = set()
+    oracle = HERE.oracle(params)
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+
+        def kill(message: Message) -> None:
+            if message.word not in ("begin_tree", "leaf_paths", "store_tree") or message.served:
+                return
+            moment = (message.word + message.to, _stored(federation, LABEL_HOLDER))
+            if moment not in killed:
+                killed.add(moment)
+                federation.kill(victim)
+                federation.start(victim)
+
+        federation.hook = kill
+        status = await federation.train(spec(params, obfuscation="standard"))
+        for _ in range(40):
+            if status.state != "interrupted":
+                break
+            status = await federation.resume()
+        assert (status.state, status.error) == ("finished", "")
+        assert_oracles_model(federation.states, oracle)
+        await federation.close()
+
+    run(main())
+    for tree in range(4):
+        assert {("begin_tree" + LABEL_HOLDER, tree), ("leaf_paths" + B, tree), ("store_tree" + C, tree)} <= killed

@@ -1,0 +1,185 @@
+"""Shapley values against their definition, against XGBoost, and as a form in the masks of others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import combinations
+from math import factorial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import xgboost
+
+from tests.library.trees.decisions import all_masks, decisions, player_of
+from tests.library.trees.tables import Case, cases, encoded, table
+from treetap.errors import DataError
+from treetap.trees.centralised import CentralModel, Tables, train
+from treetap.trees.ensemble import Ensemble, Leaf, Split, Tree
+from treetap.trees.shapley import attribute, expected_score, masked_terms
+
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+DEEP = [case for case in cases() if case.name.endswith(("plain", "missing", "ties"))]
+
+
+def _trained(case: Case) -> tuple[CentralModel, Tables, list[str]]:
+    """A model of depth 4, so that players stand on a path more than once, and its players in order."""
+    tables = encoded(case.parties, case.params.max_bin)
+    model = train(tables, case.labels, replace(case.params, max_depth=4), case.classes)
+    first, first_table = tables[0]
+    names = [f"{first}:{j}" for j in range(len(first_table.features))]
+    return model, tables, [*names, *(name for name, _ in tables[1:])]
+
+
+def _by_definition(
+    ensemble: Ensemble, n: int, goes_left: Callable[[Split], Bools], player: Callable[[Split], str], players: list[str]
+) -> Floats:
+    """Σ_S |S|!(M−|S|−1)!/M! · (v(S ∪ p) − v(S)), v by walking the trees."""
+
+    def value(known: set[str]) -> Floats:
+        total = np.tile(np.array(ensemble.base_margin), (n, 1))
+        for tree in ensemble.used_trees:
+            splits = {split.node: split for split in tree.splits}
+            leaves = {leaf.node: leaf for leaf in tree.leaves}
+            cover = {node.node: node.cover for node in (*tree.splits, *tree.leaves)}
+
+            def below(node: int, splits=splits, leaves=leaves, cover=cover) -> Floats:
+                if node in leaves:
+                    return np.tile(np.array(leaves[node].weights), (n, 1))
+                left, right = below(2 * node), below(2 * node + 1)
+                if player(splits[node]) in known:
+                    return np.where(goes_left(splits[node])[:, None], left, right)
+                a, b = cover[2 * node], cover[2 * node + 1]
+                return (a * left + b * right) / (a + b)
+
+            total[:, list(tree.outputs)] += below(1)
+        return total
+
+    M = len(players)
+    worth = {frozenset(S): value(set(S)) for size in range(M + 1) for S in combinations(players, size)}
+    found = np.zeros((n, M, len(ensemble.base_margin)))
+    for place, p in enumerate(players):
+        for S, alone in worth.items():
+            if p not in S:
+                weight = factorial(len(S)) * factorial(M - len(S) - 1) / factorial(M)
+                found[:, place] += weight * (worth[S | {p}] - alone)
+    return found
+
+
+@pytest.mark.parametrize("case", DEEP, ids=lambda case: case.name)
+def test_values_are_those_of_the_definition(case: Case) -> None:
+    """Features of the label holder one by one and whole parties: equal to the sum over all coalitions."""
+    model, tables, players = _trained(case)
+    n, goes_left, player = len(case.labels), decisions(model, tables), player_of(model, "p0")
+    found = attribute(model.ensemble, player, all_masks(model.ensemble, n, goes_left, player), players, n)
+    expected = _by_definition(model.ensemble, n, goes_left, player, players)
+    np.testing.assert_allclose(found.values, expected, rtol=0, atol=1e-12 * max(1.0, np.abs(expected).max()))
+    assert np.abs(expected).max() > 1e-3
+
+
+@pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
+def test_values_add_up_to_the_score(case: Case) -> None:
+    """Efficiency: expected value and attributions sum to the prediction, for every objective and strategy."""
+    model, tables, players = _trained(case)
+    n, player = len(case.labels), player_of(model, "p0")
+    masks = all_masks(model.ensemble, n, decisions(model, tables), player)
+    found = attribute(model.ensemble, player, masks, players, n)
+    scores = model.predict(tables)
+    np.testing.assert_allclose(
+        found.expected + found.values.sum(axis=1), scores, rtol=0, atol=1e-9 * max(1.0, np.abs(scores).max())
+    )
+
+
+def test_deep_paths_stay_exact() -> None:
+    """Twenty players on one path: efficiency to 1e-12, and equal players get equal shares."""
+    splits = tuple(Split(2**level, f"p{level}", 0, 1.0, 2.0 ** (20 - level)) for level in range(20))
+    right = tuple(Leaf(2 ** (level + 1) + 1, (0.0,), 2.0 ** (19 - level)) for level in range(20))
+    model = Ensemble("reg:squarederror", 2, (0.0,), (Tree(0, (0,), splits, (*right, Leaf(2**20, (1.0,), 1.0))),), 1)
+    players = [f"p{level}" for level in range(20)]
+    player = lambda split: split.owner  # noqa: E731
+    masks = all_masks(model, 1, lambda _: np.array([True]), player)
+    found = attribute(model, player, masks, players, 1)
+    np.testing.assert_allclose(found.values[0, :, 0], (1 - 2.0**-20) / 20, atol=1e-12, rtol=0)
+    np.testing.assert_allclose(found.expected, 2.0**-20, rtol=1e-12)
+
+
+@pytest.mark.parametrize("objective", ["reg:squarederror", "binary:logistic"])
+def test_one_feature_per_player_is_what_xgboost_computes(objective: str) -> None:
+    """XGBoost's own pred_contribs (TreeSHAP in float32), on a table with missing values."""
+    X = table(5, 400, [6], missing=0.2)[0][1].astype(np.float32)
+    signal = np.nan_to_num(X).astype(np.float64) @ np.arange(1.0, 7.0)
+    y = signal if objective == "reg:squarederror" else (signal > 0).astype(float)
+    options = {"objective": objective, "max_depth": 4, "base_score": 0.5, "eta": 0.3}
+    booster = xgboost.train(options, xgboost.DMatrix(X, y), num_boost_round=8)
+    ensemble, goes_left = _from_xgboost(booster, X, 0.5 if objective == "reg:squarederror" else 0.0)
+    players = [str(j) for j in range(6)]
+    player = lambda split: split.owner  # noqa: E731
+    found = attribute(ensemble, player, all_masks(ensemble, len(X), goes_left, player), players, len(X))
+    theirs = booster.predict(xgboost.DMatrix(X), pred_contribs=True)
+    scale = np.abs(theirs).max()
+    np.testing.assert_allclose(found.values[:, :, 0], theirs[:, :6], rtol=0, atol=2e-5 * scale)
+    np.testing.assert_allclose(found.expected[0], theirs[0, 6], rtol=0, atol=2e-5 * scale)
+
+
+def _from_xgboost(booster: Any, X: npt.NDArray[np.float32], margin: float) -> tuple[Ensemble, Callable[..., Bools]]:
+    """The same trees; a split's owner is its feature's number, its handle counts through the ensemble."""
+    rule: dict[int, tuple[int, float, bool]] = {}
+    trees = []
+    stored = json.loads(booster.save_raw("json"))["learner"]["gradient_booster"]["model"]["trees"]
+    for index, tree in enumerate(stored):
+        splits, leaves = [], []
+        stack = [(0, 1)]
+        while stack:
+            at, node = stack.pop()
+            cover = float(tree["sum_hessian"][at])
+            left = tree["left_children"][at]
+            if left < 0:
+                leaves.append(Leaf(node, (float(tree["split_conditions"][at]),), cover))
+                continue
+            feature = tree["split_indices"][at]
+            splits.append(Split(node, str(feature), len(rule), 1.0, cover))
+            rule[len(rule)] = (feature, tree["split_conditions"][at], bool(tree["default_left"][at]))
+            stack += [(left, 2 * node), (tree["right_children"][at], 2 * node + 1)]
+        trees.append(Tree(index, (0,), tuple(splits), tuple(leaves)))
+
+    def goes_left(split: Split) -> Bools:
+        feature, threshold, default_left = rule[split.handle]
+        column = X[:, feature]
+        return np.where(np.isnan(column), default_left, column < np.float32(threshold))
+
+    return Ensemble("reg:squarederror", 2, (margin,), tuple(trees), 1), goes_left
+
+
+@pytest.mark.parametrize("remote", [("p1",), ("p1", "p2"), ("p2",)])
+def test_terms_of_masks_give_the_same_values(remote: tuple[str, ...]) -> None:
+    """What masked sums would deliver, products of the remote masks included, equals the values in the clear."""
+    case = next(case for case in cases() if case.name == "softprob-joint-missing")
+    model, tables, players = _trained(case)
+    n, player = len(case.labels), player_of(model, "p0")
+    masks = all_masks(model.ensemble, n, decisions(model, tables), player)
+    found = attribute(model.ensemble, player, masks, players, n)
+    total = np.zeros_like(found.values)
+    groups = set()
+    for tree, known in zip(model.ensemble.used_trees, masks, strict=True):
+        shown = {name: mask for name, mask in known.items() if name not in remote}
+        for group, by_player in masked_terms(tree, player, shown, remote, n).items():
+            groups.add(group)
+            product = np.prod([known[name] for name in group], axis=0) if group else np.ones((n, len(tree.leaves)))
+            for name, part in by_player.items():
+                total[:, players.index(name), list(tree.outputs)] += np.einsum("nl,nlo->no", product, part)
+    np.testing.assert_allclose(total, found.values, rtol=0, atol=1e-12)
+    assert {(), remote} <= groups
+
+
+def test_what_cannot_be_attributed_is_refused() -> None:
+    """A mask that is not there and a split without cover are named."""
+    tree = Tree(3, (0,), (Split(1, "b", 0, 1.0, 2.0),), (Leaf(2, (1.0,), 1.0), Leaf(3, (2.0,), 1.0)))
+    with pytest.raises(DataError, match="tree 3: 'b' has splits there"):
+        masked_terms(tree, lambda split: split.owner, {}, (), 1)
+    empty = replace(tree, leaves=(Leaf(2, (1.0,), 0.0), Leaf(3, (2.0,), 0.0)))
+    with pytest.raises(DataError, match="node 1 have no cover"):
+        expected_score(Ensemble("reg:squarederror", 2, (0.0,), (empty,), 1))

@@ -1,0 +1,114 @@
+"""The centralised trainer predicts what xgboost predicts on the same bins, where no split ties."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from tests.library.trees.tables import Parties, encoded, labels_for, signal, table
+from tests.oracle import oracle_train
+from treetap.trees.binning import BinnedTable
+from treetap.trees.centralised import train
+from treetap.trees.params import BoostingParams
+
+xgb = pytest.importorskip("xgboost")
+
+# A float32 program ranks two splits as we do if their loss changes differ by more than its rounding.
+SAFE_LEAD = 2e-5
+
+
+def as_input(tables: list[tuple[str, BinnedTable]]) -> npt.NDArray[np.float64]:
+    """All columns' bin numbers side by side, NaN for missing: what xgboost is trained on."""
+    blocks = []
+    for _, part in tables:
+        codes = part.codes.astype(np.float64)
+        codes[part.codes == np.array([feature.n_bins for feature in part.features])] = np.nan
+        blocks.append(codes)
+    return np.hstack(blocks)
+
+
+def xgb_scores(X: npt.NDArray[Any], labels: npt.NDArray[Any], params: BoostingParams, classes: int) -> tuple[Any, Any]:
+    """xgboost trained with the same parameters: booster and its margins on the training records (N, outputs)."""
+    same = ("objective", "max_depth", "learning_rate", "reg_lambda", "gamma", "min_child_weight", "multi_strategy",
+            "base_score")  # fmt: skip
+    settings = {name: getattr(params, name) for name in same} | {"tree_method": "hist", "max_bin": 4096, "nthread": 1}
+    if params.objective == "multi:softprob":
+        settings["num_class"] = classes
+    data = xgb.DMatrix(X, label=labels)
+    booster = xgb.train(settings, data, params.n_estimators)
+    return booster, booster.predict(data, output_margin=True).reshape(len(X), -1)
+
+
+KINDS = [
+    ("binary:logistic", "one_output_per_tree", 2),
+    ("reg:squarederror", "one_output_per_tree", 2),
+    ("multi:softprob", "one_output_per_tree", 3),
+    ("multi:softprob", "multi_output_tree", 3),
+]
+SHAPES: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"seed": 9, "n": 100, "widths": [2, 3]}, {}),
+    ({"seed": 2, "n": 150, "widths": [3, 2], "missing": 0.2}, {}),
+    ({"seed": 2, "n": 120, "widths": [2, 2]}, {"gamma": 0.5, "reg_lambda": 3.0, "learning_rate": 0.7}),
+    ({"seed": 2, "n": 160, "widths": [4, 2], "missing": 0.1}, {"min_child_weight": 4.1, "max_bin": 16}),
+]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: f"{kind[0]}-{kind[1]}")
+@pytest.mark.parametrize("shape", range(len(SHAPES)))
+def test_scores_equal_xgboost(kind: tuple[str, str, int], shape: int) -> None:
+    """Margins agree to 1e-5 on random continuous columns; the oracle vouches that no split tied."""
+    objective, strategy, classes = kind
+    columns, options = SHAPES[shape]
+    parties: Parties = table(**columns)
+    labels = labels_for(objective, signal(parties, 20 + columns["seed"]), classes)
+    params = replace(
+        BoostingParams(objective=objective, multi_strategy=strategy, n_estimators=4, max_depth=3, max_bin=12),
+        base_score=0.5,
+        **options,
+    )
+    oracle = oracle_train(parties, labels, params, classes)
+    assert oracle.ties == 0
+    assert oracle.lead > SAFE_LEAD
+    tables = encoded(parties, params.max_bin)
+    model = train(tables, labels, params, classes)
+    _, theirs = xgb_scores(as_input(tables), labels, params, classes)
+    np.testing.assert_allclose(model.predict(tables), theirs, atol=1e-5)
+
+
+def test_importance_equals_xgboost() -> None:
+    """Weight, gain and cover per feature are xgboost's."""
+    parties = table(seed=2, n=150, widths=[2, 3])
+    labels = labels_for("binary:logistic", signal(parties, 22), 2)
+    params = BoostingParams(n_estimators=4, max_depth=3, max_bin=12, base_score=0.5)
+    oracle = oracle_train(parties, labels, params)
+    assert oracle.ties == 0
+    assert oracle.lead > SAFE_LEAD
+    tables = encoded(parties, params.max_bin)
+    ours = train(tables, labels, params).importance({"p0": ["f0", "f1"], "p1": ["f2", "f3", "f4"]})
+    booster, _ = xgb_scores(as_input(tables), labels, params, 2)
+    for kind in ("weight", "gain", "cover", "total_gain", "total_cover"):
+        theirs = booster.get_score(importance_type=kind)
+        assert {name: getattr(value, kind) for name, value in ours.items()} == pytest.approx(theirs, rel=1e-4)
+
+
+def test_raw_thresholds_route_new_records_as_xgboost_does() -> None:
+    """Few-valued raw columns (each value its own bin): unseen records with missing values get xgboost's score."""
+    rng = np.random.default_rng(3)
+    X = rng.integers(0, 40, size=(300, 4)).astype(float)
+    X[:, 0][rng.random(300) < 0.15] = np.nan
+    labels = 2.0 * np.nan_to_num(X[:, 0], nan=60.0) + X[:, 1] + rng.normal(size=300)
+    params = BoostingParams(objective="reg:squarederror", n_estimators=3, max_depth=3, max_bin=64, base_score=0.0)
+    assert oracle_train([("p", X)], labels, params).lead > SAFE_LEAD
+    tables = encoded([("p", X)], 64)
+    model = train(tables, labels, params)
+    booster, theirs = xgb_scores(X, labels, params, 2)
+    np.testing.assert_allclose(model.predict(tables), theirs, rtol=1e-5)
+    fresh = rng.permuted(X, axis=0)
+    fresh[:, 1][rng.random(300) < 0.3] = np.nan  # a column that was complete in training
+    expected = booster.predict(xgb.DMatrix(fresh), output_margin=True)
+    ours = model.predict([("p", tables[0][1].encode(fresh))])[:, 0]
+    np.testing.assert_allclose(ours, expected, rtol=1e-5)

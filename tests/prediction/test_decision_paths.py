@@ -1,0 +1,241 @@
+"""Explained predictions: the candidate paths of every record, and names of features where their owners allow it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from party.prediction.feature_names import named
+from tests.attributions.explained import Joined
+from tests.replay import HERE, JOB
+from tests.simulator import Federation, run
+from tests.worlds import PARTIES, spec, world
+from treetap.commands.model.view import describe
+from treetap.models.own_split import OwnSplit
+from treetap.trees.params import BoostingParams
+from treetap.trees.paths import condition, paths
+from treetap.wire.v1 import exchange_pb2, jobs_pb2
+
+LABEL_HOLDER, FIRST, LAST = PARTIES
+TELLS: dict[str, dict[str, Any]] = {FIRST: {"emits": {"FEATURE_NAME": [LABEL_HOLDER]}}}
+WAYS = {
+    "eini": jobs_pb2.PredictRequest(model="job", protocol="eini", block=5, explain=True),
+    "batched": jobs_pb2.PredictRequest(model="job", block=5, explain=True),
+    "per tree": jobs_pb2.PredictRequest(model="job", form="per-tree", explain=True),
+}
+
+
+def _conditions(joined: Joined, tree: Any, leaf: int, *, sides: bool) -> list[str]:
+    """What may be said of a leaf's way: own splits in full, the first party's by name, the last one's by handle."""
+    said = []
+    for split, left in paths(tree)[leaf]:
+        own = joined.splits[split.owner, split.handle]
+        side = f" ({'left' if left else 'right'})" if sides else ""
+        if split.owner == LABEL_HOLDER:
+            threshold = float("inf") if own["threshold"] is None else own["threshold"]
+            said.append(condition(joined.name(split), threshold, own["missing_left"], left))
+        elif split.owner == FIRST:
+            said.append(f"{FIRST}: {joined.name(split)}{side}")
+        else:
+            said.append(f"{LAST}#{split.handle}{side}")
+    return said
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_record_has_exactly_its_candidate_leaves(way: str, tmp_path: Path) -> None:
+    """Encrypted: all leaves that the own columns leave open, the reached one too. Interactive: that one alone."""
+    here = world(60, (2, 2, 2), missing=0.15, seed=4)
+    params = BoostingParams(n_estimators=3, max_depth=3, max_bin=8)
+
+    async def main() -> None:
+        federation = Federation(tmp_path, here.tables, policies=TELLS)
+        assert (await federation.train(spec(params, obfuscation="standard"))).state == "finished"
+        status = await federation.predict(WAYS[way])
+        assert (status.state, status.error, list(status.withheld)) == ("finished", "", [LAST])
+        joined = Joined(federation.states, here)
+        reached = joined.reached(joined.goes_left)
+        encrypted = way == "eini"
+        open_leaves = joined.reached(lambda s: joined.goes_left(s) if s.owner == LABEL_HOLDER else None)
+        expected = open_leaves if encrypted else reached
+        rows = pq.read_table(status.explanations).to_pylist()
+        assert [row["id"] for row in rows] == [f"r{60 + i:05d}" for i in range(12)]
+        trees = {tree.index: tree for tree in joined.ensemble.used_trees}
+        for record, row in enumerate(rows):
+            found: dict[int, list[int]] = {index: [] for index in trees}
+            for path in row["paths"]:
+                found[path["tree"]].append(path["leaf"])
+                tree = trees[path["tree"]]
+                assert path["conditions"] == _conditions(joined, tree, path["leaf"], sides=not encrypted)
+            assert {index: sorted(leaves) for index, leaves in found.items()} == expected[record]
+            for index, leaves in reached[record].items():
+                assert len(leaves) == 1
+                assert leaves[0] in found[index]
+        assert any(len(leaves) > 1 for row in open_leaves for leaves in row.values())
+        await federation.close()
+
+    run(main())
+
+
+def test_names_cross_only_where_they_may_and_nothing_else_with_them(tmp_path: Path) -> None:
+    """Handle and column name of each split from the party that allows it; from the other a word that it withholds."""
+    told: list[tuple[str, str, exchange_pb2.Parcel]] = []
+
+    def keep(sender: str, to: str, parcel: exchange_pb2.Parcel) -> exchange_pb2.Parcel:
+        if parcel.WhichOneof("body") == "split_names":
+            told.append((sender, to, parcel))
+        return parcel
+
+    async def main() -> dict[str, Any]:
+        federation = Federation(tmp_path, HERE.tables, policies=TELLS)
+        await federation.train(JOB)
+        federation.tamper = keep
+        plain = await federation.predict(jobs_pb2.PredictRequest(model="job", protocol="eini"))
+        assert (plain.state, plain.explanations, list(plain.withheld), told) == ("finished", "", [], [])
+        assert (await federation.predict(WAYS["eini"])).state == "finished"
+        await federation.close()
+        return {
+            "joined": Joined(federation.states, HERE),
+            "shown": describe(federation.state(LABEL_HOLDER) / "models/job"),
+        }
+
+    found = run(main())
+    bodies = {sender: parcel.split_names for sender, _, parcel in told}
+    assert {(sender, to) for sender, to, _ in told} == {(FIRST, LABEL_HOLDER), (LAST, LABEL_HOLDER)}
+    assert (bodies[LAST].withheld, len(bodies[LAST].names)) == (True, 0)
+    joined = found["joined"]
+    mine = {handle: "b0" for owner, handle in joined.splits if owner == FIRST}
+    assert {row.handle: row.feature for row in bodies[FIRST].names} == mine
+    assert {field.name for field in type(bodies[FIRST].names[0]).DESCRIPTOR.fields} == {"handle", "feature"}
+    # and the model shows them from now on
+    splits = [split for tree in found["shown"]["trees"] for split in tree["splits"]]
+    for split in splits:
+        assert ("threshold" in split, split.get("feature")) == {
+            LABEL_HOLDER: (True, "r0"),
+            FIRST: (False, "b0"),
+            LAST: (False, None),
+        }[split["owner"]]
+    importance = found["shown"]["importance"]
+    assert [row["name"] for row in importance["told_features"]] == [f"{FIRST}: b0"]
+    weights = {row["name"]: row["weight"] for row in importance["parties"]}
+    assert importance["told_features"][0]["weight"] == weights[FIRST]
+
+
+def test_a_party_that_changes_its_mind(tmp_path: Path) -> None:
+    """The last word counts: names that are withheld now are not kept beside the model any more."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables, policies=TELLS)
+        await federation.train(JOB)
+        names = federation.state(LABEL_HOLDER) / "models" / "job" / "names.json"
+        await federation.predict(WAYS["batched"])
+        assert set(json.loads(names.read_text())) == {FIRST}
+        law = federation.law(FIRST).model_copy(update={"emits": {}})
+        federation.configs[FIRST] = federation.configs[FIRST].under(law)
+        federation.kill(FIRST)
+        federation.start(FIRST)
+        status = await federation.predict(WAYS["batched"])
+        assert (status.state, list(status.withheld)) == ("finished", [FIRST, LAST])
+        assert json.loads(names.read_text()) == {}
+        text = {
+            c for row in pq.read_table(status.explanations).to_pylist() for p in row["paths"] for c in p["conditions"]
+        }
+        assert {entry.partition("#")[0] for entry in text if "#" in entry} == {FIRST, LAST}
+        assert not any(entry.startswith(f"{FIRST}:") for entry in text)
+        await federation.close()
+
+    run(main())
+
+
+def test_the_first_records_only(tmp_path: Path) -> None:
+    """A limit holds for the file of paths; all records are predicted."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+        await federation.train(JOB)
+        status = await federation.predict(jobs_pb2.PredictRequest(model="job", explain=True, explain_limit=2))
+        assert pq.read_table(status.explanations).column("id").to_pylist() == ["r00016", "r00017"]
+        assert pq.read_table(status.predictions).num_rows == 6
+        await federation.close()
+
+    run(main())
+
+
+def test_without_a_party_its_paths_stay_open(tmp_path: Path) -> None:
+    """Degraded: below splits of the absent a record has several leaves; their handles come without a side."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables, policies=TELLS)
+        await federation.train(JOB)
+        federation.kill(LAST)
+        asked = jobs_pb2.PredictRequest(model="job", explain=True, away_policy="degrade", away_deadline_s=3)
+        status = await federation.predict(asked)
+        assert (status.state, list(status.away), list(status.withheld)) == ("finished", [LAST], [])
+        joined = Joined(federation.states, HERE)
+        expected = joined.reached(lambda s: None if s.owner == LAST else joined.goes_left(s))
+        for record, row in enumerate(pq.read_table(status.explanations).to_pylist()):
+            found: dict[int, list[int]] = {}
+            for path in row["paths"]:
+                found.setdefault(path["tree"], []).append(path["leaf"])
+                for entry in path["conditions"]:
+                    assert not re.match(rf"{LAST}#\d+ ", entry)
+                    assert not entry.startswith(FIRST) or re.search(r" \((left|right)\)$", entry)
+            assert {index: sorted(leaves) for index, leaves in found.items()} == expected[record]
+        assert any(len(leaves) > 1 for row in expected for leaves in row.values())
+        await federation.close()
+
+    run(main())
+
+
+def unknown(parcel: exchange_pb2.Parcel) -> None:
+    parcel.split_names.names[0].handle = 77
+
+
+def twice(parcel: exchange_pb2.Parcel) -> None:
+    parcel.split_names.names.append(parcel.split_names.names[0])
+
+
+def empty(parcel: exchange_pb2.Parcel) -> None:
+    parcel.split_names.names[0].feature = ""
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (unknown, "feature-b names a feature of split 77, which it has not, or twice"),
+        (twice, r"feature-b names a feature of split \d, which it has not, or twice"),
+        (empty, r"feature-b names the feature of split \d by 0 characters"),
+    ],
+)
+def test_names_that_cannot_be(change: Callable[[exchange_pb2.Parcel], None], message: str, tmp_path: Path) -> None:
+    """A handle that is no split of the sender's, or twice, or no name: an error that says so."""
+
+    def tamper(_: str, __: str, parcel: exchange_pb2.Parcel) -> exchange_pb2.Parcel:
+        if parcel.WhichOneof("body") == "split_names" and parcel.split_names.names:
+            change(parcel)
+        return parcel
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables, policies=TELLS)
+        await federation.train(JOB)
+        federation.tamper = tamper
+        status = await federation.predict(WAYS["batched"])
+        assert status.state == "failed"
+        assert re.search(message, status.error), status.error
+        await federation.close()
+
+    run(main())
+
+
+def test_a_one_hot_feature_is_named_by_its_column() -> None:
+    """The feature's own name would tell the category, which is the split's threshold."""
+    categories = {"job": {"encode": "one-hot", "values": ["clerk", "nurse"], "features": ["job=clerk", "job=nurse"]}}
+    manifest = {"columns": ["age", "job=clerk", "job=nurse"], "categories": categories}
+    splits = [OwnSplit(handle, 1, feature, 0, 0.5, False) for handle, feature in ((4, 2), (7, 0))]
+    assert named(manifest, splits) == {4: "job", 7: "age"}
+    assert named({"columns": ["age"]}, splits[1:]) == {7: "age"}  # of a release before columns of text

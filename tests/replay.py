@@ -1,0 +1,135 @@
+"""A job that was conducted once, conducted again request by request, with a pause for questions after each wave."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Literal
+
+from tests.simulator import COORDINATOR, Federation, run
+from tests.worlds import PARTIES, World, spec, world
+from treetap.trees.params import BoostingParams
+from treetap.wire.v1 import boosting_pb2, control_pb2, jobs_pb2, setup_pb2
+
+Conducted = list[tuple[Literal["begin", "end"], str, control_pb2.StepRequest]]
+PARAMS = BoostingParams(n_estimators=2, max_depth=2, max_bin=3, min_child_weight=0.1)
+#: A world in which all three parties win splits, in both trees.
+HERE = world(16, (1, 1, 1), seed=25, fresh=6)
+ORACLE = HERE.oracle(PARAMS)
+#: Without tables to build, which take most of the time of so small a job.
+JOB = spec(PARAMS, obfuscation="standard")
+#: What the coordinator calls its submission of the job.
+SUBMISSION = "replayed"
+#: Steps that end a job or only report on it.
+CLOSING = ("account", "leave")
+
+
+def conducted(folder: Path, here: World = HERE, job: setup_pb2.JobSpec = JOB) -> tuple[Conducted, Conducted]:
+    """What a coordinator asks for in a training, and in a prediction of the new records by blocks of four."""
+
+    async def main() -> tuple[Conducted, Conducted]:
+        federation = Federation(folder, here.tables)
+        assert (await federation.train(job)).state == "finished"
+        training = list(federation.conducted)
+        request = jobs_pb2.PredictRequest(model="job", job="predict", block=4)
+        assert (await federation.predict(request)).state == "finished"
+        prediction = federation.conducted[len(training) :]
+        await federation.close()
+        return _without_closing(training), _without_closing(prediction)
+
+    return run(main())
+
+
+def _without_closing(events: Conducted) -> Conducted:
+    return [event for event in events if word(event[2]) not in CLOSING]
+
+
+def word(request: control_pb2.StepRequest) -> str:
+    """The step's word."""
+    return str(request.WhichOneof("step"))
+
+
+def with_word(name: str, job: str = "job", attempt: int = 1) -> control_pb2.StepRequest:
+    """A request with this step's word and, where a job is opened, just enough to be heard."""
+    request = control_pb2.StepRequest(job=job, attempt=attempt)
+    getattr(request, name).SetInParent()
+    if name == "prepare":
+        request.prepare.spec.CopyFrom(JOB)
+        request.prepare.submission = SUBMISSION
+    elif name == "open_model":
+        request.open_model.label_holder = PARTIES[0]
+        request.open_model.feature_parties.extend(PARTIES[1:])
+        request.open_model.model = "nothing"
+        request.open_model.protocol, request.open_model.form = "interactive", "batched"
+        request.open_model.away_policy = "fail"
+    return request
+
+
+async def ask(
+    federation: Federation, party: str, request: control_pb2.StepRequest, caller: str = COORDINATOR
+) -> control_pb2.StepResult:
+    """Have a party do a step; its result without the count of bytes sent, which grows."""
+    result = None
+    async for event in federation.node(party).step(caller, request):
+        if event.HasField("result"):
+            result = control_pb2.StepResult.FromString(event.result.SerializeToString())
+    assert result is not None
+    result.bytes = 0
+    return result
+
+
+class Replay:
+    """Conducts again; `answers` holds what each party was asked and has answered so far, in order.
+
+    Everything but the places of the winning candidates is the same again; those are permuted afresh in every run, so
+    `apply_splits` is asked for with the decisions of this run.
+    """
+
+    def __init__(self, federation: Federation, events: Conducted) -> None:
+        self.federation, self._events = federation, events
+        self.answers: dict[str, list[tuple[control_pb2.StepRequest, control_pb2.StepResult]]] = {
+            party: [] for party in federation.configs
+        }
+        self._decisions: list[boosting_pb2.Decision] = []
+
+    def vocabulary(self, party: str) -> list[control_pb2.StepRequest]:
+        """Every request that this party gets in the job."""
+        return [request for kind, to, request in self._events if kind == "begin" and to == party]
+
+    async def waves(self, before: str | None = None) -> AsyncIterator[None]:
+        """Go on to the next moment at which no step is under way; `before` stops at a wave that begins with a word."""
+        running: dict[tuple[str, bytes], tuple[control_pb2.StepRequest, asyncio.Task[control_pb2.StepResult]]] = {}
+        for kind, to, recorded in self._events:
+            key = (to, recorded.SerializeToString())
+            if kind == "begin":
+                if not running:
+                    yield
+                    if word(recorded) == before:
+                        return
+                request = self._of_this_run(to, recorded)
+                running[key] = (request, asyncio.ensure_future(ask(self.federation, to, request)))
+            else:
+                request, task = running.pop(key)
+                result = await task
+                self._decisions = list(result.chosen_splits.decisions) or self._decisions
+                self.answers[to].append((request, result))
+        yield
+
+    async def to(self, before: str | None = None) -> None:
+        """Replay everything, or up to the first wave that begins with a word."""
+        async for _ in self.waves(before):
+            pass
+
+    def _of_this_run(self, to: str, recorded: control_pb2.StepRequest) -> control_pb2.StepRequest:
+        request = control_pb2.StepRequest.FromString(recorded.SerializeToString())
+        if request.HasField("prepare"):
+            request.prepare.submission = SUBMISSION
+        if request.HasField("open_model"):  # of whichever job the model here was trained by
+            job = self.federation.state(to) / "models" / request.open_model.model / "job.json"
+            request.open_model.submission = json.loads(job.read_text())["submission"]
+        if request.HasField("apply_splits"):
+            del request.apply_splits.decisions[:]
+            request.apply_splits.decisions.extend(d for d in self._decisions if d.owner == to)
+        return request

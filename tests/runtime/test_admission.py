@@ -1,0 +1,89 @@
+"""Who may ask what of which job: strangers, other coordinators, unknown jobs and attempts, words of another role."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.replay import HERE, Conducted, Replay, ask, with_word, word
+from tests.simulator import COORDINATOR, Federation, run
+from tests.worlds import PARTIES
+from treetap.errors import DataError, Malformed, OutOfOrder, Refused, UnknownJob
+from treetap.wire.v1 import control_pb2
+
+FEATURE = PARTIES[1]
+WORDS = [field.name for field in control_pb2.StepRequest.DESCRIPTOR.oneofs_by_name["step"].fields]
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_who_asks_for_which_job_is_checked_for_every_word(
+    name: str, jobs: tuple[Conducted, Conducted], tmp_path: Path
+) -> None:
+    """Strangers, other coordinators, unknown jobs, attempts that are over or to come, names that are no names."""
+
+    async def main() -> None:
+        policy = {"coordinators": [COORDINATOR, "second"]}
+        federation = Federation(tmp_path, HERE.tables, policies=dict.fromkeys(PARTIES, policy))
+        await Replay(federation, jobs[0]).to(before="bin")
+        for number, party in enumerate(PARTIES):
+            request = with_word(name)
+            for stranger in (PARTIES[number - 1], "operator", ""):
+                with pytest.raises(Refused, match=f"{stranger} is not a coordinator that {party} obeys"):
+                    await ask(federation, party, request, caller=stranger)
+            with pytest.raises(Malformed, match=r"'\.\./up' is not a name for a job"):
+                await ask(federation, party, with_word(name, job="../up"))
+            for attempt in (1, 2):
+                with pytest.raises(Refused, match="job job belongs to coordinator coordinator, not to second"):
+                    await ask(federation, party, with_word(name, attempt=attempt), caller="second")
+            if name == "leave":
+                assert (await ask(federation, party, with_word(name, job="other"))).HasField("done")
+                continue
+            with pytest.raises(OutOfOrder, match="attempt 0 of job job is over: attempt 1 has begun"):
+                await ask(federation, party, with_word(name, attempt=0))
+            if name == "open_model":
+                with pytest.raises(DataError, match="there is no model 'nothing'"):
+                    await ask(federation, party, with_word(name, job="other"))
+            elif name != "prepare":
+                with pytest.raises(UnknownJob, match="holds no job 'other'; was it restarted"):
+                    await ask(federation, party, with_word(name, job="other"))
+                with pytest.raises(UnknownJob, match="attempt 2 of job job has not been prepared here"):
+                    await ask(federation, party, with_word(name, attempt=2))
+        await federation.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize("party", PARTIES[:2])
+def test_a_word_of_another_role_is_refused(party: str, jobs: tuple[Conducted, Conducted], tmp_path: Path) -> None:
+    """Whatever is no word of the party's role in this kind of job is out of order, in trainings and predictions."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+        for events, job in ((jobs[0], "job"), (jobs[1], "predict")):
+            replay = Replay(federation, events)
+            own = {*map(word, replay.vocabulary(party)), "leave", "account", "prepare", "open_model"}
+            await replay.to(before="ask_directions")
+            for name in set(WORDS) - own:
+                with pytest.raises(OutOfOrder, match=f"{party} does not do {name} in job {job}"):
+                    await ask(federation, party, with_word(name, job=job))
+        await federation.close()
+
+    run(main())
+
+
+def test_a_step_without_content_and_a_job_of_others_are_refused(tmp_path: Path) -> None:
+    """A request of an unknown kind is malformed; a job that does not name the party is not its business."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+        with pytest.raises(Malformed, match="a step without content; is the coordinator of another version"):
+            await ask(federation, FEATURE, control_pb2.StepRequest(job="job", attempt=1))
+        request = with_word("prepare")
+        del request.prepare.spec.feature_parties[:]
+        request.prepare.spec.feature_parties.append(PARTIES[2])
+        with pytest.raises(Refused, match=f"{FEATURE} is not a party of job job"):
+            await ask(federation, FEATURE, request)
+        await federation.close()
+
+    run(main())

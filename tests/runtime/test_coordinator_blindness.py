@@ -1,0 +1,194 @@
+"""Whatever reached the coordinator or lies on its disk: steps, topology and metrics, and nothing of the data."""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tests.simulator import COORDINATOR, Federation, Message, run
+from tests.worlds import PARTIES, World, joined_model, spec, world
+from treetap.trees.params import BoostingParams
+from treetap.wire.disclosure import bytes_by_class_of
+from treetap.wire.transcript import TranscriptReader, open_message
+from treetap.wire.v1 import control_pb2, exchange_pb2, jobs_pb2
+
+OPEN = {"CONTROL", "TOPOLOGY", "METRIC"}
+PARAMS = BoostingParams(objective="reg:squarederror", n_estimators=3, max_depth=3, max_bin=8)
+METRICS = {"train_rmse"}
+#: Bytes of a ciphertext or key that are looked for: chance does not repeat so many.
+WINDOW = 12
+
+
+class Seen(NamedTuple):
+    """What the coordinator received, sent, was told and wrote; what it must not have; and where that is to be found."""
+
+    events: list[bytes]
+    requests: list[bytes]
+    everything: bytes
+    secrets: dict[str, list[bytes]]
+    parties: bytes
+
+
+def _named_world() -> World:
+    """A regression (labels are as good as unique numbers) with ids and columns that do not occur by chance."""
+    here = world(40, (2, 2, 1), objective="reg:squarederror", missing=0.1, seed=8)
+    for columns, tables in here.tables.values():
+        for name, table in tables.items():
+            ids = pa.array([f"patient-{cell}" for cell in table.column("id").to_pylist()])
+            named = ["id", *(f"measurement-{c}" if c in columns else c for c in table.column_names[1:])]
+            tables[name] = table.set_column(0, "id", ids).rename_columns(named)
+        columns[:] = [f"measurement-{column}" for column in columns]
+    return here
+
+
+def _numbers(values: Iterable[float]) -> list[bytes]:
+    """A number as the wire and as people write it: both byte orders, and its first digits."""
+    forms = []
+    for value in values:
+        if not np.isnan(value) and abs(value) > 1e-9:
+            forms += [struct.pack("<d", value), struct.pack(">d", value), repr(abs(float(value)))[:8].encode()]
+    return [form for form in forms if len(form) >= 6]
+
+
+def _windows(block: bytes, step: int = 64) -> list[bytes]:
+    return [block[at : at + WINDOW] for at in range(0, len(block) - WINDOW, step)]
+
+
+def _on_disk(folder: Path) -> bytes:
+    """Every file, and what the journal holds in base64 too."""
+    content = []
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            content.append(path.read_bytes())
+            for line in path.read_text().splitlines():
+                event = json.loads(line)
+                content += [base64.b64decode(event[key]) for key in ("spec", "opening", "status") if key in event]
+    return b"\n".join(content)
+
+
+def _of_parties(federation: Federation) -> bytes:
+    """Shards and logged messages of all parties."""
+    content = []
+    for state in federation.states.values():
+        content.append((state / "models" / "job" / "shard.jsonl").read_bytes())
+        content += [record.message for record in TranscriptReader(state / "transcripts" / "job")]
+    return b"\n".join(content)
+
+
+def _secrets(federation: Federation, here: World) -> dict[str, list[bytes]]:
+    found: dict[str, list[bytes]] = {"ids": [], "columns": [], "ciphertexts": [], "keys": [], "digests": []}
+    for columns, tables in here.tables.values():
+        found["columns"] += [column.encode() for column in columns]
+        for table in tables.values():
+            found["ids"] += [cell.encode() for cell in table.column("id").to_pylist()]
+    found["features"] = _numbers(float(v) for block in [*here.blocks, *here.new] for v in block.ravel())
+    found["labels"] = _numbers(float(v) for v in here.y)
+    trees = joined_model(federation.states)
+    found["thresholds"] = _numbers(n[3] for tree in trees for n in tree.values() if n[0] == "split" and n[3] < 1e9)
+    found["weights"] = _numbers(w for tree in trees for n in tree.values() if n[0] == "leaf" for w in n[1])
+    found["gains"] = _numbers(n[5] for tree in trees for n in tree.values() if n[0] == "split")
+    for party, state in federation.states.items():
+        records = (
+            record for job in ("job", "eini", "lattice") for record in TranscriptReader(state / "transcripts" / job)
+        )
+        for record in records:
+            message = open_message(record)
+            if not isinstance(message, exchange_pb2.Parcel):
+                continue
+            found["ciphertexts"] += _windows(message.gradients.ciphertexts)
+            found["ciphertexts"] += _windows(message.candidate_sums.ciphertexts)
+            found["ciphertexts"] += _windows(message.leaf_entries.ciphertexts) + _windows(message.leaf_sums.ciphertexts)
+            lattice = (*message.lattice_columns.ciphertexts, *message.lattice_sums.ciphertexts)
+            found["ciphertexts"] += [window for data in lattice for window in _windows(data, step=4096)]
+            found["keys"] += _windows(message.public_key.modulus, step=WINDOW)
+            found["keys"] += _windows(message.lattice_key.public, step=4096)
+            found["digests"] += [message.record_digest.digest] if message.HasField("record_digest") else []
+        assert party in PARTIES
+    return found
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
+    """A training that is killed and resumed, predictions in both ways, one that fails: with all the parties know."""
+    folder = tmp_path_factory.mktemp("blind") / "federation"
+    here = _named_world()
+
+    async def main() -> Seen:
+        federation = Federation(folder, here.tables, record="both")
+        killed = False
+
+        def kill_once(message: Message) -> None:
+            nonlocal killed
+            if message.word == "candidate_sums" and len(federation.log) > 60 and not killed:
+                killed = True
+                federation.kill(PARTIES[1])
+                federation.start(PARTIES[1])
+
+        federation.hook = kill_once
+        assert (await federation.train(spec(PARAMS, obfuscation="standard"))).state == "interrupted"
+        assert (await federation.resume()).state == "finished"
+        assert (await federation.predict(jobs_pb2.PredictRequest(model="job", block=7))).state == "finished"
+        encrypted = jobs_pb2.PredictRequest(model="job", job="eini", protocol="eini")
+        assert (await federation.predict(encrypted)).state == "finished"
+        encrypted.job, encrypted.protocol = "lattice", "eini-lattice"
+        assert (await federation.predict(encrypted)).state == "finished"
+        (folder / PARTIES[0] / "ids.txt").write_text("patient-nobody\n")
+        wrong = jobs_pb2.PredictRequest(model="job", records_file="ids.txt")
+        assert (await federation.predict(wrong)).state == "failed"
+        events = federation.seen_by_coordinator
+        statuses = [status.SerializeToString() for status in federation.jobs.status("")]
+        told = [text.encode() for text in federation.told_coordinator]
+        disk = _on_disk(folder / COORDINATOR)
+        secrets = _secrets(federation, here)
+        requests = [request.SerializeToString() for _, _, request in federation.conducted]
+        await federation.close()
+        return Seen(events, requests, b"\n".join([*events, *statuses, *told, disk]), secrets, _of_parties(federation))
+
+    return run(main())
+
+
+def test_only_control_topology_and_metrics_reach_the_coordinator(seen: Seen) -> None:
+    """Every byte of every event is of these classes, and so is every byte that the coordinator sends."""
+    assert len(seen.events) > 100
+    for event in seen.events:
+        assert set(bytes_by_class_of(event, control_pb2.StepEvent)) <= OPEN
+    for request in seen.requests:
+        assert set(bytes_by_class_of(request, control_pb2.StepRequest)) <= OPEN
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        *("ids", "columns", "features", "labels", "thresholds", "weights", "gains"),
+        *("ciphertexts", "keys", "digests"),
+    ],
+)
+def test_nothing_of_the_data_is_among_its_bytes(what: str, seen: Seen) -> None:
+    """No secret of this kind occurs in what it received, was told, answers operators or keeps on disk."""
+    looked_for = seen.secrets[what]
+    assert len(looked_for) >= 2
+    assert [secret for secret in looked_for if secret in seen.everything] == []
+
+
+@pytest.mark.parametrize("what", ["thresholds", "weights", "gains", "ciphertexts", "keys", "digests"])
+def test_the_search_finds_them_where_they_are(what: str, seen: Seen) -> None:
+    """The same search among the parties' own shards and logged messages finds what crossed or was made there."""
+    assert sum(secret in seen.parties for secret in seen.secrets[what]) >= 2
+    assert all(party.encode() in seen.everything for party in PARTIES)
+
+
+def test_metrics_are_what_the_label_holder_publishes(seen: Seen) -> None:
+    """The only numbers about labels that the coordinator sees bear the names of metrics."""
+    names = set()
+    for event in seen.events:
+        result = control_pb2.StepEvent.FromString(event).result
+        names |= {metric.name for metric in result.finished_tree.metrics}
+    assert names == METRICS

@@ -1,0 +1,190 @@
+"""Every process killed at every message of a job, started again, the job resumed: always the oracle's model.
+
+A small job (16 records, three parties that each win splits, two trees) has some 80 messages. At each of them
+each of the four processes is killed once: whoever sends or receives the message before it arrives and again after it
+was served but not answered, everybody else before it arrives. Every second time the process is back at once, so that
+its peers meet a process that knows nothing of the job; every other time it stays away until they have given up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.oracle import OracleSplit
+from tests.replay import HERE, JOB, ORACLE
+from tests.simulator import COORDINATOR, Federation, Message, run
+from tests.worlds import PARTIES, assert_oracles_model, assert_oracles_scores
+from treetap.wire.transcript import TranscriptReader
+from treetap.wire.v1 import jobs_pb2
+from treetap.wire.v1.control_pb2 import StepRequest
+from treetap.wire.v1.exchange_pb2 import Parcel
+
+#: Virtual seconds within which the operator learns who is away.
+SOON_S = 15.0
+#: Virtual seconds after which everybody who waited for a dead process has given up.
+GIVEN_UP_S = 200.0
+
+
+def _published(federation: Federation) -> set[str]:
+    return {name for name, state in federation.states.items() if any((state / "models").iterdir())}
+
+
+class Assassin:
+    """Kills one process at one message, and watches that no model shows before its time."""
+
+    def __init__(self, federation: Federation, victim: str, number: int, served: bool, back_at_once: bool) -> None:
+        self.federation, self.victim = federation, victim
+        self.at, self.back_at_once = (number, served), back_at_once
+        self.done = False
+        self._asked: set[str] = set()  # parties that have been told to publish
+
+    def __call__(self, message: Message) -> None:
+        """The hook."""
+        if message.word == "publish":
+            self._asked.add(message.to)
+        self.watch()
+        if (message.number, message.served) == self.at and not self.done:
+            self.done = True
+            self.federation.kill(self.victim)
+            if self.back_at_once:
+                self.federation.start(self.victim)
+
+    def watch(self) -> None:
+        """A party's model is there only after it was told; the label holder's means that everybody's is there."""
+        published = _published(self.federation)
+        assert published <= self._asked
+        assert PARTIES[0] not in published or published == set(PARTIES)
+
+
+def test_the_job_has_all_that_a_job_can_have(tmp_path: Path) -> None:
+    """Every party wins a split in each of the two trees, and every kind of message of a training is sent."""
+    for tree in ORACLE:
+        assert {node.owner for node in tree.nodes.values() if isinstance(node, OracleSplit)} == set(PARTIES)
+    words = {message.word for message in _faultless(tmp_path)}
+    kinds = {field.name for kind in (StepRequest, Parcel) for field in kind.DESCRIPTOR.oneofs[0].fields}
+    predicting = ("open_", "await_", "ask_", "answer_", "take_d", "write_", "route_")
+    masking = ("score_block", "mask_block", "entry_layout", "constant_", "block_records", "leaf_entries", "leaf_sums")
+    lattices = ("lattice_", "column_layout")
+    explaining = ("name_features", "take_names", "split_names", "attribut", "mask_attributions")
+    blinding = ("blind", "pass_", "raise_", "relay_ids", "combine_", "refresh_", "trace_", "match_", "agree_")  # of psi
+    forests = ("share_labels", "take_labels", "encrypted_labels")
+    others = (*predicting, *masking, *lattices, *explaining, *blinding, *forests)
+    assert words == {kind for kind in kinds if not kind.startswith(others)}
+
+
+def _faultless(folder: Path) -> list[Message]:
+    async def main() -> list[Message]:
+        federation = Federation(folder, HERE.tables)
+        assert (await federation.train(JOB)).state == "finished"
+        await federation.close()
+        return federation.log
+
+    return run(main())
+
+
+def _kill_and_resume(folder: Path, victim: str, number: int, served: bool, back_at_once: bool) -> str:
+    """Returns the state in which the killing left the job."""
+
+    async def main() -> str:
+        federation = Federation(folder, HERE.tables)
+        hook = federation.hook = Assassin(federation, victim, number, served, back_at_once)
+        status = await federation.train(JOB)
+        state = status.state
+        assert hook.done
+        if victim != COORDINATOR and state != "finished":
+            assert victim in status.error
+            assert status.seconds < SOON_S
+        if not back_at_once:
+            await asyncio.sleep(GIVEN_UP_S)
+            federation.start(victim)
+        hook.watch()
+        assert [status.state for status in federation.jobs.status("job")] == [state]
+        if state != "finished":
+            assert state == "interrupted"
+            resumed = await federation.resume()
+            assert (resumed.state, resumed.error) == ("finished", "")
+        assert_oracles_model(federation.states, ORACLE)
+        for party in federation.states.values():
+            assert list((party / "jobs").iterdir()) == []
+            assert list(party.rglob("secret*")) == []
+        await federation.close()
+        return state
+
+    return run(main())
+
+
+@pytest.mark.parametrize("victim", [*PARTIES, COORDINATOR])
+def test_killed_at_every_message(victim: str, tmp_path: Path) -> None:
+    """The resumed job finds the oracle's model, nobody hangs, no model or key is where it should not be."""
+    states = set()
+    for message in _faultless(tmp_path / "faultless"):
+        for served in (False, True) if victim in (message.sender, message.to) else (False,):
+            back_at_once = (message.number + served) % 2 == 0
+            where = f"{'served' if served else 'on its way'} {message}, back at once: {back_at_once}"
+            try:
+                folder = tmp_path / f"{message.number}-{served}"
+                states.add(_kill_and_resume(folder, victim, message.number, served, back_at_once))
+            except BaseException as failure:
+                failure.add_note(f"{victim} killed, {where}")
+                raise
+    assert "interrupted" in states
+
+
+@pytest.mark.parametrize("victim", [*PARTIES, COORDINATOR])
+def test_a_killed_prediction_is_resumed(victim: str, tmp_path: Path) -> None:
+    """At every message of a prediction too: its file comes whole or not at all, and right after resuming."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+        await federation.train(JOB)
+        request = jobs_pb2.PredictRequest(model="job", job="faultless", block=4)
+        before = len(federation.log)
+        assert (await federation.predict(request)).state == "finished"
+        for offset in range(len(federation.log) - before):
+            job = f"p{offset}"
+            hook = Assassin(federation, victim, len(federation.log) + offset, offset % 3 == 0, offset % 2 == 0)
+            hook._asked.update(PARTIES)
+            federation.hook = hook
+            status = await federation.predict(jobs_pb2.PredictRequest(model="job", job=job, block=4))
+            if not federation.alive(victim):
+                await asyncio.sleep(GIVEN_UP_S)
+                federation.start(victim)
+            assert hook.done
+            if status.state != "finished":
+                assert status.state == "interrupted"
+                status = await federation.resume(job)
+            assert (status.state, status.error) == ("finished", "")
+            assert_oracles_scores(status.predictions, ORACLE, HERE.newcomers, 16)
+            assert len(list((federation.state(PARTIES[0]) / "predictions").glob(f"{job}*"))) == 1
+        await federation.close()
+
+    run(main())
+
+
+def test_logs_go_on_after_a_kill(tmp_path: Path) -> None:
+    """Transcripts of killed parties stay one unbroken chain, and hold both attempts."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables, record="both")
+
+        def kill_everybody(message: Message) -> None:
+            if message.word == "children":
+                federation.hook = None
+                for party in PARTIES:
+                    federation.kill(party)
+                    federation.start(party)
+
+        federation.hook = kill_everybody
+        assert (await federation.train(JOB)).state == "interrupted"
+        assert (await federation.resume()).state == "finished"
+        assert_oracles_model(federation.states, ORACLE)
+        await federation.close()
+        for state in federation.states.values():
+            records = list(TranscriptReader(state / "transcripts" / "job"))
+            assert [record.sequence for record in records] == list(range(len(records)))
+            assert {record.attempt for record in records} == {1, 2}
+
+    run(main())

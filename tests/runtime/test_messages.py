@@ -1,0 +1,129 @@
+"""Parcels in a running job: who may send which, what a repeat does, and what becomes of gaps and surplus."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from party.runtime.mailbox import Mailbox
+from tests.replay import HERE, JOB, ORACLE, Conducted, Replay
+from tests.simulator import COORDINATOR, Federation, run
+from tests.worlds import PARTIES, assert_oracles_model
+from treetap.errors import Conflict, Malformed, OutOfOrder, Refused, UnknownJob
+from treetap.wire.v1 import exchange_pb2
+
+LABEL_HOLDER, FEATURE, OTHER = PARTIES
+KINDS = [field.name for field in exchange_pb2.Parcel.DESCRIPTOR.oneofs_by_name["body"].fields]
+
+
+def parcel(
+    kind: str = "gradients", part: int = 0, *, last: bool = False, job: str = "job", attempt: int = 1, content: int = 0
+) -> exchange_pb2.Parcel:
+    """A parcel of a tree that the job does not have; `content` makes gradients differ."""
+    made = exchange_pb2.Parcel(job=job, attempt=attempt, tree=9, part=part, last=last)
+    getattr(made, kind).SetInParent()
+    if content:
+        made.gradients.ciphertexts = bytes([content]) * 10
+    return made
+
+
+def test_only_members_reach_a_running_job(jobs: tuple[Conducted, Conducted], tmp_path: Path) -> None:
+    """Strangers, unknown jobs, attempts that are over or not prepared, and empty parcels are refused by name."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+        node = federation.node(FEATURE)
+        with pytest.raises(UnknownJob, match="feature-b holds no job 'job'; was it restarted"):
+            await node.deliver(LABEL_HOLDER, parcel())
+        await Replay(federation, jobs[0]).to(before="begin_tree")
+        for stranger in (COORDINATOR, "operator", FEATURE, ""):
+            with pytest.raises(Refused, match=f"{stranger} is not a party of job job"):
+                await node.deliver(stranger, parcel())
+        with pytest.raises(UnknownJob, match="feature-b holds no job 'other'"):
+            await node.deliver(LABEL_HOLDER, parcel(job="other"))
+        with pytest.raises(OutOfOrder, match="attempt 0 of job job is over: attempt 1 has begun"):
+            await node.deliver(LABEL_HOLDER, parcel(attempt=0))
+        with pytest.raises(UnknownJob, match="attempt 2 of job job has not been prepared here"):
+            await node.deliver(LABEL_HOLDER, parcel(attempt=2))
+        with pytest.raises(Malformed, match="a parcel without content; is the sender of another version"):
+            await node.deliver(LABEL_HOLDER, exchange_pb2.Parcel(job="job", attempt=1))
+        await federation.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_repeated_parcel_is_filed_once(kind: str, jobs: tuple[Conducted, Conducted], tmp_path: Path) -> None:
+    """For every kind: the same parcel again is acknowledged, the same number with other content is a conflict."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+        await Replay(federation, jobs[0]).to(before="begin_tree")
+        node = federation.node(FEATURE)
+        for _ in range(3):
+            assert await node.deliver(LABEL_HOLDER, parcel(kind)) == exchange_pb2.Receipt()
+        with pytest.raises(Conflict, match=f"{kind} part 0 from label-holder came again with other content"):
+            await node.deliver(LABEL_HOLDER, parcel(kind, last=True))
+        assert await node.deliver(OTHER, parcel(kind, last=True)) == exchange_pb2.Receipt()  # a series of its own
+        await federation.close()
+
+    run(main())
+
+
+def test_parcels_of_a_third_party_change_nothing(jobs: tuple[Conducted, Conducted], tmp_path: Path) -> None:
+    """Series are told apart by who sent them: a member that sends what is not its to send is not heard."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+        replay = Replay(federation, jobs[0])
+        async for _ in replay.waves():
+            if not replay.answers[FEATURE]:
+                continue
+            for tree in range(2):
+                for level in range(2):
+                    for kind in KINDS:
+                        false = parcel(kind, last=True)
+                        false.tree, false.level = tree, level
+                        await federation.node(FEATURE).deliver(OTHER, false)
+        assert_oracles_model(federation.states, ORACLE)
+        await federation.close()
+
+    run(main())
+
+
+def test_nothing_comes_after_the_last_part(tmp_path: Path) -> None:
+    """A part beyond the last one is a conflict, in whichever order the two arrive."""
+
+    async def main() -> None:
+        box = Mailbox(60, tmp_path)
+        await box.file("a", parcel(part=1, last=True))
+        with pytest.raises(Conflict, match="gradients part 2 from a came after the last part 1"):
+            await box.file("a", parcel(part=2))
+        await box.file("b", parcel(part=2))
+        with pytest.raises(Conflict, match="gradients part 1 from b says it is the last, a later one has come"):
+            await box.file("b", parcel(part=1, last=True))
+
+    run(main())
+
+
+def test_a_parcel_that_never_comes_ends_the_job_by_name(tmp_path: Path) -> None:
+    """A gap in a series is silence: the job stops, says which parcels of whom were waited for, and can be resumed."""
+
+    def renumbered(sender: str, to: str, parcel: exchange_pb2.Parcel) -> exchange_pb2.Parcel:
+        if parcel.HasField("gradients") and to == FEATURE:
+            parcel.part += 1  # the first one never comes
+        return parcel
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+        federation.tamper = renumbered
+        status = await federation.train(JOB)
+        assert status.state == "interrupted"
+        assert "waited 60 s for gradients of label-holder, in vain" in status.error
+        federation.tamper = None
+        assert (await federation.resume()).state == "finished"
+        assert_oracles_model(federation.states, ORACLE)
+        await federation.close()
+
+    run(main())

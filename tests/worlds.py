@@ -1,0 +1,211 @@
+"""Small federations with a planted truth, and how a model that lies in shards is compared with the oracle's."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.forest.oracle import forest_train
+from tests.oracle import OracleLeaf, OracleModel, OracleSplit, oracle_predict, oracle_train
+from treetap.protocols.job_spec import Params, put_params
+from treetap.trees.params import ForestParams
+from treetap.wire.v1 import setup_pb2
+
+PARTIES = ("label-holder", "feature-b", "feature-c")
+#: With one more feature party, for worlds of four blocks.
+FOUR = (*PARTIES, "feature-d")
+Floats = npt.NDArray[np.float64]
+Tables = dict[str, tuple[list[str], dict[str, pa.Table]]]
+
+
+@dataclass(frozen=True)
+class World:
+    """Tables by party, the raw blocks X^m (N, d_m) in order of sorted ids, labels (N,), and blocks of new records.
+
+    Every party has a table `train` and a table `predict` with the new records; ids of the two differ.
+    """
+
+    tables: Tables
+    blocks: list[Floats]
+    y: npt.NDArray[Any]
+    new: list[Floats]
+    classes: int
+
+    @property
+    def parties(self) -> list[tuple[str, Floats]]:
+        """Blocks as the oracle wants them, the label holder first."""
+        return list(zip(FOUR, self.blocks, strict=False))
+
+    @property
+    def newcomers(self) -> list[tuple[str, Floats]]:
+        """Blocks of the new records."""
+        return list(zip(FOUR, self.new, strict=False))
+
+    def oracle(self, params: Params) -> OracleModel:
+        """The model that the federation must find."""
+        if isinstance(params, ForestParams):
+            return forest_train(self.parties, list(self.y), params, self.classes)
+        return oracle_train(self.parties, list(self.y), params, self.classes)
+
+
+def world(
+    n: int = 60,
+    dims: tuple[int, ...] = (2, 2, 1),
+    *,
+    objective: str = "binary:logistic",
+    classes: int = 2,
+    missing: float = 0.0,
+    levels: int = 0,
+    fresh: int = 12,
+    sentinel: float | None = None,
+    seed: int = 0,
+) -> World:
+    """A world of n records.
+
+    `missing` is the share of missing cells in every column but the last, whose training cells are all there;
+    `levels` rounds values so that features tie; among the `fresh` new records a quarter of all cells is missing.
+    `sentinel` is written in place of every second missing cell.
+    """
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n + fresh, sum(dims)))
+    if levels:
+        x = np.floor(x * levels) / levels
+    truth = x @ rng.normal(size=x.shape[1]) + 0.5 * np.sign(x[:, 0] * x[:, -1])
+    if objective == "reg:squarederror":
+        y: npt.NDArray[Any] = 10 * truth + rng.normal(size=n + fresh)
+    elif objective == "multi:softprob":
+        noisy = truth + 0.3 * rng.normal(size=n + fresh)
+        y = np.digitize(noisy, np.quantile(truth, np.arange(1, classes) / classes))
+    else:
+        y = (truth + 0.3 * rng.normal(size=n + fresh) > 0).astype(np.int64)
+    gone = rng.random(x.shape) < missing
+    gone[:, -1] = False
+    gone[n:] = rng.random((fresh, x.shape[1])) < 0.25
+    x[gone] = np.nan
+    orders = {"train": rng.permutation(n), "predict": n + rng.permutation(fresh)}
+    tables: Tables = {}
+    starts = np.cumsum([0, *dims])
+    for m, name in enumerate(FOUR[: len(dims)]):
+        block = x[:, starts[m] : starts[m + 1]]
+        columns = [f"{name[-1]}{j}" for j in range(block.shape[1])]
+        tables[name] = (columns, {})
+        for table, shuffled in orders.items():
+            order = np.roll(shuffled, m)  # no two parties keep the records in the same order
+            content: dict[str, Any] = {"id": [f"r{i:05d}" for i in order]}
+            content |= {column: _marked(block[order, j], sentinel) for j, column in enumerate(columns)}
+            if m == 0 and table == "train":
+                content["y"] = y[order]
+            tables[name][1][table] = pa.table(content)
+    blocks = [x[:n, a:b] for a, b in pairwise(starts)]
+    new = [x[n:, a:b] for a, b in pairwise(starts)]
+    return World(tables, blocks, y[:n], new, classes)
+
+
+def _marked(column: Floats, sentinel: float | None) -> Floats:
+    """A column in which every second missing cell holds the sentinel."""
+    marked = column.copy()
+    if sentinel is not None:
+        marked[np.flatnonzero(np.isnan(column))[::2]] = sentinel
+    return marked
+
+
+def spec(params: Params, parties: int = 3, **changes: Any) -> setup_pb2.JobSpec:
+    """A job over the first parties of the world, with a short key."""
+    given: dict[str, Any] = {
+        "key_bits": 1024,
+        "obfuscation": "short-exponent",
+        "alignment": "sorted-ids",
+        "table": "train",
+        "label_holder": PARTIES[0],
+        "feature_parties": FOUR[1:parties],
+    }
+    made = setup_pb2.JobSpec(protocol="forest" if isinstance(params, ForestParams) else "boosting")
+    put_params(made, params)
+    made.MergeFrom(setup_pb2.JobSpec(**(given | changes)))
+    return made
+
+
+def manifest(state: Path, job: str = "job") -> dict[str, Any]:
+    """What a party's model says about itself."""
+    content: dict[str, Any] = json.loads((state / "models" / job / "manifest.json").read_text())
+    return content
+
+
+def joined_model(states: dict[str, Path], job: str = "job") -> list[dict[int, tuple[Any, ...]]]:
+    """Each tree as node → ("split", owner, feature, threshold, missing_left, gain) or ("leaf", weights)."""
+    shards = {
+        name: [json.loads(line) for line in (state / "models" / job / "shard.jsonl").read_text().splitlines()]
+        for name, state in states.items()
+    }
+    splits = {
+        (name, split["handle"]): split
+        for name, shard in shards.items()
+        for tree in shard
+        for split in tree.get("splits", tree.get("own"))
+    }
+    trees = []
+    for line in shards[PARTIES[0]]:
+        nodes: dict[int, tuple[Any, ...]] = {}
+        for split in line["tree"]["splits"]:
+            own = splits.pop((split["owner"], split["handle"]))
+            assert own["node"] == split["node"]
+            threshold = math.inf if own["threshold"] is None else own["threshold"]
+            meaning = (own["feature"], threshold, own["missing_left"])
+            nodes[split["node"]] = ("split", split["owner"], *meaning, split["gain"])
+        for leaf in line["tree"]["leaves"]:
+            nodes[leaf["node"]] = ("leaf", tuple(leaf["weights"]))
+        trees.append(nodes)
+    assert not splits, f"splits that no tree uses: {sorted(splits)}"
+    return trees
+
+
+def assert_oracles_model(states: dict[str, Path], oracle: OracleModel, job: str = "job") -> None:
+    """The joined shards are the oracle's trees, node for node; thresholds exactly, weights and gains to 1e-9."""
+    trees = joined_model(states, job)
+    assert len(trees) == len(oracle)
+    for tree, expected in zip(trees, oracle, strict=True):
+        assert set(tree) == set(expected.nodes)
+        for number, node in tree.items():
+            other = expected.nodes[number]
+            if isinstance(other, OracleSplit):
+                assert node[:5] == ("split", other.owner, other.feature, other.cut, other.missing_left)
+                assert node[5] == pytest.approx(other.gain, rel=1e-7, abs=1e-7)
+            else:
+                assert node[0] == "leaf"
+                assert node[1] == pytest.approx(other.weights, abs=1e-9)
+
+
+def assert_oracles_scores(
+    path: str, oracle: OracleModel, parties: list[tuple[str, Floats]], first: int, within: float | Floats = 1e-9
+) -> None:
+    """A file of predictions holds the oracle's scores of the records r00000+first…, in order of ids.
+
+    `within`: the largest difference, of all or of each output.
+    """
+    table = pq.read_table(path)
+    expected = np.array(oracle_predict(oracle, parties))
+    assert table.column("id").to_pylist() == [f"r{first + i:05d}" for i in range(len(expected))]
+    names = [name for name in table.column_names if name.startswith("score")]
+    scores = np.column_stack([table.column(name).to_numpy() for name in names])
+    assert scores.shape == expected.shape
+    assert (np.abs(scores - expected) <= within).all()
+
+
+def lattice_tolerance(oracle: OracleModel, share: float = 1e-4) -> Floats:
+    """What a lattice prediction promises: for each output a share of the range that its scores can have."""
+    used = len(oracle) if oracle.best_round is None else (oracle.best_round + 1) * oracle.trees_per_round
+    widths = np.zeros(len(oracle.base_margin))
+    for tree in oracle[:used]:
+        weights = np.array([node.weights for node in tree.nodes.values() if isinstance(node, OracleLeaf)])
+        widths[list(tree.outputs)] += np.ptp(weights, axis=0)
+    return share * widths / (used if oracle.averaged else 1) + 1e-12
