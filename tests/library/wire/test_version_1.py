@@ -1,0 +1,206 @@
+"""What version 1 of the wire left behind (tests/fixtures/v1): transcripts, models and a journal stay readable.
+
+The figures of version 1 about its own files lie beside them, and so do the predictions of its models.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+import pytest
+
+from attacks.audit import audit
+from attacks.audit_file import read
+from coordinator.runtime.journal import Journal
+from tests.commands.command import treetap
+from tests.simulator import COORDINATOR, Federation, run
+from treetap.commands.jobs import progress_view
+from treetap.commands.model.view import describe
+from treetap.wire.transcript import TranscriptReader, open_message, summarise
+from treetap.wire.v1 import jobs_pb2
+
+V1 = Path(__file__).parents[2] / "fixtures" / "v1"
+LABEL_HOLDER, B, C = "label-holder", "feature-b", "feature-c"
+COLUMNS = {LABEL_HOLDER: ["age", "income"], B: ["calls", "minutes"], C: ["basket", "visits", "plan"]}
+EMITS = {B: {"FEATURE_NAME": [LABEL_HOLDER], "EXPLANATION": [LABEL_HOLDER]}, C: {"EXPLANATION": [LABEL_HOLDER]}}
+#: Prediction of version 1 → how it was asked for.
+ASKED: dict[str, dict[str, Any]] = {
+    "boosting-interactive": {"model": "boosting"},
+    "forest-interactive": {"model": "forest"},
+    "boosting-per-tree": {"model": "boosting", "form": "per-tree", "away_policy": "degrade", "away_deadline_s": 10},
+    "boosting-eini": {"model": "boosting", "protocol": "eini", "explain": True, "attributions": True, "block": 6},
+    "forest-eini": {"model": "forest", "protocol": "eini"},
+    "forest-interactive-explained": {
+        "model": "forest",
+        "explain": True,
+        "explain_limit": 3,
+        "records_file": "some.txt",
+    },
+    "boosting-lattice": {"model": "boosting", "protocol": "eini-lattice"},
+}
+
+
+def _expected(name: str) -> dict[str, Any]:
+    """A file of figures."""
+    content: dict[str, Any] = json.loads((V1 / "expected" / name).read_text(encoding="utf-8"))
+    return content
+
+
+def _folders(kind: str) -> list[str]:
+    """Folders of transcripts or models among the fixtures, as the figures name them."""
+    return sorted(str(path.relative_to(V1)) for path in V1.glob(f"*/state/{kind}/*"))
+
+
+def _differences(found: Any, expected: Any, within: float, where: str = "") -> Iterable[str]:
+    """Places at which two documents differ; numbers may by a share of `within`."""
+    if isinstance(expected, Mapping) and isinstance(found, Mapping):
+        if set(found) != set(expected):
+            yield f"{where}: {sorted(set(found) ^ set(expected))}"
+        for key in expected.keys() & found.keys():
+            yield from _differences(found[key], expected[key], within, f"{where}/{key}")
+    elif isinstance(expected, list) and isinstance(found, list) and len(found) == len(expected):
+        for number, (one, other) in enumerate(zip(found, expected, strict=True)):
+            yield from _differences(one, other, within, f"{where}/{number}")
+    elif isinstance(expected, float) and isinstance(found, float):
+        if not math.isclose(found, expected, rel_tol=within, abs_tol=within):
+            yield f"{where}: {found!r}, but {expected!r} in version 1"
+    elif found != expected or type(found) is not type(expected):
+        yield f"{where}: {found!r}, but {expected!r} in version 1"
+
+
+@pytest.mark.parametrize("folder", _folders("transcripts"))
+def test_transcripts_have_the_figures_of_version_1(folder: str) -> None:
+    """Messages and bytes by kind, peer, step and class are what version 1 counted, and every message opens."""
+    assert summarise(V1 / folder) == _expected("transcripts.json")[folder]
+    for record in TranscriptReader(V1 / folder):
+        assert open_message(record).ByteSize() > 0 or not record.message
+
+
+def test_every_transcript_has_its_figures() -> None:
+    """No transcript was added or lost; the training of each protocol and each prediction is among them."""
+    assert _folders("transcripts") == sorted(_expected("transcripts.json"))
+    jobs = {Path(folder).name for folder in _folders("transcripts")}
+    assert jobs >= {"boosting", "forest", "served", "unfinished", *(ASKED.keys() - {"forest-eini"})}
+
+
+def test_the_command_prints_the_figures_of_version_1() -> None:
+    """`treetap transcript` on a transcript of version 1."""
+    folder = f"{LABEL_HOLDER}/state/transcripts/boosting"
+    outcome = treetap("transcript", V1 / folder, "--json")
+    assert (outcome.status, outcome.err) == (0, "")
+    assert json.loads(outcome.out) == _expected("transcripts.json")[folder]
+
+
+@pytest.mark.parametrize("job", ["boosting", "forest"])
+def test_audits_have_the_figures_of_version_1(job: str) -> None:
+    """The whole document but for its time, the version, and seconds; paths are those below the fixtures."""
+    document = audit(read(V1 / f"audit-{job}.toml"), by_tree=True, progress=lambda _done, _total, _what: None)
+    found = json.loads(json.dumps(document.plain()))
+    for what in ("created", "treetap"):
+        del found[what]
+    for party in found["parties"].values():
+        party["transcript"] = str(Path(party["transcript"]).relative_to(V1))
+        for result in party["attacks"].values():
+            del result["seconds"]
+    assert list(_differences(found, _expected(f"audit-{job}.json"), 1e-6)) == []
+
+
+def test_the_journal_has_the_states_of_version_1(tmp_path: Path) -> None:
+    """Every job is listed as version 1 listed it: finished, failed, cancelled and interrupted ones of all kinds."""
+    journal = Journal(Path(shutil.copytree(V1 / "coordinator" / "state" / "journal", tmp_path / "journal")))
+    expected = _expected("status.json")
+    assert set(journal.jobs()) == set(expected)
+    for job, status in expected.items():
+        assert list(_differences(progress_view.status_dict(journal.status(job)), status, 0.0, job)) == []
+    states = {(status["kind"], status["state"]) for status in expected.values()}
+    trainings = {("train", "finished"), ("train", "cancelled"), ("train", "interrupted")}
+    assert states == trainings | {("predict", "finished"), ("predict", "failed")} | {
+        ("serve", "cancelled"),
+        ("serve", "interrupted"),
+    }
+
+
+@pytest.mark.parametrize("folder", _folders("models"))
+def test_models_are_shown_as_version_1_showed_them(folder: str) -> None:
+    """`treetap model show` of every party's part."""
+    assert json.loads(json.dumps(describe(V1 / folder))) == _expected("models.json")[folder]
+
+
+def test_every_model_has_its_view() -> None:
+    """No model was added or lost."""
+    assert _folders("models") == sorted(_expected("models.json"))
+    assert len(_folders("models")) == 2 * len(COLUMNS)
+
+
+def _federation(folder: Path) -> Federation:
+    """Three parties and a coordinator of today on copies of what those of version 1 left."""
+    tables: dict[str, tuple[list[str], dict[str, pa.Table]]] = {
+        party: (columns, {"predict": pacsv.read_csv(V1 / "tables" / f"{party}-predict.csv")})
+        for party, columns in COLUMNS.items()
+    }
+    policies = {party: {"emits": emits} for party, emits in EMITS.items()}
+    federation = Federation(folder, tables, policies=policies, encode="one-hot")
+    for name in (*COLUMNS, COORDINATOR):
+        federation.kill(name)
+    for party in COLUMNS:
+        shutil.copytree(V1 / party / "state", federation.state(party), dirs_exist_ok=True)
+    shutil.copytree(V1 / "coordinator" / "state" / "journal", folder / COORDINATOR / "journal", dirs_exist_ok=True)
+    shutil.copy(V1 / "tables" / "some.txt", folder / LABEL_HOLDER)
+    for name in (*COLUMNS, COORDINATOR):
+        federation.start(name)
+    return federation
+
+
+def test_models_of_version_1_predict_as_they_did(tmp_path: Path) -> None:
+    """On the disks of version 1 each way to predict gives the scores, paths and attributions that it gave then."""
+
+    async def main() -> dict[str, jobs_pb2.JobStatus]:
+        federation = _federation(tmp_path / "federation")
+        listed = {status.job: status.state for status in federation.jobs.status("")}
+        assert listed == {job: status["state"] for job, status in _expected("status.json").items()}
+        found = {
+            name: await federation.predict(jobs_pb2.PredictRequest(job=f"new-{name}", table="predict", **asked))
+            for name, asked in ASKED.items()
+        }
+        await federation.close()
+        return found
+
+    for name, status in run(main()).items():
+        assert (name, status.state, status.error) == (name, "finished", "")
+        before = V1 / LABEL_HOLDER / "state" / "predictions"
+        # a lattice's sums are exact to a share of 1e-4 of the range that scores can have
+        within = 1e-3 if name == "boosting-lattice" else 1e-9
+        _assert_same(status.predictions, before / f"{name}.parquet", within)
+        asked = ASKED[name]
+        assert bool(status.explanations) == asked.get("explain", False)
+        if status.explanations:
+            _assert_same(status.explanations, before / f"{name}.explained.parquet", within)
+            assert list(status.withheld) == [C]
+        assert bool(status.attributions) == asked.get("attributions", False)
+        if status.attributions:
+            _assert_same(status.attributions, before / f"{name}.attributions.parquet", within)
+
+
+def _assert_same(path: str, before: Path, within: float) -> None:
+    """Two Parquet files have the same columns and cells, numbers but for rounding."""
+    found, expected = pq.read_table(path), pq.read_table(before)
+    assert found.schema == expected.schema
+    assert found.num_rows == expected.num_rows > 0
+    assert list(_differences(_rows(found), _rows(expected), within, before.name)) == []
+
+
+def _rows(table: pa.Table) -> Sequence[dict[str, Any]]:
+    """The rows; paths, which are JSON, opened."""
+    rows: list[dict[str, Any]] = table.to_pylist()
+    for row in rows:
+        if isinstance(row.get("paths"), str):
+            row["paths"] = json.loads(row["paths"])
+    return rows
