@@ -6,11 +6,12 @@ import copy
 import json
 import math
 import pickle
+import tracemalloc
 
 import numpy as np
 import pytest
 
-from party.growth.split_table import Vault
+from party.growth.split_table import TreeColumns, Vault
 from treetap.errors import Malformed
 from treetap.models.own_split import OwnSplit
 from treetap.trees.binning import bin_table
@@ -136,6 +137,47 @@ def test_bins_of_a_node_part_as_their_thresholds_do() -> None:
             assert np.flatnonzero(split.goes_left(RAW[:, split.feature])).tolist() == left.tolist()
         orders |= {tuple(columns.order(node).tolist()) for node in range(1, 9)}
     assert len(orders) > 5
+
+
+WIDE = np.random.default_rng(3).integers(0, 20, (5000, 200)).astype(float)
+WIDE[::7, ::3] = NAN
+WIDE_NAMES = [f"x{j}" for j in range(200)]
+
+
+def _wide(*, fresh: bool) -> TreeColumns:
+    """5000 records of 200 columns in the bins of the job or of node 1."""
+    vault = Vault("feature-b", WIDE_NAMES, bin_table(WIDE, WIDE_NAMES, 8))
+    if not fresh:
+        return vault.columns_of_tree(0, BoostingParams(), permuted=False)
+    drawn = np.ones(len(WIDE), dtype=np.int64)
+    columns = vault.fresh_columns_of_tree(0, BoostingParams(max_bin=8), WIDE, drawn, permuted=False)
+    assert isinstance(columns.bins, NodeBins)
+    columns.bins.see(1, np.arange(len(WIDE)))
+    return columns
+
+
+@pytest.mark.parametrize("fresh", [False, True], ids=["bins of the job", "bins of the node"])
+def test_a_split_takes_one_column(fresh: bool) -> None:
+    """Memory that a split takes grows with the records of the node, not with the columns beside its own."""
+    columns, rows = _wide(fresh=fresh), np.arange(len(WIDE))
+    columns.split(1, rows[:1], [0])  # the order of the candidates is made once
+    tracemalloc.start()
+    columns.split(1, rows, [len(columns.candidates) // 2])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 8 * WIDE.itemsize * len(rows)  # eight columns of the table, of 200
+
+
+@pytest.mark.parametrize("fresh", [False, True], ids=["bins of the job", "bins of the node"])
+def test_a_split_parts_by_its_column_of_the_whole_table(fresh: bool) -> None:
+    """The rows that go left are those that the codes of all columns say, of every tenth candidate of 200 columns."""
+    columns, rows = _wide(fresh=fresh), np.arange(0, len(WIDE), 3)
+    codes = columns.bins.codes(1, rows)
+    for place in range(0, len(columns.candidates), 10):
+        expected = columns.candidates.goes_left(codes, columns.candidates.at(place))
+        split, left = columns.split(1, rows, [place])
+        assert left.tolist() == rows[expected].tolist()
+        assert left.tolist() == rows[split.goes_left(WIDE[rows, split.feature])].tolist()
 
 
 def test_features_are_numbered_among_all_columns() -> None:

@@ -32,6 +32,10 @@ class TreeBins(Protocol):
         """Bin numbers (len(rows), columns) of records of a node whose bins are known."""
         ...
 
+    def column(self, node: int, rows: Ints, feature: int) -> Codes:
+        """Bin numbers (len(rows),) of one column alone."""
+        ...
+
     def cut(self, node: int, candidate: Candidate) -> float:
         """The threshold of a candidate in a node: left if the value is below; ∞ where only missing values go right."""
         ...
@@ -39,7 +43,7 @@ class TreeBins(Protocol):
 
 def goes_left(bins: TreeBins, node: int, rows: Ints, candidate: Candidate) -> Bools:
     """Which of a node's records (n,) go left: (n,)."""
-    column = bins.codes(node, rows)[:, candidate.feature]
+    column = bins.column(node, rows, candidate.feature)
     return column_goes_left(column, candidate, bins.candidates.shapes[candidate.feature][0])
 
 
@@ -55,6 +59,11 @@ class GlobalBins:
     def codes(self, node: int, rows: Ints) -> Codes:  # noqa: ARG002 - all nodes have the same bins
         """See `TreeBins`."""
         found: Codes = self.all_codes[rows]
+        return found
+
+    def column(self, node: int, rows: Ints, feature: int) -> Codes:  # noqa: ARG002
+        """See `TreeBins`."""
+        found: Codes = self.all_codes[rows, feature]
         return found
 
     def cut(self, node: int, candidate: Candidate) -> float:  # noqa: ARG002
@@ -88,10 +97,15 @@ class NodeBins:
     def codes(self, node: int, rows: Ints) -> Codes:
         """See `TreeBins`; the node must have been seen."""
         found = np.empty((len(rows), len(self.kept)), dtype=np.int32, order="F")
-        for j, cuts in enumerate(self._cuts[node]):
-            column = self._values[rows, j]
-            found[:, j] = np.searchsorted(cuts, column, side="right")
-            found[np.isnan(column), j] = self.candidates.shapes[j][0]
+        for j in range(len(self.kept)):
+            found[:, j] = self.column(node, rows, j)
+        return found
+
+    def column(self, node: int, rows: Ints, feature: int) -> Codes:
+        """See `TreeBins`; the node must have been seen."""
+        values = self._values[rows, feature]
+        found: Codes = np.searchsorted(self._cuts[node][feature], values, side="right").astype(np.int32)
+        found[np.isnan(values)] = self.candidates.shapes[feature][0]
         return found
 
     def cut(self, node: int, candidate: Candidate) -> float:
