@@ -28,9 +28,8 @@ from treetap.errors import Malformed
 from treetap.paillier.masked_sums import EntryOwner, ciphertexts_of
 from treetap.paillier.public_key import PublicKey
 from treetap.paillier.secret_key import SecretKey
-from treetap.tables.reading import Floats
 from treetap.trees.leaf_entries import SUM_BITS, Ints
-from treetap.trees.paths import Bools
+from treetap.trees.paths import Bools, Floats
 from treetap.trees.shapley import expected_score
 from treetap.trees.shapley_entries import AttributionEntries
 from treetap.wire.v1 import control_pb2, interactive_pb2
@@ -57,14 +56,20 @@ class AttributionSender(EntrySender):
         self, config: PartyConfig, store: Store, tools: Tools, opening: interactive_pb2.OpenModel, desk: Desk
     ) -> None:
         super().__init__(config, store, tools, opening, desk)
-        columns = self.manifest["columns"]
-        feature_of = {handle: columns[split.feature] for handle, split in self.own.items()}
-        self._attributed = AttributionEntries(self.ensemble, config.name, self.parties, feature_of)
-        self._expected = expected_score(self.ensemble)
+        self._attributed: AttributionEntries | None = None
+        self._expected: Floats | None = None
         self._attributing: EntryOwner | None = None
         self._shape = (1, 1)  # ciphertexts of an entry, slots of a ciphertext
         self._held: _Held | None = None
         self.steps = {**self.steps, "attribute_block": self.attribute_block}
+
+    def lay_out(self) -> None:
+        """The entries of the leaves and of the attributions, and what is to be expected of a record."""
+        super().lay_out()
+        columns = self.manifest["columns"]
+        feature_of = {handle: columns[split.feature] for handle, split in self.own.items()}
+        self._attributed = AttributionEntries(self.ensemble, self._tools.party, self.parties, feature_of)
+        self._expected = expected_score(self.ensemble)
 
     async def make_keys(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """As for scores, if the paths stay hidden behind so many more sums."""
@@ -72,7 +77,7 @@ class AttributionSender(EntrySender):
         law = self._tools.law
         if law.min_candidate_bits is not None:
             spare = await self._tools.offload(self._spare_of_all)
-            players = len(self._attributed.players)
+            players = len(have(self._attributed).players)
             fault = f"with attributions to {players} players the trees leave some record fewer leaves than that"
             law.check_paths(self._tools.party, spare, fault)
         return await super().make_keys(request)
@@ -94,12 +99,12 @@ class AttributionSender(EntrySender):
         self._order.check(("attribute_block", number, request.level))
         held = have(self._held)
         rows = held.rows
-        owner, goes_left = have(self._attributing), self.directions(rows)
-        values = await self._tools.offload(lambda: self._in_slots(self._attributed.values(goes_left, len(rows))))
+        owner, entries, goes_left = have(self._attributing), have(self._attributed), self.directions(rows)
+        values = await self._tools.offload(lambda: self._in_slots(entries.values(goes_left, len(rows))))
         await self._send(owner, "attribution_entries", number, values.reshape(len(rows), -1, self._shape[1]))
         opened = await self._take(owner, "attribution_sums", number, len(rows) * self._shape[0])
-        wanted = len(self._attributed.players) * len(self._expected)
-        found = self._attributed.weights(opened.reshape(len(rows), -1)[:, :wanted])
+        wanted = len(entries.players) * len(have(self._expected))
+        found = entries.weights(opened.reshape(len(rows), -1)[:, :wanted])
         self._check_complete(number, found, held.scores)
         held.keep(found)
         self._held = None
@@ -138,17 +143,17 @@ class AttributionSender(EntrySender):
 
     async def also_begin(self, secret: SecretKey) -> None:
         """Everybody learns which entries there are; those that never change go to the first of the chain."""
-        tools, entries, chain = self._tools, self._attributed, self.parties
+        tools, entries, chain = self._tools, have(self._attributed), self.parties
         token = f"{tools.job}/{tools.attempt}/attributions"
         obfuscation = self._opening.obfuscation
         owner = EntryOwner(tools.engine, secret, self._shape[1], obfuscation, SUM_BITS, token)
         self._attributing = owner
         await owner.start()
-        for party, hop in zip(chain, entries.hops(), strict=True):
+        for party, hop in zip(chain, await tools.offload(entries.hops), strict=True):
             constant = entries.constant.tolist() if party == chain[0] else []
             bodies = layout_parcels(hop, constant, len(entries.players))
             await tools.outbox.send(party, "attribution_layout", bodies)
-        values = self._in_slots(entries.constants())
+        values = await tools.offload(lambda: self._in_slots(entries.constants()))
         await self._send_constants(owner, "constant_attributions", values.reshape(-1, self._shape[1]))
 
     async def _explain(
@@ -158,18 +163,19 @@ class AttributionSender(EntrySender):
         await super()._explain(path, known, scored, written)
         target = path.with_name(f"{self._tools.job}.attributions.parquet")
         scores, found = scored.rows("scores", known), scored.rows(ATTRIBUTIONS, known)
-        players, classes = self._attributed.players, self.manifest["classes"]
+        players, classes, expected = have(self._attributed).players, self.manifest["classes"], have(self._expected)
         await self._tools.offload(
-            lambda: write_attributions(target, known, scores, self._expected, found, players, self.parties, classes)
+            lambda: write_attributions(target, known, scores, expected, found, players, self.parties, classes)
         )
         written.attributions = str(target)
 
     def _block_size(self, public: PublicKey, outputs: int) -> int:
         """So few records that the ciphertexts and the plaintexts of their attributions fit too."""
-        self._shape = ciphertexts_of(len(self._attributed.players) * outputs, public.bits)
+        attributed = have(self._attributed)
+        self._shape = ciphertexts_of(len(attributed.players) * outputs, public.bits)
         count, slots = self._shape
         entry = count * max(public.ciphertext_bytes, 8 * slots)
-        fitting = BLOCK_BYTES // (entry * len(self._attributed.varying))
+        fitting = BLOCK_BYTES // (entry * len(attributed.varying))
         return max(1, min(super()._block_size(public, outputs), fitting))
 
     def _in_slots(self, values: Ints) -> Ints:
@@ -186,10 +192,11 @@ class AttributionSender(EntrySender):
             Malformed: they do not, by more than fixed point explains.
         """
         trees = len(self.ensemble.used_trees)
-        rounding = np.ldexp(trees, -self._entries.fraction_bits - 1) / self.ensemble.divisor
-        size = np.abs(found).sum(axis=1) + np.abs(scores) + np.abs(self._expected)
-        gap = np.abs(self._expected + found.sum(axis=1) - scores)
-        if (gap > self._attributed.tolerance + rounding + DOUBLES * size).any():
+        expected = have(self._expected)
+        rounding = np.ldexp(trees, -have(self._entries).fraction_bits - 1) / self.ensemble.divisor
+        size = np.abs(found).sum(axis=1) + np.abs(scores) + np.abs(expected)
+        gap = np.abs(expected + found.sum(axis=1) - scores)
+        if (gap > have(self._attributed).tolerance + rounding + DOUBLES * size).any():
             raise Malformed(
                 f"block {number}: the attributions do not add up to the scores; {', '.join(self.parties)}: one of them "
                 "has not kept for both what its columns allow"
@@ -197,5 +204,5 @@ class AttributionSender(EntrySender):
 
     def _spare_of_all(self) -> Floats:
         """Of each record to predict, the bits by which its candidate leaves exceed the possible sums of all kinds."""
-        bits = self._entries.fraction_bits
-        return self.by_parts(lambda goes_left, n: self._attributed.spare(goes_left, n, bits))
+        entries, bits = have(self._attributed), have(self._entries).fraction_bits
+        return self.by_parts(lambda goes_left, n: entries.spare(goes_left, n, bits))

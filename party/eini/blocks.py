@@ -55,6 +55,12 @@ class BlockSender(Scoring):
             **self.asked.steps,
         }
 
+    async def open_model(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """Lay the model out, which may take a while and so leaves the event loop; then as in every prediction."""
+        self._order.check(("open_model", request.tree, request.level))
+        await self._tools.offload(self.lay_out)
+        return await super().open_model(request)
+
     async def make_keys(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """A key pair for this prediction alone, in memory only, and what the others must know of the trees."""
         self._order.check(("make_keys", request.tree, request.level))
@@ -89,6 +95,10 @@ class BlockSender(Scoring):
         meter = self._tools.meter
         scored = eini_pb2.ScoredBlock(blocks=blocks, done=meter.done, total=meter.total)
         return control_pb2.StepResult(scored_block=scored)
+
+    @abstractmethod
+    def lay_out(self) -> None:
+        """Compute from the model alone what its blocks need."""
 
     @abstractmethod
     async def begin(self) -> None:

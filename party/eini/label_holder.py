@@ -30,12 +30,16 @@ class EntrySender(BlockSender):
         self, config: PartyConfig, store: Store, tools: Tools, opening: interactive_pb2.OpenModel, desk: Desk
     ) -> None:
         super().__init__(config, store, tools, opening, desk)
-        self._entries = LeafEntries(self.ensemble, config.name, self.chain, list(opening.away))
+        self._entries: LeafEntries | None = None
         self._owner: EntryOwner | None = None
+
+    def lay_out(self) -> None:
+        """The entries of the leaves."""
+        self._entries = LeafEntries(self.ensemble, self._tools.party, self.chain, list(self._opening.away))
 
     async def begin(self) -> None:
         """A key pair; everybody learns which entry each leaf is in."""
-        tools, opening, entries = self._tools, self._opening, self._entries
+        tools, opening, entries = self._tools, self._opening, have(self._entries)
         secret = await make_passing_key(tools, opening.key_bits)
         outputs = len(self.ensemble.base_margin)
         token = f"{tools.job}/{tools.attempt}"
@@ -47,10 +51,10 @@ class EntrySender(BlockSender):
         await owner.start()
         self.size = self._block_size(secret.public, outputs)
         await send_key(tools, secret, owner.slots, self.chain)
-        for party, hop in zip(self.chain, entries.hops(), strict=True):
+        for party, hop in zip(self.chain, await tools.offload(entries.hops), strict=True):
             constant = entries.constant.tolist() if party == self.chain[0] else []
             await tools.outbox.send(party, "entry_layout", layout_parcels(hop, constant))
-        await self._send_constants(owner, "constant_entries", entries.constants())
+        await self._send_constants(owner, "constant_entries", await tools.offload(entries.constants))
         await self.also_begin(secret)
 
     async def also_begin(self, secret: SecretKey) -> None:
@@ -63,7 +67,7 @@ class EntrySender(BlockSender):
         2. encrypted entry by entry and sent to the first of the chain while the next ones are encrypted;
         3. the last of the chain returns the sums (equation 14), which are opened.
         """
-        tools, entries, n = self._tools, self._entries, len(rows)
+        tools, entries, n = self._tools, have(self._entries), len(rows)
         goes_left = self.directions(rows)
         values = await tools.offload(lambda: entries.values(goes_left, n))
         guessed = await tools.offload(lambda: entries.guessed(goes_left, n)) if self._opening.away else None
@@ -75,7 +79,7 @@ class EntrySender(BlockSender):
 
     def spare(self, goes_left: GoesLeft, n: int) -> Floats:
         """Bits by which the candidate leaves of n records exceed the possible sums, (n,)."""
-        return self._entries.spare(goes_left, n)
+        return have(self._entries).spare(goes_left, n)
 
     async def close(self) -> None:
         """The workers forget the key; it was nowhere else."""
@@ -116,5 +120,5 @@ class EntrySender(BlockSender):
     def _block_size(self, public: PublicKey, outputs: int) -> int:
         """As many records as the opening says, as far as their ciphertexts and their plaintexts fit."""
         entry = max(public.ciphertext_bytes, 8 * outputs)
-        fitting = BLOCK_BYTES // (entry * len(self._entries.varying))
+        fitting = BLOCK_BYTES // (entry * len(have(self._entries).varying))
         return max(1, min(self.size, fitting))

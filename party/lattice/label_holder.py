@@ -41,12 +41,16 @@ class ColumnSender(BlockSender):
         super().__init__(config, store, tools, opening, desk)
         self._shape = shape_of(self.ensemble, config.name, len(self.chain))
         self._parameters = self._shape.parameters()
-        self._columns = NodeColumns(self.ensemble, config.name, scheme_of(self._parameters).modulus)
+        self._columns: NodeColumns | None = None
         self._owner: LatticeOwner | None = None
+
+    def lay_out(self) -> None:
+        """The columns of the trees."""
+        self._columns = NodeColumns(self.ensemble, self._tools.party, scheme_of(self._parameters).modulus)
 
     async def begin(self) -> None:
         """A key; everybody learns on which of its own turns each column depends."""
-        tools, parameters = self._tools, self._parameters
+        tools, parameters, columns = self._tools, self._parameters, have(self._columns)
         log.info("job %s: %d columns, %s", tools.job, self._shape.columns, parameters)
         key = await tools.offload(lambda: LatticeKey(parameters))
         self._owner = LatticeOwner(tools.engine, key, f"{tools.job}/{tools.attempt}")
@@ -57,7 +61,7 @@ class ColumnSender(BlockSender):
         public = lattice_pb2.LatticeKey(public=await tools.offload(key.public_bytes))
         for party in self.chain:
             await tools.outbox.send(party, "lattice_key", [public])
-            await tools.outbox.send(party, "column_layout", layout_parcels(self._columns, party))
+            await tools.outbox.send(party, "column_layout", layout_parcels(columns, party))
 
     async def sums(self, number: int, rows: Rows) -> tuple[Floats, Guessed | None]:
         """A block of records.
@@ -66,11 +70,11 @@ class ColumnSender(BlockSender):
         2. encrypted page by page and sent to the first of the chain while the next ones are encrypted;
         3. the last of the chain returns a sum for each output, which is opened; D(root) is added.
         """
-        tools, owner, n = self._tools, have(self._owner), len(rows)
+        tools, owner, columns, n = self._tools, have(self._owner), have(self._columns), len(rows)
         pages = self._shape.pages(n, self._parameters.degree)
         total = sum(len(page.outputs) for page in pages)
         base = np.zeros((self._shape.outputs, n), dtype=np.int64)
-        numbers = self._columns.pages(self.directions(rows), n, pages, base)
+        numbers = columns.pages(self.directions(rows), n, pages, base)
         series = tools.outbox.open(self.chain[0], "lattice_columns", number)
         sent = 0
         groups = _in_groups(numbers, 2 * PARCEL_BYTES // self._parameters.ciphertext_bytes)
@@ -90,13 +94,13 @@ class ColumnSender(BlockSender):
         try:
             opened = await owner.open(answers, widest(pages) * n)
             tools.ledger.operations["decryptions"] += len(answers)
-            return self._columns.weights(opened, base), None
+            return columns.weights(opened, base), None
         except Malformed as failure:
             raise Malformed(f"{last}, block {number}: {failure}") from failure
 
     def spare(self, goes_left: GoesLeft, n: int) -> Floats:
         """Bits by which the candidate leaves of n records exceed the possible sums, (n,)."""
-        return self._columns.spare(goes_left, n)
+        return have(self._columns).spare(goes_left, n)
 
     async def close(self) -> None:
         """The workers forget the key; it was nowhere else."""

@@ -32,6 +32,7 @@ import numpy.typing as npt
 
 from treetap.errors import DataError
 from treetap.trees.ensemble import Ensemble, Split, Tree, cover_shares
+from treetap.trees.missing_party import reaching
 from treetap.trees.paths import paths
 
 Floats = npt.NDArray[np.float64]
@@ -73,10 +74,9 @@ def expected_score(ensemble: Ensemble) -> Floats:
     """v(∅): the base margin plus the cover-weighted mean of each tree, averaged as scores are, (outputs,)."""
     expected = np.array(ensemble.base_margin, dtype=np.float64)
     for tree in ensemble.used_trees:
-        shares = cover_shares(tree)
+        shares = reaching(tree, {split.owner for split in tree.splits})
         for leaf in tree.leaves:
-            share = np.prod([shares[split.node][0 if left else 1] for split, left in paths(tree)[leaf.node]])
-            expected[list(tree.outputs)] += share * np.array(leaf.weights)
+            expected[list(tree.outputs)] += shares[leaf.node] * np.array(leaf.weights)
     return expected / ensemble.divisor
 
 

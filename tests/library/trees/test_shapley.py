@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import combinations
 from math import factorial
@@ -92,6 +92,80 @@ def test_values_add_up_to_the_score(case: Case) -> None:
     np.testing.assert_allclose(
         found.expected + found.values.sum(axis=1), scores, rtol=0, atol=1e-9 * max(1.0, np.abs(scores).max())
     )
+
+
+class _Counted(tuple[Any, ...]):
+    """The nodes of a tree; counts how many are read one after the other."""
+
+    read = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        for each in super().__iter__():
+            _Counted.read += 1
+            yield each
+
+
+def _grown(index: int, outputs: tuple[int, ...], depth: int, seed: int) -> Tree:
+    """A tree of random shape whose root is split; covers add up as records do."""
+    rng = np.random.default_rng(seed)
+    splits, leaves = [], []
+    open_nodes = [(1, float(rng.integers(2**depth, 2 ** (depth + 1))))]
+    while open_nodes:
+        node, cover = open_nodes.pop()
+        if node < 2**depth and cover > 1 and (node == 1 or rng.random() < 0.9):
+            left = float(rng.integers(0, int(cover) + 1))
+            splits.append(Split(node, f"p{rng.integers(3)}", node, 1.0, cover))
+            open_nodes += [(2 * node, left), (2 * node + 1, cover - left)]
+        else:
+            leaves.append(Leaf(node, tuple(rng.normal(size=len(outputs)).tolist()), cover))
+    return Tree(index, outputs, tuple(splits), tuple(leaves))
+
+
+def _mean(tree: Tree, node: int) -> Floats:
+    """The leaf weights below a node, each child by its part of the node's cover."""
+    for leaf in tree.leaves:
+        if leaf.node == node:
+            return np.array(leaf.weights)
+    cover = {each.node: each.cover for kind in (tree.splits, tree.leaves) for each in kind}
+    left, right = ((cover[child] / cover[node]) * _mean(tree, child) for child in (2 * node, 2 * node + 1))
+    found: Floats = left + right
+    return found
+
+
+def test_the_expected_score_by_hand() -> None:
+    """A quarter goes to the leaf of 8; of the rest a third to that of 4 and two to that of −2; a margin on top."""
+    splits = (Split(1, "a", 0, 1.0, 12.0), Split(3, "b", 0, 1.0, 9.0))
+    leaves = (Leaf(2, (8.0,), 3.0), Leaf(6, (4.0,), 3.0), Leaf(7, (-2.0,), 6.0))
+    tree, stump = Tree(0, (0,), splits, leaves), Tree(1, (0,), (), (Leaf(1, (5.0,), 12.0),))
+    by_hand = 8 / 4 + 4 / 4 - 2 / 2
+    model = Ensemble("reg:squarederror", 2, (0.5,), (tree, stump), 1)
+    assert expected_score(model).tolist() == [pytest.approx(0.5 + by_hand + 5, abs=1e-15)]
+    forest = replace(model, base_margin=(0.0,), averaged=True)
+    assert expected_score(forest).tolist() == [pytest.approx((by_hand + 5) / 2, abs=1e-15)]
+    assert expected_score(replace(model, best_round=0)).tolist() == [pytest.approx(0.5 + by_hand, abs=1e-15)]
+
+
+@pytest.mark.parametrize("averaged", [False, True])
+def test_the_expected_score_by_walking(averaged: bool) -> None:
+    """Trees of random shape with several outputs: what the game is worth when no player's splits are decided."""
+    trees = tuple(_grown(k, (0, 2) if k % 2 else (1,), 7, k) for k in range(6))
+    assert max(len(tree.leaves) for tree in trees) > 10
+    model = Ensemble("multi:softprob", 3, (0.1, 0.2, 0.3), trees, 1, averaged=averaged)
+    found = np.array(model.base_margin)
+    for tree in trees:
+        found[list(tree.outputs)] += _mean(tree, 1)
+    np.testing.assert_allclose(expected_score(model), found / model.divisor, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("depth", [3, 6, 9])
+def test_the_expected_score_reads_each_node_a_few_times(depth: int) -> None:
+    """However many leaves a tree has: the work is linear in its nodes."""
+    nodes = range(1, 2 ** (depth + 1))
+    splits = [Split(node, "a", node, 1.0, 2.0 ** (depth + 1 - node.bit_length())) for node in nodes[: 2**depth - 1]]
+    tree = Tree(0, (0,), _Counted(splits), _Counted(Leaf(node, (1.0,), 1.0) for node in nodes[2**depth - 1 :]))
+    _Counted.read = 0
+    assert expected_score(Ensemble("reg:squarederror", 2, (0.0,), (tree,), 1)).tolist() == [1.0]
+    assert 0 < _Counted.read <= 5 * len(nodes)
 
 
 def test_deep_paths_stay_exact() -> None:
