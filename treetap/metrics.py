@@ -7,15 +7,23 @@ none, since every job would add series that never go away. Nothing here is a val
 from __future__ import annotations
 
 import logging
+import socket
+import threading
 from collections.abc import Sequence
+from socketserver import ThreadingMixIn
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from treetap.errors import BadInput
 from treetap.version import PROTOCOL_VERSION, package_version
+from treetap.wire.listening import bound
 
 log = logging.getLogger(__name__)
+#: Connections that the system holds until they are accepted.
+BACKLOG = 16
 
 
 class ProcessMetrics:
@@ -51,23 +59,50 @@ class ProcessMetrics:
         self._messages.labels(to, disclosure).inc()
 
     def serve(self, listen: str | None) -> str | None:
-        """Answer `GET /metrics` at `host:port` from a thread until the process ends, and say where; None: do not.
+        """Answer `GET /metrics` at `host:port` from threads until the process ends, and say where; None: do not.
 
-        Port 0 takes a free one. `BadInput` where one cannot listen.
+        The host's name may have several addresses: each is listened at. Port 0 takes a free one. `BadInput` where one
+        cannot listen.
         """
         if listen is None:
             return None
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call] # a second series for each, which nobody asked for
         host, _, port = listen.rpartition(":")
         try:
-            server, _ = prometheus_client.start_http_server(int(port), host.strip("[]"), self.registry)
+            listeners = bound(host.strip("[]"), int(port), BACKLOG)
         except OSError as failure:
             raise BadInput(
                 f"metrics = {listen!r}: cannot listen there: {failure.strerror}; choose a free port of this host"
             ) from None
-        address = f"{host}:{server.server_port}"
+        answer = prometheus_client.make_wsgi_app(self.registry)
+        for listener in listeners:
+            server = _Scraped(listener)
+            server.set_app(answer)
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"{host}:{listeners[0].getsockname()[1]}"
         log.info("metrics at http://%s/metrics", address)
         return address
+
+
+class _Scraped(ThreadingMixIn, WSGIServer):
+    """Answers at a socket that listens already, each request in a thread."""
+
+    daemon_threads = True
+
+    def __init__(self, listener: socket.socket) -> None:
+        place = listener.getsockname()
+        super().__init__(place[:2], _Quiet, bind_and_activate=False)
+        self.socket.close()
+        self.socket, self.server_address = listener, place
+        self.server_name, self.server_port = place[:2]
+        self.setup_environ()
+
+
+class _Quiet(WSGIRequestHandler):
+    """No line on standard error for each request."""
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """See `BaseHTTPRequestHandler`."""
 
 
 _BUILD = ("kind", "name", "version", "protocol")

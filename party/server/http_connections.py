@@ -12,6 +12,7 @@ from typing import Any
 from aiohttp import web
 
 from party.server.http_json import IDLE_S, SLOWEST_S
+from treetap.wire.listening import bound
 
 log = logging.getLogger(__name__)
 #: Connections that are open at once; whoever comes then is turned away.
@@ -74,8 +75,8 @@ class Lines(web.BaseSite):
         super().__init__(runner)
         assert runner.server is not None
         self._host, self.port, self._secured, self._web = host, port, secured, runner.server
-        self._listener: socket.socket | None = None
-        self._accepting: asyncio.Task[None] | None = None
+        self._listeners: list[socket.socket] = []
+        self._accepting: list[asyncio.Task[None]] = []
         self._open: set[asyncio.Task[None]] = set()
 
     @property
@@ -84,24 +85,22 @@ class Lines(web.BaseSite):
         return f"{self._host}:{self.port}"
 
     async def start(self) -> None:
-        """Listen; `OSError` where one cannot."""
+        """Listen at every address of the host; `OSError` where one cannot."""
         await super().start()
-        loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(self._host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, _, _, _, place = found[0]
-        self._listener = socket.create_server(place, family=family, backlog=BACKLOG)
-        self._listener.setblocking(False)
-        self.port = self._listener.getsockname()[1]
-        self._accepting = asyncio.ensure_future(self._accept(self._listener))
+        self._listeners = await asyncio.to_thread(bound, self._host, self.port, BACKLOG)
+        self.port = self._listeners[0].getsockname()[1]
+        for listener in self._listeners:
+            listener.setblocking(False)
+            self._accepting.append(asyncio.ensure_future(self._accept(listener)))
 
     async def stop(self) -> None:
         """Accept nobody any more; the runner closes what is open."""
-        tasks = [*self._open, *([self._accepting] if self._accepting else [])]
+        tasks = [*self._open, *self._accepting]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        if self._listener is not None:
-            self._listener.close()
+        for listener in self._listeners:
+            listener.close()
         await super().stop()
 
     async def _accept(self, listener: socket.socket) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,6 +17,8 @@ from party.config import PartyConfig, ServeConfig
 from party.metrics import PartyMetrics
 from party.server import main as party_main
 from party.serving.registry import Desk
+from tests.names import stands_for
+from treetap.errors import BadInput
 from treetap.process.config import TlsConfig
 from treetap.wire.rpc import listening_fault
 from treetap.wire.tls import create_authority, issue
@@ -151,6 +155,42 @@ def test_so_many_connections_and_no_more(secured: bool, tmp_path: Path, monkeypa
                 each.close()
 
     asyncio.run(main())
+
+
+def test_http_at_every_address_of_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients are answered whichever address of the host's name they take, and at none of them after the end."""
+    stands_for(monkeypatch, "localhost", "127.0.0.1", "127.0.0.2")
+    config = _config(tmp_path, http="localhost:0")
+
+    async def main() -> None:
+        clients, desk = scoring.Front(), Desk(config, PartyMetrics(config.name))
+        await clients.open(config, desk)
+        port = int(desk.http.removeprefix("localhost:"))
+        for host in ("127.0.0.1", "127.0.0.2"):
+            reader, writer = await asyncio.open_connection(host, port)
+            writer.write(HEAD + b"\r\n")
+            assert (await reader.readline()).startswith(b"HTTP/1.1 503")
+            writer.close()
+        await clients.close(0)
+        for host in ("127.0.0.1", "127.0.0.2"):
+            with pytest.raises(ConnectionRefusedError):
+                await asyncio.open_connection(host, port)
+
+    asyncio.run(main())
+
+
+def test_http_where_one_address_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The field and the address are named, and nothing stays open at the other one."""
+    stands_for(monkeypatch, "localhost", "127.0.0.1", "127.0.0.2")
+    with socket.create_server(("127.0.0.2", 0)) as taken:
+        port = taken.getsockname()[1]
+        config = _config(tmp_path, http=f"localhost:{port}")
+        fault = (
+            f"serve.http = 'localhost:{port}': cannot listen there: Address already in use at 127.0.0.2, port {port}"
+        )
+        with pytest.raises(BadInput, match=re.escape(fault)):
+            asyncio.run(scoring.Front().open(config, Desk(config, PartyMetrics(config.name))))
+        socket.create_server(("127.0.0.1", port)).close()
 
 
 @pytest.mark.usefixtures("hasty")

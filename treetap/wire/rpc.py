@@ -9,7 +9,6 @@ channels and servers stand here, so that both ends agree.
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -20,6 +19,7 @@ import grpc.aio
 from treetap import logs, version
 from treetap.errors import BadInput, Incompatible, Refused, Unreachable
 from treetap.wire.insecure import NAME_KEY, Plaintext, Transport, check_near
+from treetap.wire.listening import bound
 from treetap.wire.ports import Address
 from treetap.wire.probe import examine
 from treetap.wire.status import error_of
@@ -115,15 +115,11 @@ def bind(
 
 
 def listening_fault(listen: str) -> str | None:
-    """Why nobody can begin to listen at `host:port` now; None where one can."""
+    """Why nobody can begin to listen at every address of `host:port` now; None where one can."""
     host, _, number = listen.rpartition(":")
     try:
-        family, kind, protocol, _, place = socket.getaddrinfo(
-            host.strip("[]"), int(number), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        with socket.socket(family, kind, protocol) as trial:
-            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as gRPC does: a restart finds its port again
-            trial.bind(place)
+        for trial in bound(host.strip("[]"), int(number)):
+            trial.close()
     except OSError as failure:
         return failure.strerror
     return None
