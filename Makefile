@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PROTOS := $(wildcard protos/treetap/wire/v1/*.proto)
+PROTOS := $(wildcard protos/treetap/wire/v2/*.proto)
 
 .PHONY: demo test lint bench protos threats clean
 
@@ -38,10 +38,10 @@ bench: $(VENV)/.dev  ## building blocks, the wire, alignment, credit training an
 	$(BIN)/python benchmarks/party_away.py
 	$(BIN)/python benchmarks/serving.py
 
-protos: $(VENV)/.dev  ## regenerate treetap/wire/v1 from protos/
+protos: $(VENV)/.dev  ## regenerate treetap/wire/v2 from protos/
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m grpc_tools.protoc -Iprotos \
 	  --python_out=. --mypy_out=. --grpc_python_out=. --mypy_grpc_out=. $(PROTOS)
-	@for f in treetap/wire/v1/*_pb2_grpc.py; do grep -q 'class .*Stub' $$f || rm -f $$f $${f}i; done
+	@for f in treetap/wire/v2/*_pb2_grpc.py; do grep -q 'class .*Stub' $$f || rm -f $$f $${f}i; done
 
 threats: $(VENV)/.dev  ## render the disclosure table of docs/threats.md from the protos
 	$(BIN)/python docs/render_threats.py

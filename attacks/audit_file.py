@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_validator, model_validator
 
-from attacks.id2graph.settings import BOOSTING_DISCOUNT, FOREST_DISCOUNT, Settings
+from attacks.id2graph.settings import Settings, usual_discount
 from attacks.registry import ATTACKS
 from treetap.errors import BadInput
 from treetap.names import Name
@@ -70,8 +70,7 @@ class AuditFile(Strict):
 
     def attack_settings(self, protocol: str) -> Settings:
         """The settings given; the discount, where none is, is the paper's for the protocol."""
-        usual = {"discount": FOREST_DISCOUNT if protocol == "forest" else BOOSTING_DISCOUNT}
-        return Settings.read(usual | self.settings)
+        return Settings.read({"discount": usual_discount(protocol)} | self.settings)
 
 
 def check_settings(settings: Mapping[str, Any]) -> None:

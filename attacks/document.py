@@ -12,7 +12,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
 from treetap.errors import BadInput
-from treetap.wire.v1 import reveals_pb2
+from treetap.protocols.registry import TRAINING
+from treetap.wire.v2 import reveals_pb2
 
 AttackName = Literal["cl", "uni", "uni+cl", "id2graph", "id2graph-chunked", "id2graph-quotient"]
 #: How a party came to know a node: it was sent the records, its own split made it, or a known node minus a known child.
@@ -161,7 +162,7 @@ class Document(_Part):
     """
 
     job: str
-    protocol: Literal["boosting", "forest"]
+    protocol: Literal[tuple(TRAINING)]  # type: ignore[valid-type] # the registry is the one list
     label_holder: str
     attempt: Count
     records: Count

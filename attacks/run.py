@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from attacks.audit import scores
-from attacks.id2graph.settings import BOOSTING_DISCOUNT, FOREST_DISCOUNT, Settings
+from attacks.id2graph.settings import Settings, usual_discount
 from attacks.registry import Outcome, attack
 from attacks.view.own_table import Labels, OwnTable, load_labels, load_own_table
 from attacks.view.view import View, read_view
@@ -62,8 +62,7 @@ def run(task: Task) -> Found:
     clusters = task.classes if task.classes is not None else None if labels is None else len(labels.classes)
     if clusters is None and task.name != "uni":
         raise BadInput("say --classes C: how many groups of records to look for")
-    usual = FOREST_DISCOUNT if view.protocol == "forest" else BOOSTING_DISCOUNT
-    settings = Settings.read({"discount": usual} | task.settings)
+    settings = Settings.read({"discount": usual_discount(view.protocol)} | task.settings)
     leaves = (view.received_only() if task.received_only else view).leaves(drawn_only=task.drawn_only)
     features = None if table is None else table.features
     wanted = 2 if clusters is None else clusters  # which uni, the one that needs none, does not read

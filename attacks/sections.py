@@ -11,6 +11,7 @@ from attacks.view.known_trees import Ints, KnownNode, TreeView
 from attacks.view.own_table import Labels
 from attacks.view.view import View
 from treetap.privacy.leakage import chance_information, class_counts, class_entropy, mutual_information, node_bounds
+from treetap.protocols.registry import training
 
 
 def received_rows(view: View) -> list[dict[str, Any]]:
@@ -39,8 +40,9 @@ def bound_rows(view: View, labels: Labels | None) -> list[dict[str, Any]]:
     found = []
     for tree in view.trees:
         nodes = [node for node in tree.nodes.values() if node.source != "root"]
-        # As in the paper's experiments: of a forest's tree only the records that it drew are in a node, once each.
-        inside = [tree.drawn_of(node.records) if view.protocol == "forest" else node.records for node in nodes]
+        # As in the paper's experiments: of a tree that draws its records only those are in a node, once each.
+        draws = training(view.protocol).draws_for_audit
+        inside = [tree.drawn_of(node.records) if draws else node.records for node in nodes]
         counts = np.array([_counts(rows, labels) for rows in inside], dtype=np.int64)
         bounds = node_bounds(counts.reshape(len(nodes), len(labels.classes)), labels.counts)
         found += [

@@ -24,9 +24,10 @@ from treetap.paillier.joint_cells import feature_sums, plan
 from treetap.paillier.key_holder import Owner
 from treetap.paillier.packing import Packer
 from treetap.paillier.public_key import SHORT_EXPONENT_BITS, Obfuscators
-from treetap.paillier.secret_key import Obfuscation, SecretKey
+from treetap.paillier.secret_key import SecretKey
 from treetap.paillier.slots import Slots, width_for
 from treetap.paillier.tree_sums import EncryptedSums
+from treetap.protocols.paillier_options import Obfuscation
 from treetap.workers import ProcessEngine
 
 FRACTION_BITS = 24

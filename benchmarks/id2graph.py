@@ -31,7 +31,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from attacks.id2graph.leaves import Ints
-from attacks.id2graph.settings import BOOSTING_DISCOUNT, Settings
+from attacks.id2graph.settings import SEQUENTIAL_DISCOUNT, Settings
 from attacks.registry import ATTACKS, attack
 from attacks.scores import score
 from attacks.view.expected_leakage import foreseen
@@ -102,7 +102,7 @@ def run_here(path: Path, name: str) -> dict[str, Any]:
         case: Case = pickle.load(file)
     before = usage.measure().peak_rss_mb
     start = time.perf_counter()
-    settings = Settings(discount=BOOSTING_DISCOUNT)
+    settings = Settings(discount=SEQUENTIAL_DISCOUNT)
     found = attack(name, case.leaves, len(case.labels), case.features, case.clusters, settings)
     wall = time.perf_counter() - start
     peak = usage.measure().peak_rss_mb

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from treetap.commands.jobs.job_file import JobTable
 from treetap.commands.local_federation import LocalFederation
-from treetap.wire.v1 import jobs_pb2
+from treetap.wire.v2 import jobs_pb2
 
 
 def write_tables(folder: Path, ids: int, parties: int) -> dict[str, dict[str, Any]]:

@@ -36,9 +36,10 @@ from shards import HOLDER, JOB, Model, Setting, serving
 from treetap import terminal
 from treetap.commands.jobs import progress_view
 from treetap.commands.local_federation import LocalFederation
+from treetap.protocols.prediction import predict_request
 from treetap.usage import measure
 from treetap.wire.tls import TlsFiles, issue
-from treetap.wire.v1 import jobs_pb2, serving_pb2, serving_pb2_grpc
+from treetap.wire.v2 import jobs_pb2, serving_pb2, serving_pb2_grpc
 
 RECORDS = 6000
 CLIENT = "app"
@@ -132,9 +133,8 @@ def run(given: argparse.Namespace, workdir: Path) -> dict[str, Any]:
     with serving(model, tables, given.key_bits, 0.0, more={"serve": table}) as federation:
         files = issue(federation.folder / "certs", CLIENT, days=2)
         operator = federation.operator
-        asked = jobs_pb2.PredictRequest(model=JOB, table=f"rows-{RECORDS}", serve=True, protocol=given.protocol)
-        if given.protocol == "eini":
-            asked.key_bits = given.key_bits
+        bits = given.key_bits if given.protocol == "eini" else 0
+        asked = predict_request(given.protocol, key_bits=bits, model=JOB, table=f"rows-{RECORDS}", serve=True)
         job = operator.predict(asked)
         with progress_view.live(job) as update:
             status = operator.watch(job, update, until=lambda now: now.phase == "serve" and now.HasField("serving"))

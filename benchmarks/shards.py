@@ -29,12 +29,13 @@ from treetap.commands.jobs.job_file import JobTable
 from treetap.commands.local_federation import LocalFederation
 from treetap.errors import Interrupted
 from treetap.models.own_split import OwnSplit
+from treetap.protocols.prediction import predict_request
 from treetap.trees import metrics
 from treetap.trees.binning import BinnedTable, bin_table
 from treetap.trees.centralised import CentralModel, train
 from treetap.trees.ensemble import Tree
 from treetap.trees.params import BoostingParams
-from treetap.wire.v1 import jobs_pb2, setup_pb2
+from treetap.wire.v2 import jobs_pb2, setup_pb2
 
 HOLDER = "label-holder"
 JOB, SUBMISSION = "credit", "benchmark"
@@ -240,7 +241,7 @@ def predict(federation: LocalFederation, model: Model, records: int, **asked: An
     largest process, AUC and KS, and the largest difference to the centralised scores.
     """
     operator = federation.operator
-    request = jobs_pb2.PredictRequest(model=JOB, table=f"rows-{records}", **asked)
+    request = predict_request(model=JOB, table=f"rows-{records}", **asked)
     with progress_view.live(asked.get("form") or asked["protocol"]) as update:
         status = operator.watch(operator.predict(request), update)
     if status.state != "finished":

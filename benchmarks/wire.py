@@ -18,10 +18,11 @@ import time
 from pathlib import Path
 
 from treetap.process.lifecycle import serve_until_stopped
+from treetap.wire.frame import filled
 from treetap.wire.ports import Address
 from treetap.wire.rpc import GrpcDialer, bind, server
 from treetap.wire.tls import TlsFiles, create_authority, issue
-from treetap.wire.v1 import boosting_pb2, exchange_pb2, exchange_pb2_grpc
+from treetap.wire.v2 import boosting_pb2, exchange_pb2, exchange_pb2_grpc
 
 MIB = 1024 * 1024
 IN_FLIGHT = (1, 2, 4)
@@ -30,7 +31,7 @@ IN_FLIGHT = (1, 2, 4)
 class Sink(exchange_pb2_grpc.ExchangeServicer):
     """Takes every parcel and keeps nothing."""
 
-    async def Deliver(self, request: exchange_pb2.Parcel, context: object) -> exchange_pb2.Receipt:
+    async def Deliver(self, request: exchange_pb2.PeerMessage, context: object) -> exchange_pb2.Receipt:
         """See exchange.proto."""
         del request, context
         return exchange_pb2.Receipt()
@@ -50,10 +51,13 @@ async def send(tls: TlsFiles, to: Address, mebibytes: int, in_flight: int) -> fl
     """Seconds for so many parcels of 1 MiB, so many of them under way at any time."""
     dialer = GrpcDialer(tls)
     body = boosting_pb2.Gradients(ciphertexts=bytes(MIB))
-    parcels = [exchange_pb2.Parcel(job="wire", attempt=1, part=part, gradients=body) for part in range(in_flight)]
+    parcels = [
+        filled(exchange_pb2.PeerMessage(job="wire", attempt=1, part=part), "gradients", body)
+        for part in range(in_flight)
+    ]
     await dialer.deliver(to, parcels[0])  # the handshake is not what is measured
 
-    async def lane(parcel: exchange_pb2.Parcel) -> None:
+    async def lane(parcel: exchange_pb2.PeerMessage) -> None:
         for _ in range(mebibytes // in_flight):
             await dialer.deliver(to, parcel)
 

@@ -15,7 +15,7 @@ async def align(roster: Roster, parties: Sequence[str], mode: str) -> None:
         return
     for turn in turns(len(parties)):
         names = [parties[place] for place in turn.places]
-        await roster.ask_all(names, turn.word, level=turn.level)
+        await roster.ask_all(names, turn.step, stage=turn.stage)
 
 
 async def compare_digests(roster: Roster, parties: Sequence[str]) -> None:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from coordinator.growth import grow_tree
+from coordinator.protocols import TrainingCourse
 from coordinator.runtime.progress import Progress
 from coordinator.runtime.roster import Roster
-from coordinator.setup import Plan
-from treetap.wire.v1 import setup_pb2
+from coordinator.setup import Plan, bin_columns, exchange_keys
+from treetap.wire.v2 import setup_pb2
 
 
 async def train(roster: Roster, spec: setup_pb2.JobSpec, plan: Plan, progress: Progress) -> None:
-    """Grow the trees that are not stored yet; early stopping may end it before the last."""
+    """Exchange keys, then grow the trees that are not stored yet; early stopping may end it before the last."""
+    await exchange_keys(roster, spec, progress)
+    progress.phase("train")
     stop = plan.stopped
-    for tree in range(plan.first, plan.trees):
+    for tree in range(plan.first, plan.rounds):
         if stop:
             break
-        progress.tree(tree, plan.trees)
+        progress.round(tree, plan.rounds)
         stop = await grow_tree(roster, spec, tree, progress)
+
+
+COURSE = TrainingCourse(bin_columns, train)

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from coordinator.alignment import align
 from coordinator.attributions import attribute, share_names
+from coordinator.protocols import PredictionCourse
 from coordinator.runtime.progress import Progress
 from coordinator.runtime.roster import Roster, together
-from treetap.wire.v1 import eini_pb2, interactive_pb2, setup_pb2
+from treetap.wire.v2 import eini_pb2, prediction_pb2, setup_pb2
 
 
-async def begin(roster: Roster, opening: interactive_pb2.OpenModel, progress: Progress) -> interactive_pb2.OpenedModel:
+async def begin(roster: Roster, opening: prediction_pb2.OpenModel, progress: Progress) -> prediction_pb2.OpenedModel:
     """Open the model everywhere, align, make keys; returns what the label holder says of the model."""
     label_holder, members = opening.label_holder, _members(opening)
     progress.phase("align")
@@ -24,13 +25,13 @@ async def begin(roster: Roster, opening: interactive_pb2.OpenModel, progress: Pr
     progress.phase("keys")
     making = roster.ask(label_holder, "make_keys", setup_pb2.MakeKeys())
     await together(making, roster.ask_all(members, "take_key", setup_pb2.TakeKey()))
-    return opened[label_holder].opened_model
+    return opened[label_holder].prediction.opened_model
 
 
 async def score(
     roster: Roster,
-    opening: interactive_pb2.OpenModel,
-    _opened: interactive_pb2.OpenedModel,
+    opening: prediction_pb2.OpenModel,
+    _opened: prediction_pb2.OpenedModel,
     block: int,
     progress: Progress,
 ) -> int:
@@ -43,13 +44,16 @@ async def score(
     masking = roster.ask_all(members, "mask_block", eini_pb2.MaskBlock(), block)
     scoring = roster.ask_all([label_holder], "score_block", eini_pb2.ScoreBlock(), block)
     answers, _ = await together(scoring, masking)
-    scored = answers[label_holder].scored_block
+    scored = answers[label_holder].prediction.scored_block
     if opening.attributions:
         scored = await attribute(roster, opening, block)
     progress.records(scored.done, scored.total)
     return scored.blocks
 
 
-def _members(opening: interactive_pb2.OpenModel) -> list[str]:
+def _members(opening: prediction_pb2.OpenModel) -> list[str]:
     """The chain: the feature parties that are there."""
     return [party for party in opening.feature_parties if party not in opening.away]
+
+
+COURSE = PredictionCourse(begin, score)

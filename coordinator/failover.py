@@ -18,7 +18,7 @@ from coordinator.prediction import predict
 from coordinator.runtime.progress import Progress
 from coordinator.runtime.roster import Roster
 from treetap.errors import Incompatible, Interrupted, UnknownJob
-from treetap.wire.v1 import interactive_pb2, setup_pb2
+from treetap.wire.v2 import prediction_pb2, setup_pb2
 
 log = logging.getLogger(__name__)
 #: Attempts of one prediction that may break down in a row: a federation that does so ever again is not one.
@@ -28,11 +28,11 @@ LEAVE_S = 3.0
 
 
 async def conduct(
-    opening: interactive_pb2.OpenModel,
+    opening: prediction_pb2.OpenModel,
     progress: Progress,
     begin: Callable[[Sequence[str]], Roster],
     again: Callable[[], None],
-) -> tuple[Roster, interactive_pb2.WrittenPredictions]:
+) -> tuple[Roster, prediction_pb2.WrittenPredictions]:
     """Conduct a prediction as its policy says; returns those who took part in its last attempt, and the outcome.
 
     `begin` gives the roster of an attempt with these parties, `again` makes the attempt a new one.
@@ -62,20 +62,20 @@ async def accounts(roster: Roster, *, all_of_them: bool) -> dict[str, setup_pb2.
     if all_of_them:
         told = await roster.ask_all(roster.names, "account", setup_pb2.Account())
         await roster.ask_all(roster.names, "leave", setup_pb2.Leave())
-        return {party: answer.accounted for party, answer in told.items()}
+        return {party: answer.setup.accounted for party, answer in told.items()}
     asked = (roster.ask(party, "account", setup_pb2.Account()) for party in roster.names)
     found = {}
     for party, answer in zip(roster.names, await asyncio.gather(*asked, return_exceptions=True), strict=True):
         if isinstance(answer, BaseException):
             log.warning("%s: what the job has cost there is not known: %s", party, answer)
         else:
-            found[party] = answer.accounted
+            found[party] = answer.setup.accounted
     await roster.leave(LEAVE_S)
     return found
 
 
 async def _wait_or_go_without(
-    roster: Roster, opening: interactive_pb2.OpenModel, progress: Progress, failure: Exception
+    roster: Roster, opening: prediction_pb2.OpenModel, progress: Progress, failure: Exception
 ) -> None:
     """Have everybody leave the attempt that broke down; who does not confirm it in time is away."""
     log.warning("%s; who is away is seen within %g s", failure, opening.away_deadline_s)

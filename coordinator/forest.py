@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 from coordinator.growth import grow_tree
+from coordinator.protocols import TrainingCourse
 from coordinator.runtime.progress import Progress
 from coordinator.runtime.roster import Roster, together
-from coordinator.setup import Plan
-from treetap.wire.v1 import forest_pb2, setup_pb2
+from coordinator.setup import Plan, bin_columns, exchange_keys
+from treetap.wire.v2 import forest_pb2, setup_pb2
 
 
 async def train(roster: Roster, spec: setup_pb2.JobSpec, plan: Plan, progress: Progress) -> None:
-    """Grow the trees that are not stored yet.
+    """Exchange keys, then grow the trees that are not stored yet.
 
     1. The label holder streams the encrypted label of every record, the feature parties keep them.
     2. Tree by tree, each on its own draw of records.
     """
-    if plan.first == plan.trees:
+    await exchange_keys(roster, spec, progress)
+    progress.phase("train")
+    if plan.first == plan.rounds:
         return
     sharing = roster.ask(spec.label_holder, "share_labels", forest_pb2.ShareLabels())
     await together(sharing, roster.ask_all(list(spec.feature_parties), "take_labels", forest_pb2.TakeLabels()))
-    for tree in range(plan.first, plan.trees):
-        progress.tree(tree, plan.trees)
+    for tree in range(plan.first, plan.rounds):
+        progress.round(tree, plan.rounds)
         await grow_tree(roster, spec, tree, progress)
+
+
+COURSE = TrainingCourse(bin_columns, train)

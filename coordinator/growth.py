@@ -11,7 +11,7 @@ from collections import defaultdict
 from coordinator.runtime.progress import Progress
 from coordinator.runtime.roster import Roster, together
 from treetap.protocols.job_spec import taking_part
-from treetap.wire.v1 import boosting_pb2, setup_pb2
+from treetap.wire.v2 import growth_pb2, setup_pb2
 
 ROOT = 1
 
@@ -31,14 +31,14 @@ async def grow_tree(roster: Roster, spec: setup_pb2.JobSpec, tree: int, progress
     label_holder, features = spec.label_holder, taking_part(spec, tree)
     build, level = [ROOT], 0
     while build:
-        progress.depth(level)
-        sums = roster.ask_all(features, "build_histograms", boosting_pb2.BuildHistograms(nodes=build), tree, level)
+        progress.stage(level)
+        sums = roster.ask_all(features, "build_histograms", growth_pb2.BuildHistograms(nodes=build), tree, level)
         if level == 0:
-            await together(roster.ask(label_holder, "begin_tree", boosting_pb2.BeginTree(), tree), sums)
+            await together(roster.ask(label_holder, "begin_tree", growth_pb2.BeginTree(), tree), sums)
         else:
             await sums
-        chosen = await roster.ask(label_holder, "choose_splits", boosting_pb2.ChooseSplits(), tree, level)
-        decisions = chosen.chosen_splits.decisions
+        chosen = await roster.ask(label_holder, "choose_splits", growth_pb2.ChooseSplits(), tree, level)
+        decisions = chosen.growth.chosen_splits.decisions
         if not decisions:
             break
         won = defaultdict(list)
@@ -46,14 +46,14 @@ async def grow_tree(roster: Roster, spec: setup_pb2.JobSpec, tree: int, progress
             won[decision.owner].append(decision)
         await together(
             *(
-                roster.ask(owner, "apply_splits", boosting_pb2.ApplySplits(decisions=theirs), tree, level)
+                roster.ask(owner, "apply_splits", growth_pb2.ApplySplits(decisions=theirs), tree, level)
                 for owner, theirs in won.items()
             )
         )
-        relayed = await roster.ask(label_holder, "relay_children", boosting_pb2.RelayChildren(), tree, level)
-        build, level = list(relayed.relayed_children.build), level + 1
-    finished = await roster.ask(label_holder, "finish_tree", boosting_pb2.FinishTree(), tree)
-    await roster.ask_all(list(spec.feature_parties), "store_tree", boosting_pb2.StoreTree(), tree)
-    await roster.ask(label_holder, "store_tree", boosting_pb2.StoreTree(), tree)
-    progress.metrics(finished.finished_tree.metrics)
-    return finished.finished_tree.stop
+        relayed = await roster.ask(label_holder, "relay_children", growth_pb2.RelayChildren(), tree, level)
+        build, level = list(relayed.growth.relayed_children.build), level + 1
+    finished = await roster.ask(label_holder, "finish_tree", growth_pb2.FinishTree(), tree)
+    await roster.ask_all(list(spec.feature_parties), "store_tree", growth_pb2.StoreTree(), tree)
+    await roster.ask(label_holder, "store_tree", growth_pb2.StoreTree(), tree)
+    progress.metrics(finished.growth.finished_tree.metrics)
+    return finished.growth.finished_tree.stop

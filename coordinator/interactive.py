@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from coordinator.alignment import align
 from coordinator.attributions import share_names
+from coordinator.protocols import PredictionCourse
 from coordinator.runtime.progress import Progress
 from coordinator.runtime.roster import Roster
 from treetap.errors import ProtocolError
-from treetap.wire.v1 import interactive_pb2
+from treetap.wire.v2 import interactive_pb2, prediction_pb2
 
 #: No tree is deeper: more rounds would mean that somebody leads the records in circles.
 MOST_LEVELS = 64
 
 
-async def begin(roster: Roster, opening: interactive_pb2.OpenModel, progress: Progress) -> interactive_pb2.OpenedModel:
+async def begin(roster: Roster, opening: prediction_pb2.OpenModel, progress: Progress) -> prediction_pb2.OpenedModel:
     """Parties load their shards and tables and find the records that all of them hold.
 
     Returns what the label holder says of the model.
@@ -22,13 +23,13 @@ async def begin(roster: Roster, opening: interactive_pb2.OpenModel, progress: Pr
     opened = await roster.ask_all(roster.names, "open_model", opening)
     await align(roster, roster.names, opening.alignment)
     await share_names(roster, opening)
-    return opened[opening.label_holder].opened_model
+    return opened[opening.label_holder].prediction.opened_model
 
 
 async def score(
     roster: Roster,
-    opening: interactive_pb2.OpenModel,
-    opened: interactive_pb2.OpenedModel,
+    opening: prediction_pb2.OpenModel,
+    opened: prediction_pb2.OpenedModel,
     block: int,
     progress: Progress,
 ) -> int:
@@ -37,14 +38,19 @@ async def score(
     Per level the label holder asks the owners of the nodes where records stand, and moves them.
     """
     label_holder = opening.label_holder
-    most = MOST_LEVELS * (opened.trees if opening.form == "per-tree" else 1)
+    most = MOST_LEVELS * (opened.trees if opening.parameters.interactive.form == "per-tree" else 1)
     for level in range(most + 1):
-        progress.depth(level)
+        progress.stage(level)
         answer = await roster.ask(label_holder, "ask_directions", interactive_pb2.AskDirections(), block, level)
-        owners = list(answer.asked_directions.asked)
-        progress.records(answer.asked_directions.done, answer.asked_directions.total)
+        owners = list(answer.protocol.interactive.asked_directions.asked)
+        progress.records(
+            answer.protocol.interactive.asked_directions.done, answer.protocol.interactive.asked_directions.total
+        )
         if not owners:
-            return answer.asked_directions.blocks
+            return answer.protocol.interactive.asked_directions.blocks
         await roster.ask_all(owners, "answer_directions", interactive_pb2.AnswerDirections(), block, level)
         await roster.ask(label_holder, "take_directions", interactive_pb2.TakeDirections(), block, level)
     raise ProtocolError(f"{label_holder} still asks after {most} levels")
+
+
+COURSE = PredictionCourse(begin, score)

@@ -23,7 +23,7 @@ from treetap.protocols.job_spec import check_spec
 from treetap.wire.byte_counts import Traffic
 from treetap.wire.ports import Address, Dialer
 from treetap.wire.timeouts import RETRY_S
-from treetap.wire.v1 import control_pb2, interactive_pb2, jobs_pb2, setup_pb2
+from treetap.wire.v2 import control_pb2, jobs_pb2, prediction_pb2, setup_pb2
 
 log = logging.getLogger(__name__)
 #: From here on a job is as good as finished, and is not cancelled any more.
@@ -220,19 +220,16 @@ class Jobs:
             if not found.aligned:
                 progress.phase("align")
                 await align(roster, roster.names, spec.alignment)
-            progress.phase("bin")
-            plan = await setup.bin_columns(roster, spec, found)
+            course = protocols.training(spec)
+            plan = await course.plan(roster, spec, found, progress)
             if not found.published:
-                progress.phase("keys")
-                await setup.exchange_keys(roster, spec)
-                progress.phase("train")
-                await protocols.TRAIN[spec.protocol](roster, spec, plan, progress)
+                await course.train(roster, spec, plan, progress)
             progress.phase("publish")
             await setup.publish(roster, spec)
         await self._finish(roster, job, progress, traffic)
 
     async def _predict(self, job: str, _attempt: int, progress: Progress) -> None:
-        opening = interactive_pb2.OpenModel.FromString(unpacked(self._journal.submitted(job)["opening"]))
+        opening = prediction_pb2.OpenModel.FromString(unpacked(self._journal.submitted(job)["opening"]))
         traffic = Traffic(self._name, self._metrics)
         waits = opening.away_deadline_s or None
 
@@ -278,7 +275,7 @@ class Jobs:
             who = setup_pb2.JobSpec.FromString(unpacked(submitted["spec"]))
             members = [who.label_holder, *who.feature_parties]
         else:
-            opening = interactive_pb2.OpenModel.FromString(unpacked(submitted["opening"]))
+            opening = prediction_pb2.OpenModel.FromString(unpacked(submitted["opening"]))
             members = [opening.label_holder, *opening.feature_parties]
         members = [party for party in members if party in self._parties]  # one may have left the configuration
         roster = self._roster(job, attempt, members, Traffic(self._name, self._metrics), None)

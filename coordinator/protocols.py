@@ -1,39 +1,62 @@
-"""How each protocol trains and predicts: the one place where the coordinator knows all of them."""
+"""The course of each protocol at the coordinator: one line for each, which names the module that has it as `COURSE`."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import importlib
+from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
-from coordinator import boosting, eini, forest, interactive
 from coordinator.runtime.progress import Progress
 from coordinator.runtime.roster import Roster
-from coordinator.setup import Plan
-from treetap.wire.v1 import interactive_pb2, setup_pb2
+from coordinator.setup import Found, Plan
+from treetap.protocols.registry import prediction_name, training_name
+from treetap.wire.v2 import prediction_pb2, setup_pb2
 
-#: Protocol → what comes between keys and publishing.
-TRAIN: dict[str, Callable[[Roster, setup_pb2.JobSpec, Plan, Progress], Awaitable[None]]] = {
-    "boosting": boosting.train,
-    "forest": forest.train,
+#: Name of a protocol that trains → its module.
+TRAINING: Mapping[str, str] = {
+    "boosting": "coordinator.boosting",
+    "forest": "coordinator.forest",
+}
+#: Name of a protocol that predicts → its module.
+PREDICTION: Mapping[str, str] = {
+    "interactive": "coordinator.interactive",
+    "eini": "coordinator.eini",
+    "eini-lattice": "coordinator.lattice",
 }
 
 
-class Scores(NamedTuple):
+class TrainingCourse(NamedTuple):
+    """How a protocol trains, once the records are aligned.
+
+    `plan` has the parties make ready what they hold of the records, such as bins, and says how much there is to do;
+    `train` does it, from whatever comes before the first round, such as keys.
+    """
+
+    plan: Callable[[Roster, setup_pb2.JobSpec, Found, Progress], Awaitable[Plan]]
+    train: Callable[[Roster, setup_pb2.JobSpec, Plan, Progress], Awaitable[None]]
+
+
+class PredictionCourse(NamedTuple):
     """How a protocol predicts.
 
     `begin` opens the model everywhere, and everything else that comes before the first block; `score` takes one block
     through, whose number it is given, and returns how many there are.
     """
 
-    begin: Callable[[Roster, interactive_pb2.OpenModel, Progress], Awaitable[interactive_pb2.OpenedModel]]
+    begin: Callable[[Roster, prediction_pb2.OpenModel, Progress], Awaitable[prediction_pb2.OpenedModel]]
     score: Callable[
-        [Roster, interactive_pb2.OpenModel, interactive_pb2.OpenedModel, int, Progress],
+        [Roster, prediction_pb2.OpenModel, prediction_pb2.OpenedModel, int, Progress],
         Awaitable[int],
     ]
 
 
-PREDICT: dict[str, Scores] = {
-    "interactive": Scores(interactive.begin, interactive.score),
-    "eini": Scores(eini.begin, eini.score),
-    "eini-lattice": Scores(eini.begin, eini.score),
-}
+def training(spec: setup_pb2.JobSpec) -> TrainingCourse:
+    """The course of a training job."""
+    course: TrainingCourse = importlib.import_module(TRAINING[training_name(spec)]).COURSE
+    return course
+
+
+def prediction(opening: prediction_pb2.OpenModel) -> PredictionCourse:
+    """The course of a prediction."""
+    course: PredictionCourse = importlib.import_module(PREDICTION[prediction_name(opening)]).COURSE
+    return course

@@ -10,10 +10,10 @@ import asyncio
 import logging
 from typing import NoReturn
 
-from coordinator.protocols import Scores
+from coordinator.protocols import PredictionCourse
 from coordinator.runtime.progress import Progress
 from coordinator.runtime.roster import Roster, together
-from treetap.wire.v1 import interactive_pb2, serving_pb2, setup_pb2
+from treetap.wire.v2 import prediction_pb2, serving_pb2, setup_pb2
 
 #: Seconds between two times at which every party says what the job has cost it so far, hence that it is there.
 LOOK_S = 5.0
@@ -21,7 +21,9 @@ LOOK_S = 5.0
 PROVEN_S = 60.0
 
 
-async def serve(roster: Roster, opening: interactive_pb2.OpenModel, scores: Scores, progress: Progress) -> NoReturn:
+async def serve(
+    roster: Roster, opening: prediction_pb2.OpenModel, course: PredictionCourse, progress: Progress
+) -> NoReturn:
     """Score what clients ask about, block after block.
 
     1. The label holder waits for requests, a few seconds at a time, so that each step keeps its deadline.
@@ -30,9 +32,9 @@ async def serve(roster: Roster, opening: interactive_pb2.OpenModel, scores: Scor
     It ends with an error only, or when it is cancelled.
     """
     label_holder = opening.label_holder
-    opened = await scores.begin(roster, opening, progress)
+    opened = await course.begin(roster, opening, progress)
     progress.phase("serve")
-    roster.level = logging.DEBUG  # of what comes again and again, the metrics tell enough
+    roster.log_level = logging.DEBUG  # of what comes again and again, the metrics tell enough
     loop = asyncio.get_running_loop()
     began = look = loop.time()
     block, waits = 0, 0
@@ -45,14 +47,14 @@ async def serve(roster: Roster, opening: interactive_pb2.OpenModel, scores: Scor
         if progress.ending and not accounts:
             accounts = [await roster.ask_all(roster.names, "account", setup_pb2.Account())]
         for told in accounts:
-            progress.accounts({party: answer.accounted for party, answer in told.items()})
-        awaited = heard[label_holder].awaited_requests
+            progress.accounts({party: answer.setup.accounted for party, answer in told.items()})
+        awaited = heard[label_holder].protocol.serving.awaited_requests
         progress.serving(awaited.figures)
         progress.served = progress.served or loop.time() - began >= PROVEN_S
         if progress.ending:
             progress.settled()
         if awaited.records:
-            await scores.score(roster, opening, opened, block, progress)
+            await course.score(roster, opening, opened, block, progress)
             progress.served = True
             block, waits = block + 1, 0
         else:

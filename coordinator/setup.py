@@ -4,29 +4,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from coordinator.runtime.progress import Progress
 from coordinator.runtime.roster import Roster, together
 from treetap.errors import ProtocolError
-from treetap.wire.v1 import setup_pb2
+from treetap.wire.v2 import setup_pb2
 
 
 @dataclass(frozen=True)
 class Found:
-    """What the parties found on their disks: trees of the job, an alignment that all share, finished models.
+    """What the parties found on their disks: rounds of the job, an alignment that all share, finished models.
 
-    Models appear when all trees are there, the label holder's last.
+    Models appear when all rounds are there, the label holder's last.
     """
 
-    trees: int
+    rounds: int
     aligned: bool
     published: frozenset[str]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How much there is to do: trees from `first` to `trees` - 1, unless `stopped` early."""
+    """How much there is to do: rounds (trees) from `first` to `rounds` - 1, unless `stopped` early."""
 
     first: int
-    trees: int
+    rounds: int
     stopped: bool
 
 
@@ -34,7 +35,7 @@ async def prepare(roster: Roster, spec: setup_pb2.JobSpec, submission: str) -> F
     """Everybody loads its table; what is on the disks says where to go on."""
     body = setup_pb2.Prepare(spec=spec, peers=roster.peers(), submission=submission)
     results = await roster.ask_all(roster.names, "prepare", body)
-    answers = {party: result.prepared for party, result in results.items()}
+    answers = {party: result.setup.prepared for party, result in results.items()}
     own = answers[spec.label_holder]
     aligned = {each.aligned_attempt for each in answers.values() if not each.published}
     agreed = len(aligned) == 1 and 0 not in aligned
@@ -42,28 +43,30 @@ async def prepare(roster: Roster, spec: setup_pb2.JobSpec, submission: str) -> F
         lost = [
             party
             for party, theirs in answers.items()
-            if not theirs.published and (theirs.stored_trees < own.stored_trees or (own.stored_trees and not agreed))
+            if not theirs.published and (theirs.stored_rounds < own.stored_rounds or (own.stored_rounds and not agreed))
         ]
         if lost:
             raise ProtocolError(
-                f"{' or '.join(lost)} has lost part of its state of the job: the label holder has {own.stored_trees} "
+                f"{' or '.join(lost)} has lost part of its state of the job: the label holder has {own.stored_rounds} "
                 "trees, and not everybody has as many and the same alignment; cancel the job and train again"
             )
-    return Found(own.stored_trees, agreed, frozenset(party for party, each in answers.items() if each.published))
+    return Found(own.stored_rounds, agreed, frozenset(party for party, each in answers.items() if each.published))
 
 
-async def exchange_keys(roster: Roster, spec: setup_pb2.JobSpec) -> None:
+async def exchange_keys(roster: Roster, spec: setup_pb2.JobSpec, progress: Progress) -> None:
     """The label holder makes the key pair; the feature parties take its public half."""
+    progress.phase("keys")
     making = roster.ask(spec.label_holder, "make_keys", setup_pb2.MakeKeys())
     await together(making, roster.ask_all(spec.feature_parties, "take_key", setup_pb2.TakeKey()))
 
 
-async def bin_columns(roster: Roster, spec: setup_pb2.JobSpec, found: Found) -> Plan:
-    """Everybody bins its columns of the aligned records; the label holder knows how many trees there will be."""
+async def bin_columns(roster: Roster, spec: setup_pb2.JobSpec, found: Found, progress: Progress) -> Plan:
+    """Everybody bins its columns of the aligned records; the label holder knows how many rounds there will be."""
+    progress.phase("bin")
     names = [party for party in roster.names if party not in found.published]
     answers = await roster.ask_all(names, "bin", setup_pb2.Bin())
-    binned = answers[spec.label_holder].binned
-    return Plan(found.trees, binned.trees, binned.stopped)
+    binned = answers[spec.label_holder].setup.binned
+    return Plan(found.rounds, binned.rounds, binned.stopped)
 
 
 async def publish(roster: Roster, spec: setup_pb2.JobSpec) -> None:

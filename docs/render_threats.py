@@ -33,7 +33,7 @@ FILES = (
     *("setup", "alignment", "boosting", "forest", "interactive", "eini", "explain", "lattice", "serving", "types"),
     *("exchange", "control", "jobs", "own", "transcript"),
 )
-PACKAGE = "treetap.wire.v1"
+PACKAGE = "treetap.wire.v2"
 #: Service → who reads its requests, who reads its responses.
 READERS = {
     "Exchange": ("party ← party", "party ← party"),

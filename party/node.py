@@ -24,8 +24,9 @@ from treetap import logs
 from treetap.errors import BadInput, Conflict, Malformed, OutOfOrder, Refused, UnknownJob
 from treetap.names import NAME
 from treetap.wire.disclosure import bytes_by_class
+from treetap.wire.frame import name_of, result
 from treetap.wire.ports import Address, Dialer
-from treetap.wire.v1 import control_pb2, exchange_pb2, setup_pb2
+from treetap.wire.v2 import control_pb2, exchange_pb2, setup_pb2
 from treetap.workers import Engine
 
 log = logging.getLogger(__name__)
@@ -66,9 +67,9 @@ class PartyNode:
             raise Refused(f"{caller} is not a coordinator that {self._config.name} obeys (policy: coordinators = …)")
         if not NAME.match(request.job):
             raise Malformed(f"{request.job!r} is not a name for a job")
-        kind = request.WhichOneof("step")
-        logs.note(job=request.job, attempt=request.attempt, step=kind or "", peer=caller)
-        if kind is None:
+        kind = name_of(request)
+        logs.note(job=request.job, attempt=request.attempt, step=kind, peer=caller)
+        if not kind:
             raise Malformed("a step without content; is the coordinator of another version?")
         name = self._config.name
         if kind == "leave":
@@ -90,7 +91,7 @@ class PartyNode:
         work = session.role.steps.get(kind)
         if work is None:
             raise OutOfOrder(f"{name} does not do {kind} in job {request.job}")
-        ledger, step = session.tools.ledger, (kind, request.tree, request.level)
+        ledger, step = session.tools.ledger, (kind, request.round, request.stage)
         with ledger.clock(kind, f"job {request.job}: {describe(step)}"):
             task = session.book.start(step, request, lambda: work(request))
             async for event in follow(name, task, session.progress):
@@ -104,16 +105,16 @@ class PartyNode:
             yield result
         self._expect_more(session)
 
-    async def deliver(self, caller: str, parcel: exchange_pb2.Parcel) -> exchange_pb2.Receipt:
+    async def deliver(self, caller: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.Receipt:
         """File one parcel of the data plane: see `PartyPort.deliver`."""
         session = self._sessions.get(parcel.job)
-        logs.note(job=parcel.job, attempt=parcel.attempt, step=parcel.WhichOneof("body") or "", peer=caller)
+        logs.note(job=parcel.job, attempt=parcel.attempt, step=name_of(parcel), peer=caller)
         if session is None:
             raise UnknownJob(f"{self._config.name} holds no job {parcel.job!r}; was it restarted? resume the job")
         if caller not in session.members:
             raise Refused(f"{caller} is not a party of job {parcel.job}")
         _same_attempt(session, parcel.attempt)
-        if parcel.WhichOneof("body") is None:
+        if not name_of(parcel):
             raise Malformed("a parcel without content; is the sender of another version?")
         await session.tools.mailbox.file(caller, parcel)
         return exchange_pb2.Receipt()
@@ -159,12 +160,12 @@ class PartyNode:
             return session
 
     def _session(self, caller: str, request: control_pb2.StepRequest, kind: str, opening: bytes) -> Session:
-        body = getattr(request, kind)
-        spec = body.spec if kind == "prepare" else body
+        preparing, opening_model = request.setup.prepare, request.prediction.open_model
+        spec, peers = (preparing.spec, preparing.peers) if kind == "prepare" else (opening_model, opening_model.peers)
         members = {spec.label_holder, *spec.feature_parties}
         if self._config.name not in members:
             raise Refused(f"{self._config.name} is not a party of job {request.job}")
-        tools = self._tools(request, [Address(peer.name, peer.address) for peer in body.peers])
+        tools = self._tools(request, [Address(peer.name, peer.address) for peer in peers])
         try:
             role = self._role(tools, request, kind)
         except BadInput as failure:
@@ -175,10 +176,10 @@ class PartyNode:
 
     def _role(self, tools: Tools, request: control_pb2.StepRequest, kind: str) -> Role:
         if kind == "open_model":
-            return role_for_prediction(self._config, self._store, tools, request.open_model, self.desk)
-        self._config.law.check_key(self._config.name, request.prepare.spec.key_bits)
-        role = role_for_training(self._config, tools, request.prepare.spec)
-        tools.store.claim(request.prepare.submission)  # last: a job that cannot be leaves no file
+            return role_for_prediction(self._config, self._store, tools, request.prediction.open_model, self.desk)
+        self._config.law.check_key(self._config.name, request.setup.prepare.spec.key_bits)
+        role = role_for_training(self._config, tools, request.setup.prepare.spec)
+        tools.store.claim(request.setup.prepare.submission)  # last: a job that cannot be leaves no file
         return role
 
     def _tools(self, request: control_pb2.StepRequest, peers: list[Address]) -> Tools:
@@ -210,12 +211,12 @@ class PartyNode:
 
     def _account(self, session: Session) -> control_pb2.StepResult:
         account: setup_pb2.Accounted = session.tools.ledger.account(self._engine.usage())
-        return control_pb2.StepResult(accounted=account)
+        return result(account)
 
     async def _leave(self, caller: str, request: control_pb2.StepRequest) -> None:
         """End the session, if there is one. A job that is not here has been left: no error."""
         session = self._sessions.get(request.job)
-        discard = request.leave.submission if request.leave.discard else None
+        discard = request.setup.leave.submission if request.setup.leave.discard else None
         if session is not None:
             _same_coordinator(session, caller)
             if request.attempt >= session.tools.attempt:

@@ -15,7 +15,7 @@ from treetap.errors import Refused
 from treetap.names import NAME, Name
 from treetap.process.config import Strict
 from treetap.trees.paths import Floats, paths_hidden
-from treetap.wire.v1 import reveals_pb2
+from treetap.wire.v2 import reveals_pb2
 
 #: Words for receivers beside the names of certificates.
 EVERYBODY, COORDINATORS, PARTIES, CLIENTS = "*", "coordinators", "parties", "clients"

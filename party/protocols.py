@@ -1,62 +1,62 @@
-"""Which role a party plays in a job: the one place that knows all protocols."""
+"""The roles of each protocol at a party: one line for each, which names its package.
+
+A package has `label_holder.LabelHolder` and `feature_party.FeatureParty`. It is imported when a job asks for it: the
+library of one may be an extra, and says so where it is not installed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib
+from collections.abc import Mapping
+from typing import Any
 
-from party.attributions.feature_party import AttributionMasker
-from party.attributions.label_holder import AttributionSender
-from party.boosting.feature_party import FeatureParty
-from party.boosting.label_holder import LabelHolder
 from party.config import PartyConfig
-from party.eini.feature_party import EntryMasker
-from party.eini.label_holder import EntrySender
-from party.forest.feature_party import ForestFeatureParty
-from party.forest.label_holder import ForestLabelHolder
-from party.interactive.roles import Asker, Router
 from party.runtime.context import Role, Tools
 from party.runtime.job_store import Store
 from party.serving.registry import Desk
-from treetap.protocols.job_spec import check_prediction, check_spec
-from treetap.wire.v1 import interactive_pb2, setup_pb2
+from treetap.protocols.job_spec import check_spec
+from treetap.protocols.prediction import check_prediction
+from treetap.protocols.registry import prediction_name, training_name
+from treetap.wire.v2 import prediction_pb2, setup_pb2
 
-Making = Callable[[PartyConfig, Tools, setup_pb2.JobSpec], Role]
-Asking = Callable[[PartyConfig, Store, Tools, interactive_pb2.OpenModel, Desk], Role]
-Answering = Callable[[PartyConfig, Store, Tools, interactive_pb2.OpenModel], Role]
-#: Protocol → roles of the label holder and of a feature party.
-TRAINING: dict[str, tuple[Making, Making]] = {
-    "boosting": (LabelHolder, FeatureParty),
-    "forest": (ForestLabelHolder, ForestFeatureParty),
+#: Name of a protocol that trains → the package of its roles.
+TRAINING: Mapping[str, str] = {
+    "boosting": "party.boosting",
+    "forest": "party.forest",
+}
+#: Name of a protocol that predicts → the package of its roles.
+PREDICTION: Mapping[str, str] = {
+    "interactive": "party.interactive",
+    "eini": "party.eini",
+    "eini-lattice": "party.lattice",
 }
 
 
 def role_for_training(config: PartyConfig, tools: Tools, spec: setup_pb2.JobSpec) -> Role:
     """The role of this party in a training job; `ConfigError` where the job cannot be done."""
     check_spec(spec)
-    holder, feature_party = TRAINING[spec.protocol]
-    return (holder if spec.label_holder == config.name else feature_party)(config, tools, spec)
+    role: Role = _role(TRAINING[training_name(spec)], holds_labels=spec.label_holder == config.name)(
+        config, tools, spec
+    )
+    return role
 
 
 def role_for_prediction(
-    config: PartyConfig, store: Store, tools: Tools, opening: interactive_pb2.OpenModel, desk: Desk
+    config: PartyConfig, store: Store, tools: Tools, opening: prediction_pb2.OpenModel, desk: Desk
 ) -> Role:
     """The role of this party in a prediction; `ConfigError` where it cannot be done."""
     check_prediction(opening)
-    if opening.protocol == "eini":
-        config.law.check_key(config.name, opening.key_bits)
-    sender, masker = _prediction_roles(opening)
+    package = "party.attributions" if opening.attributions else PREDICTION[prediction_name(opening)]
+    role: Role
     if opening.label_holder == config.name:
-        return sender(config, store, tools, opening, desk)
-    return masker(config, store, tools, opening)
+        role = _role(package, holds_labels=True)(config, store, tools, opening, desk)
+    else:
+        role = _role(package, holds_labels=False)(config, store, tools, opening)
+    return role
 
 
-def _prediction_roles(opening: interactive_pb2.OpenModel) -> tuple[Asking, Answering]:
-    if opening.protocol == "eini":
-        return (AttributionSender, AttributionMasker) if opening.attributions else (EntrySender, EntryMasker)
-    if opening.protocol == "eini-lattice":
-        # imported where it is wanted: its library is an extra, and says so where it is not installed
-        from party.lattice.feature_party import ColumnMasker
-        from party.lattice.label_holder import ColumnSender
-
-        return ColumnSender, ColumnMasker
-    return Asker, Router
+def _role(package: str, *, holds_labels: bool) -> Any:
+    """The class of a role."""
+    if holds_labels:
+        return importlib.import_module(f"{package}.label_holder").LabelHolder
+    return importlib.import_module(f"{package}.feature_party").FeatureParty

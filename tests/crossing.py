@@ -8,8 +8,10 @@ from typing import Any
 
 from tests.simulator import Federation, run
 from tests.worlds import FOUR, joined_model, spec, world
+from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
-from treetap.wire.v1 import exchange_pb2, jobs_pb2
+from treetap.wire.frame import name_of
+from treetap.wire.v2 import exchange_pb2
 
 PARAMS = BoostingParams(n_estimators=3, max_depth=3, max_bin=8, reg_lambda=0.5)
 HERE = world(90, (2, 2, 2, 2), missing=0.1, seed=6)
@@ -22,19 +24,19 @@ LABEL_HOLDER, *CHAIN = FOUR
 class Crossed:
     """Every parcel between parties of a prediction, as (sender, receiver, parcel), in order; and the model."""
 
-    parcels: list[tuple[str, str, exchange_pb2.Parcel]] = field(default_factory=list)
+    parcels: list[tuple[str, str, exchange_pb2.PeerMessage]] = field(default_factory=list)
     trees: list[dict[int, tuple[Any, ...]]] = field(default_factory=list)
 
-    def of(self, kind: str, to: str) -> list[exchange_pb2.Parcel]:
+    def of(self, kind: str, to: str) -> list[exchange_pb2.PeerMessage]:
         """Parcels of one kind to one party."""
-        return [parcel for _, there, parcel in self.parcels if (parcel.WhichOneof("body"), there) == (kind, to)]
+        return [parcel for _, there, parcel in self.parcels if (name_of(parcel), there) == (kind, to)]
 
 
 def crossing(folder: Path, protocol: str) -> Crossed:
     """The training records predicted in blocks, all parcels kept."""
     found = Crossed()
 
-    def keep(sender: str, to: str, parcel: exchange_pb2.Parcel) -> exchange_pb2.Parcel:
+    def keep(sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
         found.parcels.append((sender, to, parcel))
         return parcel
 
@@ -42,7 +44,7 @@ def crossing(folder: Path, protocol: str) -> Crossed:
         federation = Federation(folder, HERE.tables)
         assert (await federation.train(spec(PARAMS, 4))).state == "finished"
         federation.tamper = keep
-        asked = jobs_pb2.PredictRequest(model="job", table="train", protocol=protocol, block=BLOCK)
+        asked = predict_request(model="job", table="train", protocol=protocol, block=BLOCK)
         assert (await federation.predict(asked)).state == "finished"
         found.trees = joined_model(federation.states)
         await federation.close()

@@ -10,8 +10,10 @@ from typing import Literal
 
 from tests.simulator import COORDINATOR, Federation, run
 from tests.worlds import PARTIES, World, spec, world
+from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
-from treetap.wire.v1 import boosting_pb2, control_pb2, jobs_pb2, setup_pb2
+from treetap.wire.frame import name_of
+from treetap.wire.v2 import control_pb2, growth_pb2, setup_pb2
 
 Conducted = list[tuple[Literal["begin", "end"], str, control_pb2.StepRequest]]
 PARAMS = BoostingParams(n_estimators=2, max_depth=2, max_bin=3, min_child_weight=0.1)
@@ -33,7 +35,7 @@ def conducted(folder: Path, here: World = HERE, job: setup_pb2.JobSpec = JOB) ->
         federation = Federation(folder, here.tables)
         assert (await federation.train(job)).state == "finished"
         training = list(federation.conducted)
-        request = jobs_pb2.PredictRequest(model="job", job="predict", block=4)
+        request = predict_request(model="job", job="predict", block=4)
         assert (await federation.predict(request)).state == "finished"
         prediction = federation.conducted[len(training) :]
         await federation.close()
@@ -48,7 +50,7 @@ def _without_closing(events: Conducted) -> Conducted:
 
 def word(request: control_pb2.StepRequest) -> str:
     """The step's word."""
-    return str(request.WhichOneof("step"))
+    return name_of(request)
 
 
 def with_word(name: str, job: str = "job", attempt: int = 1) -> control_pb2.StepRequest:
@@ -56,14 +58,14 @@ def with_word(name: str, job: str = "job", attempt: int = 1) -> control_pb2.Step
     request = control_pb2.StepRequest(job=job, attempt=attempt)
     getattr(request, name).SetInParent()
     if name == "prepare":
-        request.prepare.spec.CopyFrom(JOB)
-        request.prepare.submission = SUBMISSION
+        request.setup.prepare.spec.CopyFrom(JOB)
+        request.setup.prepare.submission = SUBMISSION
     elif name == "open_model":
-        request.open_model.label_holder = PARTIES[0]
-        request.open_model.feature_parties.extend(PARTIES[1:])
-        request.open_model.model = "nothing"
-        request.open_model.protocol, request.open_model.form = "interactive", "batched"
-        request.open_model.away_policy = "fail"
+        request.prediction.open_model.label_holder = PARTIES[0]
+        request.prediction.open_model.feature_parties.extend(PARTIES[1:])
+        request.prediction.open_model.model = "nothing"
+        request.prediction.open_model.protocol, request.prediction.open_model.form = "interactive", "batched"
+        request.prediction.open_model.away_policy = "fail"
     return request
 
 
@@ -92,7 +94,7 @@ class Replay:
         self.answers: dict[str, list[tuple[control_pb2.StepRequest, control_pb2.StepResult]]] = {
             party: [] for party in federation.configs
         }
-        self._decisions: list[boosting_pb2.Decision] = []
+        self._decisions: list[growth_pb2.Decision] = []
 
     def vocabulary(self, party: str) -> list[control_pb2.StepRequest]:
         """Every request that this party gets in the job."""
@@ -113,7 +115,7 @@ class Replay:
             else:
                 request, task = running.pop(key)
                 result = await task
-                self._decisions = list(result.chosen_splits.decisions) or self._decisions
+                self._decisions = list(result.growth.chosen_splits.decisions) or self._decisions
                 self.answers[to].append((request, result))
         yield
 
@@ -125,11 +127,11 @@ class Replay:
     def _of_this_run(self, to: str, recorded: control_pb2.StepRequest) -> control_pb2.StepRequest:
         request = control_pb2.StepRequest.FromString(recorded.SerializeToString())
         if request.HasField("prepare"):
-            request.prepare.submission = SUBMISSION
+            request.setup.prepare.submission = SUBMISSION
         if request.HasField("open_model"):  # of whichever job the model here was trained by
-            job = self.federation.state(to) / "models" / request.open_model.model / "job.json"
-            request.open_model.submission = json.loads(job.read_text())["submission"]
+            job = self.federation.state(to) / "models" / request.prediction.open_model.model / "job.json"
+            request.prediction.open_model.submission = json.loads(job.read_text())["submission"]
         if request.HasField("apply_splits"):
-            del request.apply_splits.decisions[:]
-            request.apply_splits.decisions.extend(d for d in self._decisions if d.owner == to)
+            del request.growth.apply_splits.decisions[:]
+            request.growth.apply_splits.decisions.extend(d for d in self._decisions if d.owner == to)
         return request

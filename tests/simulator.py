@@ -26,8 +26,9 @@ from tests.virtual_time import Deadlock, run
 from treetap.errors import Unreachable
 from treetap.process.config import TlsConfig
 from treetap.tables.config import Encoding, TableConfig
+from treetap.wire.frame import name_of
 from treetap.wire.ports import Address
-from treetap.wire.v1 import control_pb2, exchange_pb2, jobs_pb2, setup_pb2
+from treetap.wire.v2 import control_pb2, exchange_pb2, jobs_pb2, setup_pb2
 from treetap.workers import InProcessEngine
 
 __all__ = ["COORDINATOR", "Deadlock", "Faults", "Federation", "Message", "run"]
@@ -77,7 +78,7 @@ class Message(NamedTuple):
 #: processes, and raise `Unreachable` to cut a line.
 Hook = Callable[[Message], None]
 #: (sender, receiver, parcel) → what arrives in its place.
-Tamper = Callable[[str, str, exchange_pb2.Parcel], exchange_pb2.Parcel]
+Tamper = Callable[[str, str, exchange_pb2.PeerMessage], exchange_pb2.PeerMessage]
 
 
 async def in_place(work: Callable[[], T]) -> T:
@@ -324,7 +325,7 @@ class SimDialer:
                 raise
 
         federation.conducted.append(("begin", to.name, request))
-        carried = me.run(federation.carry(me, to.name, str(request.WhichOneof("step")), call))
+        carried = me.run(federation.carry(me, to.name, name_of(request), call))
         carried.add_done_callback(lambda _: arrived.put_nowait(None))
         result = None
         try:
@@ -340,19 +341,19 @@ class SimDialer:
         if result is not None:
             yield result
 
-    async def deliver(self, to: Address, parcel: exchange_pb2.Parcel) -> exchange_pb2.Receipt:
+    async def deliver(self, to: Address, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.Receipt:
         """See `Dialer.deliver`."""
         federation, me = self._federation, self._me.name
         wire = parcel.SerializeToString()
 
         async def call(process: _Process, heard: bool) -> exchange_pb2.Receipt:
             assert process.port is not None
-            arrived = exchange_pb2.Parcel.FromString(wire)
+            arrived = exchange_pb2.PeerMessage.FromString(wire)
             return await process.port.deliver(
                 me, federation.tamper(me, to.name, arrived) if federation.tamper else arrived
             )
 
-        return await federation.carry(self._me, to.name, str(parcel.WhichOneof("body")), call)
+        return await federation.carry(self._me, to.name, name_of(parcel), call)
 
     async def close(self) -> None:
         """See `Dialer.close`."""

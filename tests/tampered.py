@@ -10,9 +10,10 @@ from typing import Any
 from tests.replay import HERE, JOB, ORACLE
 from tests.simulator import Federation, run
 from tests.worlds import assert_oracles_scores
-from treetap.wire.v1 import exchange_pb2, jobs_pb2
+from treetap.wire.frame import name_of
+from treetap.wire.v2 import exchange_pb2, jobs_pb2
 
-Change = Callable[[exchange_pb2.Parcel], None]
+Change = Callable[[exchange_pb2.PeerMessage], None]
 #: Sender, receiver, kind of the parcel, what is changed in it, and the error that is to come of it.
 Lie = tuple[str, str, str, Change, str]
 
@@ -26,8 +27,8 @@ def assert_named(lie: Lie, folder: Path, asked: Callable[[str], jobs_pb2.Predict
         await federation.train(JOB)
         changed = []
 
-        def tamper(by: str, to: str, parcel: exchange_pb2.Parcel) -> exchange_pb2.Parcel:
-            if (by, to, parcel.WhichOneof("body")) == (sender, receiver, kind) and not changed:
+        def tamper(by: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+            if (by, to, name_of(parcel)) == (sender, receiver, kind) and not changed:
                 changed.append(kind)
                 change(parcel)
             return parcel

@@ -17,9 +17,9 @@ import pytest
 
 from tests.forest.oracle import forest_train
 from tests.oracle import OracleLeaf, OracleModel, OracleSplit, oracle_predict, oracle_train
-from treetap.protocols.job_spec import Params, put_params
-from treetap.trees.params import ForestParams
-from treetap.wire.v1 import setup_pb2
+from treetap.protocols.job_spec import put_params
+from treetap.trees.params import ForestParams, TreeParams
+from treetap.wire.v2 import setup_pb2
 
 PARTIES = ("label-holder", "feature-b", "feature-c")
 #: With one more feature party, for worlds of four blocks.
@@ -51,7 +51,7 @@ class World:
         """Blocks of the new records."""
         return list(zip(FOUR, self.new, strict=False))
 
-    def oracle(self, params: Params) -> OracleModel:
+    def oracle(self, params: TreeParams) -> OracleModel:
         """The model that the federation must find."""
         if isinstance(params, ForestParams):
             return forest_train(self.parties, list(self.y), params, self.classes)
@@ -119,7 +119,7 @@ def _marked(column: Floats, sentinel: float | None) -> Floats:
     return marked
 
 
-def spec(params: Params, parties: int = 3, **changes: Any) -> setup_pb2.JobSpec:
+def spec(params: TreeParams, parties: int = 3, **changes: Any) -> setup_pb2.JobSpec:
     """A job over the first parties of the world, with a short key."""
     given: dict[str, Any] = {
         "key_bits": 1024,
@@ -129,7 +129,7 @@ def spec(params: Params, parties: int = 3, **changes: Any) -> setup_pb2.JobSpec:
         "label_holder": PARTIES[0],
         "feature_parties": FOUR[1:parties],
     }
-    made = setup_pb2.JobSpec(protocol="forest" if isinstance(params, ForestParams) else "boosting")
+    made = setup_pb2.JobSpec()
     put_params(made, params)
     made.MergeFrom(setup_pb2.JobSpec(**(given | changes)))
     return made

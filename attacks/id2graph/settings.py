@@ -10,10 +10,11 @@ from typing import Any
 from attacks.id2graph.chunked import CHUNK_EDGES
 from attacks.id2graph.communities import ENGINES
 from treetap.errors import BadInput
+from treetap.protocols.registry import training
 
-#: The paper's discount per tree (its η): trees of a forest count alike, those of boosting tell less and less.
-FOREST_DISCOUNT = 1.0
-BOOSTING_DISCOUNT = 0.6
+#: The paper's discount per tree (its η): independent trees count alike, trees in sequence tell less and less.
+INDEPENDENT_DISCOUNT = 1.0
+SEQUENTIAL_DISCOUNT = 0.6
 
 _WHOLE = {
     "chunk_size": (2, 2**31),
@@ -38,7 +39,8 @@ _CHOICE = {"chunk_edges": CHUNK_EDGES, "engine": ENGINES}
 class Settings:
     """Parameters of all attacks; each reads its own and leaves the rest.
 
-    `discount` weighs tree t with discount^(t−1) (1 for forests, 0.6 for boosting); `alpha` the one-hot groups against
+    `discount` weighs tree t with discount^(t−1) (1 for independent trees, 0.6 for trees in sequence);
+    `alpha` the one-hot groups against
     the features. `chunk_size`, `chunk_weight`, `chunk_edges`: B, w' and the reading of algorithm 3. `columns` picks the
     features to cluster on by number; None means all. Louvain: `engine`, `runs` per engine, `passes`, `tolerance`;
     `max_entries` bounds the matrix of the exact form. k-means: `starts`, `iterations`, `kmeans_tolerance`.
@@ -47,7 +49,7 @@ class Settings:
         BadInput: on making one, every field that is wrong and the range it must lie in.
     """
 
-    discount: float = FOREST_DISCOUNT
+    discount: float = INDEPENDENT_DISCOUNT
     alpha: float = 3.0
     chunk_size: int = 1000
     chunk_weight: float = 100.0
@@ -101,3 +103,8 @@ class Settings:
         """Some of them by name, for a result's record of what it was made with."""
         every = asdict(self)
         return {name: every[name] for name in names}
+
+
+def usual_discount(protocol: str) -> float:
+    """The paper's discount for the trees of a protocol that trains."""
+    return SEQUENTIAL_DISCOUNT if training(protocol).trees_are_sequential else INDEPENDENT_DISCOUNT

@@ -13,17 +13,14 @@ import numpy.typing as npt
 
 from attacks.view.known_trees import Ints, OwnSplit, TreeView, known_nodes
 from treetap.errors import BadInput
-from treetap.trees import sampling
-from treetap.trees.centralised import CentralModel
-from treetap.trees.centralised_forest import CentralForest
+from treetap.trees.centralised import CentralTrees
 from treetap.trees.ensemble import Tree
-from treetap.trees.params import ForestParams
 
 Floats = npt.NDArray[np.float64]
 
 
 def foreseen(
-    model: CentralModel | CentralForest,
+    model: CentralTrees,
     blocks: Sequence[tuple[str, Floats]],
     party: str,
     columns: Sequence[str],
@@ -48,7 +45,7 @@ def foreseen(
 
 def _tree(
     tree: Tree,
-    model: CentralModel | CentralForest,
+    model: CentralTrees,
     raw: dict[str, Floats],
     party: str,
     columns: Sequence[str],
@@ -78,15 +75,4 @@ def _tree(
         else:
             received |= {node: part for node, part in children.items() if node in divisible}
     nodes = known_nodes(np.arange(total, dtype=np.int64), received, own)
-    return TreeView(tree.index, 1, True, total, nodes, _drawn(model, tree.index, total))
-
-
-def _drawn(model: CentralModel | CentralForest, tree: int, total: int) -> Ints:
-    """How often the tree's sample has each record (N,), which every party is told."""
-    params = model.params
-    if isinstance(params, ForestParams):
-        return sampling.drawn(params.seed, tree, total, params.subsample, bootstrap=params.bootstrap)
-    eligible = np.ones(total, dtype=bool)
-    if params.early_stopping_rounds is not None:
-        eligible = ~sampling.validation_rows(params.seed, total, params.validation_share)
-    return sampling.rows(params.seed, tree, total, params.subsample, eligible).astype(np.int64)
+    return TreeView(tree.index, 1, True, total, nodes, model.params.drawn(tree.index, total))

@@ -18,8 +18,8 @@ from attacks.view.known_trees import Ints, KnownNode, OwnSplit, TreeView, known_
 from treetap.errors import BadInput, Malformed
 from treetap.wire.records import rows_of
 from treetap.wire.transcript import TranscriptReader, open_message
-from treetap.wire.v1 import control_pb2, exchange_pb2, own_pb2, setup_pb2, types_pb2
-from treetap.wire.v1.transcript_pb2 import TranscriptRecord
+from treetap.wire.v2 import control_pb2, exchange_pb2, setup_pb2, transcript_pb2, types_pb2
+from treetap.wire.v2.transcript_pb2 import TranscriptRecord
 
 T = TypeVar("T")
 #: A set of records as it was sent: chunks, in the order of the parcels.
@@ -39,10 +39,10 @@ class TrafficKey(NamedTuple):
 class _Series:
     """The parcels of one kind from one sender for one level, which may come in any order and repeatedly."""
 
-    parts: dict[int, exchange_pb2.Parcel] = field(default_factory=dict)
+    parts: dict[int, exchange_pb2.PeerMessage] = field(default_factory=dict)
     last: int | None = None
 
-    def add(self, parcel: exchange_pb2.Parcel) -> None:
+    def add(self, parcel: exchange_pb2.PeerMessage) -> None:
         if self.parts.setdefault(parcel.part, parcel) != parcel:
             raise Malformed(f"{parcel.WhichOneof('body')}: part {parcel.part} came twice with different content")
         if parcel.last:
@@ -52,7 +52,7 @@ class _Series:
     def whole(self) -> bool:
         return self.last is not None and sorted(self.parts) == list(range(self.last + 1))
 
-    def in_order(self) -> list[exchange_pb2.Parcel]:
+    def in_order(self) -> list[exchange_pb2.PeerMessage]:
         return [self.parts[part] for part in sorted(self.parts)]
 
 
@@ -63,7 +63,7 @@ class Growth:
     index: int
     attempt: int
     series: dict[tuple[str, str, int], _Series] = field(default_factory=dict)
-    own: dict[int, own_pb2.OwnSplit] = field(default_factory=dict)
+    own: dict[int, transcript_pb2.OwnSplit] = field(default_factory=dict)
     stored: bool = False
 
     def totals(self) -> set[int]:
@@ -118,7 +118,7 @@ class Growth:
                 continue
             if step == "sampled_records":
                 sets: list[Chunks] = []
-                for chunk in (chunk for parcel in series.in_order() for chunk in parcel.sampled_records.chunks):
+                for chunk in (chunk for parcel in series.in_order() for chunk in parcel.growth.sampled_records.chunks):
                     if chunk.start == 0 or not sets:  # every set begins with the first record
                         sets.append([])
                     sets[-1].append(chunk)
@@ -126,7 +126,7 @@ class Growth:
                 continue
             by_node: defaultdict[int, Chunks] = defaultdict(list)
             for parcel in series.in_order():
-                for space in parcel.instance_spaces.spaces:
+                for space in parcel.growth.instance_spaces.spaces:
                     by_node[space.node].append(space.records)
             yield from by_node.items()
 
@@ -160,31 +160,31 @@ class Story:
                 key = TrafficKey(record.kind == TranscriptRecord.SENT, record.peer, record.step, disclosure)
                 self.messages[key] += 1
                 self.bytes[key] += size
-        if record.message_type == exchange_pb2.Parcel.DESCRIPTOR.full_name:
+        if record.message_type == exchange_pb2.PeerMessage.DESCRIPTOR.full_name:
             self.peers.add(record.peer)
         if record.step == "publish":
             self.finished = True
         elif record.step == "store_tree":
-            self.growth(record.tree, record.attempt).stored = True
+            self.growth(record.round, record.attempt).stored = True
         elif record.step == "open_model":
             self.prediction = True
         elif record.step == "apply_splits":
             request = _content(record, control_pb2.StepRequest)
-            self.owners |= {decision.owner for decision in request.apply_splits.decisions}
+            self.owners |= {decision.owner for decision in request.growth.apply_splits.decisions}
         elif record.step == "own_alignment":
-            self._align(record.attempt, _content(record, own_pb2.OwnAlignment))
+            self._align(record.attempt, _content(record, transcript_pb2.OwnAlignment))
         elif record.step == "own_split":
-            split = _content(record, own_pb2.OwnSplit)
-            if self.growth(record.tree, record.attempt).own.setdefault(split.node, split) != split:
-                raise Malformed(f"tree {record.tree}: node {split.node} was split twice")
+            split = _content(record, transcript_pb2.OwnSplit)
+            if self.growth(record.round, record.attempt).own.setdefault(split.node, split) != split:
+                raise Malformed(f"tree {record.round}: node {split.node} was split twice")
         elif record.step in ("sampled_records", "instance_spaces") and record.kind == TranscriptRecord.RECEIVED:
-            where = (record.peer, record.step, record.level)
-            growth = self.growth(record.tree, record.attempt)
-            growth.series.setdefault(where, _Series()).add(_content(record, exchange_pb2.Parcel))
+            where = (record.peer, record.step, record.stage)
+            growth = self.growth(record.round, record.attempt)
+            growth.series.setdefault(where, _Series()).add(_content(record, exchange_pb2.PeerMessage))
         elif record.step == "record_digest" and record.kind == TranscriptRecord.SENT:
-            self.own_digest = _content(record, exchange_pb2.Parcel).record_digest.digest
+            self.own_digest = _content(record, exchange_pb2.PeerMessage).alignment.record_digest.digest
 
-    def _align(self, attempt: int, part: own_pb2.OwnAlignment) -> None:
+    def _align(self, attempt: int, part: transcript_pb2.OwnAlignment) -> None:
         if part.first == 0:
             self.alignments[attempt] = []
         parts = self.alignments.setdefault(attempt, [])
@@ -215,7 +215,7 @@ def read_story(path: Path) -> tuple[Story, list[str]]:
             if record.job != story.job:
                 raise Malformed(f"it is of job {record.job!r}, those before it are of job {story.job!r}")
             if record.step == "prepare":
-                prepare = _content(record, control_pb2.StepRequest).prepare
+                prepare = _content(record, control_pb2.StepRequest).setup.prepare
                 if story.spec is not None and prepare.submission != story.submission:
                     faults.append(f"job {story.job!r} was submitted more than once; only the last one counts")
                     story = Story(record.job)
@@ -237,8 +237,8 @@ def _content(record: TranscriptRecord, wanted: type[T]) -> T:
     message = open_message(record)
     if not isinstance(message, wanted):
         raise Malformed(f"its message is a {record.message_type}, which is no {record.step}")
-    if isinstance(message, control_pb2.StepRequest | exchange_pb2.Parcel):
-        of_message = (message.job, message.attempt, message.tree, message.level)
-        if of_message != (record.job, record.attempt, record.tree, record.level):
+    if isinstance(message, control_pb2.StepRequest | exchange_pb2.PeerMessage):
+        of_message = (message.job, message.attempt, message.round, message.stage)
+        if of_message != (record.job, record.attempt, record.round, record.stage):
             raise Malformed("its message is of job {!r}, attempt {}, tree {}, level {}".format(*of_message))
     return message

@@ -7,18 +7,20 @@ Leakage in Tree-based Vertical Federated Learning", section 4.2, names the first
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from google.protobuf.message import Message
 
 from attacks.view.known_trees import ROOT, Ints, TreeView
 from attacks.view.replay import Growth, Story, read_story
 from attacks.view.transcripts import located
 from treetap.errors import BadInput, Malformed
-from treetap.wire.v1 import setup_pb2
+from treetap.protocols.job_spec import params_of
+from treetap.protocols.registry import training_name
+from treetap.wire.v2 import setup_pb2
 
 
 class Traffic(NamedTuple):
@@ -128,13 +130,12 @@ def _view(path: Path, story: Story, party: str | None, faults: list[str]) -> Vie
     rows = _rows(story, total, [*trees, *unfinished])
     if rows is None:
         faults.append(f"{path}: does not say which rows of its party's table the {total} common records are")
-    depth, missing = _parameter(spec, "max_depth"), _parameter(spec, "missing")
-    objective = _parameter(spec, "objective") or _parameter(spec, "criterion")  # what a forest calls it
+    params = params_of(spec)
     return View(
         path=path,
         party=name,
         job=story.job,
-        protocol=spec.protocol,
+        protocol=training_name(spec),
         label_holder=spec.label_holder,
         attempt=max(story.attempts),
         records=total,
@@ -143,9 +144,9 @@ def _view(path: Path, story: Story, party: str | None, faults: list[str]) -> Vie
         trees=tuple(trees),
         unfinished=tuple(unfinished),
         finished=story.finished,
-        max_depth=int(depth or 0),
-        objective=str(objective or ""),
-        missing=None if missing is None else float(missing),
+        max_depth=params.max_depth,
+        objective=params.objective,
+        missing=None if math.isnan(params.missing) else params.missing,
         received=_traffic(story, sent=False),
         sent=_traffic(story, sent=True),
         faults=tuple(faults),
@@ -203,17 +204,6 @@ def _rows(story: Story, total: int, trees: list[TreeView]) -> Ints | None:
             raise Malformed("two attempts that grew trees differ in which rows the common records are")
         found = rows
     return found
-
-
-def _parameter(spec: setup_pb2.JobSpec, word: str) -> float | str | None:
-    """A parameter of the job, wherever its protocol keeps them; None if it is not set."""
-    for _, value in spec.ListFields():
-        if isinstance(value, Message):
-            for one, setting in value.ListFields():
-                if one.name == word:
-                    found: float | str = setting
-                    return found
-    return None
 
 
 def _traffic(story: Story, *, sent: bool) -> tuple[Traffic, ...]:

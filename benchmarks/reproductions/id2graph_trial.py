@@ -20,7 +20,7 @@ from id2graph_sets import SETS, left_share, stored, table_of
 
 from attacks.audit import EXACT_UP_TO
 from attacks.id2graph.leaves import Ints, Leaves
-from attacks.id2graph.settings import BOOSTING_DISCOUNT, FOREST_DISCOUNT, Settings
+from attacks.id2graph.settings import Settings, usual_discount
 from attacks.registry import attack
 from attacks.scores import score
 from attacks.view.expected_leakage import foreseen
@@ -34,7 +34,7 @@ from treetap.tables.reading import Table
 from treetap.trees import centralised
 from treetap.trees.binning import bin_table
 from treetap.trees.centralised_forest import train_forest
-from treetap.trees.params import ForestParams
+from treetap.trees.params import BoostingParams, ForestParams
 
 HOLDER, ATTACKER = "label-holder", "attacker"
 WAYS = ("wire", "centralised")
@@ -176,6 +176,7 @@ def _centralised(trial: Trial) -> dict[str, Any]:
     if isinstance(params, ForestParams):
         model = train_forest(list(x.items()), y, params, SETS[trial.set].classes, bins)
     else:
+        assert isinstance(params, BoostingParams)
         model = centralised.train(bins, y, params, SETS[trial.set].classes)
     views = foreseen(model, list(x.items()), ATTACKER, drawn.columns[ATTACKER])
     leaves = [[leaf.records for leaf in view.leaves()] for view in views]
@@ -185,7 +186,7 @@ def _centralised(trial: Trial) -> dict[str, Any]:
 
 def _attacked(name: str, trial: Trial, leaves: Leaves, x: Floats, y: Ints) -> dict[str, Any]:
     """Figures of one attack on the attacker's leaves and columns x (N, d), scored against y (N,)."""
-    discount = FOREST_DISCOUNT if trial.model == "forest" else BOOSTING_DISCOUNT
+    discount = usual_discount(trial.model)
     edges = {"chunk_edges": "linked"} if name == LINKED else {}
     settings = Settings.read({"discount": discount, "seed": trial.seed, **edges})
     kind = "id2graph-chunked" if name == LINKED else name

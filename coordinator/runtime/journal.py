@@ -17,7 +17,7 @@ from google.protobuf.message import Message
 
 from treetap.errors import BadInput, Interrupted, UnknownJob
 from treetap.names import NAME
-from treetap.wire.v1 import jobs_pb2
+from treetap.wire.v2 import jobs_pb2
 
 CANCELLED = "cancelled by an operator"
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Iterable, Mapping
 
-from treetap.wire.v1 import control_pb2, jobs_pb2, serving_pb2, setup_pb2, types_pb2
+from treetap.wire.v2 import control_pb2, jobs_pb2, serving_pb2, setup_pb2, types_pb2
 
 
 class Progress:
@@ -33,14 +33,14 @@ class Progress:
         self.status.phase = name
         self.touch()
 
-    def tree(self, tree: int, trees: int) -> None:
-        """A new tree (or block of records) begins."""
-        self.status.tree, self.status.trees, self.status.depth = tree + 1, trees, 0
+    def round(self, round: int, rounds: int) -> None:
+        """A new round begins: a tree, or a block of records."""
+        self.status.round, self.status.rounds, self.status.stage = round + 1, rounds, 0
         self.touch()
 
-    def depth(self, level: int) -> None:
-        """A new level begins."""
-        self.status.depth = level
+    def stage(self, stage: int) -> None:
+        """A new stage of the round begins."""
+        self.status.stage = stage
         self.touch()
 
     def metrics(self, metrics: Iterable[types_pb2.NamedMetric]) -> None:

@@ -14,16 +14,17 @@ from treetap import logs
 from treetap.errors import Silent, Unreachable
 from treetap.wire.byte_counts import Traffic
 from treetap.wire.disclosure import bytes_by_class
+from treetap.wire.frame import filled
 from treetap.wire.ports import Address, Dialer
 from treetap.wire.timeouts import RETRY_S, Patience
-from treetap.wire.v1 import control_pb2, setup_pb2, types_pb2
+from treetap.wire.v2 import control_pb2, setup_pb2, types_pb2
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
 class Roster:
-    """The parties of one attempt at a job. A step's field name in `StepRequest` is its word."""
+    """The parties of one attempt at a job. A step is called by its name (`treetap.wire.frame`)."""
 
     def __init__(
         self,
@@ -42,7 +43,7 @@ class Roster:
         self._parties, self._dialer, self._silence = dict(parties), dialer, silence_s
         self._traffic, self._metrics = traffic, metrics
         self._on_progress, self._on_lost, self._retry_s = on_progress, on_lost, retry_s
-        self.level = logging.INFO  #: at which the ends of steps are logged
+        self.log_level = logging.INFO  #: at which the ends of steps are logged
 
     @property
     def names(self) -> list[str]:
@@ -54,39 +55,38 @@ class Roster:
         return [types_pb2.Peer(name=address.name, address=address.location) for address in self._parties.values()]
 
     async def ask(
-        self, party: str, word: str, body: Message | None = None, tree: int = 0, level: int = 0
+        self, party: str, step: str, body: Message | None = None, round: int = 0, stage: int = 0
     ) -> control_pb2.StepResult:
         """Have a party do a step; asked again if the connection breaks, since a step is done once only.
 
         `body`: None for a step whose message is empty.
         """
-        request = control_pb2.StepRequest(job=self._job, attempt=self._attempt, tree=tree, level=level)
-        field = getattr(request, word)
-        field.SetInParent()
-        if body is not None:
-            field.CopyFrom(body)
+        request = control_pb2.StepRequest(job=self._job, attempt=self._attempt, round=round, stage=stage)
+        filled(request, step, body)
         patience = Patience(self._retry_s)
         began = asyncio.get_running_loop().time()
-        with logs.within(step=word, peer=party), self._metrics.asking(party, word):
-            log.debug("job %s: %s at %s: begins", self._job, word, party)
+        with logs.within(step=step, peer=party), self._metrics.asking(party, step):
+            log.debug("job %s: %s at %s: begins", self._job, step, party)
             while True:
                 try:
-                    result = await self._once(party, word, request, patience)
+                    result = await self._once(party, step, request, patience)
                     break
                 except (Unreachable, Silent) as failure:
                     self._on_lost(party)
                     if isinstance(failure, Silent) or not await patience.again():
                         raise
             seconds = asyncio.get_running_loop().time() - began
-            log.log(self.level, "job %s: %s at %s: %.3f s", self._job, word, party, seconds, extra={"seconds": seconds})
+            log.log(
+                self.log_level, "job %s: %s at %s: %.3f s", self._job, step, party, seconds, extra={"seconds": seconds}
+            )
             return result
 
     async def ask_all(
-        self, parties: Iterable[str], word: str, body: Message | None = None, tree: int = 0, level: int = 0
+        self, parties: Iterable[str], step: str, body: Message | None = None, round: int = 0, stage: int = 0
     ) -> dict[str, control_pb2.StepResult]:
         """Have several parties do the same step at once; the first failure ends the waiting."""
         names = list(parties)
-        results = await together(*(self.ask(party, word, body, tree, level) for party in names))
+        results = await together(*(self.ask(party, step, body, round, stage) for party in names))
         return dict(zip(names, results, strict=True))
 
     async def leave(self, within_s: float, *, discard: bool = False, submission: str = "") -> list[str]:
@@ -110,9 +110,9 @@ class Roster:
                 await asyncio.sleep(1.0)
 
     async def _once(
-        self, party: str, word: str, request: control_pb2.StepRequest, patience: Patience
+        self, party: str, step: str, request: control_pb2.StepRequest, patience: Patience
     ) -> control_pb2.StepResult:
-        self._traffic.sent(party, word, bytes_by_class(request))
+        self._traffic.sent(party, step, bytes_by_class(request))
         events = self._dialer.step(self._parties[party], request).__aiter__()
         while True:
             try:
@@ -120,9 +120,9 @@ class Roster:
                 async with asyncio.timeout(self._silence):
                     event = await anext(events)
             except TimeoutError:
-                raise Silent(f"{party} has been silent for {self._silence:g} s in {word}") from None
+                raise Silent(f"{party} has been silent for {self._silence:g} s in {step}") from None
             except StopAsyncIteration:
-                raise Unreachable(f"{party} ended {word} without a result") from None
+                raise Unreachable(f"{party} ended {step} without a result") from None
             patience.heard()
             if event.WhichOneof("event") == "result":
                 self._on_progress(party, control_pb2.Progress(bytes=event.result.bytes))

@@ -11,7 +11,7 @@ from coordinator.jobs import Jobs
 from treetap.errors import Refused
 from treetap.wire.rpc import caller_name
 from treetap.wire.status import answering
-from treetap.wire.v1 import jobs_pb2, jobs_pb2_grpc
+from treetap.wire.v2 import jobs_pb2, jobs_pb2_grpc
 
 Context = grpc.aio.ServicerContext[object, object]
 

@@ -20,7 +20,8 @@ from treetap import psi
 from treetap.errors import ConfigError, DataError, Malformed, OutOfOrder, Refused
 from treetap.protocols.alignment_routes import Turn, turns
 from treetap.tables.reading import Table
-from treetap.wire.v1 import alignment_pb2, control_pb2
+from treetap.wire.frame import name_of
+from treetap.wire.v2 import alignment_pb2, control_pb2
 
 log = logging.getLogger(__name__)
 #: Points in one parcel: 1 MiB.
@@ -55,7 +56,7 @@ class Alignment:
             self.steps[step.__name__] = step
         elif mode == "psi":
             self._turns = [turn for turn in turns(len(self._members)) if self._place in turn.places]
-            self.steps = {turn.word: getattr(self, turn.word) for turn in self._turns}
+            self.steps = {turn.step: getattr(self, turn.step) for turn in self._turns}
         else:
             raise ConfigError(f"alignment = {mode!r}: this party knows psi and sorted-ids")
 
@@ -135,9 +136,9 @@ class Alignment:
         to = [self._members[there] for here, there in turn.routes if here == me != there]
         senders = [here for here, there in turn.routes if there == me != here]
         points = b"".join(self._hand)  # of one list, or of none
-        taking = asyncio.ensure_future(self._take_all(senders, turn.level))
+        taking = asyncio.ensure_future(self._take_all(senders, turn.stage))
         try:
-            await asyncio.gather(*(self._send(party, points, turn.level) for party in to))
+            await asyncio.gather(*(self._send(party, points, turn.stage) for party in to))
             taken = await taking
         finally:
             taking.cancel()
@@ -235,19 +236,19 @@ class Alignment:
 
     def _begin(self, request: control_pb2.StepRequest) -> Turn:
         self._order.check(_step(request))
-        return next(turn for turn in self._turns if turn.level == request.level)
+        return next(turn for turn in self._turns if turn.stage == request.stage)
 
     def _end(self, turn: Turn) -> control_pb2.StepResult:
         later = self._turns[self._turns.index(turn) + 1]
-        self._order.then((later.word, 0, later.level))
+        self._order.then((later.step, 0, later.stage))
         return done()
 
     async def _differing(self, digest: bytes) -> AsyncIterator[tuple[str, int]]:
         """The feature parties whose digest is another one, with how many records they speak of."""
         for party in self._members[1:]:
             async for parcel in self._tools.mailbox.series(party, "record_digest", 0, 0):
-                if parcel.record_digest.digest != digest:
-                    yield party, parcel.record_digest.records
+                if parcel.alignment.record_digest.digest != digest:
+                    yield party, parcel.alignment.record_digest.records
 
     async def _refresh(self, points: bytes) -> None:
         self._hand = [psi.shuffled(await self._raised(points, self._fresh.over(self._exponent)))]
@@ -288,16 +289,17 @@ class Alignment:
         self._tools.ledger.operations[operation] += total
         return b"".join(found)
 
-    async def _send(self, to: str, points: bytes, level: int) -> None:
+    async def _send(self, to: str, points: bytes, stage: int) -> None:
         bodies = (alignment_pb2.BlindedIds(points=part) for part in _pieces(points, POINTS_PER_PARCEL))
-        await self._tools.outbox.send(to, "blinded_ids", bodies, level=level)
+        await self._tools.outbox.send(to, "blinded_ids", bodies, stage=stage)
 
-    async def _take_all(self, senders: list[int], level: int) -> list[bytes]:
-        return list(await asyncio.gather(*(self._take(self._members[sender], level) for sender in senders)))
+    async def _take_all(self, senders: list[int], stage: int) -> list[bytes]:
+        return list(await asyncio.gather(*(self._take(self._members[sender], stage) for sender in senders)))
 
-    async def _take(self, sender: str, level: int) -> bytes:
+    async def _take(self, sender: str, stage: int) -> bytes:
         parts = [
-            parcel.blinded_ids.points async for parcel in self._tools.mailbox.series(sender, "blinded_ids", 0, level)
+            parcel.alignment.blinded_ids.points
+            async for parcel in self._tools.mailbox.series(sender, "blinded_ids", 0, stage)
         ]
         points = b"".join(parts)
         if len(points) % psi.POINT_BYTES:
@@ -337,7 +339,7 @@ class Alignment:
 
 
 def _step(request: control_pb2.StepRequest) -> StepId:
-    return str(request.WhichOneof("step")), request.tree, request.level
+    return name_of(request), request.round, request.stage
 
 
 def _pieces(points: bytes, count: int) -> Iterator[bytes]:

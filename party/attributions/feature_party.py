@@ -13,24 +13,24 @@ import numpy as np
 
 from party.attributions.layout import AttributedLayout, take_layout
 from party.config import PartyConfig
-from party.eini.feature_party import EntryMasker
+from party.eini.feature_party import FeatureParty as EiniFeatureParty
 from party.runtime.context import Tools, done, have
 from party.runtime.job_store import Store
 from treetap.errors import Malformed
 from treetap.paillier.masked_sums import SLOT_BITS, EntryMember, ciphertexts_of
 from treetap.paillier.public_key import PublicKey
 from treetap.paillier.slots import Slots
-from treetap.wire.v1 import control_pb2, interactive_pb2
+from treetap.wire.v2 import control_pb2, prediction_pb2
 
 
-class AttributionMasker(EntryMasker):
+class FeatureParty(EiniFeatureParty):
     """Answers the steps of a feature party.
 
     Raises:
         Refused: its policy does not let EXPLANATION go to the label holder; whichever of the chain returns the sums.
     """
 
-    def __init__(self, config: PartyConfig, store: Store, tools: Tools, opening: interactive_pb2.OpenModel) -> None:
+    def __init__(self, config: PartyConfig, store: Store, tools: Tools, opening: prediction_pb2.OpenModel) -> None:
         tools.law.check_emits(tools.party, opening.label_holder, ["EXPLANATION"])
         super().__init__(config, store, tools, opening)
         self._attributed: AttributedLayout | None = None
@@ -41,13 +41,13 @@ class AttributionMasker(EntryMasker):
     async def mask_block(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """The scores of a block; then its attributions."""
         result = await super().mask_block(request)
-        self._order.then(("mask_attributions", request.tree, 0))
+        self._order.then(("mask_attributions", request.round, 0))
         return result
 
     async def mask_attributions(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Keep the entries of the block that the own columns allow, pass them on; the last of the chain: the sums."""
-        number = request.tree
-        self._order.check(("mask_attributions", number, request.level))
+        number = request.round
+        self._order.check(("mask_attributions", number, request.stage))
         tools, layout, rows = self._tools, have(self._attributed), self.rows
         goes_left = self.directions(rows)
         masks = await tools.offload(lambda: layout.masks(goes_left, len(rows)))
@@ -87,7 +87,7 @@ class AttributionMasker(EntryMasker):
             Slots((SLOT_BITS,) * slots),
             (layout.outgoing[:, np.newaxis] * count + each).ravel(),
             (layout.constant[:, np.newaxis] * count + each).ravel(),
-            None if self.last else opening.obfuscation,
+            None if self.last else opening.parameters.eini.obfuscation,
             f"{tools.job}/{tools.attempt}/attributions",
         )
         self._attributed, self._attributing, self._ciphertexts = layout, member, count

@@ -18,7 +18,8 @@ import numpy as np
 from party.attributions.layout import layout_parcels
 from party.attributions.results import write_attributions
 from party.config import PartyConfig
-from party.eini.label_holder import BLOCK_BYTES, EntrySender
+from party.eini.label_holder import BLOCK_BYTES
+from party.eini.label_holder import LabelHolder as EiniLabelHolder
 from party.prediction.scores_on_disk import Guessed, Scored
 from party.runtime.context import Tools, have
 from party.runtime.job_store import Arrays, Store
@@ -32,7 +33,7 @@ from treetap.trees.leaf_entries import SUM_BITS, Ints
 from treetap.trees.paths import Bools, Floats
 from treetap.trees.shapley import expected_score
 from treetap.trees.shapley_entries import AttributionEntries
-from treetap.wire.v1 import control_pb2, interactive_pb2
+from treetap.wire.v2 import control_pb2, prediction_pb2
 
 #: Under which name attributions are kept with the scores.
 ATTRIBUTIONS = "attributions"
@@ -49,11 +50,11 @@ class _Held:
     keep: Callable[[Floats], None]
 
 
-class AttributionSender(EntrySender):
+class LabelHolder(EiniLabelHolder):
     """Answers the steps of the label holder."""
 
     def __init__(
-        self, config: PartyConfig, store: Store, tools: Tools, opening: interactive_pb2.OpenModel, desk: Desk
+        self, config: PartyConfig, store: Store, tools: Tools, opening: prediction_pb2.OpenModel, desk: Desk
     ) -> None:
         super().__init__(config, store, tools, opening, desk)
         self._attributed: AttributionEntries | None = None
@@ -73,7 +74,7 @@ class AttributionSender(EntrySender):
 
     async def make_keys(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """As for scores, if the paths stay hidden behind so many more sums."""
-        self._order.check(("make_keys", request.tree, request.level))
+        self._order.check(("make_keys", request.round, request.stage))
         law = self._tools.law
         if law.min_candidate_bits is not None:
             spare = await self._tools.offload(self._spare_of_all)
@@ -85,7 +86,7 @@ class AttributionSender(EntrySender):
     async def score_block(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """The scores of a block; then its attributions, and both are kept together."""
         result = await super().score_block(request)
-        self._order.then(("attribute_block", request.tree, 0))
+        self._order.then(("attribute_block", request.round, 0))
         return result
 
     async def attribute_block(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
@@ -95,8 +96,8 @@ class AttributionSender(EntrySender):
         2. encrypted and sent to the first of the chain while the next ones are encrypted;
         3. the last of the chain returns the sums, which are opened and must add up to the scores.
         """
-        number = request.tree
-        self._order.check(("attribute_block", number, request.level))
+        number = request.round
+        self._order.check(("attribute_block", number, request.stage))
         held = have(self._held)
         rows = held.rows
         owner, entries, goes_left = have(self._attributing), have(self._attributed), self.directions(rows)
@@ -130,7 +131,7 @@ class AttributionSender(EntrySender):
 
         def keep(found: Floats) -> None:
             kept = {**(further or {}), ATTRIBUTIONS: found}
-            super(AttributionSender, self).keep(rows, scores, guessed, leaves=leaves, further=kept)
+            super(LabelHolder, self).keep(rows, scores, guessed, leaves=leaves, further=kept)
 
         self._held = _Held(rows, scores, keep)
 
@@ -145,7 +146,7 @@ class AttributionSender(EntrySender):
         """Everybody learns which entries there are; those that never change go to the first of the chain."""
         tools, entries, chain = self._tools, have(self._attributed), self.parties
         token = f"{tools.job}/{tools.attempt}/attributions"
-        obfuscation = self._opening.obfuscation
+        obfuscation = self._opening.parameters.eini.obfuscation
         owner = EntryOwner(tools.engine, secret, self._shape[1], obfuscation, SUM_BITS, token)
         self._attributing = owner
         await owner.start()
@@ -157,7 +158,7 @@ class AttributionSender(EntrySender):
         await self._send_constants(owner, "constant_attributions", values.reshape(-1, self._shape[1]))
 
     async def _explain(
-        self, path: Path, known: list[str], scored: Scored, written: interactive_pb2.WrittenPredictions
+        self, path: Path, known: list[str], scored: Scored, written: prediction_pb2.WrittenPredictions
     ) -> None:
         """The attributions of every record that has a score, beside the predictions."""
         await super()._explain(path, known, scored, written)

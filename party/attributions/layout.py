@@ -14,7 +14,7 @@ from treetap.errors import Malformed
 from treetap.trees.leaf_entries import SUM_BITS
 from treetap.trees.paths import least_candidate_bits
 from treetap.trees.shapley_entries import AttributedHop
-from treetap.wire.v1 import exchange_pb2, explain_pb2
+from treetap.wire.v2 import attributions_pb2, exchange_pb2
 
 #: Of a tree: the columns of the score it adds to, the players that have a split there, the own splits by heap number.
 TreeSplits = tuple[tuple[int, ...], frozenset[int], list[int]]
@@ -24,10 +24,10 @@ MOST_PLAYERS = 100_000
 
 def layout_parcels(
     hop: Sequence[AttributedHop], constant: list[int], players: int
-) -> Iterator[explain_pb2.AttributionLayout]:
+) -> Iterator[attributions_pb2.AttributionLayout]:
     """What one member of the chain is told, in bounded messages."""
     trees = (
-        explain_pb2.AttributedTree(
+        attributions_pb2.AttributedTree(
             tree=each.tree,
             leaves=[place + 1 for place in each.leaves],
             outgoing=each.outgoing,
@@ -37,7 +37,7 @@ def layout_parcels(
         for each in hop
     )
     for number, batch in enumerate(batches(trees)):
-        yield explain_pb2.AttributionLayout(trees=batch, constant=constant if number == 0 else [], players=players)
+        yield attributions_pb2.AttributionLayout(trees=batch, constant=constant if number == 0 else [], players=players)
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class AttributedLayout(MemberLayout):
 
 
 async def take_layout(
-    parcels: AsyncIterator[exchange_pb2.Parcel],
+    parcels: AsyncIterator[exchange_pb2.PeerMessage],
     party: str,
     label_holder: str,
     shard: Sequence[dict[str, Any]],
@@ -70,7 +70,7 @@ async def take_layout(
     splits: list[TreeSplits] = []
     named = NamedTrees(party, label_holder, shard)
     async for parcel in parcels:
-        body = parcel.attribution_layout
+        body = parcel.protocol.attributions.attribution_layout
         constant += body.constant
         players = body.players
         for tree in body.trees:

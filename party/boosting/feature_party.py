@@ -22,15 +22,16 @@ from party.runtime.context import Tools, have
 from party.runtime.messages import take_sampled
 from treetap.errors import Malformed
 from treetap.paillier.tree_sums import EncryptedSums
-from treetap.protocols.job_spec import params_from_wire
-from treetap.wire.v1 import setup_pb2
+from treetap.protocols.job_spec import params_as
+from treetap.trees.params import BoostingParams
+from treetap.wire.v2 import setup_pb2
 
 
 class FeatureParty(GrowingFeatureParty):
     """Sums each tree's own ciphertexts while they arrive."""
 
     def __init__(self, config: PartyConfig, tools: Tools, spec: setup_pb2.JobSpec) -> None:
-        super().__init__(config, tools, spec, params_from_wire(spec.boosting))
+        super().__init__(config, tools, spec, params_as(spec, BoostingParams))
         self._sums: EncryptedSums | None = None
 
     async def _begin(self, t: int) -> OwnTree:
@@ -45,7 +46,7 @@ class FeatureParty(GrowingFeatureParty):
         self._tools.meter.done, self._tools.meter.total = 0, len(sampled)
         received = 0
         async for parcel in mailbox.series(self._label_holder, "gradients", t, 0):
-            block = parcel.gradients
+            block = parcel.protocol.boosting.gradients
             if block.first != received or received + block.count > len(sampled):
                 raise Malformed(f"{self._label_holder} sent ciphertexts out of place in tree {t}")
             await sums.add_block(sampled[received : received + block.count], block.ciphertexts)

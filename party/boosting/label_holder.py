@@ -26,26 +26,27 @@ from party.runtime.context import Tools, done, have
 from party.runtime.messages import Rows, sampled_parcels
 from party.runtime.steps import StepId
 from treetap.paillier.slots import Slots, width_for
-from treetap.protocols.job_spec import params_from_wire, taking_part
+from treetap.protocols.job_spec import params_as, taking_part
 from treetap.tables.labels import Labels
 from treetap.trees.boosting_criterion import BoostingRule
 from treetap.trees.growing_tree import Ints
 from treetap.trees.loss import Loss, loss_for
-from treetap.wire.v1 import boosting_pb2, control_pb2, setup_pb2
+from treetap.trees.params import BoostingParams
+from treetap.wire.v2 import boosting_pb2, control_pb2, setup_pb2
 
 
 class LabelHolder(GrowingLabelHolder):
     """Fresh gradients of the sampled records for every tree."""
 
     def __init__(self, config: PartyConfig, tools: Tools, spec: setup_pb2.JobSpec) -> None:
-        self._boosting = params_from_wire(spec.boosting)
+        self._boosting = params_as(spec, BoostingParams)
         self._scores: Scorebook | None = None
         super().__init__(config, tools, spec, self._boosting)
 
     async def begin_tree(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Step 1 of a tree: g, h of the sampled records, packed, encrypted, streamed to whoever takes part."""
-        t = request.tree
-        self._order.check(("begin_tree", t, request.level))
+        t = request.round
+        self._order.check(("begin_tree", t, request.stage))
         columns = self._columns(t).columns_of_tree(t, self._params, permuted=False)
         values, scale, sampled = have(self._scores).derivatives(t)
         rows = np.flatnonzero(sampled)
@@ -58,7 +59,7 @@ class LabelHolder(GrowingLabelHolder):
         """The records of a tree and their ciphertexts, encrypted once for all who take part."""
         owner, outbox = have(self._owner), self._tools.outbox
         for party in parties:
-            await outbox.send(party, "sampled_records", sampled_parcels(rows, len(values)), tree=t)
+            await outbox.send(party, "sampled_records", sampled_parcels(rows, len(values)), round=t)
         streams = [outbox.open(party, "gradients", t) for party in parties]
         meter = self._tools.meter
         meter.done, meter.total = 0, len(rows)

@@ -22,8 +22,9 @@ from party.serving.registry import Desk
 from treetap.errors import Incompatible, Malformed
 from treetap.trees.leaf_entries import GoesLeft
 from treetap.trees.paths import Floats
+from treetap.wire.frame import result
 from treetap.wire.records import chunks_of, rows_of
-from treetap.wire.v1 import control_pb2, eini_pb2, interactive_pb2, types_pb2
+from treetap.wire.v2 import control_pb2, prediction_pb2, types_pb2
 
 #: Records whose candidate leaves are counted at a time.
 CHECKED = 4096
@@ -42,7 +43,7 @@ class BlockSender(Scoring):
     begins = "score_block"
 
     def __init__(
-        self, config: PartyConfig, store: Store, tools: Tools, opening: interactive_pb2.OpenModel, desk: Desk
+        self, config: PartyConfig, store: Store, tools: Tools, opening: prediction_pb2.OpenModel, desk: Desk
     ) -> None:
         super().__init__(config, store, tools, opening, desk, "make_keys")
         self.chain = [party for party in self.parties if party not in opening.away]
@@ -57,13 +58,13 @@ class BlockSender(Scoring):
 
     async def open_model(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Lay the model out, which may take a while and so leaves the event loop; then as in every prediction."""
-        self._order.check(("open_model", request.tree, request.level))
+        self._order.check(("open_model", request.round, request.stage))
         await self._tools.offload(self.lay_out)
         return await super().open_model(request)
 
     async def make_keys(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """A key pair for this prediction alone, in memory only, and what the others must know of the trees."""
-        self._order.check(("make_keys", request.tree, request.level))
+        self._order.check(("make_keys", request.round, request.stage))
         tools = self._tools
         if not self.chain:  # everybody is away: nobody's decisions are to be hidden
             self.next_block(0)
@@ -78,12 +79,12 @@ class BlockSender(Scoring):
 
     async def score_block(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """A block's records to everybody, its ciphertexts to the first of the chain, the sums from the last, opened."""
-        number = request.tree
-        self._order.check(("score_block", number, request.level))
+        number = request.round
+        self._order.check(("score_block", number, request.stage))
         tools, table = self._tools, self._alignment.aligned
         rows, blocks = self.block(number)
-        chunks = [eini_pb2.BlockRecords(chunks=batch) for batch in batches(chunks_of(rows, len(table.ids)))]
-        await asyncio.gather(*(tools.outbox.send(party, "block_records", chunks, tree=number) for party in self.chain))
+        chunks = [prediction_pb2.BlockRecords(chunks=batch) for batch in batches(chunks_of(rows, len(table.ids)))]
+        await asyncio.gather(*(tools.outbox.send(party, "block_records", chunks, round=number) for party in self.chain))
         sums, guessed = await self.sums(number, rows)
         self.keep(rows, self.ensemble.from_sums(sums), guessed)
         tools.mailbox.forget(number)
@@ -93,8 +94,8 @@ class BlockSender(Scoring):
     def scored(self, blocks: int) -> control_pb2.StepResult:
         """How far the prediction is, of so many blocks."""
         meter = self._tools.meter
-        scored = eini_pb2.ScoredBlock(blocks=blocks, done=meter.done, total=meter.total)
-        return control_pb2.StepResult(scored_block=scored)
+        scored = prediction_pb2.ScoredBlock(blocks=blocks, done=meter.done, total=meter.total)
+        return result(scored)
 
     @abstractmethod
     def lay_out(self) -> None:
@@ -135,7 +136,7 @@ class BlockMasker(Answering):
     mask_block(b)    mask_block(b+1)
     """
 
-    def __init__(self, config: PartyConfig, store: Store, tools: Tools, opening: interactive_pb2.OpenModel) -> None:
+    def __init__(self, config: PartyConfig, store: Store, tools: Tools, opening: prediction_pb2.OpenModel) -> None:
         super().__init__(config, store, tools, opening, "take_key")
         there = [party for party in opening.feature_parties if party not in opening.away]
         chain = [opening.label_holder, *there, opening.label_holder]
@@ -153,19 +154,19 @@ class BlockMasker(Answering):
 
     async def take_key(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """The public key of this prediction, and what the own masks depend on."""
-        self._order.check(("take_key", request.tree, request.level))
+        self._order.check(("take_key", request.round, request.stage))
         await self.begin()
         self._order.then(("mask_block", 0, 0))
         return done()
 
     async def mask_block(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """What the own columns exclude becomes zero; the last of the chain sums and returns."""
-        number = request.tree
-        self._order.check(("mask_block", number, request.level))
+        number = request.round
+        self._order.check(("mask_block", number, request.stage))
         tools, table = self._tools, self._alignment.aligned
         chunks: list[types_pb2.RecordChunk] = []
         async for parcel in tools.mailbox.series(self._opening.label_holder, "block_records", number, 0):
-            chunks += parcel.block_records.chunks
+            chunks += parcel.prediction.block_records.chunks
         self.rows = rows_of(chunks, len(table.ids))
         if not len(self.rows):
             raise Malformed(f"{self._opening.label_holder}, block {number}: a block of no records")

@@ -15,13 +15,14 @@ from treetap.paillier.masked_sums import EntryMember
 from treetap.paillier.public_key import PublicKey
 from treetap.trees.leaf_entries import GoesLeft
 from treetap.trees.paths import Bools
-from treetap.wire.v1 import interactive_pb2
+from treetap.wire.v2 import prediction_pb2
 
 
-class EntryMasker(BlockMasker):
+class FeatureParty(BlockMasker):
     """Answers the steps of a feature party."""
 
-    def __init__(self, config: PartyConfig, store: Store, tools: Tools, opening: interactive_pb2.OpenModel) -> None:
+    def __init__(self, config: PartyConfig, store: Store, tools: Tools, opening: prediction_pb2.OpenModel) -> None:
+        tools.law.check_key(config.name, opening.parameters.eini.key_bits)
         super().__init__(config, store, tools, opening)
         self._layout: MemberLayout | None = None
         self._member: EntryMember | None = None
@@ -31,13 +32,13 @@ class EntryMasker(BlockMasker):
         """The public key of this prediction, which entry each leaf is in, and the entries that never change."""
         tools, opening = self._tools, self._opening
         sender = opening.label_holder
-        public, slots = await take_key(tools, sender, opening.key_bits)
+        public, slots = await take_key(tools, sender, opening.parameters.eini.key_bits)
         parcels = tools.mailbox.series(sender, "entry_layout", 0, 0)
         layout = await take_layout(parcels, tools.party, sender, self._trees, len(slots.widths))
         if len(layout.constant) and self.before != sender:
             raise Malformed(f"{sender} sends constant entries to the first of the chain only, {tools.party} is not it")
         self.check_paths(layout.spare)
-        obfuscation = None if self.last else opening.obfuscation
+        obfuscation = None if self.last else opening.parameters.eini.obfuscation
         token = f"{tools.job}/{tools.attempt}"
         member = EntryMember(tools.engine, public, slots, layout.outgoing, layout.constant, obfuscation, token)
         self._layout, self._member, self._public = layout, member, public

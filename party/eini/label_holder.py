@@ -17,18 +17,19 @@ from treetap.paillier.public_key import PublicKey
 from treetap.paillier.secret_key import SecretKey
 from treetap.trees.leaf_entries import SUM_BITS, GoesLeft, Ints, LeafEntries
 from treetap.trees.paths import Floats
-from treetap.wire.v1 import interactive_pb2
+from treetap.wire.v2 import prediction_pb2
 
 #: Most bytes of ciphertexts of one block: what may lie at a party before its step begins.
 BLOCK_BYTES = 64 * 1024 * 1024
 
 
-class EntrySender(BlockSender):
+class LabelHolder(BlockSender):
     """Answers the steps of the label holder."""
 
     def __init__(
-        self, config: PartyConfig, store: Store, tools: Tools, opening: interactive_pb2.OpenModel, desk: Desk
+        self, config: PartyConfig, store: Store, tools: Tools, opening: prediction_pb2.OpenModel, desk: Desk
     ) -> None:
+        tools.law.check_key(config.name, opening.parameters.eini.key_bits)
         super().__init__(config, store, tools, opening, desk)
         self._entries: LeafEntries | None = None
         self._owner: EntryOwner | None = None
@@ -39,12 +40,12 @@ class EntrySender(BlockSender):
 
     async def begin(self) -> None:
         """A key pair; everybody learns which entry each leaf is in."""
-        tools, opening, entries = self._tools, self._opening, have(self._entries)
-        secret = await make_passing_key(tools, opening.key_bits)
+        tools, options, entries = self._tools, self._opening.parameters.eini, have(self._entries)
+        secret = await make_passing_key(tools, options.key_bits)
         outputs = len(self.ensemble.base_margin)
         token = f"{tools.job}/{tools.attempt}"
         try:
-            owner = EntryOwner(tools.engine, secret, outputs, opening.obfuscation, SUM_BITS, token)
+            owner = EntryOwner(tools.engine, secret, outputs, options.obfuscation, SUM_BITS, token)
         except PlaintextOverflow as failure:
             raise BadInput(f"{outputs} classes do not fit one ciphertext: {failure}") from failure
         self._owner = owner

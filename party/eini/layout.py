@@ -13,7 +13,7 @@ from party.runtime.messages import batches
 from treetap.errors import DataError, Malformed
 from treetap.trees.leaf_entries import SUM_BITS, GoesLeft, Ints, TreeHop
 from treetap.trees.paths import Bools, least_candidate_bits, reachable
-from treetap.wire.v1 import eini_pb2, exchange_pb2
+from treetap.wire.v2 import eini_pb2, exchange_pb2
 
 #: The turns of one party on the way to a leaf, from the root: (handle of its split, whether left).
 Turns = tuple[tuple[int, bool], ...]
@@ -76,7 +76,7 @@ class MemberLayout:
 
 
 async def take_layout(
-    parcels: AsyncIterator[exchange_pb2.Parcel],
+    parcels: AsyncIterator[exchange_pb2.PeerMessage],
     party: str,
     label_holder: str,
     shard: Sequence[dict[str, Any]],
@@ -94,8 +94,8 @@ async def take_layout(
     nodes: defaultdict[tuple[int, ...], list[list[int]]] = defaultdict(list)
     named = NamedTrees(party, label_holder, shard)
     async for parcel in parcels:
-        constant += parcel.entry_layout.constant
-        for tree in parcel.entry_layout.trees:
+        constant += parcel.protocol.eini.entry_layout.constant
+        for tree in parcel.protocol.eini.entry_layout.trees:
             own, splits = named.take(tree.tree)
             if not len(own) == len(tree.incoming) == len(tree.outgoing):
                 raise DataError(

@@ -26,16 +26,17 @@ from party.runtime.messages import Rows, take_drawn
 from party.runtime.steps import StepId
 from treetap.errors import Malformed
 from treetap.paillier.forest_sums import CiphertextPool, NodeTask
-from treetap.protocols.job_spec import forest_from_wire
+from treetap.protocols.job_spec import params_as
+from treetap.trees.params import ForestParams
 from treetap.trees.tree_bins import NodeBins
-from treetap.wire.v1 import control_pb2, setup_pb2
+from treetap.wire.v2 import control_pb2, setup_pb2
 
 
-class ForestFeatureParty(GrowingFeatureParty):
+class FeatureParty(GrowingFeatureParty):
     """Sums the same ciphertexts for every tree, of the records that the tree draws and as often."""
 
     def __init__(self, config: PartyConfig, tools: Tools, spec: setup_pb2.JobSpec) -> None:
-        self._forest = forest_from_wire(spec.forest)
+        self._forest = params_as(spec, ForestParams)
         super().__init__(config, tools, spec, self._forest)
         self._pool: CiphertextPool | None = None
         self._drawn: Rows | None = None
@@ -43,7 +44,7 @@ class ForestFeatureParty(GrowingFeatureParty):
 
     async def take_labels(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Keep the ciphertext of every record's label in the lanes, as long as this attempt lasts."""
-        self._order.check(("take_labels", request.tree, request.level))
+        self._order.check(("take_labels", request.round, request.stage))
         await self._drop_pool()  # of a try that failed
         public, slots = have(self._key)
         total = len(self._alignment.aligned.ids)
@@ -51,7 +52,7 @@ class ForestFeatureParty(GrowingFeatureParty):
         pool = self._pool = CiphertextPool(self._tools.engine, public, slots, total, token)
         self._tools.meter.done, self._tools.meter.total = 0, total
         async for parcel in self._tools.mailbox.series(self._label_holder, "encrypted_labels", 0, 0):
-            block = parcel.encrypted_labels
+            block = parcel.protocol.forest.encrypted_labels
             if block.count * public.ciphertext_bytes != len(block.ciphertexts) or block.first != pool.received:
                 raise Malformed(f"{self._label_holder} sent encrypted labels out of place")
             await pool.add_block(block.first, block.ciphertexts)

@@ -28,26 +28,27 @@ from party.runtime.context import Step, Tools, done, have
 from party.runtime.messages import drawn_parcels
 from party.runtime.steps import StepId
 from treetap.paillier.slots import Slots, width_for
-from treetap.protocols.job_spec import forest_from_wire, taking_part
+from treetap.protocols.job_spec import params_as, taking_part
 from treetap.tables.labels import Labels
 from treetap.trees import sampling
 from treetap.trees.forest_criterion import ForestRule, Targets, check_labels, targets
 from treetap.trees.growing_tree import Ints
-from treetap.wire.v1 import control_pb2, forest_pb2, setup_pb2
+from treetap.trees.params import ForestParams
+from treetap.wire.v2 import control_pb2, forest_pb2, setup_pb2
 
 
-class ForestLabelHolder(GrowingLabelHolder):
+class LabelHolder(GrowingLabelHolder):
     """The label of every record encrypted once per attempt; per tree only the draw travels."""
 
     def __init__(self, config: PartyConfig, tools: Tools, spec: setup_pb2.JobSpec) -> None:
-        self._forest = forest_from_wire(spec.forest)
+        self._forest = params_as(spec, ForestParams)
         self._found: Targets | None = None
         super().__init__(config, tools, spec, self._forest)
         self.steps: Mapping[str, Step] = {**self.steps, "share_labels": self.share_labels}
 
     async def share_labels(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Once per attempt: the one-hot label, or the target in fixed point, of every record to every feature party."""
-        self._order.check(("share_labels", request.tree, request.level))
+        self._order.check(("share_labels", request.round, request.stage))
         owner, plain = have(self._owner), self._plain()
         streams = [self._tools.outbox.open(party, "encrypted_labels", 0) for party in self._feature_parties]
         meter = self._tools.meter
@@ -67,8 +68,8 @@ class ForestLabelHolder(GrowingLabelHolder):
 
     async def begin_tree(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Step 1 of a tree: draw its records, tell every feature party that takes part which."""
-        t = request.tree
-        self._order.check(("begin_tree", t, request.level))
+        t = request.round
+        self._order.check(("begin_tree", t, request.stage))
         found = have(self._found)
         params, total = self._forest, len(found.values)
         drawn = sampling.drawn(params.seed, t, total, params.subsample, bootstrap=params.bootstrap)
@@ -79,7 +80,7 @@ class ForestLabelHolder(GrowingLabelHolder):
         else:
             columns = vault.columns_of_tree(t, params, permuted=False)
         for party in taking_part(self._spec, t):
-            await self._tools.outbox.send(party, "sampled_records", drawn_parcels(drawn, total), tree=t)
+            await self._tools.outbox.send(party, "sampled_records", drawn_parcels(drawn, total), round=t)
         one = np.ones((total, 1), dtype=np.int64)
         values = np.concatenate([found.values, one], axis=1) * drawn[:, None]
         self._grow(t, values, ForestRule(found, params), columns, subtract=params.binning == "global")

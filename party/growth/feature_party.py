@@ -30,9 +30,11 @@ from treetap.errors import OutOfOrder
 from treetap.models.own_split import OwnSplit
 from treetap.paillier.public_key import PublicKey
 from treetap.paillier.slots import Slots
-from treetap.protocols.job_spec import Params
+from treetap.protocols.registry import training_name
+from treetap.trees.params import TreeParams
+from treetap.wire.frame import result
 from treetap.wire.records import chunks_of
-from treetap.wire.v1 import boosting_pb2, control_pb2, own_pb2, setup_pb2
+from treetap.wire.v2 import control_pb2, growth_pb2, setup_pb2, transcript_pb2
 
 #: Most bytes of packed ciphertexts in one parcel of candidate sums.
 SUMS_BYTES = 1024 * 1024
@@ -59,7 +61,7 @@ class OwnTree:
 class GrowingFeatureParty(ABC):
     """Answers the steps of a feature party for one attempt at a job."""
 
-    def __init__(self, config: PartyConfig, tools: Tools, spec: setup_pb2.JobSpec, params: Params) -> None:
+    def __init__(self, config: PartyConfig, tools: Tools, spec: setup_pb2.JobSpec, params: TreeParams) -> None:
         self._config, self._tools, self._spec, self._params = config, tools, spec, params
         self._label_holder = spec.label_holder
         self._vault: Vault | None = None
@@ -112,16 +114,16 @@ class GrowingFeatureParty(ABC):
 
     async def prepare(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Read the table; say how many trees of the job are on disk."""
-        self._order.check(("prepare", request.tree, request.level))
+        self._order.check(("prepare", request.round, request.stage))
         config = table_config(self._config, self._spec.table)
         table = await load_table(self._tools, config, with_label=False, missing=self._params.missing)
         await bind_table(self._tools, table)
         aligned = self._alignment.begin(table, keep=True)
         if self._tools.store.published:
             self._order.then(("publish", 0, 0))
-        return control_pb2.StepResult(
-            prepared=setup_pb2.Prepared(
-                stored_trees=len(self._tools.store.trees()),
+        return result(
+            setup_pb2.Prepared(
+                stored_rounds=len(self._tools.store.trees()),
                 published=self._tools.store.published,
                 aligned_attempt=aligned,
             )
@@ -129,7 +131,7 @@ class GrowingFeatureParty(ABC):
 
     async def bin(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Bin the columns of the aligned records, once for the job."""
-        self._order.check(("bin", request.tree, request.level))
+        self._order.check(("bin", request.round, request.stage))
         table = self._alignment.aligned
         binned = await bin_features(self._tools, table, self._params.max_bin)
         self._vault = Vault(self._tools.party, table.columns, binned)
@@ -138,7 +140,7 @@ class GrowingFeatureParty(ABC):
 
     async def take_key(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Wait for the public key of the label holder."""
-        self._order.check(("take_key", request.tree, request.level))
+        self._order.check(("take_key", request.round, request.stage))
         self._key = await take_key(self._tools, self._label_holder, self._spec.key_bits)
         self._order.then(("publish", 0, 0), *self._after_key())
         return done()
@@ -150,9 +152,9 @@ class GrowingFeatureParty(ABC):
            was not relayed is what its parent holds and its sibling does not.
         2. Every candidate of every node leaves, the empty ones too, in an order of this party's own.
         """
-        t, level = request.tree, request.level
+        t, level = request.round, request.stage
         self._order.check(("build_histograms", t, level))
-        nodes = list(request.build_histograms.nodes)
+        nodes = list(request.growth.build_histograms.nodes)
         if level == 0:
             await self._drop_tree()
             self._tree = await self._begin(t)
@@ -166,11 +168,11 @@ class GrowingFeatureParty(ABC):
 
     async def apply_splits(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Step 4 of a tree: keep the splits won, send the children's instance spaces to the label holder."""
-        t, level = request.tree, request.level
+        t, level = request.round, request.stage
         self._order.check(("apply_splits", t, level))
         tree = self._growing(t)
         children = []
-        for decision in request.apply_splits.decisions:
+        for decision in request.growth.apply_splits.decisions:
             rows = tree.rows_of(decision.node)
             split, left = tree.columns.split(decision.node, rows, list(decision.candidates))
             tree.splits.append(split)
@@ -181,19 +183,21 @@ class GrowingFeatureParty(ABC):
             children.append((decision.node, split.handle, left))
             self._log(t, level, tree, split)
         await self._tools.outbox.send(
-            self._label_holder, "children", child_parcels(children, tree.total), tree=t, level=level
+            self._label_holder, "children", child_parcels(children, tree.total), round=t, stage=level
         )
         self._order.then(("build_histograms", t, level + 1), ("store_tree", t, 0))
         return done()
 
     async def store_tree(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """End of a tree: this party's shard of the tree is on disk before the answer."""
-        t = request.tree
-        self._order.check(("store_tree", t, request.level))
+        t = request.round
+        self._order.check(("store_tree", t, request.stage))
         splits = self._growing(t).splits if self._takes_part(t) else []
         leaves: list[list[list[int]]] = []
         async for parcel in self._tools.mailbox.series(self._label_holder, "leaf_paths", t, 0):
-            leaves += [[[turn.handle, int(turn.left)] for turn in leaf.turns] for leaf in parcel.leaf_paths.leaves]
+            leaves += [
+                [[turn.handle, int(turn.left)] for turn in leaf.branches] for leaf in parcel.growth.leaf_paths.leaves
+            ]
         shard: dict[str, Any] = {"tree": t, "splits": [split.to_dict() for split in splits], "leaves": leaves}
         self._tools.store.add_tree(shard, t)
         await self._drop_tree()
@@ -203,14 +207,14 @@ class GrowingFeatureParty(ABC):
 
     async def publish(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Progress becomes a model."""
-        self._order.check(("publish", request.tree, request.level))
+        self._order.check(("publish", request.round, request.stage))
         if not self._tools.store.published:
             table = self._alignment.aligned
             manifest = {
                 "role": "feature_party",
                 "job": self._tools.job,
                 "party": self._tools.party,
-                "protocol": self._spec.protocol,
+                "protocol": training_name(self._spec),
                 "label_holder": self._label_holder,
                 "missing": None if np.isnan(self._params.missing) else self._params.missing,
                 **table.described(),
@@ -237,20 +241,20 @@ class GrowingFeatureParty(ABC):
         ledger.ciphertexts["candidate_sums"] += len(packed) // public.ciphertext_bytes
         step = SUMS_BYTES // public.ciphertext_bytes * public.ciphertext_bytes
         bodies = [
-            boosting_pb2.CandidateSums(
+            growth_pb2.CandidateSums(
                 nodes=nodes if start == 0 else [],
                 candidates=len(tree.columns.candidates),
                 ciphertexts=packed[start : start + step],
             )
             for start in range(0, max(len(packed), 1), step)
         ]
-        await self._tools.outbox.send(self._label_holder, "candidate_sums", bodies, tree=tree.index, level=level)
+        await self._tools.outbox.send(self._label_holder, "candidate_sums", bodies, round=tree.index, stage=level)
 
     def _log(self, t: int, level: int, tree: OwnTree, split: OwnSplit) -> None:
         """The party's own knowledge goes into its own transcript, if it keeps one."""
         if not self._tools.recorder.on:
             return
-        entry = own_pb2.OwnSplit(
+        entry = transcript_pb2.OwnSplit(
             handle=split.handle,
             node=split.node,
             feature=split.feature,

@@ -34,20 +34,23 @@ from treetap.models.own_split import OwnSplit
 from treetap.paillier.key_holder import Owner
 from treetap.paillier.secret_key import SecretKey
 from treetap.paillier.slots import Slots
-from treetap.protocols.job_spec import Params, taking_part
+from treetap.protocols.job_spec import taking_part
+from treetap.protocols.registry import training_name
 from treetap.tables.labels import Labels
 from treetap.tables.reading import Table
 from treetap.trees.criterion import Rule
 from treetap.trees.ensemble import Tree, importance_by_owner
 from treetap.trees.growing_tree import GrowingTree, Ints
+from treetap.trees.params import TreeParams
 from treetap.trees.tree_bins import left_sums_of
-from treetap.wire.v1 import boosting_pb2, control_pb2, setup_pb2, types_pb2
+from treetap.wire.frame import result
+from treetap.wire.v2 import control_pb2, growth_pb2, setup_pb2, types_pb2
 
 
 class GrowingLabelHolder(ABC):
     """Answers the steps of the label holder for one attempt at a job. It is party number 0 in every tie."""
 
-    def __init__(self, config: PartyConfig, tools: Tools, spec: setup_pb2.JobSpec, params: Params) -> None:
+    def __init__(self, config: PartyConfig, tools: Tools, spec: setup_pb2.JobSpec, params: TreeParams) -> None:
         self._config, self._tools, self._spec, self._params = config, tools, spec, params
         self._feature_parties = list(spec.feature_parties)
         self._parties = [spec.label_holder, *self._feature_parties]
@@ -108,33 +111,31 @@ class GrowingLabelHolder(ABC):
 
     async def prepare(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Read table and labels; say how far the job has come and how many trees it wants."""
-        self._order.check(("prepare", request.tree, request.level))
+        self._order.check(("prepare", request.round, request.stage))
         config = table_config(self._config, self._spec.table)
         table = await load_table(self._tools, config, with_label=True, missing=self._params.missing)
         await bind_table(self._tools, table)
         self._fitting_slots(self._labels_of(table))  # faults of the labels are said now, not after the alignment
         aligned = self._alignment.begin(table, keep=True)
         store = self._tools.store
-        return control_pb2.StepResult(
-            prepared=setup_pb2.Prepared(
-                stored_trees=stored_trees(store), published=store.published, aligned_attempt=aligned
-            )
+        return result(
+            setup_pb2.Prepared(stored_rounds=stored_trees(store), published=store.published, aligned_attempt=aligned)
         )
 
     async def bin(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Bin the own columns of the aligned records, once for the job, and take their labels."""
-        self._order.check(("bin", request.tree, request.level))
+        self._order.check(("bin", request.round, request.stage))
         table = self._alignment.aligned
         labels = self._labels = self._labels_of(table)
         book = self._book = self._open_book(labels)
         binned = await bin_features(self._tools, table, self._params.max_bin)
         self._vault = Vault(self._tools.party, table.columns, binned)
         self._order.then(("make_keys", 0, 0), ("publish", 0, 0))
-        return control_pb2.StepResult(binned=setup_pb2.Binned(trees=book.planned, stopped=book.stopped))
+        return result(setup_pb2.Binned(rounds=book.planned, stopped=book.stopped))
 
     async def make_keys(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Make or reload the key pair; the public key goes to the feature parties, the secret one to the workers."""
-        self._order.check(("make_keys", request.tree, request.level))
+        self._order.check(("make_keys", request.round, request.stage))
         slots = self._fitting_slots(have(self._labels))
         self._secret = await make_key(self._tools, self._spec.key_bits)
         token = f"{self._tools.job}/{self._tools.attempt}"
@@ -146,7 +147,7 @@ class GrowingLabelHolder(ABC):
 
     async def choose_splits(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Step 3 of a tree: open the candidates, add the own ones, pick per node."""
-        t, level = request.tree, request.level
+        t, level = request.round, request.stage
         self._order.check(("choose_splits", t, level))
         tree = self._growing(t)
         growing = tree.growing
@@ -160,7 +161,7 @@ class GrowingLabelHolder(ABC):
         choices = await self._tools.offload(growing.choose)
         decisions = [
             # Its own splits the label holder knows itself; its candidates are not permuted, so nobody may see them.
-            boosting_pb2.Decision(node=c.node, owner=self._parties[c.party], candidates=c.candidates if c.party else [])
+            growth_pb2.Decision(node=c.node, owner=self._parties[c.party], candidates=c.candidates if c.party else [])
             for c in choices
         ]
         if any(choice.party == 0 for choice in choices):
@@ -169,11 +170,11 @@ class GrowingLabelHolder(ABC):
             self._order.then(("relay_children", t, level))
         else:
             self._order.then(("finish_tree", t, 0))
-        return control_pb2.StepResult(chosen_splits=boosting_pb2.ChosenSplits(decisions=decisions))
+        return result(growth_pb2.ChosenSplits(decisions=decisions))
 
     async def apply_splits(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Step 4 of a tree, for the splits that the label holder itself has won."""
-        t, level = request.tree, request.level
+        t, level = request.round, request.stage
         self._order.check(("apply_splits", t, level))
         tree = self._growing(t)
         for node, choice in tree.growing.choices.items():
@@ -186,7 +187,7 @@ class GrowingLabelHolder(ABC):
 
     async def relay_children(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Step 4 of a tree: take the owners' children, relay those that may be split to whoever does not know."""
-        t, level = request.tree, request.level
+        t, level = request.round, request.stage
         self._order.check(("relay_children", t, level))
         tree = self._growing(t)
         growing = tree.growing
@@ -206,24 +207,22 @@ class GrowingLabelHolder(ABC):
             self._order.then(("choose_splits", t, level + 1))
         else:
             self._order.then(("finish_tree", t, 0))
-        return control_pb2.StepResult(
-            relayed_children=boosting_pb2.RelayedChildren(frontier=growing.frontier, build=growing.build)
-        )
+        return result(growth_pb2.RelayedChildren(frontier=growing.frontier, build=growing.build))
 
     async def finish_tree(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Step 5 of a tree: leaves, new scores, and to each feature party its own turns per leaf, be it none."""
-        t = request.tree
-        self._order.check(("finish_tree", t, request.level))
+        t = request.round
+        self._order.check(("finish_tree", t, request.stage))
         tree = self._growing(t)
         growing, book = tree.growing, have(self._book)
         leaves = growing.leaves()
         self._finished = growing.finished(t, book.outputs(t), self._parties)
         book.add(self._finished, {leaf: growing.rows[leaf] for leaf in leaves})
         for number, party in enumerate(self._feature_parties, start=1):
-            await self._tools.outbox.send(party, "leaf_paths", leaf_paths(growing.made, number, leaves), tree=t)
+            await self._tools.outbox.send(party, "leaf_paths", leaf_paths(growing.made, number, leaves), round=t)
         self._order.then(("store_tree", t, 0))
-        return control_pb2.StepResult(
-            finished_tree=boosting_pb2.FinishedTree(
+        return result(
+            growth_pb2.FinishedTree(
                 leaves=len(leaves),
                 metrics=[types_pb2.NamedMetric(name=k, value=v) for k, v in book.metrics.items()],
                 stop=book.stopped,
@@ -232,8 +231,8 @@ class GrowingLabelHolder(ABC):
 
     async def store_tree(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """The tree and the scores after it are on disk before the answer; asked last of all parties."""
-        t = request.tree
-        self._order.check(("store_tree", t, request.level))
+        t = request.round
+        self._order.check(("store_tree", t, request.stage))
         tree, finished = self._growing(t), have(self._finished)
         shard = {"tree": finished.to_dict(), "own": [split.to_dict() for split in tree.splits]}
         self._tools.store.add_tree(shard, t)
@@ -245,7 +244,7 @@ class GrowingLabelHolder(ABC):
 
     async def publish(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Progress becomes a model; the secret key of the job is deleted with what only the training needed."""
-        self._order.check(("publish", request.tree, request.level))
+        self._order.check(("publish", request.round, request.stage))
         if not self._tools.store.published:
             book, table = have(self._book), self._alignment.aligned
             trees = [Tree.from_dict(tree["tree"]) for tree in self._tools.store.trees()]
@@ -254,7 +253,7 @@ class GrowingLabelHolder(ABC):
                 "role": "label_holder",
                 "job": self._tools.job,
                 "party": self._tools.party,
-                "protocol": self._spec.protocol,
+                "protocol": training_name(self._spec),
                 "feature_parties": self._feature_parties,
                 "missing": None if np.isnan(self._params.missing) else self._params.missing,
                 **table.described(),
@@ -310,7 +309,7 @@ class GrowingLabelHolder(ABC):
         packed: list[bytes] = []
         candidates: int | None = None
         async for parcel in self._tools.mailbox.series(party, "candidate_sums", t, level):
-            body = parcel.candidate_sums
+            body = parcel.growth.candidate_sums
             nodes += body.nodes
             packed.append(body.ciphertexts)
             candidates = body.candidates if candidates is None else candidates
@@ -333,7 +332,7 @@ class GrowingLabelHolder(ABC):
         total = len(self._growing(t).values)
         for node, rows in spaces:
             self._tools.law.check_space(self._tools.party, party, node, len(rows))
-        await self._tools.outbox.send(party, "instance_spaces", space_parcels(spaces, total), tree=t, level=level)
+        await self._tools.outbox.send(party, "instance_spaces", space_parcels(spaces, total), round=t, stage=level)
 
     def _growing(self, t: int) -> _Tree:
         if self._tree is None or self._tree.index != t:

@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from treetap.trees.growing_tree import Made
-from treetap.wire.v1 import boosting_pb2
+from treetap.wire.v2 import growth_pb2, types_pb2
 
 #: Most leaf paths in one parcel.
 LEAVES_PER_PARCEL = 4096
 
 
-def leaf_paths(made: Mapping[int, Made], party: int, leaves: Sequence[int]) -> list[boosting_pb2.LeafPaths]:
+def leaf_paths(made: Mapping[int, Made], party: int, leaves: Sequence[int]) -> list[growth_pb2.LeafPaths]:
     """For each leaf in order, the turns at the splits of party number `party`."""
     paths = []
     for leaf in leaves:
-        turns = []
+        branches = []
         for up in range(leaf.bit_length() - 1, 0, -1):
             parent, child = leaf >> up, leaf >> (up - 1)
             if made[parent].party == party:
-                turns.append(boosting_pb2.Turn(handle=made[parent].handle, left=child % 2 == 0))
-        paths.append(boosting_pb2.LeafPath(turns=turns))
+                branches.append(types_pb2.Branch(handle=made[parent].handle, left=child % 2 == 0))
+        paths.append(growth_pb2.LeafPath(branches=branches))
     return [
-        boosting_pb2.LeafPaths(leaves=paths[start : start + LEAVES_PER_PARCEL])
+        growth_pb2.LeafPaths(leaves=paths[start : start + LEAVES_PER_PARCEL])
         for start in range(0, len(paths), LEAVES_PER_PARCEL)
     ]

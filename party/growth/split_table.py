@@ -13,10 +13,10 @@ import numpy as np
 
 from treetap.errors import Malformed
 from treetap.models.own_split import OwnSplit
-from treetap.protocols.job_spec import Params
 from treetap.trees import sampling
 from treetap.trees.binning import BinnedTable, Codes
 from treetap.trees.candidates import Candidate
+from treetap.trees.params import TreeParams
 from treetap.trees.tree_bins import GlobalBins, NodeBins, goes_left
 
 Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
@@ -43,12 +43,12 @@ class Vault:
         """Continue the numbering of handles, so that a regrown tree gets the same ones."""
         self._splits = handle
 
-    def columns_of_tree(self, tree: int, params: Params, *, permuted: bool) -> TreeColumns:
+    def columns_of_tree(self, tree: int, params: TreeParams, *, permuted: bool) -> TreeColumns:
         """The columns that a tree may use, with its candidates in an order of its own where they leave the party."""
         return TreeColumns(self, GlobalBins(self.binned, self._kept(tree, params)), permuted=permuted)
 
     def fresh_columns_of_tree(
-        self, tree: int, params: Params, values: Floats, drawn: Rows, *, permuted: bool
+        self, tree: int, params: TreeParams, values: Floats, drawn: Rows, *, permuted: bool
     ) -> TreeColumns:
         """The same with bins made anew in every node, of those of its records that the tree draws."""
         bins = NodeBins(values, self._kept(tree, params), drawn, params.max_bin)
@@ -60,7 +60,7 @@ class Vault:
         self._splits += 1
         return split
 
-    def _kept(self, tree: int, params: Params) -> Rows:
+    def _kept(self, tree: int, params: TreeParams) -> Rows:
         return sampling.columns(params.seed, tree, self.party, len(self.columns), params.colsample_bytree)
 
 

@@ -19,16 +19,16 @@ from treetap.lattice.columns import Page, widest
 from treetap.lattice.kernels import IN_FLIGHT_PER_LANE, LatticeMember
 from treetap.lattice.parameters import Parameters
 from treetap.trees.leaf_entries import GoesLeft
-from treetap.wire.v1 import interactive_pb2, lattice_pb2
+from treetap.wire.v2 import lattice_pb2, prediction_pb2
 
 #: A ciphertext of a block: its page and its output.
 Unit = tuple[Page, int]
 
 
-class ColumnMasker(BlockMasker):
+class FeatureParty(BlockMasker):
     """Answers the steps of a feature party."""
 
-    def __init__(self, config: PartyConfig, store: Store, tools: Tools, opening: interactive_pb2.OpenModel) -> None:
+    def __init__(self, config: PartyConfig, store: Store, tools: Tools, opening: prediction_pb2.OpenModel) -> None:
         super().__init__(config, store, tools, opening)
         self._layout: MemberLayout | None = None
         self._parameters: Parameters | None = None
@@ -44,7 +44,7 @@ class ColumnMasker(BlockMasker):
         self.check_paths(spare_of(layout.nodes, parameters.plain_bits))
         public = b""
         async for parcel in tools.mailbox.series(sender, "lattice_key", 0, 0):
-            public += parcel.lattice_key.public
+            public += parcel.protocol.lattice.lattice_key.public
         token = f"{tools.job}/{tools.attempt}"
         member = LatticeMember(tools.engine, parameters, public, token, layout.shape.outputs)
         self._layout, self._parameters, self._member = layout, parameters, member
@@ -72,7 +72,7 @@ class ColumnMasker(BlockMasker):
         came = masked = 0
         try:
             async for parcel in tools.mailbox.series(self.before, "lattice_columns", number, 0):
-                data = list(parcel.lattice_columns.ciphertexts)
+                data = list(parcel.protocol.lattice.lattice_columns.ciphertexts)
                 mine = units[came : came + len(data)]
                 came += len(data)
                 if len(mine) < len(data):

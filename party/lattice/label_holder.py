@@ -24,7 +24,7 @@ from treetap.lattice.key_holder import LatticeKey
 from treetap.lattice.seal import scheme_of
 from treetap.trees.leaf_entries import GoesLeft
 from treetap.trees.paths import Floats
-from treetap.wire.v1 import interactive_pb2, lattice_pb2
+from treetap.wire.v2 import lattice_pb2, prediction_pb2
 
 log = logging.getLogger(__name__)
 Ints = npt.NDArray[np.int64]
@@ -32,11 +32,11 @@ Ints = npt.NDArray[np.int64]
 BLOCK_BYTES = 64 * 1024 * 1024
 
 
-class ColumnSender(BlockSender):
+class LabelHolder(BlockSender):
     """Answers the steps of the label holder."""
 
     def __init__(
-        self, config: PartyConfig, store: Store, tools: Tools, opening: interactive_pb2.OpenModel, desk: Desk
+        self, config: PartyConfig, store: Store, tools: Tools, opening: prediction_pb2.OpenModel, desk: Desk
     ) -> None:
         super().__init__(config, store, tools, opening, desk)
         self._shape = shape_of(self.ensemble, config.name, len(self.chain))
@@ -88,7 +88,7 @@ class ColumnSender(BlockSender):
         last = self.chain[-1]
         answers: list[bytes] = []
         async for parcel in tools.mailbox.series(last, "lattice_sums", number, 0):
-            answers += parcel.lattice_sums.ciphertexts
+            answers += parcel.protocol.lattice.lattice_sums.ciphertexts
         if len(answers) != self._shape.outputs:
             raise Malformed(f"{last}, block {number}: {len(answers)} sums of {self._shape.outputs} outputs")
         try:

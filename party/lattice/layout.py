@@ -12,7 +12,7 @@ from party.runtime.messages import batches
 from treetap.errors import DataError, Malformed
 from treetap.lattice.columns import ColumnShape, GoesLeft, NodeColumns, Page, TreeShape, Turns
 from treetap.trees.paths import Bools, reachable
-from treetap.wire.v1 import boosting_pb2, exchange_pb2, lattice_pb2
+from treetap.wire.v2 import exchange_pb2, lattice_pb2, types_pb2
 
 
 def layout_parcels(columns: NodeColumns, member: str) -> Iterator[lattice_pb2.ColumnLayout]:
@@ -23,7 +23,7 @@ def layout_parcels(columns: NodeColumns, member: str) -> Iterator[lattice_pb2.Co
             outputs=tree.outputs,
             leaves=len(tree.leaves),
             columns=[
-                lattice_pb2.ColumnWay(turns=[boosting_pb2.Turn(handle=handle, left=left) for handle, left in way])
+                lattice_pb2.ColumnPath(branches=[types_pb2.Branch(handle=handle, left=left) for handle, left in way])
                 for way in ways
             ],
         )
@@ -50,7 +50,7 @@ class MemberLayout:
 
 
 async def take_layout(
-    parcels: AsyncIterator[exchange_pb2.Parcel],
+    parcels: AsyncIterator[exchange_pb2.PeerMessage],
     party: str,
     label_holder: str,
     shard: Sequence[dict[str, Any]],
@@ -67,9 +67,9 @@ async def take_layout(
     nodes: defaultdict[tuple[int, ...], list[list[int]]] = defaultdict(list)
     named = NamedTrees(party, label_holder, shard)
     async for parcel in parcels:
-        for tree in parcel.column_layout.trees:
+        for tree in parcel.protocol.lattice.column_layout.trees:
             own, splits = named.take(tree.tree)
-            found = [tuple((turn.handle, turn.left) for turn in column.turns) for column in tree.columns]
+            found = [tuple((turn.handle, turn.left) for turn in column.branches) for column in tree.columns]
             _check_tree(party, label_holder, tree, own, found)
             outputs = tuple(tree.outputs)
             trees.append(TreeShape(outputs, len(found)))

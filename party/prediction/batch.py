@@ -21,10 +21,11 @@ from treetap.errors import DataError
 from treetap.models.durable import write_whole
 from treetap.tables.reading import Floats, Table, read_ids
 from treetap.trees.ensemble import Ensemble
-from treetap.wire.v1 import control_pb2, interactive_pb2
+from treetap.wire.frame import result
+from treetap.wire.v2 import control_pb2, prediction_pb2
 
 #: Where the predictions go, the ids that have a score, what was kept of them, and the answer to say more in.
-Explain = Callable[[Path, list[str], Scored, interactive_pb2.WrittenPredictions], Awaitable[None]]
+Explain = Callable[[Path, list[str], Scored, prediction_pb2.WrittenPredictions], Awaitable[None]]
 
 
 class Listed:
@@ -38,7 +39,7 @@ class Listed:
         config: PartyConfig,
         store: Store,
         tools: Tools,
-        opening: interactive_pb2.OpenModel,
+        opening: prediction_pb2.OpenModel,
         order: Order,
         aligned: Callable[[], Table],
         ensemble: Ensemble,
@@ -56,11 +57,11 @@ class Listed:
         self._wanted: Rows | None = None
         self.steps: Mapping[str, Step] = {"write_predictions": self.write_predictions}
 
-    async def open(self, table: Table) -> interactive_pb2.OpenedModel:
+    async def open(self, table: Table) -> prediction_pb2.OpenedModel:
         """The ids to predict, and what earlier attempts have scored of them."""
         self._asked_for = self._ids_asked_for(table)
         self._scored.open(await self._tools.offload(lambda: fingerprint(table)), table.path)
-        return interactive_pb2.OpenedModel()
+        return prediction_pb2.OpenedModel()
 
     @property
     def wanted(self) -> Rows:
@@ -92,18 +93,18 @@ class Listed:
 
     async def write_predictions(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """One Parquet file: id, raw score(s), and probability, class or value."""
-        self._order.check(("write_predictions", request.tree, request.level))
+        self._order.check(("write_predictions", request.round, request.stage))
         path = self._store.predictions / f"{self._tools.job}.parquet"
         ids, ensemble, classes = self._asked_for, self._ensemble, self._classes
         known = self._scored.known(ids)
         found = known, self._scored.rows("scores", known), self._scored.rows("guessed", known)
         degraded = self._opening.away_policy == "degrade"
-        written = interactive_pb2.WrittenPredictions(path=str(path), records=len(ids))
+        written = prediction_pb2.WrittenPredictions(path=str(path), records=len(ids))
         await self._explain(path, known, self._scored, written)
         await self._tools.offload(lambda: _write(path, ids, found, ensemble, classes, degraded=degraded))
         self._scored.discard()
         self._order.then()
-        return control_pb2.StepResult(written_predictions=written)
+        return result(written)
 
     def _blocks(self, size: int) -> int:
         return -(-len(self.wanted) // size)

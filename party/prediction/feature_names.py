@@ -18,7 +18,7 @@ from treetap.models.own_split import OwnSplit
 from treetap.models.store import Names
 from treetap.tables.categories import Category
 from treetap.trees.ensemble import Ensemble
-from treetap.wire.v1 import control_pb2, explain_pb2, interactive_pb2
+from treetap.wire.v2 import control_pb2, prediction_pb2
 
 log = logging.getLogger(__name__)
 #: Most characters of a name.
@@ -36,7 +36,7 @@ class Naming:
         withheld: at the label holder, who did not.
     """
 
-    def __init__(self, tools: Tools, opening: interactive_pb2.OpenModel, order: Order, then: StepId | None) -> None:
+    def __init__(self, tools: Tools, opening: prediction_pb2.OpenModel, order: Order, then: StepId | None) -> None:
         """`order`: the role's, which goes on with `then` once names are told."""
         self._tools, self._opening, self._order, self._then = tools, opening, order, then
         self._own: dict[int, str] = {}
@@ -64,21 +64,21 @@ class Naming:
 
     async def name_features(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """All names, or word that they are withheld. The outbox holds to the policy whatever is decided here."""
-        self._order.check(("name_features", request.tree, request.level))
+        self._order.check(("name_features", request.round, request.stage))
         tools, to = self._tools, self._opening.label_holder
         if tools.law.may_emit(to, "FEATURE_NAME"):
-            rows = (explain_pb2.SplitName(handle=handle, feature=name) for handle, name in self._own.items())
-            bodies = (explain_pb2.SplitNames(names=batch) for batch in batches(rows))
+            rows = (prediction_pb2.SplitName(handle=handle, feature=name) for handle, name in self._own.items())
+            bodies = (prediction_pb2.SplitNames(names=batch) for batch in batches(rows))
             await tools.outbox.send(to, "split_names", bodies)
         else:
             log.info("job %s: %s is not told the names of features (policy: emits.FEATURE_NAME)", tools.job, to)
-            await tools.outbox.send(to, "split_names", [explain_pb2.SplitNames(withheld=True)])
+            await tools.outbox.send(to, "split_names", [prediction_pb2.SplitNames(withheld=True)])
         self._go_on()
         return done()
 
     async def take_names(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """What each feature party that is there tells; kept beside the model for later."""
-        self._order.check(("take_names", request.tree, request.level))
+        self._order.check(("take_names", request.round, request.stage))
         for party in self._opening.feature_parties:
             if party not in self._opening.away:
                 await self._take(party)
@@ -91,8 +91,8 @@ class Naming:
         found: dict[int, str] = {}
         withheld = False
         async for parcel in self._tools.mailbox.series(party, "split_names", 0, 0):
-            withheld |= parcel.split_names.withheld
-            for row in parcel.split_names.names:
+            withheld |= parcel.prediction.split_names.withheld
+            for row in parcel.prediction.split_names.names:
                 if row.handle not in handles or row.handle in found:
                     raise Malformed(f"{party} names a feature of split {row.handle}, which it has not, or twice")
                 if not row.feature or len(row.feature) > LONGEST:

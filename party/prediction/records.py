@@ -15,7 +15,7 @@ from party.runtime.job_store import Arrays
 from party.runtime.messages import Rows
 from party.runtime.steps import StepId
 from treetap.tables.reading import Floats, Table
-from treetap.wire.v1 import interactive_pb2
+from treetap.wire.v2 import prediction_pb2
 
 
 class Asked(Protocol):
@@ -26,7 +26,7 @@ class Asked(Protocol):
         """Steps beside those of the protocol."""
         ...
 
-    async def open(self, table: Table) -> interactive_pb2.OpenedModel:
+    async def open(self, table: Table) -> prediction_pb2.OpenedModel:
         """The own table is there, not yet aligned; returns what the coordinator is told of it."""
         ...
 

@@ -32,8 +32,9 @@ from treetap.tables.reading import Floats, Table
 from treetap.trees.ensemble import Ensemble, Split, Tree
 from treetap.trees.leaf_entries import GoesLeft
 from treetap.trees.paths import Bools, candidate_leaves, condition
+from treetap.wire.frame import result
 from treetap.wire.timeouts import RETRY_S
-from treetap.wire.v1 import control_pb2, interactive_pb2
+from treetap.wire.v2 import control_pb2, prediction_pb2
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +47,7 @@ class Opened(ABC):
         config: PartyConfig,
         store: Store,
         tools: Tools,
-        opening: interactive_pb2.OpenModel,
+        opening: prediction_pb2.OpenModel,
         role: str,
         first: str | None = None,
     ) -> None:
@@ -106,7 +107,7 @@ class Answering(Opened):
         config: PartyConfig,
         store: Store,
         tools: Tools,
-        opening: interactive_pb2.OpenModel,
+        opening: prediction_pb2.OpenModel,
         first: str | None = None,
     ) -> None:
         """`first`: the step that follows the alignment."""
@@ -119,9 +120,9 @@ class Answering(Opened):
 
     async def open_model(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Load shard and table."""
-        self._order.check(("open_model", request.tree, request.level))
+        self._order.check(("open_model", request.round, request.stage))
         self._alignment.begin(await self._load(), keep=False)
-        return control_pb2.StepResult(opened_model=interactive_pb2.OpenedModel())
+        return result(prediction_pb2.OpenedModel())
 
     def split(self, handle: int) -> OwnSplit:
         """What a handle means; `Malformed` where this party never gave it."""
@@ -144,7 +145,7 @@ class Scoring(Opened):
         config: PartyConfig,
         store: Store,
         tools: Tools,
-        opening: interactive_pb2.OpenModel,
+        opening: prediction_pb2.OpenModel,
         desk: Desk,
         first: str,
     ) -> None:
@@ -180,12 +181,12 @@ class Scoring(Opened):
 
     async def open_model(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Load shard and table, find what is asked for; say how many trees there are to walk."""
-        self._order.check(("open_model", request.tree, request.level))
+        self._order.check(("open_model", request.round, request.stage))
         table = await self._load()
         opened = await self.asked.open(table)
         opened.trees = len(self.ensemble.used_trees)
         self._alignment.begin(table, keep=False)
-        return control_pb2.StepResult(opened_model=opened)
+        return result(opened)
 
     def split(self, handle: int) -> OwnSplit:
         """What a handle of one's own means."""
@@ -242,7 +243,7 @@ class Scoring(Opened):
             yield candidate_leaves(tree, len(rows), lambda s: goes_left(s.handle) if s.owner == party else None)
 
     async def _explain(
-        self, path: Path, known: list[str], scored: Scored, written: interactive_pb2.WrittenPredictions
+        self, path: Path, known: list[str], scored: Scored, written: prediction_pb2.WrittenPredictions
     ) -> None:
         """Write beside the predictions what explains them, as far as that was asked for."""
         opening = self._opening

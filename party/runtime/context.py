@@ -14,7 +14,8 @@ from party.runtime.mailbox import Mailbox
 from party.runtime.outbox import Outbox
 from party.runtime.steps import Meter, StepBook
 from party.runtime.transcript_recorder import Recorder
-from treetap.wire.v1 import control_pb2, setup_pb2
+from treetap.wire.frame import result
+from treetap.wire.v2 import control_pb2, setup_pb2
 from treetap.workers import Engine
 
 Step = Callable[[control_pb2.StepRequest], Awaitable[control_pb2.StepResult]]
@@ -97,4 +98,4 @@ def have(value: T | None) -> T:
 
 def done() -> control_pb2.StepResult:
     """The answer of a step that has nothing to say."""
-    return control_pb2.StepResult(done=setup_pb2.Done())
+    return result(setup_pb2.Done())

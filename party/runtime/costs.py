@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from party.metrics import PartyMetrics
 from treetap.usage import Usage, measure
 from treetap.wire.byte_counts import Traffic
-from treetap.wire.v1 import setup_pb2, types_pb2
+from treetap.wire.v2 import setup_pb2, types_pb2
 
 log = logging.getLogger(__name__)
 

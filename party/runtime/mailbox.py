@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import IO
 
 from treetap.errors import Conflict, Interrupted, Silent
-from treetap.wire.v1 import exchange_pb2
+from treetap.wire.frame import name_of
+from treetap.wire.v2 import exchange_pb2
 
 #: Bytes that one sender's unread parcels may hold in memory.
 MEMORY_LIMIT = 64 * 1024 * 1024
@@ -31,7 +32,7 @@ Place = tuple[int, int]
 class _Series:
     """Numbered parcels of one kind from one sender for one step."""
 
-    parts: dict[int, exchange_pb2.Parcel | Place] = field(default_factory=dict)
+    parts: dict[int, exchange_pb2.PeerMessage | Place] = field(default_factory=dict)
     digests: dict[int, bytes] = field(default_factory=dict)
     last: int | None = None
     next: int = 0
@@ -51,7 +52,7 @@ def _uncounted(_place: str, _change: int) -> None:
 
 
 class Mailbox:
-    """Files parcels under (sender, kind, tree, level) and hands them out in order.
+    """Files parcels under (sender, kind, round, stage) and hands them out in order.
 
     `waiting` is told of every change of what lies here: ("memory" or "file", bytes more or, negative, fewer).
     A parcel that comes twice is filed once; the same number with other content is a `Conflict`. What comes of a series
@@ -65,18 +66,18 @@ class Mailbox:
         self._senders: defaultdict[str, _Sender] = defaultdict(_Sender)
         self._changed = asyncio.Condition()
         self._closed = False
-        self._forgotten = -1  # the last tree of which anything was: nothing is wanted of those before it
-        self._dropped: set[Key] = set()  # series of that tree
+        self._forgotten = -1  # the last round of which anything was: nothing is wanted of those before it
+        self._dropped: set[Key] = set()  # series of that round
 
-    async def file(self, sender: str, parcel: exchange_pb2.Parcel) -> None:
+    async def file(self, sender: str, parcel: exchange_pb2.PeerMessage) -> None:
         """File one parcel."""
-        kind = parcel.WhichOneof("body")
-        key = (sender, str(kind), parcel.tree, parcel.level)
+        kind = name_of(parcel)
+        key = (sender, kind, parcel.round, parcel.stage)
         digest = hashlib.sha256(parcel.SerializeToString(deterministic=True)).digest()
         async with self._changed:
             if self._closed:
                 raise Interrupted(f"the job was left before {kind} of {sender} came")
-            if parcel.tree < self._forgotten or key in self._dropped:
+            if parcel.round < self._forgotten or key in self._dropped:
                 return
             series = self._series.setdefault(key, _Series())
             if parcel.part in series.digests:
@@ -93,9 +94,9 @@ class Mailbox:
                 series.last = parcel.part
             self._changed.notify_all()
 
-    async def series(self, sender: str, kind: str, tree: int, level: int) -> AsyncIterator[exchange_pb2.Parcel]:
+    async def series(self, sender: str, kind: str, round: int, stage: int) -> AsyncIterator[exchange_pb2.PeerMessage]:
         """The parcels of a series in order; `Silent` when the next one does not come in time."""
-        key = (sender, kind, tree, level)
+        key = (sender, kind, round, stage)
         while True:
             async with self._changed:
                 series = self._series.setdefault(key, _Series())
@@ -106,15 +107,15 @@ class Mailbox:
             if parcel.last:
                 return
 
-    def forget(self, tree: int) -> None:
-        """Drop what is left of a tree that is stored, or of the part of it that is done, and of those before it.
+    def forget(self, round: int) -> None:
+        """Drop what is left of a round that is stored, or of the part of it that is done, and of those before it.
 
-        Trees are forgotten in their order. What has not begun to come may still come, for this tree's later steps.
+        Rounds are forgotten in their order. What has not begun to come may still come, for this round's later steps.
         """
-        if tree > self._forgotten:
-            self._forgotten = tree
+        if round > self._forgotten:
+            self._forgotten = round
             self._dropped.clear()
-        for key in [key for key in self._series if key[2] <= tree]:
+        for key in [key for key in self._series if key[2] <= round]:
             if key[2] == self._forgotten:
                 self._dropped.add(key)
             for parcel in self._series.pop(key).parts.values():
@@ -134,7 +135,7 @@ class Mailbox:
             self._senders.clear()
             self._changed.notify_all()
 
-    def _put(self, sender: _Sender, parcel: exchange_pb2.Parcel) -> exchange_pb2.Parcel | Place:
+    def _put(self, sender: _Sender, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage | Place:
         size = parcel.ByteSize()
         if sender.in_memory + size <= MEMORY_LIMIT:
             sender.in_memory += size
@@ -152,18 +153,18 @@ class Mailbox:
         self._waiting("file", size)
         return first, size
 
-    def _get(self, sender: _Sender, parcel: exchange_pb2.Parcel | Place) -> exchange_pb2.Parcel:
+    def _get(self, sender: _Sender, parcel: exchange_pb2.PeerMessage | Place) -> exchange_pb2.PeerMessage:
         if isinstance(parcel, tuple) and sender.file is not None:
             first, size = parcel
             sender.file.seek(first)
-            found = exchange_pb2.Parcel.FromString(sender.file.read(size))
+            found = exchange_pb2.PeerMessage.FromString(sender.file.read(size))
             self._let_go(sender, parcel)
             return found
-        assert isinstance(parcel, exchange_pb2.Parcel)
+        assert isinstance(parcel, exchange_pb2.PeerMessage)
         self._let_go(sender, parcel)
         return parcel
 
-    def _let_go(self, sender: _Sender, parcel: exchange_pb2.Parcel | Place) -> None:
+    def _let_go(self, sender: _Sender, parcel: exchange_pb2.PeerMessage | Place) -> None:
         if isinstance(parcel, tuple):
             sender.in_file -= parcel[1]
             self._waiting("file", -parcel[1])

@@ -12,24 +12,25 @@ from google.protobuf.message import Message
 from party.runtime.outbox import PARCEL_BYTES
 from treetap.errors import Malformed
 from treetap.wire.records import chunks_of, rows_of
-from treetap.wire.v1 import (
-    boosting_pb2,
+from treetap.wire.v2 import (
+    attributions_pb2,
     eini_pb2,
     exchange_pb2,
-    explain_pb2,
+    growth_pb2,
     interactive_pb2,
     lattice_pb2,
+    prediction_pb2,
     types_pb2,
 )
 
 Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
 Item = TypeVar(
     "Item",
-    boosting_pb2.Child,
-    boosting_pb2.NodeSpace,
+    growth_pb2.Child,
+    growth_pb2.NodeSpace,
     eini_pb2.TreeEntries,
-    explain_pb2.AttributedTree,
-    explain_pb2.SplitName,
+    attributions_pb2.AttributedTree,
+    prediction_pb2.SplitName,
     interactive_pb2.RouteQuery,
     lattice_pb2.TreeColumns,
     types_pb2.RecordChunk,
@@ -41,9 +42,9 @@ CIPHERTEXTS: Mapping[str, Callable[..., Message]] = {
     "constant_entries": eini_pb2.ConstantEntries,
     "leaf_entries": eini_pb2.LeafEntries,
     "leaf_sums": eini_pb2.LeafSums,
-    "constant_attributions": explain_pb2.ConstantAttributions,
-    "attribution_entries": explain_pb2.AttributionEntries,
-    "attribution_sums": explain_pb2.AttributionSums,
+    "constant_attributions": attributions_pb2.ConstantAttributions,
+    "attribution_entries": attributions_pb2.AttributionEntries,
+    "attribution_sums": attributions_pb2.AttributionSums,
 }
 
 
@@ -52,7 +53,7 @@ def ciphertext_body(kind: str, ciphertexts: bytes) -> Message:
     return CIPHERTEXTS[kind](ciphertexts=ciphertexts)
 
 
-async def ciphertexts_in(parcels: AsyncIterator[exchange_pb2.Parcel], kind: str) -> AsyncIterator[bytes]:
+async def ciphertexts_in(parcels: AsyncIterator[exchange_pb2.PeerMessage], kind: str) -> AsyncIterator[bytes]:
     """What the bodies of a series of one of these kinds hold, in order."""
     async for parcel in parcels:
         yield getattr(parcel, kind).ciphertexts
@@ -72,32 +73,32 @@ def batches(items: Iterable[Item]) -> Iterator[list[Item]]:
         yield batch
 
 
-def sampled_parcels(rows: Rows, total: int) -> Iterator[boosting_pb2.SampledRecords]:
+def sampled_parcels(rows: Rows, total: int) -> Iterator[growth_pb2.SampledRecords]:
     """The sampled records of a tree."""
     for batch in batches(chunks_of(rows, total)):
-        yield boosting_pb2.SampledRecords(chunks=batch)
+        yield growth_pb2.SampledRecords(chunks=batch)
 
 
-async def take_sampled(parcels: AsyncIterator[exchange_pb2.Parcel], total: int) -> Rows:
+async def take_sampled(parcels: AsyncIterator[exchange_pb2.PeerMessage], total: int) -> Rows:
     """The sampled records that the label holder sent."""
     chunks: list[types_pb2.RecordChunk] = []
     async for parcel in parcels:
-        chunks.extend(parcel.sampled_records.chunks)
+        chunks.extend(parcel.growth.sampled_records.chunks)
     return rows_of(chunks, total)
 
 
-def drawn_parcels(drawn: Rows, total: int) -> Iterator[boosting_pb2.SampledRecords]:
+def drawn_parcels(drawn: Rows, total: int) -> Iterator[growth_pb2.SampledRecords]:
     """How often a forest's tree draws each record (N,): the records drawn once or more, twice or more, and so on."""
     for times in range(1, int(drawn.max(initial=0)) + 1):
         for batch in batches(chunks_of(np.flatnonzero(drawn >= times), total)):
-            yield boosting_pb2.SampledRecords(chunks=batch, times=times)
+            yield growth_pb2.SampledRecords(chunks=batch, times=times)
 
 
-async def take_drawn(parcels: AsyncIterator[exchange_pb2.Parcel], total: int) -> Rows:
+async def take_drawn(parcels: AsyncIterator[exchange_pb2.PeerMessage], total: int) -> Rows:
     """How often each record was drawn, (N,), as the label holder sent it."""
     chunks: dict[int, list[types_pb2.RecordChunk]] = defaultdict(list)
     async for parcel in parcels:
-        chunks[parcel.sampled_records.times].extend(parcel.sampled_records.chunks)
+        chunks[parcel.growth.sampled_records.times].extend(parcel.growth.sampled_records.chunks)
     drawn = np.zeros(total, dtype=np.int64)
     for times in sorted(chunks):
         rows = rows_of(chunks[times], total)
@@ -107,41 +108,41 @@ async def take_drawn(parcels: AsyncIterator[exchange_pb2.Parcel], total: int) ->
     return drawn
 
 
-def space_parcels(spaces: Iterable[tuple[int, Rows]], total: int) -> Iterator[boosting_pb2.InstanceSpaces]:
+def space_parcels(spaces: Iterable[tuple[int, Rows]], total: int) -> Iterator[growth_pb2.InstanceSpaces]:
     """Instance spaces of nodes, as they go to a feature party."""
     items = (
-        boosting_pb2.NodeSpace(node=node, records=chunk) for node, rows in spaces for chunk in chunks_of(rows, total)
+        growth_pb2.NodeSpace(node=node, records=chunk) for node, rows in spaces for chunk in chunks_of(rows, total)
     )
     for batch in batches(items):
-        yield boosting_pb2.InstanceSpaces(spaces=batch)
+        yield growth_pb2.InstanceSpaces(spaces=batch)
 
 
-async def take_spaces(parcels: AsyncIterator[exchange_pb2.Parcel], total: int) -> dict[int, Rows]:
+async def take_spaces(parcels: AsyncIterator[exchange_pb2.PeerMessage], total: int) -> dict[int, Rows]:
     """Instance spaces by node, as a feature party receives them."""
     chunks: dict[int, list[types_pb2.RecordChunk]] = defaultdict(list)
     async for parcel in parcels:
-        for space in parcel.instance_spaces.spaces:
+        for space in parcel.growth.instance_spaces.spaces:
             chunks[space.node].append(space.records)
     return {node: rows_of(parts, total) for node, parts in chunks.items()}
 
 
-def child_parcels(children: Iterable[tuple[int, int, Rows]], total: int) -> Iterator[boosting_pb2.Children]:
+def child_parcels(children: Iterable[tuple[int, int, Rows]], total: int) -> Iterator[growth_pb2.Children]:
     """(node, handle, rows that go left), as the owner of the splits sends them."""
     items = (
-        boosting_pb2.Child(node=node, handle=handle, left=chunk)
+        growth_pb2.Child(node=node, handle=handle, left=chunk)
         for node, handle, rows in children
         for chunk in chunks_of(rows, total)
     )
     for batch in batches(items):
-        yield boosting_pb2.Children(children=batch)
+        yield growth_pb2.Children(children=batch)
 
 
-async def take_children(parcels: AsyncIterator[exchange_pb2.Parcel], total: int) -> dict[int, tuple[int, Rows]]:
+async def take_children(parcels: AsyncIterator[exchange_pb2.PeerMessage], total: int) -> dict[int, tuple[int, Rows]]:
     """Node → (handle, rows that go left), as the label holder receives them."""
     chunks: dict[int, list[types_pb2.RecordChunk]] = defaultdict(list)
     handles: dict[int, int] = {}
     async for parcel in parcels:
-        for child in parcel.children.children:
+        for child in parcel.growth.children.children:
             if handles.setdefault(child.node, child.handle) != child.handle:
                 raise Malformed(f"two handles for the split of node {child.node}")
             chunks[child.node].append(child.left)

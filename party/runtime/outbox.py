@@ -11,9 +11,10 @@ from party.runtime.costs import Ledger
 from party.runtime.transcript_recorder import Recorder
 from treetap.errors import Interrupted, Refused, Unreachable
 from treetap.wire.disclosure import bytes_by_class
+from treetap.wire.frame import filled
 from treetap.wire.ports import Address, Dialer
 from treetap.wire.timeouts import RETRY_S, Patience
-from treetap.wire.v1 import exchange_pb2
+from treetap.wire.v2 import exchange_pb2
 
 #: Most bytes of one parcel's body, roughly.
 PARCEL_BYTES = 1024 * 1024
@@ -37,28 +38,27 @@ class Outbox:
         self._ledger, self._recorder, self._law = ledger, recorder, law
         self.retry_s = RETRY_S  #: seconds for which a peer that cannot be reached is tried again
 
-    def open(self, to: str, kind: str, tree: int = 0, level: int = 0) -> Series:
+    def open(self, to: str, kind: str, round: int = 0, stage: int = 0) -> Series:
         """Begin a numbered series of parcels of one kind (a body field of `Parcel`)."""
         if to not in self._peers:
             raise Refused(f"{to} is not a party of job {self._job}")
-        return Series(self, to, kind, tree, level)
+        return Series(self, to, kind, round, stage)
 
-    async def send(self, to: str, kind: str, bodies: Iterable[Message], tree: int = 0, level: int = 0) -> None:
+    async def send(self, to: str, kind: str, bodies: Iterable[Message], round: int = 0, stage: int = 0) -> None:
         """Send a whole series; an empty one still sends one empty parcel, so that nobody waits in vain."""
-        series = self.open(to, kind, tree, level)
+        series = self.open(to, kind, round, stage)
         for body in bodies:
             await series.put(body)
         await series.close()
 
     async def deliver(
-        self, to: str, kind: str, tree: int, level: int, part: int, last: bool, body: Message | None
+        self, to: str, kind: str, round: int, stage: int, part: int, last: bool, body: Message | None
     ) -> None:
         """Send one parcel, again and again until it is filed or the peer has been away for too long."""
-        parcel = exchange_pb2.Parcel(job=self._job, attempt=self._attempt, tree=tree, level=level, part=part, last=last)
-        if body is None:
-            getattr(parcel, kind).SetInParent()
-        else:
-            getattr(parcel, kind).CopyFrom(body)
+        parcel = exchange_pb2.PeerMessage(
+            job=self._job, attempt=self._attempt, round=round, stage=stage, part=part, last=last
+        )
+        filled(parcel, kind, body)
         classes = bytes_by_class(parcel)
         self._law.check_emits(self._ledger.party, to, classes)
         patience = Patience(self.retry_s)
@@ -77,9 +77,9 @@ class Outbox:
 class Series:
     """Parcels of one kind to one peer; the last one is marked, so one is held back until the next is known."""
 
-    def __init__(self, outbox: Outbox, to: str, kind: str, tree: int, level: int) -> None:
+    def __init__(self, outbox: Outbox, to: str, kind: str, round: int, stage: int) -> None:
         self._outbox = outbox
-        self._where = (to, kind, tree, level)
+        self._where = (to, kind, round, stage)
         self._held: Message | None = None
         self._part = 0
 

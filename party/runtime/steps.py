@@ -1,6 +1,6 @@
 """Steps done once: a repeat is answered as before, a wrong order is refused.
 
-StepBook   (kind, tree, level) → the task that does it, shielded from its caller's fate
+StepBook   (kind, round, stage) → the task that does it, shielded from its caller's fate
 Order      which steps may come next
 """
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from treetap.errors import Conflict, Interrupted, OutOfOrder
-from treetap.wire.v1 import control_pb2
+from treetap.wire.v2 import control_pb2
 
 #: Seconds between two signs of life of a running step.
 HEARTBEAT_S = 1.0
@@ -25,9 +25,9 @@ StepId = tuple[str, int, int]
 
 
 def describe(step: StepId) -> str:
-    """`choose_splits of tree 2, level 1`."""
-    kind, tree, level = step
-    return f"{kind} of tree {tree}, level {level}"
+    """`choose_splits of round 2, stage 1`."""
+    kind, round, stage = step
+    return f"{kind} of round {round}, stage {stage}"
 
 
 @dataclass

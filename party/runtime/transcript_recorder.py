@@ -13,9 +13,10 @@ from typing import Literal
 
 from google.protobuf.message import Message
 
+from treetap.wire.frame import name_of
 from treetap.wire.ports import PartyPort
 from treetap.wire.transcript import Kind, TranscriptWriter
-from treetap.wire.v1 import control_pb2, exchange_pb2, own_pb2, serving_pb2, transcript_pb2
+from treetap.wire.v2 import control_pb2, exchange_pb2, serving_pb2, transcript_pb2
 
 #: Rows of the own file in one record.
 ROWS_PER_RECORD = 65_536
@@ -37,11 +38,11 @@ class Recorder:
         """Whether anything is written."""
         return self._mode != "off"
 
-    def received(self, peer: str, kind: str, message: control_pb2.StepRequest | exchange_pb2.Parcel) -> None:
+    def received(self, peer: str, kind: str, message: control_pb2.StepRequest | exchange_pb2.PeerMessage) -> None:
         """A message that reached this party."""
         self._write(transcript_pb2.TranscriptRecord.RECEIVED, peer, kind, message)
 
-    def sent(self, peer: str, kind: str, message: exchange_pb2.Parcel) -> None:
+    def sent(self, peer: str, kind: str, message: exchange_pb2.PeerMessage) -> None:
         """A message that left this party."""
         if self._mode == "both":
             self._write(transcript_pb2.TranscriptRecord.SENT, peer, kind, message)
@@ -55,16 +56,16 @@ class Recorder:
         if self._mode == "both":
             self._append(transcript_pb2.TranscriptRecord.SENT, client, "predict", attempt, 0, 0, answer)
 
-    def own(self, tree: int, level: int, attempt: int, split: own_pb2.OwnSplit) -> None:
+    def own(self, round: int, stage: int, attempt: int, split: transcript_pb2.OwnSplit) -> None:
         """A split that this party made: what it knows by itself."""
-        self._append(transcript_pb2.TranscriptRecord.OWN, "", "own_split", attempt, tree, level, split)
+        self._append(transcript_pb2.TranscriptRecord.OWN, "", "own_split", attempt, round, stage, split)
 
     def own_alignment(self, attempt: int, rows: Sequence[int]) -> None:
         """Which rows of this party's file the aligned records are: what positions in messages mean."""
         if not self.on:
             return
         for first in range(0, len(rows), ROWS_PER_RECORD):
-            part = own_pb2.OwnAlignment(first=first, rows=rows[first : first + ROWS_PER_RECORD])
+            part = transcript_pb2.OwnAlignment(first=first, rows=rows[first : first + ROWS_PER_RECORD])
             self._append(transcript_pb2.TranscriptRecord.OWN, "", "own_alignment", attempt, 0, 0, part)
 
     def close(self) -> None:
@@ -73,15 +74,17 @@ class Recorder:
             self._writer.close()
             self._writer = None
 
-    def _write(self, kind: Kind, peer: str, step: str, message: control_pb2.StepRequest | exchange_pb2.Parcel) -> None:
-        self._append(kind, peer, step, message.attempt, message.tree, message.level, message)
+    def _write(
+        self, kind: Kind, peer: str, step: str, message: control_pb2.StepRequest | exchange_pb2.PeerMessage
+    ) -> None:
+        self._append(kind, peer, step, message.attempt, message.round, message.stage, message)
 
-    def _append(self, kind: Kind, peer: str, step: str, attempt: int, tree: int, level: int, message: Message) -> None:
+    def _append(self, kind: Kind, peer: str, step: str, attempt: int, round: int, stage: int, message: Message) -> None:
         if not self.on:
             return
         if self._writer is None:
             self._writer = TranscriptWriter(self._folder)
-        self._writer.append(kind, peer, step, self._job, attempt, tree, level, message)
+        self._writer.append(kind, peer, step, self._job, attempt, round, stage, message)
 
 
 class RecordingPort:
@@ -94,7 +97,7 @@ class RecordingPort:
     async def step(self, caller: str, request: control_pb2.StepRequest) -> AsyncIterator[control_pb2.StepEvent]:
         """See `PartyPort.step`."""
         tapped = False
-        word = str(request.WhichOneof("step"))
+        word = name_of(request)
         async for event in self._port.step(caller, request):
             if not tapped:  # only once the port has let the caller in
                 self._recorders.of(request.job).received(caller, word, request)
@@ -103,10 +106,10 @@ class RecordingPort:
                     self._recorders.close(request.job)
             yield event
 
-    async def deliver(self, caller: str, parcel: exchange_pb2.Parcel) -> exchange_pb2.Receipt:
+    async def deliver(self, caller: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.Receipt:
         """See `PartyPort.deliver`."""
         receipt = await self._port.deliver(caller, parcel)
-        self._recorders.of(parcel.job).received(caller, str(parcel.WhichOneof("body")), parcel)
+        self._recorders.of(parcel.job).received(caller, name_of(parcel), parcel)
         return receipt
 
 

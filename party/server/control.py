@@ -10,7 +10,7 @@ import grpc.aio
 from treetap.wire.ports import PartyPort
 from treetap.wire.rpc import caller_name
 from treetap.wire.status import answering
-from treetap.wire.v1 import control_pb2, control_pb2_grpc, exchange_pb2, exchange_pb2_grpc
+from treetap.wire.v2 import control_pb2, control_pb2_grpc, exchange_pb2, exchange_pb2_grpc
 
 Context = grpc.aio.ServicerContext[object, object]
 
@@ -34,7 +34,7 @@ class ExchangeService(exchange_pb2_grpc.ExchangeServicer):
     def __init__(self, name: str, port: PartyPort) -> None:
         self._name, self._port = name, port
 
-    async def Deliver(self, request: exchange_pb2.Parcel, context: Context) -> exchange_pb2.Receipt:
+    async def Deliver(self, request: exchange_pb2.PeerMessage, context: Context) -> exchange_pb2.Receipt:
         """See exchange.proto."""
         async with answering(context, self._name):
             return await self._port.deliver(caller_name(context, self._name), request)

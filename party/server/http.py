@@ -31,7 +31,7 @@ from treetap import errors, logs
 from treetap.errors import BadInput, Refused
 from treetap.wire.insecure import NAME_KEY
 from treetap.wire.tls import TlsFiles
-from treetap.wire.v1 import serving_pb2
+from treetap.wire.v2 import serving_pb2
 
 log = logging.getLogger(__name__)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

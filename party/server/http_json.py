@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, create_model
 
 from treetap.names import Name
-from treetap.wire.v1 import serving_pb2
+from treetap.wire.v2 import serving_pb2
 
 #: Bytes of a request's body, in HTTP and in gRPC.
 MOST_BODY = 1024 * 1024

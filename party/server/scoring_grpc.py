@@ -8,7 +8,7 @@ import grpc.aio
 from party.serving.registry import Desk
 from treetap.wire.rpc import certified_name
 from treetap.wire.status import answering
-from treetap.wire.v1 import serving_pb2, serving_pb2_grpc
+from treetap.wire.v2 import serving_pb2, serving_pb2_grpc
 
 Context = grpc.aio.ServicerContext[object, object]
 

@@ -25,10 +25,12 @@ from party.runtime.steps import Order, StepId
 from party.serving.registry import Desk
 from party.serving.request_queue import Questions, Scores
 from treetap.errors import ConfigError, NotServed
+from treetap.protocols.registry import prediction_name
 from treetap.tables.reading import Floats, Table
 from treetap.trees.ensemble import Ensemble
 from treetap.wire.disclosure import bytes_by_class
-from treetap.wire.v1 import control_pb2, interactive_pb2, serving_pb2
+from treetap.wire.frame import result
+from treetap.wire.v2 import control_pb2, prediction_pb2, serving_pb2
 
 #: Seconds for which a step waits for requests.
 WAIT_S = 2.0
@@ -46,7 +48,7 @@ class Live:
         config: PartyConfig,
         tools: Tools,
         desk: Desk,
-        opening: interactive_pb2.OpenModel,
+        opening: prediction_pb2.OpenModel,
         order: Order,
         aligned: Callable[[], Table],
         ensemble: Ensemble,
@@ -71,11 +73,11 @@ class Live:
 
     # ---- what a protocol needs: see `party.prediction.records.Asked`
 
-    async def open(self, table: Table) -> interactive_pb2.OpenedModel:
+    async def open(self, table: Table) -> prediction_pb2.OpenedModel:
         """See `Asked`: from here on clients are told that the model is being prepared."""
         self._own = set(table.ids)
         self._desk.take(self)
-        return interactive_pb2.OpenedModel()
+        return prediction_pb2.OpenedModel()
 
     @property
     def wanted(self) -> Rows:
@@ -113,8 +115,8 @@ class Live:
 
     async def await_requests(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Wait for requests; what has come is the next block."""
-        number = request.tree
-        self._order.check(("await_requests", number, request.level))
+        number = request.round
+        self._order.check(("await_requests", number, request.stage))
         if self._places is None:
             self._places = {value: place for place, value in enumerate(self._aligned().ids)}
             self._tools.ledger.level = logging.DEBUG  # of what comes again and again, the metrics tell enough
@@ -127,9 +129,9 @@ class Live:
             self._tools.meter.total = self._figures.records + len(self._rows)
             self._order.then((begins, number, 0))
         else:
-            self._order.then(("await_requests", number, request.level + 1))
+            self._order.then(("await_requests", number, request.stage + 1))
         awaited = serving_pb2.AwaitedRequests(records=len(self._rows), figures=self._told())
-        return control_pb2.StepResult(awaited_requests=awaited)
+        return result(awaited)
 
     # ---- what a client asks: by way of `party.serving.registry`
 
@@ -168,7 +170,7 @@ class Live:
         return serving_pb2.ModelDescription(
             model=self.model,
             job=self.job,
-            protocol=self._opening.protocol,
+            protocol=prediction_name(self._opening),
             objective=self._ensemble.objective,
             classes=self._classes,
             records=len(self._open_for_requests()),

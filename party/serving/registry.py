@@ -10,7 +10,7 @@ from typing import Protocol
 from party.config import PartyConfig, ServeConfig
 from party.metrics import STRANGER, PartyMetrics
 from treetap import errors
-from treetap.wire.v1 import serving_pb2
+from treetap.wire.v2 import serving_pb2
 
 #: Error → how the metrics call a request that ended with it.
 OUTCOMES: dict[type[BaseException], str] = {

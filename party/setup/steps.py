@@ -18,13 +18,13 @@ from treetap.errors import BadInput, DataError, Malformed, PlaintextOverflow
 from treetap.paillier.public_key import PublicKey
 from treetap.paillier.secret_key import SecretKey
 from treetap.paillier.slots import Slots
-from treetap.protocols.job_spec import PAPER_KEY_BITS
+from treetap.protocols.paillier_options import PAPER_KEY_BITS
 from treetap.tables.categories import Category
 from treetap.tables.config import TableConfig
 from treetap.tables.labels import Labels, read_labels
 from treetap.tables.reading import Table, read_table
 from treetap.trees.binning import BinnedTable, bin_table
-from treetap.wire.v1 import setup_pb2
+from treetap.wire.v2 import setup_pb2
 
 log = logging.getLogger(__name__)
 
@@ -115,7 +115,7 @@ async def make_passing_key(tools: Tools, bits: int) -> SecretKey:
 
 async def send_key(tools: Tools, secret: SecretKey, slots: Slots, feature_parties: list[str]) -> None:
     """Label holder: public key and slot widths to every feature party."""
-    parcel = setup_pb2.PublicKeyParcel(modulus=secret.public.to_bytes(), slot_widths=list(slots.widths))
+    parcel = setup_pb2.PublicKeyMessage(modulus=secret.public.to_bytes(), slot_widths=list(slots.widths))
     for party in feature_parties:
         await tools.outbox.send(party, "public_key", [parcel])
 
@@ -123,7 +123,7 @@ async def send_key(tools: Tools, secret: SecretKey, slots: Slots, feature_partie
 async def take_key(tools: Tools, label_holder: str, bits: int) -> tuple[PublicKey, Slots]:
     """Feature party: public key and slot widths; a key of another size than the job's is refused."""
     async for parcel in tools.mailbox.series(label_holder, "public_key", 0, 0):
-        key = parcel.public_key
+        key = parcel.setup.public_key
         length = int.from_bytes(key.modulus, "big").bit_length()
         if length != bits:
             raise Malformed(f"the key of {label_holder} has {length} bits, the job says {bits}")

@@ -19,9 +19,10 @@ from tests.worlds import PARTIES, World, assert_oracles_model, spec
 from treetap import psi
 from treetap.protocols.alignment_routes import turns
 from treetap.protocols.job_spec import params_to_wire
+from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
 from treetap.wire.transcript import TranscriptReader
-from treetap.wire.v1 import exchange_pb2, jobs_pb2, setup_pb2
+from treetap.wire.v2 import exchange_pb2, setup_pb2
 
 NAMES = ["clinic", "lab", "pharmacy", "insurer", "registry"]
 PARAMS = BoostingParams(n_estimators=1, max_depth=1, max_bin=2, min_child_weight=0.0)
@@ -161,7 +162,7 @@ def test_in_a_ring_nobody_sees_which_two_parties_share_an_id(tmp_path: Path) -> 
         for name, state in federation.states.items():
             for record in TranscriptReader(state / "transcripts" / "job"):
                 if record.step == "blinded_ids":
-                    block = exchange_pb2.Parcel.FromString(record.message).blinded_ids.points
+                    block = exchange_pb2.PeerMessage.FromString(record.message).alignment.blinded_ids.points
                     per_party[name] += [block[at : at + 32] for at in range(0, len(block), 32)]
 
     run(main())
@@ -266,12 +267,12 @@ def test_predictions_of_records_that_somebody_lacks_are_empty(tmp_path: Path) ->
         federation = Federation(tmp_path / "federation", replay.HERE.tables)
         job = spec(replay.PARAMS, obfuscation="standard", alignment="psi")
         assert (await federation.train(job)).state == "finished"
-        whole = pq.read_table((await federation.predict(jobs_pb2.PredictRequest(model="job"))).predictions)
+        whole = pq.read_table((await federation.predict(predict_request(model="job"))).predictions)
         path = federation.folder / PARTIES[1] / "predict.parquet"
         table = pq.read_table(path)
         gone = sorted(table.column("id").to_pylist())[1]
         pq.write_table(table.filter(pc.not_equal(table.column("id"), gone)), path)
-        part = pq.read_table((await federation.predict(jobs_pb2.PredictRequest(model="job"))).predictions)
+        part = pq.read_table((await federation.predict(predict_request(model="job"))).predictions)
         assert part.column("id").to_pylist() == whole.column("id").to_pylist()
         place = whole.column("id").to_pylist().index(gone)
         for name in whole.column_names[1:]:
@@ -279,7 +280,7 @@ def test_predictions_of_records_that_somebody_lacks_are_empty(tmp_path: Path) ->
             expected[place] = None
             assert part.column(name).to_pylist() == expected
         (federation.folder / PARTIES[0] / "one.txt").write_text(gone + "\n")
-        request = jobs_pb2.PredictRequest(model="job", records_file="one.txt")
+        request = predict_request(model="job", records_file="one.txt")
         nothing = await federation.predict(request)
         assert (nothing.state, nothing.bad_input) == ("failed", True)
         assert "none of the records to predict is common to all parties" in nothing.error
@@ -341,11 +342,11 @@ def test_points_that_cannot_be_are_told(parties: int, fault: str, tmp_path: Path
         federation = Federation(tmp_path / str(level), tables(ids))
         spoilt = False
 
-        def tamper(sender: str, to: str, parcel: exchange_pb2.Parcel) -> exchange_pb2.Parcel:
+        def tamper(sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
             nonlocal spoilt
-            if parcel.HasField("blinded_ids") and parcel.level == level and not spoilt:
+            if parcel.HasField("blinded_ids") and parcel.stage == level and not spoilt:
                 spoilt = True
-                parcel.blinded_ids.points = spoil(parcel.blinded_ids.points)
+                parcel.alignment.blinded_ids.points = spoil(parcel.alignment.blinded_ids.points)
             return parcel
 
         federation.tamper = tamper

@@ -13,10 +13,9 @@ from attacks.view.view import View
 from tests.oracle import OracleSplit, OracleTree
 from tests.simulator import Federation, run
 from tests.worlds import World, spec
-from treetap.protocols.job_spec import Params
-from treetap.trees.params import BoostingParams
+from treetap.trees.params import BoostingParams, TreeParams
 from treetap.wire.transcript import TranscriptReader, TranscriptWriter, open_message
-from treetap.wire.v1.transcript_pb2 import TranscriptRecord
+from treetap.wire.v2.transcript_pb2 import TranscriptRecord
 
 #: node → (records, source)
 Nodes = dict[int, tuple[list[int], str]]
@@ -24,7 +23,7 @@ Nodes = dict[int, tuple[list[int], str]]
 KEY_BITS = 512
 
 
-def train(folder: Path, here: World, params: Params, record: Any = "received", **changes: Any) -> dict[str, Path]:
+def train(folder: Path, here: World, params: TreeParams, record: Any = "received", **changes: Any) -> dict[str, Path]:
     """Train in memory with recording on; the parties' states."""
 
     async def main() -> dict[str, Path]:
@@ -94,5 +93,5 @@ def rewritten(
     """A transcript with a sound chain of its own, whose records are those of `source` after a change."""
     with TranscriptWriter(target) as writer:
         for r in change(list(TranscriptReader(source))):
-            writer.append(r.kind, r.peer, r.step, r.job, r.attempt, r.tree, r.level, open_message(r))
+            writer.append(r.kind, r.peer, r.step, r.job, r.attempt, r.round, r.stage, open_message(r))
     return target

@@ -15,18 +15,17 @@ from attacks.view.view import read_view
 from tests.attacks.recorded import known, train, transcript
 from tests.worlds import PARTIES, World, world
 from treetap.errors import BadInput
-from treetap.protocols.job_spec import Params
 from treetap.trees import centralised
 from treetap.trees.binning import bin_table
 from treetap.trees.centralised import CentralModel
 from treetap.trees.centralised_forest import CentralForest, train_forest
-from treetap.trees.params import BoostingParams, ForestParams
+from treetap.trees.params import BoostingParams, ForestParams, TreeParams
 
 pytestmark = pytest.mark.filterwarnings("ignore:a 512-bit")
 BOOSTING = BoostingParams(n_estimators=2, max_depth=3, max_bin=6, colsample_bytree=0.7, subsample=0.8)
 FOREST = ForestParams(n_estimators=2, max_depth=4, max_bin=6, colsample_bytree=0.7)
 THREE: dict[str, Any] = {"objective": "multi:softprob", "classes": 3}
-CASES: dict[str, tuple[dict[str, Any], Params]] = {
+CASES: dict[str, tuple[dict[str, Any], TreeParams]] = {
     "boosting, two classes": ({}, BOOSTING),
     "boosting, vector leaves": (
         THREE,
@@ -47,7 +46,7 @@ CASES: dict[str, tuple[dict[str, Any], Params]] = {
 }
 
 
-def _central(here: World, params: Params) -> CentralModel | CentralForest:
+def _central(here: World, params: TreeParams) -> CentralModel | CentralForest:
     if isinstance(params, ForestParams):
         return train_forest(here.parties, here.y, params, here.classes)
     tables = [

@@ -17,7 +17,7 @@ from attacks.report import html, trees
 from attacks.report.glossary import ATTACKS, DISCLOSURES, KINDS, SOURCES
 from tests.attacks.documents import COLUMNS, made
 from treetap.errors import BadInput
-from treetap.wire.v1 import reveals_pb2
+from treetap.wire.v2 import reveals_pb2
 
 HOSTILE = [
     "<script>alert(1)</script>",

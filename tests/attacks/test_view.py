@@ -17,9 +17,9 @@ from tests.oracle import OracleModel, OracleSplit
 from tests.simulator import Faults, Federation, Message, run
 from tests.worlds import PARTIES, World, spec, world
 from treetap.errors import BadInput
+from treetap.protocols.prediction import predict_request
 from treetap.trees import sampling
 from treetap.trees.params import BoostingParams
-from treetap.wire.v1 import jobs_pb2
 
 PARAMS = BoostingParams(n_estimators=2, max_depth=3, max_bin=6, reg_lambda=0.5)
 FEATURES = PARTIES[1:]
@@ -235,7 +235,7 @@ def test_the_label_holder_and_predictions_have_no_view(tmp_path: Path) -> None:
     async def main() -> dict[str, Path]:
         federation = Federation(tmp_path, here.tables, record="received")
         await federation.train(spec(PARAMS, 2, key_bits=KEY_BITS, obfuscation="standard"))
-        await federation.predict(jobs_pb2.PredictRequest(model="job", job="ask", block=4))
+        await federation.predict(predict_request(model="job", job="ask", block=4))
         await federation.close()
         return federation.states
 

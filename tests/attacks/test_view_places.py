@@ -14,9 +14,9 @@ from tests.worlds import PARTIES, world
 from treetap.errors import BadInput, Malformed
 from treetap.trees.params import BoostingParams
 from treetap.wire.transcript import HEADER
-from treetap.wire.v1 import exchange_pb2
-from treetap.wire.v1.control_pb2 import StepRequest
-from treetap.wire.v1.transcript_pb2 import TranscriptRecord
+from treetap.wire.v2 import exchange_pb2
+from treetap.wire.v2.control_pb2 import StepRequest
+from treetap.wire.v2.transcript_pb2 import TranscriptRecord
 
 PARAMS = BoostingParams(n_estimators=2, max_depth=3, max_bin=6)
 FEATURE = PARTIES[1]
@@ -53,7 +53,7 @@ def test_several_jobs_in_one_folder(sound: Path, tmp_path: Path) -> None:
 
     def renamed(records: Records) -> Records:
         for record in records:
-            kind = exchange_pb2.Parcel if record.message_type.endswith("Parcel") else StepRequest
+            kind = exchange_pb2.PeerMessage if record.message_type.endswith("Parcel") else StepRequest
             if not record.message_type.endswith(("OwnSplit", "OwnAlignment")):
                 message = kind.FromString(record.message)
                 message.job = "second"

@@ -14,9 +14,9 @@ from tests.worlds import PARTIES, world
 from treetap.errors import BadInput, Malformed
 from treetap.trees.params import BoostingParams
 from treetap.wire.transcript import HEADER
-from treetap.wire.v1 import exchange_pb2, own_pb2
-from treetap.wire.v1.control_pb2 import StepRequest
-from treetap.wire.v1.transcript_pb2 import TranscriptRecord
+from treetap.wire.v2 import exchange_pb2, transcript_pb2
+from treetap.wire.v2.control_pb2 import StepRequest
+from treetap.wire.v2.transcript_pb2 import TranscriptRecord
 
 PARAMS = BoostingParams(n_estimators=2, max_depth=3, max_bin=6)
 FEATURE = PARTIES[1]
@@ -106,7 +106,7 @@ def _other_job(records: Records) -> Records:
 
 def _other_message(records: Records) -> Records:
     place = next(i for i, record in enumerate(records) if record.step == "instance_spaces")
-    parcel = exchange_pb2.Parcel.FromString(records[place].message)
+    parcel = exchange_pb2.PeerMessage.FromString(records[place].message)
     parcel.job = "other"
     records[place].message = parcel.SerializeToString()
     return records
@@ -121,7 +121,7 @@ def _other_attempt(records: Records) -> Records:
 def _two_parties(records: Records) -> Records:
     applied = [record for record in records if record.step == "apply_splits"]
     request = StepRequest.FromString(applied[-1].message)
-    request.apply_splits.decisions[0].owner = PARTIES[2]
+    request.growth.apply_splits.decisions[0].owner = PARTIES[2]
     applied[-1].message = request.SerializeToString()
     return records
 
@@ -132,22 +132,22 @@ def _a_parcel_of_oneself(records: Records) -> Records:
 
 
 def _another_set(records: Records) -> Records:
-    place = next(i for i, record in enumerate(records) if record.step == "instance_spaces" and record.level == 2)
-    parcel = exchange_pb2.Parcel.FromString(records[place].message)
+    place = next(i for i, record in enumerate(records) if record.step == "instance_spaces" and record.stage == 2)
+    parcel = exchange_pb2.PeerMessage.FromString(records[place].message)
     other = next(
-        exchange_pb2.Parcel.FromString(record.message)
+        exchange_pb2.PeerMessage.FromString(record.message)
         for record in records
-        if record.step == "instance_spaces" and record.tree != records[place].tree and record.level == 1
+        if record.step == "instance_spaces" and record.round != records[place].tree and record.stage == 1
     )
-    parcel.instance_spaces.spaces[0].records.CopyFrom(other.instance_spaces.spaces[0].records)
+    parcel.growth.instance_spaces.spaces[0].records.CopyFrom(other.growth.instance_spaces.spaces[0].records)
     records[place].message = parcel.SerializeToString()
     return records
 
 
 def _another_part(records: Records) -> Records:
     place = next(i for i, record in enumerate(records) if record.step == "instance_spaces")
-    parcel = exchange_pb2.Parcel.FromString(records[place].message)
-    del parcel.instance_spaces.spaces[:]
+    parcel = exchange_pb2.PeerMessage.FromString(records[place].message)
+    del parcel.growth.instance_spaces.spaces[:]
     again = TranscriptRecord.FromString(records[place].SerializeToString())
     again.message = parcel.SerializeToString()
     return [*records[: place + 1], again, *records[place + 1 :]]
@@ -155,7 +155,7 @@ def _another_part(records: Records) -> Records:
 
 def _lost_part(records: Records) -> Records:
     place = next(i for i, record in enumerate(records) if record.step == "instance_spaces")
-    parcel = exchange_pb2.Parcel.FromString(records[place].message)
+    parcel = exchange_pb2.PeerMessage.FromString(records[place].message)
     parcel.part, parcel.last = 1, True
     records[place].message = parcel.SerializeToString()
     return records
@@ -163,8 +163,8 @@ def _lost_part(records: Records) -> Records:
 
 def _other_total(records: Records) -> Records:
     place = next(i for i, record in enumerate(records) if record.step == "sampled_records")
-    parcel = exchange_pb2.Parcel.FromString(records[place].message)
-    parcel.sampled_records.chunks[-1].span += 1
+    parcel = exchange_pb2.PeerMessage.FromString(records[place].message)
+    parcel.growth.sampled_records.chunks[-1].span += 1
     records[place].message = parcel.SerializeToString()
     return records
 
@@ -178,7 +178,7 @@ def _sample_twice(records: Records) -> Records:
 
 def _row_twice(records: Records) -> Records:
     place = next(i for i, record in enumerate(records) if record.step == "own_alignment")
-    part = own_pb2.OwnAlignment.FromString(records[place].message)
+    part = transcript_pb2.OwnAlignment.FromString(records[place].message)
     part.rows[0] = part.rows[1]
     records[place].message = part.SerializeToString()
     return records
@@ -187,7 +187,7 @@ def _row_twice(records: Records) -> Records:
 def _another_own_split(records: Records) -> Records:
     place = next(i for i, record in enumerate(records) if record.step == "own_split")
     again = TranscriptRecord.FromString(records[place].SerializeToString())
-    split = own_pb2.OwnSplit.FromString(again.message)
+    split = transcript_pb2.OwnSplit.FromString(again.message)
     split.threshold += 1
     again.message = split.SerializeToString()
     return [*records[: place + 1], again, *records[place + 1 :]]
@@ -197,7 +197,7 @@ def _another_spec(records: Records) -> Records:
     place = next(i for i, record in enumerate(records) if record.step == "prepare")
     again = TranscriptRecord.FromString(records[place].SerializeToString())
     request = StepRequest.FromString(again.message)
-    request.prepare.spec.boosting.max_depth += 1
+    request.setup.prepare.spec.boosting.max_depth += 1
     again.message = request.SerializeToString()
     return [*records, again]
 
@@ -224,7 +224,7 @@ def _another_type(records: Records) -> Records:
         (_row_twice, "a row of the party's table is said to be two records"),
         (_another_own_split, "was split twice"),
         (_another_spec, "the job is another one than before"),
-        (_another_type, "its message is a treetap.wire.v1.OwnSplit, which is no own_alignment"),
+        (_another_type, "its message is a treetap.wire.v2.OwnSplit, which is no own_alignment"),
     ],
 )
 def test_what_a_sound_chain_does_not_excuse(
@@ -242,11 +242,11 @@ def test_a_sample_with_replacement_tells_how_often(sound: Path, tmp_path: Path) 
 
     def bootstrap(records: Records) -> Records:
         place = next(i for i, record in enumerate(records) if record.step == "sampled_records")
-        parcel = exchange_pb2.Parcel.FromString(records[place].message)
-        del parcel.sampled_records.chunks[:]
+        parcel = exchange_pb2.PeerMessage.FromString(records[place].message)
+        del parcel.growth.sampled_records.chunks[:]
         for drawn in ([0, 1, 5], [5]):
             bits = sum(1 << record for record in drawn).to_bytes(8, "little")
-            parcel.sampled_records.chunks.add(start=0, span=60, bitmap=bits)
+            parcel.growth.sampled_records.chunks.add(start=0, span=60, bitmap=bits)
         records[place].message = parcel.SerializeToString()
         return records
 
@@ -264,11 +264,11 @@ def test_a_second_submission_of_the_name_counts_alone(sound: Path, tmp_path: Pat
         second = [TranscriptRecord.FromString(record.SerializeToString()) for record in records]
         prepare = next(record for record in second if record.step == "prepare")
         request = StepRequest.FromString(prepare.message)
-        request.prepare.submission = "another"
-        request.prepare.spec.boosting.n_estimators = 7
+        request.setup.prepare.submission = "another"
+        request.setup.prepare.spec.boosting.n_estimators = 7
         prepare.message = request.SerializeToString()
         first = [record for record in records if record.step != "publish"]
-        return [*first, *(record for record in second if record.tree == 0)]
+        return [*first, *(record for record in second if record.round == 0)]
 
     view = read_view(rewritten(sound, tmp_path / "log", twice))
     assert knowledge(view) == knowledge(read_view(sound))[:1]
@@ -279,7 +279,7 @@ def test_recording_that_began_late_is_reported(sound: Path, tmp_path: Path) -> N
     """Trees of which nothing was recorded are named; so is that nobody said which rows the records are."""
 
     def late(records: Records) -> Records:
-        return [record for record in records if record.tree == 1 or record.step in ("prepare", "publish")]
+        return [record for record in records if record.round == 1 or record.step in ("prepare", "publish")]
 
     view = read_view(rewritten(sound, tmp_path / "log", late))
     assert knowledge(view) == knowledge(read_view(sound))[1:]

@@ -12,12 +12,13 @@ from tests.replay import CLOSING, HERE, JOB, Conducted, Replay, ask, word
 from tests.simulator import Faults, Federation, run
 from tests.worlds import PARTIES
 from treetap.errors import OutOfOrder
-from treetap.wire.v1 import jobs_pb2
+from treetap.protocols.prediction import predict_request
+from treetap.wire.v2 import jobs_pb2
 
 LABEL_HOLDER, FIRST, LAST = PARTIES
 ALLOWED = {party: {"emits": {"EXPLANATION": ["parties"], "FEATURE_NAME": ["parties"]}} for party in (FIRST, LAST)}
 #: Six new records by blocks of four: two blocks.
-ASKED = jobs_pb2.PredictRequest(model="job", job="predict", protocol="eini", block=4, explain=True, attributions=True)
+ASKED = predict_request(model="job", job="predict", protocol="eini", block=4, explain=True, attributions=True)
 #: What may come after a step, at the label holder and at a feature party.
 NEXT = {
     ("open_model", 0): [("compare_digests", 0), ("send_digest", 0)],
@@ -62,10 +63,10 @@ def test_every_wrong_order_is_refused_and_every_repeat_answered(prediction: Cond
             for party in PARTIES:
                 if not replay.answers[party]:
                     continue
-                done = {(word(request), request.tree): (request, answer) for request, answer in replay.answers[party]}
+                done = {(word(request), request.round): (request, answer) for request, answer in replay.answers[party]}
                 allowed = NEXT.get(list(done)[-1], [])
                 for request in replay.vocabulary(party):
-                    step = (word(request), request.tree)
+                    step = (word(request), request.round)
                     if step in done:
                         again, answer = done[step]
                         assert await ask(federation, party, again) == answer
@@ -76,7 +77,7 @@ def test_every_wrong_order_is_refused_and_every_repeat_answered(prediction: Cond
                         refused += 1
         assert refused > 40
         assert repeated > 60
-        written = replay.answers[LABEL_HOLDER][-1][1].written_predictions
+        written = replay.answers[LABEL_HOLDER][-1][1].prediction.written_predictions
         assert pq.read_table(written.attributions).num_rows == pq.read_table(written.explanations).num_rows == 6
         await federation.close()
 
@@ -89,7 +90,7 @@ def test_without_being_asked_nobody_explains(tmp_path: Path) -> None:
     async def main() -> None:
         federation = Federation(tmp_path, HERE.tables, policies=ALLOWED)
         await federation.train(JOB)
-        await federation.predict(jobs_pb2.PredictRequest(model="job", protocol="eini"))
+        await federation.predict(predict_request(model="job", protocol="eini"))
         words = {word(request) for _, _, request in federation.conducted}
         assert not words & {"name_features", "take_names", "attribute_block", "mask_attributions"}
         await federation.close()

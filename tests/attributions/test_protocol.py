@@ -16,15 +16,16 @@ from tests.boosting.test_protocol import OBJECTIVES
 from tests.replay import HERE, JOB, PARAMS
 from tests.simulator import Federation, Message, run
 from tests.worlds import FOUR, assert_oracles_scores, spec, world
-from treetap.protocols.job_spec import Params
-from treetap.trees.params import BoostingParams, ForestParams
+from treetap.protocols.prediction import predict_request
+from treetap.trees.params import BoostingParams, ForestParams, TreeParams
 from treetap.trees.paths import paths
-from treetap.wire.v1 import exchange_pb2, jobs_pb2
+from treetap.wire.frame import name_of
+from treetap.wire.v2 import exchange_pb2, jobs_pb2
 
 LABEL_HOLDER, *CHAIN = FOUR
 ALLOWED: dict[str, dict[str, Any]] = {party: {"emits": {"EXPLANATION": ["parties"]}} for party in CHAIN}
-ASKED = jobs_pb2.PredictRequest(model="job", protocol="eini", attributions=True, block=4)
-MODELS: dict[str, Params] = {
+ASKED = predict_request(model="job", protocol="eini", attributions=True, block=4)
+MODELS: dict[str, TreeParams] = {
     **{
         name: replace(BoostingParams(n_estimators=2, max_depth=3, max_bin=6), **changes)
         for name, changes in OBJECTIVES.items()
@@ -40,7 +41,7 @@ SHAPES: dict[str, tuple[int, ...]] = {
 }
 
 
-def _world(params: Params, dims: tuple[int, ...], **changes: Any) -> Any:
+def _world(params: TreeParams, dims: tuple[int, ...], **changes: Any) -> Any:
     objective = params.objective if isinstance(params, BoostingParams) else "multi:softprob"
     if isinstance(params, ForestParams) and params.criterion == "squared_error":
         objective = "reg:squarederror"
@@ -97,7 +98,7 @@ def asked_for(job: str = "", **changes: Any) -> jobs_pb2.PredictRequest:
     """A prediction with attributions, in blocks of four."""
     request = jobs_pb2.PredictRequest()
     request.CopyFrom(ASKED)
-    request.MergeFrom(jobs_pb2.PredictRequest(job=job, **changes))
+    request.MergeFrom(predict_request(job=job, **changes))
     return request
 
 
@@ -123,9 +124,9 @@ def test_values_that_need_several_ciphertexts(tmp_path: Path) -> None:
 
 def test_what_crosses(tmp_path: Path) -> None:
     """Along the chain ciphertexts, each one fresh; to the label holder one sum per record, and nothing by sets."""
-    parcels: list[tuple[str, str, exchange_pb2.Parcel]] = []
+    parcels: list[tuple[str, str, exchange_pb2.PeerMessage]] = []
 
-    def keep(sender: str, to: str, parcel: exchange_pb2.Parcel) -> exchange_pb2.Parcel:
+    def keep(sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
         parcels.append((sender, to, parcel))
         return parcel
 
@@ -140,7 +141,7 @@ def test_what_crosses(tmp_path: Path) -> None:
     joined = run(main())
     kinds = defaultdict(set)
     for sender, to, parcel in parcels:
-        kinds[sender, to].add(parcel.WhichOneof("body"))
+        kinds[sender, to].add(name_of(parcel))
     scores = {"public_key", "entry_layout", "block_records"}
     assert kinds == {
         (LABEL_HOLDER, FIRST): scores
@@ -154,16 +155,22 @@ def test_what_crosses(tmp_path: Path) -> None:
     seen = [
         body.ciphertexts[at : at + WIDTH]
         for _, _, parcel in parcels
-        for body in [getattr(parcel, parcel.WhichOneof("body"))]
+        for body in [getattr(parcel, name_of(parcel))]
         if hasattr(body, "ciphertexts")
         for at in range(0, len(body.ciphertexts), WIDTH)
     ]
     assert len(set(seen)) == len(seen)
-    sums = b"".join(p.attribution_sums.ciphertexts for _, _, p in parcels if p.HasField("attribution_sums"))
+    sums = b"".join(
+        p.protocol.attributions.attribution_sums.ciphertexts for _, _, p in parcels if p.HasField("attribution_sums")
+    )
     values = len(joined.attributions().players)
     fitting = (1024 - 2) // (62 * values)
     assert len(sums) == WIDTH * (-(-4 // fitting) + -(-2 // fitting))  # blocks of 4 and 2 records
-    (layout,) = [p.attribution_layout for _, to, p in parcels if to == LAST and p.HasField("attribution_layout")]
+    (layout,) = [
+        p.protocol.attributions.attribution_layout
+        for _, to, p in parcels
+        if to == LAST and p.HasField("attribution_layout")
+    ]
     assert layout.players == values
     assert not layout.constant
     assert {to for tree in layout.trees for to in tree.outgoing} <= {0}

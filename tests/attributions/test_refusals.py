@@ -17,10 +17,12 @@ from tests.replay import HERE, JOB
 from tests.simulator import Federation, run
 from tests.worlds import spec, world
 from treetap.errors import ConfigError
+from treetap.protocols.prediction import predict_request
 from treetap.trees.leaf_entries import GoesLeft
 from treetap.trees.params import BoostingParams
 from treetap.trees.paths import Bools
-from treetap.wire.v1 import exchange_pb2, explain_pb2, jobs_pb2, setup_pb2
+from treetap.wire.frame import name_of
+from treetap.wire.v2 import attributions_pb2, exchange_pb2, setup_pb2
 
 
 @pytest.mark.parametrize("party", [FIRST, LAST])
@@ -37,7 +39,7 @@ def test_off_unless_every_policy_allows_it(party: str, tmp_path: Path) -> None:
         rule = rf"Refused: {party} does not send EXPLANATION to label-holder: its policy does not let"
         assert re.search(rule, status.error), status.error
         assert not {message.word for message in federation.log[sent:]} & {"leaf_entries", "attribution_entries"}
-        status = await federation.predict(jobs_pb2.PredictRequest(model="job", protocol="eini"))
+        status = await federation.predict(predict_request(model="job", protocol="eini"))
         assert (status.state, status.attributions) == ("finished", "")
         await federation.close()
 
@@ -58,13 +60,15 @@ def test_a_feature_partys_own_bound(players: list[set[int]], spare: float) -> No
     leaves = [[[1, 1], [2, 1]], [[1, 1], [2, 0]], [[1, 0], [3, 1]], [[1, 0], [3, 0]]]
     shard = [{"leaves": leaves, "splits": [{"node": node} for node in (1, 2, 3)]}] * len(players)
     trees = [
-        explain_pb2.AttributedTree(tree=k, leaves=[1, 2, 3, 4], outgoing=[0] * 4, outputs=[0], players=sorted(playing))
+        attributions_pb2.AttributedTree(
+            tree=k, leaves=[1, 2, 3, 4], outgoing=[0] * 4, outputs=[0], players=sorted(playing)
+        )
         for k, playing in enumerate(players)
     ]
 
-    async def parcels() -> AsyncIterator[exchange_pb2.Parcel]:
-        layout = explain_pb2.AttributionLayout(trees=trees, players=2)
-        yield exchange_pb2.Parcel(attribution_layout=layout)
+    async def parcels() -> AsyncIterator[exchange_pb2.PeerMessage]:
+        layout = attributions_pb2.AttributionLayout(trees=trees, players=2)
+        yield exchange_pb2.PeerMessage(attribution_layout=layout)
 
     found = run(take_layout(parcels(), "b", "a", shard, 1, last=True))
     assert found.spare == pytest.approx(spare)
@@ -91,7 +95,7 @@ def test_paths_that_attributions_would_show(tmp_path: Path) -> None:
             assert status.state == "failed"
             rule = rf"{party} takes no part: its policy says min_candidate_bits = 2, and {fault}"
             assert re.search(rule, status.error), status.error
-            status = await federation.predict(jobs_pb2.PredictRequest(model="job", protocol="eini"))
+            status = await federation.predict(predict_request(model="job", protocol="eini"))
             assert (status.state, status.error) == ("finished", "")
             federation.configs[party] = before
             federation.kill(party)
@@ -125,49 +129,53 @@ def test_a_party_that_keeps_other_entries_than_for_the_score(tmp_path: Path, mon
     run(main())
 
 
-def fewer(parcel: exchange_pb2.Parcel) -> None:
-    parcel.attribution_entries.ciphertexts = parcel.attribution_entries.ciphertexts[:-WIDTH]
+def fewer(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.protocol.attributions.attribution_entries.ciphertexts = (
+        parcel.protocol.attributions.attribution_entries.ciphertexts[:-WIDTH]
+    )
 
 
-def another_leaf(parcel: exchange_pb2.Parcel) -> None:
-    parcel.attribution_layout.trees[0].leaves[0] = 99
+def another_leaf(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.protocol.attributions.attribution_layout.trees[0].leaves[0] = 99
 
 
-def a_gap_behind(parcel: exchange_pb2.Parcel) -> None:
-    for tree in parcel.attribution_layout.trees:
+def a_gap_behind(parcel: exchange_pb2.PeerMessage) -> None:
+    for tree in parcel.protocol.attributions.attribution_layout.trees:
         tree.outgoing[:] = [5 + to for to in tree.outgoing]
 
 
-def a_tree_too_many(parcel: exchange_pb2.Parcel) -> None:
-    parcel.attribution_layout.trees[0].tree = 7
+def a_tree_too_many(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.protocol.attributions.attribution_layout.trees[0].tree = 7
 
 
-def a_tree_twice(parcel: exchange_pb2.Parcel) -> None:
-    parcel.attribution_layout.trees.append(parcel.attribution_layout.trees[0])
+def a_tree_twice(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.protocol.attributions.attribution_layout.trees.append(
+        parcel.protocol.attributions.attribution_layout.trees[0]
+    )
 
 
-def nobodys_splits(parcel: exchange_pb2.Parcel) -> None:
-    for tree in parcel.attribution_layout.trees:
+def nobodys_splits(parcel: exchange_pb2.PeerMessage) -> None:
+    for tree in parcel.protocol.attributions.attribution_layout.trees:
         del tree.players[:]
 
 
-def no_players(parcel: exchange_pb2.Parcel) -> None:
-    parcel.attribution_layout.players = 0
+def no_players(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.protocol.attributions.attribution_layout.players = 0
 
 
-def constants_in_the_middle(parcel: exchange_pb2.Parcel) -> None:
-    parcel.attribution_layout.constant.append(1)
+def constants_in_the_middle(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.protocol.attributions.attribution_layout.constant.append(1)
 
 
-def columns_that_are_not_there(parcel: exchange_pb2.Parcel) -> None:
-    parcel.attribution_layout.trees[0].outputs[:] = [1]
+def columns_that_are_not_there(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.protocol.attributions.attribution_layout.trees[0].outputs[:] = [1]
 
 
-def no_sums(parcel: exchange_pb2.Parcel) -> None:
-    parcel.attribution_sums.ciphertexts = b""
+def no_sums(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.protocol.attributions.attribution_sums.ciphertexts = b""
 
 
-LIES: dict[str, tuple[str, str, Callable[[exchange_pb2.Parcel], None], str]] = {
+LIES: dict[str, tuple[str, str, Callable[[exchange_pb2.PeerMessage], None], str]] = {
     "a truncated block": (LAST, "attribution_entries", fewer, r"feature-b, block 0: .* got \d+"),
     "a leaf that is not there": (LAST, "attribution_layout", another_leaf, r"leaves that feature-c does not decide"),
     "goals left out": (FIRST, "attribution_layout", a_gap_behind, r"numbered the entries of the attributions wrongly"),
@@ -194,13 +202,13 @@ def test_what_cannot_be_is_named(tmp_path: Path) -> None:
             def tamper(
                 _: str,
                 to: str,
-                parcel: exchange_pb2.Parcel,
+                parcel: exchange_pb2.PeerMessage,
                 receiver=receiver,
                 kind=kind,
                 change=change,
                 changed=changed,
-            ) -> exchange_pb2.Parcel:
-                if (to, parcel.WhichOneof("body")) == (receiver, kind) and not changed:
+            ) -> exchange_pb2.PeerMessage:
+                if (to, name_of(parcel)) == (receiver, kind) and not changed:
                     changed.append(kind)
                     change(parcel)
                 return parcel

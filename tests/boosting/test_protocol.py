@@ -12,8 +12,8 @@ import pytest
 from tests.oracle import oracle_predict
 from tests.simulator import Federation, run
 from tests.worlds import assert_oracles_model, assert_oracles_scores, manifest, spec, world
+from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
-from treetap.wire.v1 import jobs_pb2
 
 OBJECTIVES: dict[str, dict[str, Any]] = {
     "logistic": {"objective": "binary:logistic"},
@@ -90,7 +90,7 @@ def test_the_federation_finds_and_uses_the_oracles_model(objective: str, shape: 
         assert manifest(states["label-holder"])["best_round"] == oracle.best_round
         assert any(len(tree.nodes) > 1 for tree in oracle)
         for table, parties, first in (("train", here.parties, 0), ("", here.newcomers, len(here.y))):
-            predicted = await federation.predict(jobs_pb2.PredictRequest(model="job", table=table, block=17))
+            predicted = await federation.predict(predict_request(model="job", table=table, block=17))
             assert (predicted.state, predicted.error) == ("finished", "")
             assert_oracles_scores(predicted.predictions, oracle, parties, first)
         await federation.close()
@@ -108,7 +108,7 @@ def test_a_file_of_ids_selects_the_records(tmp_path: Path) -> None:
         federation = Federation(tmp_path, here.tables)
         await federation.train(spec(params))
         (tmp_path / "label-holder" / "ids.txt").write_text("".join(f"r{i:05d}\n" for i in wanted))
-        request = jobs_pb2.PredictRequest(model="job", table="train", records_file="ids.txt", block=3)
+        request = predict_request(model="job", table="train", records_file="ids.txt", block=3)
         predicted = await federation.predict(request)
         assert (predicted.state, predicted.error) == ("finished", "")
         table = pq.read_table(predicted.predictions)

@@ -16,8 +16,8 @@ from treetap.commands.model.card import LEARNS, card, page
 from treetap.commands.model.view import describe, print_model, select
 from treetap.errors import DataError
 from treetap.wire.transcript import TranscriptWriter
-from treetap.wire.v1 import boosting_pb2
-from treetap.wire.v1.transcript_pb2 import TranscriptRecord
+from treetap.wire.v2 import boosting_pb2
+from treetap.wire.v2.transcript_pb2 import TranscriptRecord
 
 ROOT = Path(__file__).parent.parent.parent
 BANK, TELCO = (ROOT / "tests" / "party" / "models" / "v1" / party for party in ("bank", "telco"))

@@ -18,7 +18,7 @@ from tests.commands.command import refused, treetap
 from treetap import terminal
 from treetap.commands.jobs import progress_view
 from treetap.wire.transcript import TranscriptWriter
-from treetap.wire.v1 import jobs_pb2, transcript_pb2
+from treetap.wire.v2 import jobs_pb2, transcript_pb2
 
 PATH = "/srv/federation/state/of/the/label/holder/predictions/predict-a-model-0123abcd.parquet"
 ERROR = "the coordinator knows no party 'stranger' (its [parties] are: bank, telco, shop); mend it and go on [bold]"

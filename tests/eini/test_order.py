@@ -13,10 +13,11 @@ from tests.runtime.test_kill_and_resume import GIVEN_UP_S, Assassin
 from tests.simulator import COORDINATOR, Faults, Federation, run
 from tests.worlds import PARTIES, assert_oracles_scores, lattice_tolerance
 from treetap.errors import OutOfOrder
-from treetap.wire.v1 import jobs_pb2
+from treetap.protocols.prediction import predict_request
+from treetap.wire.v2 import jobs_pb2
 
 LABEL_HOLDER, FIRST, LAST = PARTIES
-ASKED = jobs_pb2.PredictRequest(model="job", protocol="eini", block=4)
+ASKED = predict_request(model="job", protocol="eini", block=4)
 #: Protocol → how far scores may be from the oracle's.
 WITHIN = {"eini": 1e-9, "eini-lattice": lattice_tolerance(ORACLE)}
 
@@ -25,7 +26,7 @@ def asked(job: str = "", **changes: Any) -> jobs_pb2.PredictRequest:
     """A prediction of the six new records by blocks of four."""
     request = jobs_pb2.PredictRequest()
     request.CopyFrom(ASKED)
-    request.MergeFrom(jobs_pb2.PredictRequest(job=job, **changes))
+    request.MergeFrom(predict_request(job=job, **changes))
     return request
 
 
@@ -74,12 +75,12 @@ def test_every_wrong_order_is_refused_and_every_repeat_answered(
             for party in PARTIES:
                 if not replay.answers[party]:
                     continue
-                done = {(word(request), request.tree): (request, answer) for request, answer in replay.answers[party]}
+                done = {(word(request), request.round): (request, answer) for request, answer in replay.answers[party]}
                 last, block = list(done)[-1]
                 following = {"score_block": "write_predictions" if block else "score_block", "mask_block": "mask_block"}
                 allowed = EXPECTED.get(last, [(following.get(last, ""), 0 if block and party == LABEL_HOLDER else 1)])
                 for request in replay.vocabulary(party):
-                    step = (word(request), request.tree)
+                    step = (word(request), request.round)
                     if step in done:
                         again, answer = done[step]
                         assert await ask(federation, party, again) == answer
@@ -90,7 +91,7 @@ def test_every_wrong_order_is_refused_and_every_repeat_answered(
                         refused += 1
         assert refused > 20
         assert repeated > 40
-        path = replay.answers[LABEL_HOLDER][-1][1].written_predictions.path
+        path = replay.answers[LABEL_HOLDER][-1][1].prediction.written_predictions.path
         assert_oracles_scores(path, ORACLE, HERE.newcomers, 16, WITHIN[protocol])
         await federation.close()
 

@@ -13,8 +13,10 @@ from tests.eini.test_order import asked
 from tests.replay import HERE, JOB
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES, assert_oracles_scores, spec, world
+from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
-from treetap.wire.v1 import eini_pb2, exchange_pb2, jobs_pb2
+from treetap.wire.frame import name_of
+from treetap.wire.v2 import eini_pb2, exchange_pb2
 
 LABEL_HOLDER, FIRST, LAST = PARTIES
 
@@ -36,29 +38,31 @@ def test_paths_too_few_to_hide(party: str, fault: str, protocol: str, tmp_path: 
         await federation.train(JOB)
         kinds = []
 
-        def keep(by: str, to: str, parcel: exchange_pb2.Parcel) -> exchange_pb2.Parcel:
-            kinds.append(parcel.WhichOneof("body"))
+        def keep(by: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+            kinds.append(name_of(parcel))
             return parcel
 
         federation.tamper = keep
-        status = await federation.predict(jobs_pb2.PredictRequest(model="job", job="few", protocol=protocol))
+        status = await federation.predict(predict_request(model="job", job="few", protocol=protocol))
         assert status.state == "failed"
         assert re.search(rf"{party} takes no part: its policy says min_candidate_bits = 40, and {fault}", status.error)
         assert not {"leaf_entries", "leaf_sums", "lattice_columns", "lattice_sums"} & set(kinds)
-        status = await federation.predict(jobs_pb2.PredictRequest(model="job"))
+        status = await federation.predict(predict_request(model="job"))
         assert status.state == "finished"
         await federation.close()
 
     run(main())
 
 
-def _layout(outputs: list[tuple[int, ...]]) -> exchange_pb2.Parcel:
+def _layout(outputs: list[tuple[int, ...]]) -> exchange_pb2.PeerMessage:
     """Trees of the whole depth 2, all of whose splits are one's own."""
     entries = [
         {"tree": k, "incoming": range(4 * k + 1, 4 * k + 5), "outgoing": [0] * 4, "outputs": columns}
         for k, columns in enumerate(outputs)
     ]
-    return exchange_pb2.Parcel(entry_layout=eini_pb2.EntryLayout(trees=[eini_pb2.TreeEntries(**e) for e in entries]))
+    return exchange_pb2.PeerMessage(
+        entry_layout=eini_pb2.EntryLayout(trees=[eini_pb2.TreeEntries(**e) for e in entries])
+    )
 
 
 @pytest.mark.parametrize(
@@ -74,7 +78,7 @@ def test_a_feature_partys_own_bound(outputs: list[tuple[int, ...]], spare: float
     leaves = [[[1, True], [2, True]], [[1, True], [2, False]], [[1, False], [3, True]], [[1, False], [3, False]]]
     shard = [{"leaves": leaves, "splits": [{"node": node} for node in (1, 2, 3)]}] * len(outputs)
 
-    async def parcels() -> AsyncIterator[exchange_pb2.Parcel]:
+    async def parcels() -> AsyncIterator[exchange_pb2.PeerMessage]:
         yield _layout(outputs)
 
     assert run(take_layout(parcels(), "b", "a", shard, 3)).spare == pytest.approx(spare)

@@ -15,9 +15,10 @@ from tests.boosting.test_protocol import OBJECTIVES
 from tests.crossing import BLOCK, CHAIN, LABEL_HOLDER, PARAMS, Crossed, N, crossing
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES, assert_oracles_scores, spec, world
+from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
+from treetap.wire.frame import name_of
 from treetap.wire.records import rows_of
-from treetap.wire.v1 import jobs_pb2
 
 WIDTH = 256  # bytes of a ciphertext under a key of 1024 bits
 SHAPES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -61,7 +62,7 @@ def test_every_way_finds_the_oracles_scores(objective: str, shape: str, tmp_path
         job = spec(params, len(here.blocks), obfuscation="standard")
         assert (await federation.train(job)).state == "finished"
         for way, asked in WAYS.items():
-            status = await federation.predict(jobs_pb2.PredictRequest(model="job", **asked))
+            status = await federation.predict(predict_request(model="job", **asked))
             assert (status.state, status.error) == ("finished", ""), way
             assert (status.scored, status.records) == (12, 12)
             assert_oracles_scores(status.predictions, oracle, here.newcomers, len(here.y))
@@ -85,10 +86,10 @@ def test_short_obfuscators_along_a_chain(obfuscation: str, tmp_path: Path) -> No
         federation = Federation(tmp_path, here.tables)
         alignment = "psi" if obfuscation == "half-length" else "sorted-ids"
         await federation.train(spec(params, obfuscation=obfuscation, alignment=alignment))
-        everything = await federation.predict(jobs_pb2.PredictRequest(model="job", protocol="eini"))
+        everything = await federation.predict(predict_request(model="job", protocol="eini"))
         assert_oracles_scores(everything.predictions, here.oracle(params), here.newcomers, 40)
         (tmp_path / PARTIES[0] / "ids.txt").write_text("r00045\nr00041\n")
-        some = await federation.predict(jobs_pb2.PredictRequest(model="job", protocol="eini", records_file="ids.txt"))
+        some = await federation.predict(predict_request(model="job", protocol="eini", records_file="ids.txt"))
         assert (some.state, some.scored) == ("finished", 2)
         table = pq.read_table(everything.predictions)
         assert pq.read_table(some.predictions) == table.take([1, 5])
@@ -123,7 +124,7 @@ def test_who_talks_to_whom_about_what(crossed: Crossed) -> None:
     """Key, layout and records from the label holder to everybody; entries along the chain; sums from its last."""
     kinds = defaultdict(set)
     for sender, to, parcel in crossed.parcels:
-        kinds[sender, to].add(parcel.WhichOneof("body"))
+        kinds[sender, to].add(name_of(parcel))
     told = {"public_key", "entry_layout", "block_records"}
     b, c, d = CHAIN
     assert kinds == {
@@ -142,11 +143,13 @@ def test_as_many_ciphertexts_as_entries_and_none_twice(crossed: Crossed) -> None
     """Every member sees one fresh ciphertext per record and set of leaves that the rest of the chain can tell apart."""
     seen: list[bytes] = []
     for hop, party in enumerate(CHAIN):
-        block = b"".join(parcel.leaf_entries.ciphertexts for parcel in crossed.of("leaf_entries", party))
+        block = b"".join(parcel.protocol.eini.leaf_entries.ciphertexts for parcel in crossed.of("leaf_entries", party))
         entries = _entries(crossed.trees, CHAIN[hop:])
         if hop == 0:
             varying = _entries(crossed.trees, CHAIN, LABEL_HOLDER)
-            constants = b"".join(p.constant_entries.ciphertexts for p in crossed.of("constant_entries", party))
+            constants = b"".join(
+                p.protocol.eini.constant_entries.ciphertexts for p in crossed.of("constant_entries", party)
+            )
             assert len(constants) == (entries - varying) * WIDTH
             assert len(block) == N * varying * WIDTH
             assert entries > varying > 1
@@ -154,7 +157,7 @@ def test_as_many_ciphertexts_as_entries_and_none_twice(crossed: Crossed) -> None
         else:
             assert len(block) == N * entries * WIDTH
         seen += [block[at : at + WIDTH] for at in range(0, len(block), WIDTH)]
-    sums = b"".join(parcel.leaf_sums.ciphertexts for parcel in crossed.of("leaf_sums", LABEL_HOLDER))
+    sums = b"".join(parcel.protocol.eini.leaf_sums.ciphertexts for parcel in crossed.of("leaf_sums", LABEL_HOLDER))
     assert len(sums) == (2 * -(-BLOCK // 16) + 1) * WIDTH
     assert len(set(seen)) == len(seen)
 
@@ -163,7 +166,7 @@ def test_a_layout_tells_no_more_than_sets_of_leaves(crossed: Crossed) -> None:
     """Per tree the entry of each leaf, as the remaining chain parts them; which are constant, to the first only."""
     for hop, party in enumerate(CHAIN):
         (parcel,) = crossed.of("entry_layout", party)
-        layout = parcel.entry_layout
+        layout = parcel.protocol.eini.entry_layout
         assert bool(layout.constant) == (hop == 0)
         assert [tree.tree for tree in layout.trees] == list(range(PARAMS.n_estimators))
         for tree, model in zip(layout.trees, crossed.trees, strict=True):
@@ -178,12 +181,14 @@ def test_a_layout_tells_no_more_than_sets_of_leaves(crossed: Crossed) -> None:
 def test_the_records_of_a_block_and_one_block_at_a_time(crossed: Crossed) -> None:
     """Everybody is told the records; entries of a block set out when the sums of the one before have come."""
     for party in CHAIN:
-        told = [rows_of(parcel.block_records.chunks, N).tolist() for parcel in crossed.of("block_records", party)]
+        told = [
+            rows_of(parcel.prediction.block_records.chunks, N).tolist() for parcel in crossed.of("block_records", party)
+        ]
         assert told == [list(range(first, min(first + BLOCK, N))) for first in range(0, N, BLOCK)]
     order = [
-        (parcel.tree, parcel.WhichOneof("body") == "leaf_sums")
+        (parcel.round, name_of(parcel) == "leaf_sums")
         for _, _, parcel in crossed.parcels
-        if parcel.WhichOneof("body") in ("leaf_entries", "leaf_sums")
+        if name_of(parcel) in ("leaf_entries", "leaf_sums")
     ]
     assert order == sorted(order)
     assert {block for block, _ in order} == {0, 1, 2}
@@ -191,6 +196,6 @@ def test_the_records_of_a_block_and_one_block_at_a_time(crossed: Crossed) -> Non
 
 def test_the_label_holder_alone_can_open_the_sums(crossed: Crossed) -> None:
     """Keys are those of this prediction: as many moduli as predictions, and none of them the training's."""
-    moduli = {parcel.public_key.modulus for party in CHAIN for parcel in crossed.of("public_key", party)}
+    moduli = {parcel.setup.public_key.modulus for party in CHAIN for parcel in crossed.of("public_key", party)}
     assert len(moduli) == 1
     assert np.all([len(modulus) == 128 for modulus in moduli])

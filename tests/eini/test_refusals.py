@@ -20,87 +20,88 @@ from tests.tampered import Lie, assert_named
 from tests.worlds import PARTIES, assert_oracles_scores, spec, world
 from treetap.errors import ConfigError
 from treetap.paillier.secret_key import SecretKey
+from treetap.protocols.prediction import predict_request
 from treetap.wire.records import chunks_of
-from treetap.wire.v1 import exchange_pb2, jobs_pb2
+from treetap.wire.v2 import exchange_pb2
 
 LABEL_HOLDER, FIRST, LAST = PARTIES
 WIDTH = 256  # bytes of a ciphertext under a key of 1024 bits
 
 
-def fewer_entries(parcel: exchange_pb2.Parcel) -> None:
-    parcel.leaf_entries.ciphertexts = parcel.leaf_entries.ciphertexts[:-WIDTH]
+def fewer_entries(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.protocol.eini.leaf_entries.ciphertexts = parcel.protocol.eini.leaf_entries.ciphertexts[:-WIDTH]
 
 
-def more_entries(parcel: exchange_pb2.Parcel) -> None:
-    parcel.leaf_entries.ciphertexts += parcel.leaf_entries.ciphertexts[:WIDTH]
+def more_entries(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.protocol.eini.leaf_entries.ciphertexts += parcel.protocol.eini.leaf_entries.ciphertexts[:WIDTH]
 
 
-def torn_entry(parcel: exchange_pb2.Parcel) -> None:
-    parcel.leaf_entries.ciphertexts = parcel.leaf_entries.ciphertexts[:-1]
+def torn_entry(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.protocol.eini.leaf_entries.ciphertexts = parcel.protocol.eini.leaf_entries.ciphertexts[:-1]
 
 
-def beyond_the_key(parcel: exchange_pb2.Parcel) -> None:
-    parcel.leaf_entries.ciphertexts = b"\xff" * len(parcel.leaf_entries.ciphertexts)
+def beyond_the_key(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.protocol.eini.leaf_entries.ciphertexts = b"\xff" * len(parcel.protocol.eini.leaf_entries.ciphertexts)
 
 
-def another_key(parcel: exchange_pb2.Parcel) -> None:
-    parcel.public_key.modulus = SecretKey.generate(1024).public.to_bytes()
+def another_key(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.setup.public_key.modulus = SecretKey.generate(1024).public.to_bytes()
 
 
-def longer_key(parcel: exchange_pb2.Parcel) -> None:
-    parcel.public_key.modulus = SecretKey.generate(2048).public.to_bytes()
+def longer_key(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.setup.public_key.modulus = SecretKey.generate(2048).public.to_bytes()
 
 
-def fewer_constants(parcel: exchange_pb2.Parcel) -> None:
-    parcel.constant_entries.ciphertexts = parcel.constant_entries.ciphertexts[WIDTH:]
+def fewer_constants(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.protocol.eini.constant_entries.ciphertexts = parcel.protocol.eini.constant_entries.ciphertexts[WIDTH:]
 
 
-def a_leaf_less(parcel: exchange_pb2.Parcel) -> None:
-    del parcel.entry_layout.trees[1].incoming[-1]
+def a_leaf_less(parcel: exchange_pb2.PeerMessage) -> None:
+    del parcel.protocol.eini.entry_layout.trees[1].incoming[-1]
 
 
-def a_tree_too_many(parcel: exchange_pb2.Parcel) -> None:
-    parcel.entry_layout.trees[1].tree = 2
+def a_tree_too_many(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.protocol.eini.entry_layout.trees[1].tree = 2
 
 
-def everything_one_entry(parcel: exchange_pb2.Parcel) -> None:
-    for tree in parcel.entry_layout.trees:
+def everything_one_entry(parcel: exchange_pb2.PeerMessage) -> None:
+    for tree in parcel.protocol.eini.entry_layout.trees:
         tree.incoming[:] = [1] * len(tree.incoming)
 
 
-def a_gap(parcel: exchange_pb2.Parcel) -> None:
-    for tree in parcel.entry_layout.trees:
+def a_gap(parcel: exchange_pb2.PeerMessage) -> None:
+    for tree in parcel.protocol.eini.entry_layout.trees:
         tree.incoming[:] = [entry + (entry > 0) for entry in tree.incoming]
 
 
-def a_gap_behind(parcel: exchange_pb2.Parcel) -> None:
-    for tree in parcel.entry_layout.trees:
+def a_gap_behind(parcel: exchange_pb2.PeerMessage) -> None:
+    for tree in parcel.protocol.eini.entry_layout.trees:
         tree.outgoing[:] = [5 if entry else 0 for entry in tree.incoming]
 
 
-def columns_that_are_not_there(parcel: exchange_pb2.Parcel) -> None:
-    parcel.entry_layout.trees[1].outputs[:] = [1]
+def columns_that_are_not_there(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.protocol.eini.entry_layout.trees[1].outputs[:] = [1]
 
 
-def constants_in_the_middle(parcel: exchange_pb2.Parcel) -> None:
-    parcel.entry_layout.constant.append(1)
+def constants_in_the_middle(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.protocol.eini.entry_layout.constant.append(1)
 
 
-def records_beyond(parcel: exchange_pb2.Parcel) -> None:
-    parcel.block_records.chunks[0].span = 99
+def records_beyond(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.prediction.block_records.chunks[0].span = 99
 
 
-def no_records(parcel: exchange_pb2.Parcel) -> None:
-    del parcel.block_records.chunks[:]
-    parcel.block_records.chunks.extend(chunks_of(np.zeros(0, dtype=np.int64), 6))
+def no_records(parcel: exchange_pb2.PeerMessage) -> None:
+    del parcel.prediction.block_records.chunks[:]
+    parcel.prediction.block_records.chunks.extend(chunks_of(np.zeros(0, dtype=np.int64), 6))
 
 
-def a_tree_twice(parcel: exchange_pb2.Parcel) -> None:
-    parcel.entry_layout.trees.append(parcel.entry_layout.trees[0])
+def a_tree_twice(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.protocol.eini.entry_layout.trees.append(parcel.protocol.eini.entry_layout.trees[0])
 
 
-def no_sums(parcel: exchange_pb2.Parcel) -> None:
-    parcel.leaf_sums.ciphertexts = b""
+def no_sums(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.protocol.eini.leaf_sums.ciphertexts = b""
 
 
 #: (sender, receiver, kind) → the change, and what the operator reads.
@@ -203,7 +204,7 @@ def test_shards_of_different_jobs_are_refused(case: str, protocol: str, tmp_path
         federation = Federation(tmp_path, HERE.tables)
         await federation.train(JOB)
         spoil(federation)
-        status = await federation.predict(jobs_pb2.PredictRequest(model="job", job="p", protocol=protocol))
+        status = await federation.predict(predict_request(model="job", job="p", protocol=protocol))
         assert (status.state, status.bad_input) == ("failed", True), status.error
         assert re.search(message, status.error), status.error
         await federation.close()
@@ -276,7 +277,7 @@ def test_requests_that_nobody_could_do(request_: dict[str, Any], message: str, t
         await federation.train(JOB)
         before = len(federation.log)
         with pytest.raises(ConfigError, match=re.escape(message)):
-            await federation.predict(jobs_pb2.PredictRequest(model="job", **request_))
+            await federation.predict(predict_request(model="job", **request_))
         assert len(federation.log) == before
         await federation.close()
 
@@ -291,11 +292,11 @@ def test_more_classes_than_a_key_holds(tmp_path: Path) -> None:
     async def main() -> None:
         federation = Federation(tmp_path, here.tables)
         assert (await federation.train(spec(params, 2, obfuscation="standard"))).state == "finished"
-        status = await federation.predict(jobs_pb2.PredictRequest(model="job", protocol="eini"))
+        status = await federation.predict(predict_request(model="job", protocol="eini"))
         assert (status.state, status.bad_input) == ("failed", True)
         assert "17 classes do not fit one ciphertext" in status.error
         assert "take a larger key" in status.error
-        longer = jobs_pb2.PredictRequest(model="job", protocol="eini", key_bits=2048)
+        longer = predict_request(model="job", protocol="eini", key_bits=2048)
         status = await federation.predict(longer)
         assert (status.state, status.error) == ("finished", "")
         assert_oracles_scores(status.predictions, here.oracle(params), here.newcomers, 68)

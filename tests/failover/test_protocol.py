@@ -15,7 +15,8 @@ from tests.oracle import oracle_predict, oracle_without
 from tests.replay import HERE, JOB, ORACLE, PARAMS
 from tests.simulator import Federation, Message, run
 from tests.worlds import PARTIES, assert_oracles_scores, lattice_tolerance, spec
-from treetap.wire.v1 import jobs_pb2
+from treetap.protocols.prediction import predict_request
+from treetap.wire.v2 import jobs_pb2
 
 LABEL_HOLDER, B, C = PARTIES
 EXACT = [score for (score,) in oracle_predict(ORACLE, HERE.newcomers)]
@@ -25,7 +26,7 @@ N = len(EXACT)
 def request(job: str, policy: str, **more: object) -> jobs_pb2.PredictRequest:
     """Six records in blocks of two."""
     given: dict[str, object] = {"away_policy": policy, "away_deadline_s": 0 if policy == "fail" else 12, "block": 2}
-    return jobs_pb2.PredictRequest(**{"model": "job", "job": job, **given, **more})  # type: ignore[arg-type]
+    return predict_request(**{"model": "job", "job": job, **given, **more})  # type: ignore[arg-type]
 
 
 def killing(federation: Federation, victim: str, word: str, tree: int, *, back: bool) -> list[Message]:
@@ -80,7 +81,7 @@ def test_degrade_in_the_middle(tmp_path: Path, caplog: pytest.LogCaptureFixture)
         assert table.column("guessed").to_pylist() == pytest.approx([0.0, 0.0, *shares[2:]], abs=1e-12)
         assert max(shares[2:]) > 0
         assert blocks_of(federation, "p", 2) == [0, 1]
-        told = {to: list(r.open_model.away) for _, to, r in federation.conducted if r.attempt == 2 and r.job == "p"
+        told = {to: list(r.prediction.open_model.away) for _, to, r in federation.conducted if r.attempt == 2 and r.job == "p"
                 if r.HasField("open_model")}  # fmt: skip
         assert told == {LABEL_HOLDER: [B], C: [B]}
         assert sum("goes on without feature-b, who does not answer" in text for text in caplog.messages) == 2

@@ -15,8 +15,9 @@ from tests.simulator import Federation, run
 from tests.worlds import PARTIES, assert_oracles_model, spec, world
 from treetap.trees import sampling
 from treetap.trees.params import ForestParams
+from treetap.wire.frame import name_of
 from treetap.wire.records import rows_of
-from treetap.wire.v1 import exchange_pb2
+from treetap.wire.v2 import exchange_pb2
 
 LABEL_HOLDER = PARTIES[0]
 GLOBAL = ForestParams(n_estimators=3, max_depth=3, max_bin=8, seed=4, min_samples_leaf=3)
@@ -33,7 +34,7 @@ def kept(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     folder: Path = tmp_path_factory.mktemp("crossed") / "federation"
     found, oracle = Crossed(), HERE.oracle(params)
 
-    def keep(sender: str, to: str, parcel: exchange_pb2.Parcel) -> exchange_pb2.Parcel:
+    def keep(sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
         found.parcels.append((sender, to, parcel))
         return parcel
 
@@ -77,7 +78,7 @@ def test_who_talks_to_whom_about_what(kept: Kept) -> None:
     """Feature parties never talk to each other; each direction has its kinds of parcels and no others."""
     kinds = defaultdict(set)
     for sender, to, parcel in kept[2].parcels:
-        kinds[sender == LABEL_HOLDER, to == LABEL_HOLDER].add(parcel.WhichOneof("body"))
+        kinds[sender == LABEL_HOLDER, to == LABEL_HOLDER].add(name_of(parcel))
     to_features = {"public_key", "encrypted_labels", "sampled_records", "instance_spaces", "leaf_paths"}
     assert kinds == {(True, False): to_features, (False, True): {"record_digest", "candidate_sums", "children"}}
 
@@ -86,7 +87,9 @@ def test_who_talks_to_whom_about_what(kept: Kept) -> None:
 def test_one_ciphertext_per_record_for_the_whole_job(party: str, kept: Kept) -> None:
     """All four classes of a record in one ciphertext, every record once, none like another; no slot but for classes."""
     _, _, crossed = kept
-    blocks = b"".join(parcel.encrypted_labels.ciphertexts for _, parcel in crossed.of("encrypted_labels", party))
+    blocks = b"".join(
+        parcel.protocol.forest.encrypted_labels.ciphertexts for _, parcel in crossed.of("encrypted_labels", party)
+    )
     ciphertexts = {blocks[at : at + WIDTH] for at in range(0, len(blocks), WIDTH)}
     assert len(blocks) == N * WIDTH == len(ciphertexts) * WIDTH
     ((_, key),) = crossed.of("public_key", party)
@@ -102,7 +105,7 @@ def test_the_draw_of_each_tree(party: str, kept: Kept) -> None:
     for number in range(len(oracle)):
         told = np.zeros(N, dtype=np.int64)
         for _, parcel in crossed.of("sampled_records", party, number):
-            told[rows_of(parcel.sampled_records.chunks, N)] += 1
+            told[rows_of(parcel.growth.sampled_records.chunks, N)] += 1
         assert told.tolist() == _drawn(params, number).tolist()
         assert told.sum() == 48
         assert (told.max() == 1) != params.bootstrap
@@ -124,7 +127,7 @@ def test_instance_spaces_of_nodes_that_may_be_split(party: str, kept: Kept) -> N
         told = {
             space.node: rows_of([space.records], N).tolist()
             for _, parcel in crossed.of("instance_spaces", party, number)
-            for space in parcel.instance_spaces.spaces
+            for space in parcel.growth.instance_spaces.spaces
         }
         assert told == {c: members[c].tolist() for c in children if _open(params, oracle, number, c)}
         hidden += sum(child.bit_length() - 1 < params.max_depth for child in children if child not in told)
@@ -140,15 +143,15 @@ def test_every_candidate_of_every_node_built(party: str, kept: Kept) -> None:
         for sender, parcel in crossed.of("candidate_sums", LABEL_HOLDER, number):
             if sender != party:
                 continue
-            counts.add(parcel.candidate_sums.candidates)
-            block = parcel.candidate_sums.ciphertexts
+            counts.add(parcel.growth.candidate_sums.candidates)
+            block = parcel.growth.candidate_sums.ciphertexts
             ciphertexts += [block[at : at + WIDTH] for at in range(0, len(block), WIDTH)]
-            level = [node for node in tree.nodes if node.bit_length() - 1 == parcel.level]
+            level = [node for node in tree.nodes if node.bit_length() - 1 == parcel.stage]
             may = {node for node in level if _open(params, oracle, number, node)}
-            nodes = list(parcel.candidate_sums.nodes)
+            nodes = list(parcel.growth.candidate_sums.nodes)
             if params.binning == "per-node":
                 assert set(nodes) == may
-            elif parcel.level:
+            elif parcel.stage:
                 assert {node >> 1 for node in nodes} == {node >> 1 for node in may}
                 assert len({node >> 1 for node in nodes}) == len(nodes)
     assert len(counts) <= 2  # one of two columns is drawn, and only one of them has missing values

@@ -16,8 +16,10 @@ from tests.replay import Conducted, Replay, conducted, word
 from tests.runtime.test_malformed import Change, chunk
 from tests.simulator import COORDINATOR, Federation, Message, run
 from tests.worlds import PARTIES, assert_oracles_model, assert_oracles_scores, spec, world
+from treetap.protocols.prediction import predict_request
 from treetap.trees.params import ForestParams
-from treetap.wire.v1 import exchange_pb2, jobs_pb2, reveals_pb2
+from treetap.wire.frame import name_of
+from treetap.wire.v2 import exchange_pb2, reveals_pb2
 
 LABEL_HOLDER, FEATURE, OTHER = PARTIES
 PARAMS = ForestParams(n_estimators=2, max_depth=2, max_bin=3, colsample_bytree=1.0)
@@ -33,7 +35,7 @@ GIVEN_UP_S = 200.0
 def feature_party_expects(last: Answered) -> list[Asked]:
     """The transition table of a forest's feature party, written down once more."""
     request, _ = last
-    t, level = request.tree, request.level
+    t, level = request.round, request.stage
     deeper_or_done = [("build_histograms", t, level + 1), ("store_tree", t, 0)]
     return {
         "prepare": [("send_digest", 0, 0)],
@@ -51,8 +53,8 @@ def feature_party_expects(last: Answered) -> list[Asked]:
 def label_holder_expects(last: Answered) -> list[Asked]:
     """The transition table of a forest's label holder, written down once more."""
     request, result = last
-    t, level = request.tree, request.level
-    winners = {decision.owner for decision in result.chosen_splits.decisions}
+    t, level = request.round, request.stage
+    winners = {decision.owner for decision in result.growth.chosen_splits.decisions}
     own_first = ("apply_splits" if LABEL_HOLDER in winners else "relay_children", t, level)
     return {
         "prepare": [("compare_digests", 0, 0)],
@@ -63,7 +65,9 @@ def label_holder_expects(last: Answered) -> list[Asked]:
         "begin_tree": [("choose_splits", t, 0)],
         "choose_splits": [own_first if winners else ("finish_tree", t, 0)],
         "apply_splits": [("relay_children", t, level)],
-        "relay_children": [("choose_splits", t, level + 1) if result.relayed_children.build else ("finish_tree", t, 0)],
+        "relay_children": [
+            ("choose_splits", t, level + 1) if result.growth.relayed_children.build else ("finish_tree", t, 0)
+        ],
         "finish_tree": [("store_tree", t, 0)],
         "store_tree": [("begin_tree", t + 1, 0), ("publish", 0, 0)],
         "publish": [],
@@ -134,7 +138,7 @@ def test_killed_and_resumed(victim: str, tmp_path: Path) -> None:
                 resumed = await federation.resume()
                 assert (resumed.state, resumed.error) == ("finished", "")
             assert_oracles_model(federation.states, ORACLE)
-            predicted = await federation.predict(jobs_pb2.PredictRequest(model="job"))
+            predicted = await federation.predict(predict_request(model="job"))
             assert_oracles_scores(predicted.predictions, ORACLE, HERE.newcomers, 16)
             await federation.close()
             return state
@@ -168,38 +172,40 @@ def test_a_resumed_forest_shares_its_labels_once_per_attempt(tmp_path: Path) -> 
     run(main())
 
 
-def labels_skip(parcel: exchange_pb2.Parcel) -> None:
-    parcel.encrypted_labels.first = 1
+def labels_skip(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.protocol.forest.encrypted_labels.first = 1
 
 
-def labels_fewer(parcel: exchange_pb2.Parcel) -> None:
-    parcel.encrypted_labels.count -= 1
-    parcel.encrypted_labels.ciphertexts = parcel.encrypted_labels.ciphertexts[:-WIDTH]
+def labels_fewer(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.protocol.forest.encrypted_labels.count -= 1
+    parcel.protocol.forest.encrypted_labels.ciphertexts = parcel.protocol.forest.encrypted_labels.ciphertexts[:-WIDTH]
 
 
-def labels_more(parcel: exchange_pb2.Parcel) -> None:
-    parcel.encrypted_labels.count += 1
-    parcel.encrypted_labels.ciphertexts += parcel.encrypted_labels.ciphertexts[:WIDTH]
+def labels_more(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.protocol.forest.encrypted_labels.count += 1
+    parcel.protocol.forest.encrypted_labels.ciphertexts += parcel.protocol.forest.encrypted_labels.ciphertexts[:WIDTH]
 
 
-def labels_miscounted(parcel: exchange_pb2.Parcel) -> None:
-    parcel.encrypted_labels.count -= 1
+def labels_miscounted(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.protocol.forest.encrypted_labels.count -= 1
 
 
-def labels_zero(parcel: exchange_pb2.Parcel) -> None:
-    parcel.encrypted_labels.ciphertexts = bytes(WIDTH) + parcel.encrypted_labels.ciphertexts[WIDTH:]
+def labels_zero(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.protocol.forest.encrypted_labels.ciphertexts = (
+        bytes(WIDTH) + parcel.protocol.forest.encrypted_labels.ciphertexts[WIDTH:]
+    )
 
 
-def drawn_twice_only(parcel: exchange_pb2.Parcel) -> None:
-    parcel.sampled_records.times = 2
+def drawn_twice_only(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.growth.sampled_records.times = 2
 
 
-def drawn_never(parcel: exchange_pb2.Parcel) -> None:
-    parcel.sampled_records.chunks[0].CopyFrom(chunk())
+def drawn_never(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.growth.sampled_records.chunks[0].CopyFrom(chunk())
 
 
-def other_draw(parcel: exchange_pb2.Parcel) -> None:
-    parcel.sampled_records.chunks[0].CopyFrom(chunk(0, 1, 2))
+def other_draw(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.growth.sampled_records.chunks[0].CopyFrom(chunk(0, 1, 2))
 
 
 @pytest.mark.parametrize(
@@ -220,8 +226,8 @@ def test_contents_that_cannot_be(kind: str, change: Change, message: str, tmp_pa
     async def main() -> None:
         federation = Federation(tmp_path, HERE.tables)
 
-        def tamper(sender: str, to: str, parcel: exchange_pb2.Parcel) -> exchange_pb2.Parcel:
-            if to == FEATURE and parcel.WhichOneof("body") == kind:
+        def tamper(sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+            if to == FEATURE and name_of(parcel) == kind:
                 change(parcel)
             return parcel
 
@@ -240,8 +246,8 @@ def test_sums_over_another_draw_are_noticed(tmp_path: Path) -> None:
     async def main() -> None:
         federation = Federation(tmp_path, HERE.tables)
 
-        def tamper(sender: str, to: str, parcel: exchange_pb2.Parcel) -> exchange_pb2.Parcel:
-            if to == FEATURE and parcel.WhichOneof("body") == "sampled_records":
+        def tamper(sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+            if to == FEATURE and name_of(parcel) == "sampled_records":
                 other_draw(parcel)
             return parcel
 

@@ -12,9 +12,9 @@ import pytest
 from tests.oracle import OracleSplit, oracle_predict
 from tests.simulator import Federation, run
 from tests.worlds import World, assert_oracles_model, assert_oracles_scores, manifest, spec, world
+from treetap.protocols.prediction import predict_request
 from treetap.trees.metrics import evaluate
 from treetap.trees.params import ForestParams
-from treetap.wire.v1 import jobs_pb2
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def test_the_federation_finds_and_uses_the_oracles_forest(
             ("", "interactive", here.newcomers, len(here.y)),
             ("", "eini", here.newcomers, len(here.y)),
         ):
-            asked = jobs_pb2.PredictRequest(model="job", table=table, block=17, protocol=protocol)
+            asked = predict_request(model="job", table=table, block=17, protocol=protocol)
             predicted = await federation.predict(asked)
             assert (predicted.state, predicted.error) == ("finished", "")
             assert_oracles_scores(predicted.predictions, oracle, parties, first)

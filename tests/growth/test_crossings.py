@@ -12,10 +12,12 @@ import pytest
 from tests.oracle import OracleSplit, OracleTree
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES, assert_oracles_model, spec, world
+from treetap.protocols.prediction import predict_request
 from treetap.trees import sampling
 from treetap.trees.params import BoostingParams
+from treetap.wire.frame import name_of
 from treetap.wire.records import rows_of
-from treetap.wire.v1 import exchange_pb2, jobs_pb2
+from treetap.wire.v2 import exchange_pb2
 
 LABEL_HOLDER = PARTIES[0]
 PARAMS = BoostingParams(n_estimators=3, max_depth=3, max_bin=8, subsample=0.8, reg_lambda=0.5)
@@ -29,14 +31,14 @@ Rows = npt.NDArray[np.int64]
 class Crossed:
     """Every parcel between parties, as (sender, receiver, parcel), of a training and of a prediction."""
 
-    parcels: list[tuple[str, str, exchange_pb2.Parcel]] = field(default_factory=list)
+    parcels: list[tuple[str, str, exchange_pb2.PeerMessage]] = field(default_factory=list)
 
-    def of(self, kind: str, to: str, tree: int | None = None) -> list[tuple[str, exchange_pb2.Parcel]]:
+    def of(self, kind: str, to: str, tree: int | None = None) -> list[tuple[str, exchange_pb2.PeerMessage]]:
         """(sender, parcel) of one kind to one party."""
         return [
             (sender, parcel)
             for sender, receiver, parcel in self.parcels
-            if parcel.WhichOneof("body") == kind and receiver == to and tree in (None, parcel.tree)
+            if name_of(parcel) == kind and receiver == to and tree in (None, parcel.round)
         ]
 
 
@@ -49,7 +51,7 @@ def crossed(tmp_path_factory: pytest.TempPathFactory) -> Crossed:
     folder = tmp_path_factory.mktemp("crossed") / "federation"
     found = Crossed()
 
-    def keep(sender: str, to: str, parcel: exchange_pb2.Parcel) -> exchange_pb2.Parcel:
+    def keep(sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
         found.parcels.append((sender, to, parcel))
         return parcel
 
@@ -57,7 +59,7 @@ def crossed(tmp_path_factory: pytest.TempPathFactory) -> Crossed:
         federation = Federation(folder, HERE.tables)
         federation.tamper = keep
         assert (await federation.train(spec(PARAMS, obfuscation="standard"))).state == "finished"
-        assert (await federation.predict(jobs_pb2.PredictRequest(model="job", table="train"))).state == "finished"
+        assert (await federation.predict(predict_request(model="job", table="train"))).state == "finished"
         assert_oracles_model(federation.states, ORACLE)
         await federation.close()
 
@@ -88,7 +90,7 @@ def test_who_talks_to_whom_about_what(crossed: Crossed) -> None:
     """Feature parties never talk to each other; each direction has its kinds of parcels and no others."""
     kinds = defaultdict(set)
     for sender, to, parcel in crossed.parcels:
-        kinds[sender == LABEL_HOLDER, to == LABEL_HOLDER].add(parcel.WhichOneof("body"))
+        kinds[sender == LABEL_HOLDER, to == LABEL_HOLDER].add(name_of(parcel))
     to_features = {"public_key", "sampled_records", "gradients", "instance_spaces", "leaf_paths", "route_queries"}
     to_label_holder = {"record_digest", "candidate_sums", "children", "route_answers"}
     assert kinds == {(True, False): to_features, (False, True): to_label_holder}
@@ -110,8 +112,8 @@ def test_a_party_hears_of_the_nodes_that_may_be_split_and_that_it_did_not_make(p
         told = {}
         for sender, parcel in crossed.of("instance_spaces", party, number):
             assert sender == LABEL_HOLDER
-            for space in parcel.instance_spaces.spaces:
-                assert space.node.bit_length() - 1 == parcel.level
+            for space in parcel.growth.instance_spaces.spaces:
+                assert space.node.bit_length() - 1 == parcel.stage
                 told[space.node] = rows_of([space.records], N).tolist()
         assert told == expected
         released += len(told)
@@ -125,7 +127,7 @@ def test_the_label_holder_hears_which_records_go_left_at_every_split_of_others(c
         told = {
             (sender, child.node): rows_of([child.left], N).tolist()
             for sender, parcel in crossed.of("children", LABEL_HOLDER, number)
-            for child in parcel.children.children
+            for child in parcel.growth.children.children
         }
         assert told == {
             (split.owner, node): members[2 * node].tolist()
@@ -141,8 +143,10 @@ def test_the_sample_and_one_ciphertext_per_record_of_it(party: str, crossed: Cro
     for number in range(len(ORACLE)):
         sample = np.flatnonzero(sampling.rows(PARAMS.seed, number, N, PARAMS.subsample, np.ones(N, dtype=bool)))
         ((_, told),) = crossed.of("sampled_records", party, number)
-        assert rows_of(told.sampled_records.chunks, N).tolist() == sample.tolist()
-        blocks = b"".join(parcel.gradients.ciphertexts for _, parcel in crossed.of("gradients", party, number))
+        assert rows_of(told.growth.sampled_records.chunks, N).tolist() == sample.tolist()
+        blocks = b"".join(
+            parcel.protocol.boosting.gradients.ciphertexts for _, parcel in crossed.of("gradients", party, number)
+        )
         ciphertexts = {blocks[at : at + WIDTH] for at in range(0, len(blocks), WIDTH)}
         assert len(blocks) == WIDTH * len(sample) == WIDTH * len(ciphertexts)
         assert not ciphertexts & seen
@@ -156,13 +160,13 @@ def test_every_candidate_comes_always_and_no_ciphertext_twice(party: str, crosse
     ciphertexts: list[bytes] = []
     for number, tree in enumerate(ORACLE):
         for _, parcel in (each for each in crossed.of("candidate_sums", LABEL_HOLDER, number) if each[0] == party):
-            nodes = list(parcel.candidate_sums.nodes)
-            candidates.add(parcel.candidate_sums.candidates)
-            block = parcel.candidate_sums.ciphertexts
+            nodes = list(parcel.growth.candidate_sums.nodes)
+            candidates.add(parcel.growth.candidate_sums.candidates)
+            block = parcel.growth.candidate_sums.ciphertexts
             ciphertexts += [block[at : at + WIDTH] for at in range(0, len(block), WIDTH)]
-            if parcel.level:
+            if parcel.stage:
                 assert len({node >> 1 for node in nodes}) == len(nodes)
-                open_nodes = {node for node in tree.nodes if node >> parcel.level == 1 and _may_be_split(tree, node)}
+                open_nodes = {node for node in tree.nodes if node >> parcel.stage == 1 and _may_be_split(tree, node)}
                 assert {node >> 1 for node in nodes} == {node >> 1 for node in open_nodes}
             else:
                 assert nodes == [1]
@@ -174,10 +178,10 @@ def test_every_candidate_comes_always_and_no_ciphertext_twice(party: str, crosse
 def test_leaf_paths_name_a_partys_own_splits_only(party: str, crossed: Crossed) -> None:
     """For each leaf from left to right the turns at this party's splits, by the handles that it gave itself."""
     handles = {
-        (parcel.tree, child.node): child.handle
+        (parcel.round, child.node): child.handle
         for sender, parcel in crossed.of("children", LABEL_HOLDER)
         if sender == party
-        for child in parcel.children.children
+        for child in parcel.growth.children.children
     }
     for number, tree in enumerate(ORACLE):
         leaves = sorted(
@@ -195,7 +199,9 @@ def test_leaf_paths_name_a_partys_own_splits_only(party: str, crossed: Crossed) 
                 ]
             )
         ((_, parcel),) = crossed.of("leaf_paths", party, number)
-        assert [[(turn.handle, turn.left) for turn in leaf.turns] for leaf in parcel.leaf_paths.leaves] == expected
+        assert [
+            [(turn.handle, turn.left) for turn in leaf.turns] for leaf in parcel.growth.leaf_paths.leaves
+        ] == expected
 
 
 @pytest.mark.parametrize("party", PARTIES[1:])
@@ -206,10 +212,10 @@ def test_a_prediction_asks_an_owner_only_about_records_at_its_own_nodes(party: s
         members = _members(tree)
         for sender, parcel in crossed.of("children", LABEL_HOLDER, number):
             if sender == party:
-                by_handle |= {child.handle: members[child.node].tolist() for child in parcel.children.children}
+                by_handle |= {child.handle: members[child.node].tolist() for child in parcel.growth.children.children}
     asked = {
         query.handle: rows_of([query.records], N).tolist()
         for _, parcel in crossed.of("route_queries", party)
-        for query in parcel.route_queries.queries
+        for query in parcel.protocol.interactive.route_queries.queries
     }
     assert asked == by_handle

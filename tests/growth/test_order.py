@@ -15,7 +15,7 @@ from tests.replay import HERE, JOB, ORACLE, Conducted, Replay, ask, with_word, w
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES, assert_oracles_model, assert_oracles_scores
 from treetap.errors import Conflict, OutOfOrder, UnknownJob
-from treetap.wire.v1 import control_pb2, setup_pb2
+from treetap.wire.v2 import control_pb2, setup_pb2
 
 LABEL_HOLDER, FEATURE = PARTIES[0], PARTIES[1]
 
@@ -26,7 +26,7 @@ Answered = tuple[control_pb2.StepRequest, control_pb2.StepResult]
 def feature_party_expects(last: Answered) -> list[Asked]:
     """The transition table of a feature party, written down once more."""
     request, _ = last
-    t, level = request.tree, request.level
+    t, level = request.round, request.stage
     deeper_or_done = [("build_histograms", t, level + 1), ("store_tree", t, 0)]
     return {
         "prepare": [("send_digest", 0, 0)],
@@ -43,8 +43,8 @@ def feature_party_expects(last: Answered) -> list[Asked]:
 def label_holder_expects(last: Answered) -> list[Asked]:
     """The transition table of the label holder, written down once more."""
     request, result = last
-    t, level = request.tree, request.level
-    winners = {decision.owner for decision in result.chosen_splits.decisions}
+    t, level = request.round, request.stage
+    winners = {decision.owner for decision in result.growth.chosen_splits.decisions}
     own_first = ("apply_splits" if LABEL_HOLDER in winners else "relay_children", t, level)
     return {
         "prepare": [("compare_digests", 0, 0)],
@@ -54,7 +54,9 @@ def label_holder_expects(last: Answered) -> list[Asked]:
         "begin_tree": [("choose_splits", t, 0)],
         "choose_splits": [own_first if winners else ("finish_tree", t, 0)],
         "apply_splits": [("relay_children", t, level)],
-        "relay_children": [("choose_splits", t, level + 1) if result.relayed_children.build else ("finish_tree", t, 0)],
+        "relay_children": [
+            ("choose_splits", t, level + 1) if result.growth.relayed_children.build else ("finish_tree", t, 0)
+        ],
         "finish_tree": [("store_tree", t, 0)],
         "store_tree": [("begin_tree", t + 1, 0), ("publish", 0, 0)],
         "publish": [],
@@ -64,12 +66,14 @@ def label_holder_expects(last: Answered) -> list[Asked]:
 def asker_expects(last: Answered) -> list[Asked]:
     """The transition table of a label holder that predicts: blocks of four for six records, hence two."""
     request, result = last
-    block, level = request.tree, request.level
+    block, level = request.round, request.stage
     next_block = ("ask_directions", block + 1, 0) if block == 0 else ("write_predictions", 0, 0)
     return {
         "open_model": [("compare_digests", 0, 0)],
         "compare_digests": [("ask_directions", 0, 0)],
-        "ask_directions": [("take_directions", block, level) if result.asked_directions.asked else next_block],
+        "ask_directions": [
+            ("take_directions", block, level) if result.protocol.interactive.asked_directions.asked else next_block
+        ],
         "take_directions": [("ask_directions", block, level + 1)],
         "write_predictions": [],
     }[word(request)]
@@ -80,12 +84,12 @@ def router_expects(last: Answered) -> list[Asked]:
     request, _ = last
     if word(request) == "open_model":
         return [("send_digest", 0, 0)]
-    now = (request.tree, request.level) if word(request) == "answer_directions" else (-1, 0)
+    now = (request.round, request.stage) if word(request) == "answer_directions" else (-1, 0)
     return [("answer_directions", b, level) for b in range(2) for level in range(3) if (b, level) > now]
 
 
 def _id(request: control_pb2.StepRequest) -> Asked:
-    return word(request), request.tree, request.level
+    return word(request), request.round, request.stage
 
 
 async def _every_word_now(replay: Replay, party: str, expects: Callable[[Answered], list[Asked]]) -> int:
@@ -143,7 +147,7 @@ def test_every_wrong_order_of_a_prediction_is_refused(jobs: tuple[Conducted, Con
                     expects = asker_expects if party == LABEL_HOLDER else router_expects
                     refused += await _every_word_now(replay, party, expects)
         assert refused > 50
-        path = replay.answers[LABEL_HOLDER][-1][1].written_predictions.path
+        path = replay.answers[LABEL_HOLDER][-1][1].prediction.written_predictions.path
         assert_oracles_scores(path, ORACLE, HERE.newcomers, 16)
         await federation.close()
 
@@ -161,7 +165,7 @@ def test_what_a_step_refuses_while_it_waits(jobs: tuple[Conducted, Conducted], t
         waiting = [asyncio.ensure_future(ask(federation, FEATURE, build)) for _ in range(2)]
         await asyncio.sleep(0.1)
         other = control_pb2.StepRequest.FromString(build.SerializeToString())
-        other.build_histograms.nodes.append(2)
+        other.growth.build_histograms.nodes.append(2)
         with pytest.raises(Conflict, match="build_histograms of tree 0, level 0 came again with other content"):
             await ask(federation, FEATURE, other)
         store = control_pb2.StepRequest(job="job", attempt=1)
@@ -216,11 +220,11 @@ def test_a_step_with_other_content_is_a_conflict(jobs: tuple[Conducted, Conducte
                 for request, _ in replay.answers[party]:
                     other = control_pb2.StepRequest.FromString(request.SerializeToString())
                     if other.HasField("prepare"):
-                        other.prepare.spec.table = "predict"
+                        other.setup.prepare.spec.table = "predict"
                     elif other.HasField("build_histograms"):
-                        other.build_histograms.nodes.append(7)
+                        other.growth.build_histograms.nodes.append(7)
                     elif other.HasField("apply_splits"):
-                        other.apply_splits.decisions[0].candidates.append(0)
+                        other.growth.apply_splits.decisions[0].candidates.append(0)
                     else:
                         continue
                     words.add(word(other))
@@ -272,7 +276,7 @@ def test_a_new_attempt_ends_the_old_one(jobs: tuple[Conducted, Conducted], tmp_p
         waiting = asyncio.ensure_future(ask(federation, FEATURE, take))
         await asyncio.sleep(0.1)
         prepared = await ask(federation, FEATURE, with_word("prepare", attempt=2))
-        assert prepared.prepared == setup_pb2.Prepared(aligned_attempt=1)
+        assert prepared.setup.prepared == setup_pb2.Prepared(aligned_attempt=1)
         (ended,) = await asyncio.gather(waiting, return_exceptions=True)
         assert "feature-b was left or told to stop while this step was under way" in str(ended)
         with pytest.raises(OutOfOrder, match="attempt 1 of job job is over: attempt 2 has begun"):

@@ -11,9 +11,11 @@ from tests.replay import HERE, Replay, ask, conducted
 from tests.simulator import Federation, Message, run
 from tests.worlds import PARTIES, assert_oracles_model, assert_oracles_scores, lattice_tolerance, manifest, spec
 from treetap.errors import OutOfOrder
-from treetap.protocols.job_spec import Params, taking_part
-from treetap.trees.params import BoostingParams, ForestParams
-from treetap.wire.v1 import boosting_pb2, control_pb2, exchange_pb2, jobs_pb2
+from treetap.protocols.job_spec import taking_part
+from treetap.protocols.prediction import predict_request
+from treetap.trees.params import BoostingParams, ForestParams, TreeParams
+from treetap.wire.frame import name_of
+from treetap.wire.v2 import control_pb2, exchange_pb2, growth_pb2
 
 LABEL_HOLDER, B, C = PARTIES
 DROPOUT = {B: 0.4, C: 0.6}
@@ -24,11 +26,11 @@ THERE = [[], [B, C], [C], [B]]
 
 
 @pytest.mark.parametrize("params", [BOOSTING, FOREST], ids=["boosting", "forest"])
-def test_a_party_that_sits_a_tree_out_learns_how_many_leaves_it_has(params: Params, tmp_path: Path) -> None:
+def test_a_party_that_sits_a_tree_out_learns_how_many_leaves_it_has(params: TreeParams, tmp_path: Path) -> None:
     """It is asked to store and gets paths without turns; no sample, ciphertext of the tree or instance space."""
-    parcels: list[tuple[str, str, exchange_pb2.Parcel]] = []
+    parcels: list[tuple[str, str, exchange_pb2.PeerMessage]] = []
 
-    def keep(sender: str, to: str, parcel: exchange_pb2.Parcel) -> exchange_pb2.Parcel:
+    def keep(sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
         parcels.append((sender, to, parcel))
         return parcel
 
@@ -42,7 +44,7 @@ def test_a_party_that_sits_a_tree_out_learns_how_many_leaves_it_has(params: Para
         assert_oracles_model(federation.states, oracle)
         assert manifest(federation.state(LABEL_HOLDER))["params"]["party_dropout"] == DROPOUT
         for protocol in ("interactive", "eini", "eini-lattice"):
-            request = jobs_pb2.PredictRequest(model="job", protocol=protocol)
+            request = predict_request(model="job", protocol=protocol)
             predicted = await federation.predict(request)
             assert (predicted.state, predicted.error) == ("finished", "")
             within = lattice_tolerance(oracle) if protocol == "eini-lattice" else 1e-9
@@ -50,7 +52,7 @@ def test_a_party_that_sits_a_tree_out_learns_how_many_leaves_it_has(params: Para
         asked = defaultdict(set)
         for kind, to, request in federation.conducted:
             if kind == "begin" and request.job == "job":
-                asked[to, request.tree].add(request.WhichOneof("step"))
+                asked[to, request.round].add(name_of(request))
         per_tree = {"build_histograms", "apply_splits", "store_tree"}
         for party in PARTIES[1:]:
             for tree in range(4):
@@ -65,12 +67,12 @@ def test_a_party_that_sits_a_tree_out_learns_how_many_leaves_it_has(params: Para
     for party in PARTIES[1:]:
         for tree in range(4):
             mine = [p for sender, to, p in parcels if party in (sender, to) and (p.job, p.tree) == ("job", tree)]
-            kinds = {str(parcel.WhichOneof("body")) for parcel in mine} - once
+            kinds = {name_of(parcel) for parcel in mine} - once
             if party in THERE[tree]:
                 assert {"sampled_records", "candidate_sums", "leaf_paths"} <= kinds
             else:
                 assert kinds == {"leaf_paths"}
-                paths = [path for p in mine if p.HasField("leaf_paths") for path in p.leaf_paths.leaves]
+                paths = [path for p in mine if p.HasField("leaf_paths") for path in p.growth.leaf_paths.leaves]
                 assert len(paths) == sum(not hasattr(node, "owner") for node in oracle[tree].nodes.values())
                 assert not any(path.turns for path in paths)
 
@@ -84,8 +86,8 @@ def test_nobody_else_than_those_who_take_part_may_be_asked(tmp_path: Path) -> No
         federation = Federation(tmp_path / "again", HERE.tables)
         waves = Replay(federation, training).waves()
         refused = 0
-        build = boosting_pb2.BuildHistograms(nodes=[1])
-        store = boosting_pb2.StoreTree()
+        build = growth_pb2.BuildHistograms(nodes=[1])
+        store = growth_pb2.StoreTree()
         begun = -1
         async for _ in waves:
             stored = {party: _stored(federation, party) for party in PARTIES}
@@ -94,9 +96,9 @@ def test_nobody_else_than_those_who_take_part_may_be_asked(tmp_path: Path) -> No
                 for party in PARTIES[1:]:
                     wrong = control_pb2.StepRequest(job="job", attempt=1, tree=begun)
                     if party in THERE[begun]:
-                        wrong.store_tree.CopyFrom(store)
+                        wrong.growth.store_tree.CopyFrom(store)
                     else:
-                        wrong.build_histograms.CopyFrom(build)
+                        wrong.growth.build_histograms.CopyFrom(build)
                     with pytest.raises(OutOfOrder, match=f"of tree {begun}, level 0 cannot come now"):
                         await ask(federation, party, wrong)
                     refused += 1
@@ -118,7 +120,7 @@ def _ready(federation: Federation) -> bool:
 
 @pytest.mark.parametrize("victim", PARTIES)
 @pytest.mark.parametrize("params", [BOOSTING, FOREST], ids=["boosting", "forest"])
-def test_killed_in_every_tree_and_resumed(params: Params, victim: str, tmp_path: Path) -> None:
+def test_killed_in_every_tree_and_resumed(params: TreeParams, victim: str, tmp_path: Path) -> None:
     """Whether the victim takes part in a tree or not, the job is resumed with the same parties in every tree."""
     killed: set[tuple[str, int]] = set()
     oracle = HERE.oracle(params)

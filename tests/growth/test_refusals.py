@@ -16,8 +16,9 @@ from tests.simulator import Federation, Message, run
 from tests.worlds import PARTIES, assert_oracles_model, spec, world
 from treetap.trees import sampling
 from treetap.trees.params import BoostingParams
+from treetap.wire.frame import name_of
 from treetap.wire.records import rows_of
-from treetap.wire.v1.exchange_pb2 import Parcel
+from treetap.wire.v2.exchange_pb2 import PeerMessage
 
 LABEL_HOLDER = PARTIES[0]
 PARAMS = BoostingParams(n_estimators=2, max_depth=2, max_bin=4, min_child_weight=0.1)
@@ -35,10 +36,10 @@ def _places(federation: Federation, job: str, bins: int) -> Places:
             for split in tree["splits"]:
                 kept[party, tree["tree"], split["node"]] = split["feature"] * (bins - 1) + split["bin"]
     told = {
-        (to, request.tree, decision.node): list(decision.candidates)
+        (to, request.round, decision.node): list(decision.candidates)
         for kind, to, request in federation.conducted
-        if kind == "begin" and request.job == job and request.WhichOneof("step") == "apply_splits"
-        for decision in request.apply_splits.decisions
+        if kind == "begin" and request.job == job and name_of(request) == "apply_splits"
+        for decision in request.growth.apply_splits.decisions
         if to != LABEL_HOLDER
     }
     assert told.keys() == kept.keys()
@@ -141,11 +142,11 @@ def test_workers_forget_a_job_that_does_not_finish(end: str, tmp_path: Path) -> 
     run(main())
 
 
-def _trained(folder: Path, here: Any, params: BoostingParams) -> list[tuple[str, Parcel]]:
+def _trained(folder: Path, here: Any, params: BoostingParams) -> list[tuple[str, PeerMessage]]:
     """Train, compare with the oracle; every parcel with its receiver."""
-    parcels: list[tuple[str, Parcel]] = []
+    parcels: list[tuple[str, PeerMessage]] = []
 
-    def keep(sender: str, to: str, parcel: Parcel) -> Parcel:
+    def keep(sender: str, to: str, parcel: PeerMessage) -> PeerMessage:
         parcels.append((to, parcel))
         return parcel
 
@@ -176,8 +177,8 @@ def test_nodes_of_one_sampled_record_are_told_to_nobody(tmp_path: Path) -> None:
     told = 0
     for _, parcel in _trained(tmp_path, here, params):
         if parcel.HasField("instance_spaces"):
-            sample = sampling.rows(params.seed, parcel.tree, 30, params.subsample, np.ones(30, dtype=bool))
-            for space in parcel.instance_spaces.spaces:
+            sample = sampling.rows(params.seed, parcel.round, 30, params.subsample, np.ones(30, dtype=bool))
+            for space in parcel.growth.instance_spaces.spaces:
                 assert sample[rows_of([space.records], 30)].sum() >= 2
                 told += 1
     assert told > 5
@@ -213,9 +214,9 @@ def test_a_resumed_job_keeps_its_key_and_another_job_has_its_own(victim: str, tm
     async def main() -> None:
         federation = Federation(tmp_path, SMALL.tables)
 
-        def keep(sender: str, to: str, parcel: Parcel) -> Parcel:
+        def keep(sender: str, to: str, parcel: PeerMessage) -> PeerMessage:
             if parcel.HasField("public_key"):
-                keys[parcel.job][parcel.attempt].add(parcel.public_key.modulus)
+                keys[parcel.job][parcel.attempt].add(parcel.setup.public_key.modulus)
             return parcel
 
         def kill(message: Message) -> None:

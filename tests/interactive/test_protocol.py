@@ -9,8 +9,10 @@ import pytest
 
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES, assert_oracles_scores, spec, world
+from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
-from treetap.wire.v1 import exchange_pb2, jobs_pb2
+from treetap.wire.frame import name_of
+from treetap.wire.v2 import exchange_pb2
 
 PARAMS = BoostingParams(n_estimators=4, max_depth=3, max_bin=6)
 HERE = world(60, (1, 2, 2), seed=4)
@@ -21,16 +23,18 @@ def test_what_a_round_asks_about(form: str, tmp_path: Path) -> None:
     """Batched: all trees at one depth, as many rounds as the trees are deep. Per tree: one tree, one depth a round."""
     asked: dict[int, set[tuple[str, int]]] = {}
 
-    def keep(_: str, to: str, parcel: exchange_pb2.Parcel) -> exchange_pb2.Parcel:
-        if parcel.WhichOneof("body") == "route_queries":
-            asked.setdefault(parcel.level, set()).update((to, query.handle) for query in parcel.route_queries.queries)
+    def keep(_: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+        if name_of(parcel) == "route_queries":
+            asked.setdefault(parcel.stage, set()).update(
+                (to, query.handle) for query in parcel.protocol.interactive.route_queries.queries
+            )
         return parcel
 
     async def main() -> None:
         federation = Federation(tmp_path, HERE.tables)
         await federation.train(spec(PARAMS, obfuscation="standard"))
         federation.tamper = keep
-        status = await federation.predict(jobs_pb2.PredictRequest(model="job", table="train", form=form))
+        status = await federation.predict(predict_request(model="job", table="train", form=form))
         assert_oracles_scores(status.predictions, HERE.oracle(PARAMS), HERE.parties, 0)
         tree_of: dict[tuple[str, int], int] = {}
         for party in PARTIES[1:]:

@@ -15,11 +15,12 @@ from tests.forest.test_protocol import TARGETS
 from tests.simulator import Federation, Message, run
 from tests.worlds import FOUR, assert_oracles_scores, joined_model, lattice_tolerance, spec, world
 from treetap.lattice.parameters import PARAMETERS_BYTES, Parameters
-from treetap.protocols.job_spec import Params
-from treetap.trees.params import BoostingParams, ForestParams
-from treetap.wire.v1 import exchange_pb2, jobs_pb2
+from treetap.protocols.prediction import predict_request
+from treetap.trees.params import BoostingParams, ForestParams, TreeParams
+from treetap.wire.frame import name_of
+from treetap.wire.v2 import exchange_pb2
 
-MODELS: dict[str, tuple[dict[str, Any], Params]] = {
+MODELS: dict[str, tuple[dict[str, Any], TreeParams]] = {
     **{
         name: (
             {"objective": changes["objective"], "classes": 3 if "multi" in changes["objective"] else 2},
@@ -51,7 +52,7 @@ def test_the_oracles_scores(model: str, shape: str, tmp_path: Path) -> None:
         federation = Federation(tmp_path, here.tables)
         assert (await federation.train(spec(params, len(here.blocks), obfuscation="standard"))).state == "finished"
         for block in (0, 5):
-            asked = jobs_pb2.PredictRequest(model="job", protocol="eini-lattice", block=block)
+            asked = predict_request(model="job", protocol="eini-lattice", block=block)
             status = await federation.predict(asked)
             assert (status.state, status.error) == ("finished", "")
             assert (status.scored, status.records) == (12, 12)
@@ -73,7 +74,7 @@ def test_a_label_holder_that_owns_every_split_needs_no_column(tmp_path: Path) ->
     async def main() -> None:
         federation = Federation(tmp_path, here.tables)
         await federation.train(spec(params, 2, obfuscation="standard"))
-        status = await federation.predict(jobs_pb2.PredictRequest(model="job", protocol="eini-lattice"))
+        status = await federation.predict(predict_request(model="job", protocol="eini-lattice"))
         oracle = here.oracle(params)
         assert_oracles_scores(status.predictions, oracle, here.newcomers, 40, lattice_tolerance(oracle))
         sent = {row.name: row.count for account in status.accounts for row in account.account.ciphertexts}
@@ -99,7 +100,7 @@ def test_a_block_that_fills_more_than_half_of_a_ciphertext(tmp_path: Path) -> No
                 meter.append(session.tools.meter.done)
 
         federation.hook = look
-        asked = jobs_pb2.PredictRequest(model="job", protocol="eini-lattice", block=4110)
+        asked = predict_request(model="job", protocol="eini-lattice", block=4110)
         status = await federation.predict(asked)
         assert [done for done in meter if 0 < done < 4110]  # signs of life count records while a block is under way
         oracle = here.oracle(params)
@@ -126,7 +127,7 @@ def _received(crossed: Crossed, to: str) -> list[list[bytes]]:
     """The ciphertexts that came to a member, block by block."""
     found: defaultdict[int, list[bytes]] = defaultdict(list)
     for parcel in crossed.of("lattice_columns", to):
-        found[parcel.tree] += parcel.lattice_columns.ciphertexts
+        found[parcel.round] += parcel.protocol.lattice.lattice_columns.ciphertexts
     return list(found.values())
 
 
@@ -138,7 +139,7 @@ def test_who_talks_to_whom_about_what(crossed: Crossed) -> None:
     """Key, layout and records from the label holder to everybody; columns along the chain; sums from its last."""
     kinds = defaultdict(set)
     for sender, to, parcel in crossed.parcels:
-        kinds[sender, to].add(parcel.WhichOneof("body"))
+        kinds[sender, to].add(name_of(parcel))
     told = {"lattice_key", "column_layout", "block_records"}
     b, c, d = CHAIN
     assert kinds == {
@@ -165,7 +166,9 @@ def test_every_ciphertext_is_fresh_and_sizes_say_nothing(crossed: Crossed) -> No
         size = parameters.ciphertext_bytes // (2 if hop == 0 else 1)
         assert all(0 <= len(data) - size < 400 for block in blocks for data in block)
         seen += [data for block in blocks for data in block]
-    sums = [data for p in crossed.of("lattice_sums", LABEL_HOLDER) for data in p.lattice_sums.ciphertexts]
+    sums = [
+        data for p in crossed.of("lattice_sums", LABEL_HOLDER) for data in p.protocol.lattice.lattice_sums.ciphertexts
+    ]
     assert len(sums) == 3
     assert all(0 <= len(data) - parameters.ciphertext_bytes < 400 for data in sums)
     everything = [data[1024:] for data in seen + sums]
@@ -178,11 +181,15 @@ def test_a_layout_tells_a_members_own_turns_only(crossed: Crossed) -> None:
         handles = {
             turn.handle
             for parcel in crossed.of("column_layout", party)
-            for tree in parcel.column_layout.trees
+            for tree in parcel.protocol.lattice.column_layout.trees
             for column in tree.columns
             for turn in column.turns
         }
-        trees = [tree for parcel in crossed.of("column_layout", party) for tree in parcel.column_layout.trees]
+        trees = [
+            tree
+            for parcel in crossed.of("column_layout", party)
+            for tree in parcel.protocol.lattice.column_layout.trees
+        ]
         assert [tree.tree for tree in trees] == list(range(PARAMS.n_estimators))
         own = 0
         for tree, model in zip(trees, crossed.trees, strict=True):
@@ -209,14 +216,14 @@ def test_a_tree_shows_no_order_of_its_columns(crossed: Crossed, tmp_path: Path) 
         await federation.train(spec(PARAMS, 4))
         orders = set()
 
-        def keep(_: str, to: str, parcel: exchange_pb2.Parcel) -> exchange_pb2.Parcel:
-            if parcel.WhichOneof("body") == "column_layout" and to == CHAIN[0]:
-                orders.add(parcel.column_layout.SerializeToString())
+        def keep(_: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+            if name_of(parcel) == "column_layout" and to == CHAIN[0]:
+                orders.add(parcel.protocol.lattice.column_layout.SerializeToString())
             return parcel
 
         federation.tamper = keep
         for _ in range(10):
-            await federation.predict(jobs_pb2.PredictRequest(model="job", protocol="eini-lattice"))
+            await federation.predict(predict_request(model="job", protocol="eini-lattice"))
         assert len(orders) > 1
         await federation.close()
 
@@ -225,7 +232,9 @@ def test_a_tree_shows_no_order_of_its_columns(crossed: Crossed, tmp_path: Path) 
 
 def test_one_key_for_all_and_the_sizes_that_follow_from_the_trees(crossed: Crossed) -> None:
     """Every member gets the same key, of the parameters that anybody can derive from the layout."""
-    keys = {parcel.lattice_key.public for party in CHAIN for parcel in crossed.of("lattice_key", party)}
+    keys = {
+        parcel.protocol.lattice.lattice_key.public for party in CHAIN for parcel in crossed.of("lattice_key", party)
+    }
     (public,) = keys
     expected = Parameters.choose(PARAMS.n_estimators, _columns(crossed.trees), 3)
     assert Parameters.from_bytes(public[:PARAMETERS_BYTES]) == expected
@@ -234,9 +243,9 @@ def test_one_key_for_all_and_the_sizes_that_follow_from_the_trees(crossed: Cross
 def test_the_records_of_a_block_and_one_block_at_a_time(crossed: Crossed) -> None:
     """Ciphertexts of a block set out when the sums of the one before have come."""
     order = [
-        (parcel.tree, parcel.WhichOneof("body") == "lattice_sums")
+        (parcel.round, name_of(parcel) == "lattice_sums")
         for _, _, parcel in crossed.parcels
-        if parcel.WhichOneof("body") in ("lattice_columns", "lattice_sums")
+        if name_of(parcel) in ("lattice_columns", "lattice_sums")
     ]
     assert order == sorted(order)
     assert {block for block, _ in order} == set(range(-(-N // BLOCK)))

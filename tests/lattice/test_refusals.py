@@ -16,8 +16,9 @@ from tests.tampered import Lie, assert_named
 from tests.worlds import PARTIES, assert_oracles_scores, lattice_tolerance, spec, world
 from treetap.lattice.key_holder import LatticeKey
 from treetap.lattice.parameters import PARAMETERS_BYTES, Parameters
+from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
-from treetap.wire.v1 import exchange_pb2, jobs_pb2
+from treetap.wire.v2 import exchange_pb2, jobs_pb2
 
 LABEL_HOLDER, FIRST, LAST = PARTIES
 
@@ -25,54 +26,62 @@ LABEL_HOLDER, FIRST, LAST = PARTIES
 def asked(job: str = "", **changes: Any) -> jobs_pb2.PredictRequest:
     """A prediction of the six new records by blocks of four."""
     given: dict[str, Any] = {"model": "job", "protocol": "eini-lattice", "block": 4}
-    return jobs_pb2.PredictRequest(job=job, **(given | changes))
+    return predict_request(job=job, **(given | changes))
 
 
-def _of_key(parcel: exchange_pb2.Parcel) -> Parameters:
-    return Parameters.from_bytes(parcel.lattice_key.public[:PARAMETERS_BYTES])
+def _of_key(parcel: exchange_pb2.PeerMessage) -> Parameters:
+    return Parameters.from_bytes(parcel.protocol.lattice.lattice_key.public[:PARAMETERS_BYTES])
 
 
-def fewer_ciphertexts(parcel: exchange_pb2.Parcel) -> None:
-    del parcel.lattice_columns.ciphertexts[-1]
+def fewer_ciphertexts(parcel: exchange_pb2.PeerMessage) -> None:
+    del parcel.protocol.lattice.lattice_columns.ciphertexts[-1]
 
 
-def more_ciphertexts(parcel: exchange_pb2.Parcel) -> None:
-    parcel.lattice_columns.ciphertexts.append(parcel.lattice_columns.ciphertexts[0])
+def more_ciphertexts(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.protocol.lattice.lattice_columns.ciphertexts.append(parcel.protocol.lattice.lattice_columns.ciphertexts[0])
 
 
-def half_a_ciphertext(parcel: exchange_pb2.Parcel) -> None:
-    parcel.lattice_columns.ciphertexts[-1] = parcel.lattice_columns.ciphertexts[-1][:70_000]
+def half_a_ciphertext(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.protocol.lattice.lattice_columns.ciphertexts[-1] = parcel.protocol.lattice.lattice_columns.ciphertexts[-1][
+        :70_000
+    ]
 
 
-def no_ciphertext(parcel: exchange_pb2.Parcel) -> None:
-    parcel.lattice_columns.ciphertexts[-1] = b"\xff" * len(parcel.lattice_columns.ciphertexts[-1])
+def no_ciphertext(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.protocol.lattice.lattice_columns.ciphertexts[-1] = b"\xff" * len(
+        parcel.protocol.lattice.lattice_columns.ciphertexts[-1]
+    )
 
 
-def another_key(parcel: exchange_pb2.Parcel) -> None:
-    parcel.lattice_key.public = LatticeKey(_of_key(parcel)).public_bytes()
+def another_key(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.protocol.lattice.lattice_key.public = LatticeKey(_of_key(parcel)).public_bytes()
 
 
-def other_parameters(parcel: exchange_pb2.Parcel) -> None:
+def other_parameters(parcel: exchange_pb2.PeerMessage) -> None:
     parameters = _of_key(parcel)
-    parcel.lattice_key.public = LatticeKey(replace(parameters, columns=parameters.columns + 1)).public_bytes()
+    parcel.protocol.lattice.lattice_key.public = LatticeKey(
+        replace(parameters, columns=parameters.columns + 1)
+    ).public_bytes()
 
 
-def a_short_ring(parcel: exchange_pb2.Parcel) -> None:
-    parcel.lattice_key.public = (4096).to_bytes(8, "little") + parcel.lattice_key.public[8:]
+def a_short_ring(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.protocol.lattice.lattice_key.public = (4096).to_bytes(
+        8, "little"
+    ) + parcel.protocol.lattice.lattice_key.public[8:]
 
 
-def half_a_key(parcel: exchange_pb2.Parcel) -> None:
-    parcel.lattice_key.public = parcel.lattice_key.public[:-1000]
+def half_a_key(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.protocol.lattice.lattice_key.public = parcel.protocol.lattice.lattice_key.public[:-1000]
 
 
-def of_another_library(parcel: exchange_pb2.Parcel) -> None:
-    public = bytearray(parcel.lattice_key.public)
+def of_another_library(parcel: exchange_pb2.PeerMessage) -> None:
+    public = bytearray(parcel.protocol.lattice.lattice_key.public)
     public[PARAMETERS_BYTES + 3] = 9  # the library's header: magic, size, major version
-    parcel.lattice_key.public = bytes(public)
+    parcel.protocol.lattice.lattice_key.public = bytes(public)
 
 
-def a_column_less(parcel: exchange_pb2.Parcel) -> None:
-    columns = parcel.column_layout.trees[1].columns
+def a_column_less(parcel: exchange_pb2.PeerMessage) -> None:
+    columns = parcel.protocol.lattice.column_layout.trees[1].columns
     first = next(column.turns[0] for column in columns if column.turns)
     kept = [column for column in columns if list(column.turns) != [type(first)(handle=first.handle, left=True)]]
     assert len(kept) < len(columns)
@@ -80,37 +89,37 @@ def a_column_less(parcel: exchange_pb2.Parcel) -> None:
     columns.extend(kept)
 
 
-def a_column_of_others_less(parcel: exchange_pb2.Parcel) -> None:
-    columns = parcel.column_layout.trees[1].columns
+def a_column_of_others_less(parcel: exchange_pb2.PeerMessage) -> None:
+    columns = parcel.protocol.lattice.column_layout.trees[1].columns
     del columns[next(j for j, column in enumerate(columns) if not column.turns)]
 
 
-def a_leaf_less(parcel: exchange_pb2.Parcel) -> None:
-    parcel.column_layout.trees[1].leaves -= 1
+def a_leaf_less(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.protocol.lattice.column_layout.trees[1].leaves -= 1
 
 
-def a_tree_too_many(parcel: exchange_pb2.Parcel) -> None:
-    parcel.column_layout.trees[1].tree = 2
+def a_tree_too_many(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.protocol.lattice.column_layout.trees[1].tree = 2
 
 
-def a_tree_twice(parcel: exchange_pb2.Parcel) -> None:
-    parcel.column_layout.trees[1].CopyFrom(parcel.column_layout.trees[0])
+def a_tree_twice(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.protocol.lattice.column_layout.trees[1].CopyFrom(parcel.protocol.lattice.column_layout.trees[0])
 
 
-def a_way_that_is_not_there(parcel: exchange_pb2.Parcel) -> None:
-    parcel.column_layout.trees[1].columns[0].turns.add(handle=77, left=True)
+def a_way_that_is_not_there(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.protocol.lattice.column_layout.trees[1].columns[0].turns.add(handle=77, left=True)
 
 
-def columns_that_are_not_there(parcel: exchange_pb2.Parcel) -> None:
-    parcel.column_layout.trees[1].outputs[:] = [2]
+def columns_that_are_not_there(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.protocol.lattice.column_layout.trees[1].outputs[:] = [2]
 
 
-def records_beyond(parcel: exchange_pb2.Parcel) -> None:
-    parcel.block_records.chunks[0].span = 99
+def records_beyond(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.prediction.block_records.chunks[0].span = 99
 
 
-def no_sums(parcel: exchange_pb2.Parcel) -> None:
-    parcel.lattice_sums.ClearField("ciphertexts")
+def no_sums(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.protocol.lattice.lattice_sums.ClearField("ciphertexts")
 
 
 #: (sender, receiver, kind) → the change, and what the operator reads.

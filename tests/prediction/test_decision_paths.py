@@ -18,16 +18,18 @@ from tests.simulator import Federation, run
 from tests.worlds import PARTIES, spec, world
 from treetap.commands.model.view import describe
 from treetap.models.own_split import OwnSplit
+from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
 from treetap.trees.paths import condition, paths
-from treetap.wire.v1 import exchange_pb2, jobs_pb2
+from treetap.wire.frame import name_of
+from treetap.wire.v2 import exchange_pb2
 
 LABEL_HOLDER, FIRST, LAST = PARTIES
 TELLS: dict[str, dict[str, Any]] = {FIRST: {"emits": {"FEATURE_NAME": [LABEL_HOLDER]}}}
 WAYS = {
-    "eini": jobs_pb2.PredictRequest(model="job", protocol="eini", block=5, explain=True),
-    "batched": jobs_pb2.PredictRequest(model="job", block=5, explain=True),
-    "per tree": jobs_pb2.PredictRequest(model="job", form="per-tree", explain=True),
+    "eini": predict_request(model="job", protocol="eini", block=5, explain=True),
+    "batched": predict_request(model="job", block=5, explain=True),
+    "per tree": predict_request(model="job", form="per-tree", explain=True),
 }
 
 
@@ -84,10 +86,10 @@ def test_every_record_has_exactly_its_candidate_leaves(way: str, tmp_path: Path)
 
 def test_names_cross_only_where_they_may_and_nothing_else_with_them(tmp_path: Path) -> None:
     """Handle and column name of each split from the party that allows it; from the other a word that it withholds."""
-    told: list[tuple[str, str, exchange_pb2.Parcel]] = []
+    told: list[tuple[str, str, exchange_pb2.PeerMessage]] = []
 
-    def keep(sender: str, to: str, parcel: exchange_pb2.Parcel) -> exchange_pb2.Parcel:
-        if parcel.WhichOneof("body") == "split_names":
+    def keep(sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+        if name_of(parcel) == "split_names":
             told.append((sender, to, parcel))
         return parcel
 
@@ -95,7 +97,7 @@ def test_names_cross_only_where_they_may_and_nothing_else_with_them(tmp_path: Pa
         federation = Federation(tmp_path, HERE.tables, policies=TELLS)
         await federation.train(JOB)
         federation.tamper = keep
-        plain = await federation.predict(jobs_pb2.PredictRequest(model="job", protocol="eini"))
+        plain = await federation.predict(predict_request(model="job", protocol="eini"))
         assert (plain.state, plain.explanations, list(plain.withheld), told) == ("finished", "", [], [])
         assert (await federation.predict(WAYS["eini"])).state == "finished"
         await federation.close()
@@ -105,7 +107,7 @@ def test_names_cross_only_where_they_may_and_nothing_else_with_them(tmp_path: Pa
         }
 
     found = run(main())
-    bodies = {sender: parcel.split_names for sender, _, parcel in told}
+    bodies = {sender: parcel.prediction.split_names for sender, _, parcel in told}
     assert {(sender, to) for sender, to, _ in told} == {(FIRST, LABEL_HOLDER), (LAST, LABEL_HOLDER)}
     assert (bodies[LAST].withheld, len(bodies[LAST].names)) == (True, 0)
     joined = found["joined"]
@@ -158,7 +160,7 @@ def test_the_first_records_only(tmp_path: Path) -> None:
     async def main() -> None:
         federation = Federation(tmp_path, HERE.tables)
         await federation.train(JOB)
-        status = await federation.predict(jobs_pb2.PredictRequest(model="job", explain=True, explain_limit=2))
+        status = await federation.predict(predict_request(model="job", explain=True, explain_limit=2))
         assert pq.read_table(status.explanations).column("id").to_pylist() == ["r00016", "r00017"]
         assert pq.read_table(status.predictions).num_rows == 6
         await federation.close()
@@ -173,7 +175,7 @@ def test_without_a_party_its_paths_stay_open(tmp_path: Path) -> None:
         federation = Federation(tmp_path, HERE.tables, policies=TELLS)
         await federation.train(JOB)
         federation.kill(LAST)
-        asked = jobs_pb2.PredictRequest(model="job", explain=True, away_policy="degrade", away_deadline_s=3)
+        asked = predict_request(model="job", explain=True, away_policy="degrade", away_deadline_s=3)
         status = await federation.predict(asked)
         assert (status.state, list(status.away), list(status.withheld)) == ("finished", [LAST], [])
         joined = Joined(federation.states, HERE)
@@ -192,16 +194,16 @@ def test_without_a_party_its_paths_stay_open(tmp_path: Path) -> None:
     run(main())
 
 
-def unknown(parcel: exchange_pb2.Parcel) -> None:
-    parcel.split_names.names[0].handle = 77
+def unknown(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.prediction.split_names.names[0].handle = 77
 
 
-def twice(parcel: exchange_pb2.Parcel) -> None:
-    parcel.split_names.names.append(parcel.split_names.names[0])
+def twice(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.prediction.split_names.names.append(parcel.prediction.split_names.names[0])
 
 
-def empty(parcel: exchange_pb2.Parcel) -> None:
-    parcel.split_names.names[0].feature = ""
+def empty(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.prediction.split_names.names[0].feature = ""
 
 
 @pytest.mark.parametrize(
@@ -212,11 +214,11 @@ def empty(parcel: exchange_pb2.Parcel) -> None:
         (empty, r"feature-b names the feature of split \d by 0 characters"),
     ],
 )
-def test_names_that_cannot_be(change: Callable[[exchange_pb2.Parcel], None], message: str, tmp_path: Path) -> None:
+def test_names_that_cannot_be(change: Callable[[exchange_pb2.PeerMessage], None], message: str, tmp_path: Path) -> None:
     """A handle that is no split of the sender's, or twice, or no name: an error that says so."""
 
-    def tamper(_: str, __: str, parcel: exchange_pb2.Parcel) -> exchange_pb2.Parcel:
-        if parcel.WhichOneof("body") == "split_names" and parcel.split_names.names:
+    def tamper(_: str, __: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+        if name_of(parcel) == "split_names" and parcel.prediction.split_names.names:
             change(parcel)
         return parcel
 

@@ -14,7 +14,7 @@ from tests.replay import HERE, JOB, ask, with_word
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES
 from treetap.errors import ConfigError, UnknownJob
-from treetap.wire.v1 import jobs_pb2
+from treetap.protocols.prediction import predict_request
 
 LABEL_HOLDER, FEATURE, OTHER = PARTIES
 Prepare = Callable[[Federation], None]
@@ -81,7 +81,7 @@ def test_a_prediction_on_bad_input_fails_and_leaves_the_model(case: str, tmp_pat
         federation = Federation(tmp_path, HERE.tables)
         await federation.train(JOB)
         prepare(federation)
-        status = await federation.predict(jobs_pb2.PredictRequest(model="job", job="p", **request))
+        status = await federation.predict(predict_request(model="job", job="p", **request))
         assert (status.state, status.bad_input) == ("failed", True), status.error
         assert re.search(message, status.error), status.error
         assert not re.search("secret-id|r000", status.error)
@@ -103,15 +103,15 @@ def test_a_prediction_needs_a_finished_training(tmp_path: Path) -> None:
         federation = Federation(tmp_path, HERE.tables)
         for model in ("job", ""):
             with pytest.raises(UnknownJob):
-                await federation.predict(jobs_pb2.PredictRequest(model=model))
+                await federation.predict(predict_request(model=model))
         await federation.train(JOB)
-        assert (await federation.predict(jobs_pb2.PredictRequest(model="job", job="p"))).state == "finished"
+        assert (await federation.predict(predict_request(model="job", job="p"))).state == "finished"
         with pytest.raises(UnknownJob, match="'p' is not a finished training job"):
-            await federation.predict(jobs_pb2.PredictRequest(model="p"))
+            await federation.predict(predict_request(model="p"))
         with pytest.raises(ConfigError, match="there is a job 'p' already; choose another name"):
-            await federation.predict(jobs_pb2.PredictRequest(model="job", job="p"))
+            await federation.predict(predict_request(model="job", job="p"))
         with pytest.raises(ConfigError, match="'No name' is not a name for a job"):
-            await federation.predict(jobs_pb2.PredictRequest(model="job", job="No name"))
+            await federation.predict(predict_request(model="job", job="No name"))
         await federation.close()
 
     run(main())
@@ -124,7 +124,7 @@ def test_a_party_that_lost_its_shard_says_so(tmp_path: Path) -> None:
         federation = Federation(tmp_path, HERE.tables)
         await federation.train(JOB)
         _lose_model(federation)
-        status = await federation.predict(jobs_pb2.PredictRequest(model="job", job="p"))
+        status = await federation.predict(predict_request(model="job", job="p"))
         assert status.state != "finished"
         assert re.search(r"there is no model 'job' in .*feature-c", status.error), status.error
         await federation.close()

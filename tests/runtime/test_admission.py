@@ -10,7 +10,7 @@ from tests.replay import HERE, Conducted, Replay, ask, with_word, word
 from tests.simulator import COORDINATOR, Federation, run
 from tests.worlds import PARTIES
 from treetap.errors import DataError, Malformed, OutOfOrder, Refused, UnknownJob
-from treetap.wire.v1 import control_pb2
+from treetap.wire.v2 import control_pb2
 
 FEATURE = PARTIES[1]
 WORDS = [field.name for field in control_pb2.StepRequest.DESCRIPTOR.oneofs_by_name["step"].fields]
@@ -80,8 +80,8 @@ def test_a_step_without_content_and_a_job_of_others_are_refused(tmp_path: Path) 
         with pytest.raises(Malformed, match="a step without content; is the coordinator of another version"):
             await ask(federation, FEATURE, control_pb2.StepRequest(job="job", attempt=1))
         request = with_word("prepare")
-        del request.prepare.spec.feature_parties[:]
-        request.prepare.spec.feature_parties.append(PARTIES[2])
+        del request.setup.prepare.spec.feature_parties[:]
+        request.setup.prepare.spec.feature_parties.append(PARTIES[2])
         with pytest.raises(Refused, match=f"{FEATURE} is not a party of job job"):
             await ask(federation, FEATURE, request)
         await federation.close()

@@ -13,8 +13,9 @@ import pytest
 from tests.simulator import COORDINATOR, Faults, Federation, Message, run
 from tests.worlds import PARTIES, assert_oracles_model, assert_oracles_scores, spec, world
 from treetap.errors import Unreachable
+from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
-from treetap.wire.v1 import jobs_pb2
+from treetap.wire.v2 import jobs_pb2
 
 PARAMS = BoostingParams(n_estimators=2, max_depth=2, max_bin=3, min_child_weight=0.1, subsample=0.8)
 HERE = world(16, (1, 1, 1), seed=25, fresh=6)
@@ -52,7 +53,7 @@ def _train_and_predict(folder: Path, faults: Faults) -> int:
         federation = Federation(folder, HERE.tables, faults=faults)
         stops, _ = await _until_finished(federation, await federation.train(spec(PARAMS, obfuscation="standard")))
         assert_oracles_model(federation.states, ORACLE)
-        request = jobs_pb2.PredictRequest(model="job", block=4)
+        request = predict_request(model="job", block=4)
         more, predicted = await _until_finished(federation, await federation.predict(request))
         assert_oracles_scores(predicted.predictions, ORACLE, HERE.newcomers, 16)
         await federation.close()

@@ -15,10 +15,11 @@ import pytest
 
 from tests.simulator import COORDINATOR, Federation, Message, run
 from tests.worlds import PARTIES, World, joined_model, spec, world
+from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
 from treetap.wire.disclosure import bytes_by_class_of
 from treetap.wire.transcript import TranscriptReader, open_message
-from treetap.wire.v1 import control_pb2, exchange_pb2, jobs_pb2
+from treetap.wire.v2 import control_pb2, exchange_pb2
 
 OPEN = {"CONTROL", "TOPOLOGY", "METRIC"}
 PARAMS = BoostingParams(objective="reg:squarederror", n_estimators=3, max_depth=3, max_bin=8)
@@ -101,16 +102,21 @@ def _secrets(federation: Federation, here: World) -> dict[str, list[bytes]]:
         )
         for record in records:
             message = open_message(record)
-            if not isinstance(message, exchange_pb2.Parcel):
+            if not isinstance(message, exchange_pb2.PeerMessage):
                 continue
-            found["ciphertexts"] += _windows(message.gradients.ciphertexts)
-            found["ciphertexts"] += _windows(message.candidate_sums.ciphertexts)
-            found["ciphertexts"] += _windows(message.leaf_entries.ciphertexts) + _windows(message.leaf_sums.ciphertexts)
-            lattice = (*message.lattice_columns.ciphertexts, *message.lattice_sums.ciphertexts)
+            found["ciphertexts"] += _windows(message.protocol.boosting.gradients.ciphertexts)
+            found["ciphertexts"] += _windows(message.growth.candidate_sums.ciphertexts)
+            found["ciphertexts"] += _windows(message.protocol.eini.leaf_entries.ciphertexts) + _windows(
+                message.protocol.eini.leaf_sums.ciphertexts
+            )
+            lattice = (
+                *message.protocol.lattice.lattice_columns.ciphertexts,
+                *message.protocol.lattice.lattice_sums.ciphertexts,
+            )
             found["ciphertexts"] += [window for data in lattice for window in _windows(data, step=4096)]
-            found["keys"] += _windows(message.public_key.modulus, step=WINDOW)
-            found["keys"] += _windows(message.lattice_key.public, step=4096)
-            found["digests"] += [message.record_digest.digest] if message.HasField("record_digest") else []
+            found["keys"] += _windows(message.setup.public_key.modulus, step=WINDOW)
+            found["keys"] += _windows(message.protocol.lattice.lattice_key.public, step=4096)
+            found["digests"] += [message.alignment.record_digest.digest] if message.HasField("record_digest") else []
         assert party in PARTIES
     return found
 
@@ -135,13 +141,13 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
         federation.hook = kill_once
         assert (await federation.train(spec(PARAMS, obfuscation="standard"))).state == "interrupted"
         assert (await federation.resume()).state == "finished"
-        assert (await federation.predict(jobs_pb2.PredictRequest(model="job", block=7))).state == "finished"
-        encrypted = jobs_pb2.PredictRequest(model="job", job="eini", protocol="eini")
+        assert (await federation.predict(predict_request(model="job", block=7))).state == "finished"
+        encrypted = predict_request(model="job", job="eini", protocol="eini")
         assert (await federation.predict(encrypted)).state == "finished"
         encrypted.job, encrypted.protocol = "lattice", "eini-lattice"
         assert (await federation.predict(encrypted)).state == "finished"
         (folder / PARTIES[0] / "ids.txt").write_text("patient-nobody\n")
-        wrong = jobs_pb2.PredictRequest(model="job", records_file="ids.txt")
+        wrong = predict_request(model="job", records_file="ids.txt")
         assert (await federation.predict(wrong)).state == "failed"
         events = federation.seen_by_coordinator
         statuses = [status.SerializeToString() for status in federation.jobs.status("")]
@@ -190,5 +196,5 @@ def test_metrics_are_what_the_label_holder_publishes(seen: Seen) -> None:
     names = set()
     for event in seen.events:
         result = control_pb2.StepEvent.FromString(event).result
-        names |= {metric.name for metric in result.finished_tree.metrics}
+        names |= {metric.name for metric in result.growth.finished_tree.metrics}
     assert names == METRICS

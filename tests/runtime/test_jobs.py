@@ -17,7 +17,7 @@ from tests.replay import HERE, JOB, ORACLE, ask, with_word
 from tests.simulator import COORDINATOR, Faults, Federation, Message, run
 from tests.worlds import PARTIES, assert_oracles_model
 from treetap.errors import ConfigError, Conflict, Interrupted, UnknownJob
-from treetap.wire.v1 import jobs_pb2
+from treetap.wire.v2 import jobs_pb2
 
 
 async def _at(federation: Federation, word: str, tree_messages: int = 1) -> None:
@@ -124,7 +124,7 @@ def test_bad_input_on_the_way_back_costs_no_tree(tmp_path: Path) -> None:
         (tmp_path / "away.parquet").rename(table)
         assert (await federation.resume()).state == "finished"
         assert_oracles_model(federation.states, ORACLE)
-        begun = [r.tree for kind, _, r in federation.conducted if kind == "begin" and r.HasField("begin_tree")]
+        begun = [r.round for kind, _, r in federation.conducted if kind == "begin" and r.HasField("begin_tree")]
         assert begun.count(0) == 1
         await federation.close()
 

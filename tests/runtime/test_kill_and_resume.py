@@ -17,10 +17,10 @@ from tests.oracle import OracleSplit
 from tests.replay import HERE, JOB, ORACLE
 from tests.simulator import COORDINATOR, Federation, Message, run
 from tests.worlds import PARTIES, assert_oracles_model, assert_oracles_scores
+from treetap.protocols.prediction import predict_request
 from treetap.wire.transcript import TranscriptReader
-from treetap.wire.v1 import jobs_pb2
-from treetap.wire.v1.control_pb2 import StepRequest
-from treetap.wire.v1.exchange_pb2 import Parcel
+from treetap.wire.v2.control_pb2 import StepRequest
+from treetap.wire.v2.exchange_pb2 import PeerMessage
 
 #: Virtual seconds within which the operator learns who is away.
 SOON_S = 15.0
@@ -64,7 +64,7 @@ def test_the_job_has_all_that_a_job_can_have(tmp_path: Path) -> None:
     for tree in ORACLE:
         assert {node.owner for node in tree.nodes.values() if isinstance(node, OracleSplit)} == set(PARTIES)
     words = {message.word for message in _faultless(tmp_path)}
-    kinds = {field.name for kind in (StepRequest, Parcel) for field in kind.DESCRIPTOR.oneofs[0].fields}
+    kinds = {field.name for kind in (StepRequest, PeerMessage) for field in kind.DESCRIPTOR.oneofs[0].fields}
     predicting = ("open_", "await_", "ask_", "answer_", "take_d", "write_", "route_")
     masking = ("score_block", "mask_block", "entry_layout", "constant_", "block_records", "leaf_entries", "leaf_sums")
     lattices = ("lattice_", "column_layout")
@@ -140,7 +140,7 @@ def test_a_killed_prediction_is_resumed(victim: str, tmp_path: Path) -> None:
     async def main() -> None:
         federation = Federation(tmp_path, HERE.tables)
         await federation.train(JOB)
-        request = jobs_pb2.PredictRequest(model="job", job="faultless", block=4)
+        request = predict_request(model="job", job="faultless", block=4)
         before = len(federation.log)
         assert (await federation.predict(request)).state == "finished"
         for offset in range(len(federation.log) - before):
@@ -148,7 +148,7 @@ def test_a_killed_prediction_is_resumed(victim: str, tmp_path: Path) -> None:
             hook = Assassin(federation, victim, len(federation.log) + offset, offset % 3 == 0, offset % 2 == 0)
             hook._asked.update(PARTIES)
             federation.hook = hook
-            status = await federation.predict(jobs_pb2.PredictRequest(model="job", job=job, block=4))
+            status = await federation.predict(predict_request(model="job", job=job, block=4))
             if not federation.alive(victim):
                 await asyncio.sleep(GIVEN_UP_S)
                 federation.start(victim)

@@ -12,7 +12,7 @@ from party.runtime import mailbox as mailbox_module
 from party.runtime.mailbox import Mailbox
 from tests.simulator import run
 from treetap.errors import Conflict, Interrupted, Silent
-from treetap.wire.v1 import boosting_pb2, exchange_pb2
+from treetap.wire.v2 import boosting_pb2, exchange_pb2, growth_pb2
 
 SILENCE_S = 5.0
 KIND = "gradients"
@@ -20,9 +20,9 @@ KIND = "gradients"
 
 def _parcel(
     part: int, *, last: bool = False, tree: int = 0, level: int = 0, content: bytes = b""
-) -> exchange_pb2.Parcel:
+) -> exchange_pb2.PeerMessage:
     body = boosting_pb2.Gradients(first=part, ciphertexts=content)
-    return exchange_pb2.Parcel(job="job", attempt=1, tree=tree, level=level, part=part, last=last, gradients=body)
+    return exchange_pb2.PeerMessage(job="job", attempt=1, tree=tree, level=level, part=part, last=last, gradients=body)
 
 
 async def _parts(box: Mailbox, sender: str = "b", tree: int = 0, level: int = 0) -> list[int]:
@@ -72,10 +72,12 @@ def test_series_do_not_mix(tmp_path: Path) -> None:
         whose = [("b", 0, 0), ("c", 0, 0), ("b", 1, 0), ("b", 0, 1)]
         for number, (sender, tree, level) in enumerate(whose):
             await box.file(sender, _parcel(0, last=True, tree=tree, level=level, content=bytes([number])))
-        other = exchange_pb2.Parcel(job="job", attempt=1, last=True, children=boosting_pb2.Children())
+        other = exchange_pb2.PeerMessage(job="job", attempt=1, last=True, children=growth_pb2.Children())
         await box.file("b", other)
         for number, (sender, tree, level) in enumerate(whose):
-            found = [parcel.gradients.ciphertexts async for parcel in box.series(sender, KIND, tree, level)]
+            found = [
+                parcel.protocol.boosting.gradients.ciphertexts async for parcel in box.series(sender, KIND, tree, level)
+            ]
             assert found == [bytes([number])]
         assert [parcel async for parcel in box.series("b", "children", 0, 0)] == [other]
 
@@ -169,7 +171,10 @@ def test_what_waits_unread_is_bounded_in_memory(tmp_path: Path, monkeypatch: pyt
         assert os.fstat(sender.file.fileno()).st_size == sender.in_file > 110 * 512
         assert os.fstat(sender.file.fileno()).st_nlink == 0
         for tree in (1, 0):
-            found = {parcel.part: parcel.gradients.ciphertexts async for parcel in box.series("b", KIND, tree, 0)}
+            found = {
+                parcel.part: parcel.protocol.boosting.gradients.ciphertexts
+                async for parcel in box.series("b", KIND, tree, 0)
+            }
             assert list(found.items()) == list(contents.items())
         assert (sender.in_memory, sender.in_file) == (0, 0)
         assert os.fstat(sender.file.fileno()).st_size == 0

@@ -17,13 +17,15 @@ from tests.replay import HERE, JOB, ORACLE
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES, assert_oracles_model, assert_oracles_scores
 from treetap.paillier.secret_key import SecretKey
+from treetap.protocols.prediction import predict_request
+from treetap.wire.frame import name_of
 from treetap.wire.records import chunks_of, rows_of
-from treetap.wire.v1 import exchange_pb2, jobs_pb2, types_pb2
+from treetap.wire.v2 import exchange_pb2, jobs_pb2, types_pb2
 
 LABEL_HOLDER, FEATURE, OTHER = PARTIES
 N = len(HERE.y)
 WIDTH = 256  # bytes of a ciphertext under a key of 1024 bits
-Change = Callable[[exchange_pb2.Parcel], None]
+Change = Callable[[exchange_pb2.PeerMessage], None]
 
 
 def chunk(*rows: int) -> types_pb2.RecordChunk:
@@ -35,177 +37,181 @@ def chunk(*rows: int) -> types_pb2.RecordChunk:
 # --- set-up
 
 
-def longer_key(parcel: exchange_pb2.Parcel) -> None:
-    parcel.public_key.modulus = SecretKey.generate(2048).public.to_bytes()
+def longer_key(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.setup.public_key.modulus = SecretKey.generate(2048).public.to_bytes()
 
 
-def odd_length_key(parcel: exchange_pb2.Parcel) -> None:
-    parcel.public_key.modulus = parcel.public_key.modulus[:-3]
+def odd_length_key(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.setup.public_key.modulus = parcel.setup.public_key.modulus[:-3]
 
 
-def even_key(parcel: exchange_pb2.Parcel) -> None:
-    parcel.public_key.modulus = parcel.public_key.modulus[:-1] + b"\x02"
+def even_key(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.setup.public_key.modulus = parcel.setup.public_key.modulus[:-1] + b"\x02"
 
 
-def no_slots(parcel: exchange_pb2.Parcel) -> None:
-    del parcel.public_key.slot_widths[:]
+def no_slots(parcel: exchange_pb2.PeerMessage) -> None:
+    del parcel.setup.public_key.slot_widths[:]
 
 
-def wide_slot(parcel: exchange_pb2.Parcel) -> None:
-    parcel.public_key.slot_widths[0] = 64
+def wide_slot(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.setup.public_key.slot_widths[0] = 64
 
 
-def many_slots(parcel: exchange_pb2.Parcel) -> None:
-    parcel.public_key.slot_widths.extend([60] * 20)
+def many_slots(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.setup.public_key.slot_widths.extend([60] * 20)
 
 
 # --- label holder to feature party
 
 
-def sample_beyond(parcel: exchange_pb2.Parcel) -> None:
-    parcel.sampled_records.chunks[0].span = N + 1
+def sample_beyond(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.growth.sampled_records.chunks[0].span = N + 1
 
 
-def sample_cut(parcel: exchange_pb2.Parcel) -> None:
-    parcel.sampled_records.chunks[0].span = N - 1
-    parcel.sampled_records.chunks[0].deltas = b""
+def sample_cut(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.growth.sampled_records.chunks[0].span = N - 1
+    parcel.growth.sampled_records.chunks[0].deltas = b""
 
 
-def sample_missing(parcel: exchange_pb2.Parcel) -> None:
-    del parcel.sampled_records.chunks[:]
+def sample_missing(parcel: exchange_pb2.PeerMessage) -> None:
+    del parcel.growth.sampled_records.chunks[:]
 
 
-def sample_smaller(parcel: exchange_pb2.Parcel) -> None:
-    parcel.sampled_records.chunks[0].CopyFrom(chunk(*range(N - 1)))
+def sample_smaller(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.growth.sampled_records.chunks[0].CopyFrom(chunk(*range(N - 1)))
 
 
-def gradients_skip(parcel: exchange_pb2.Parcel) -> None:
-    parcel.gradients.first = 1
+def gradients_skip(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.protocol.boosting.gradients.first = 1
 
 
-def gradients_fewer(parcel: exchange_pb2.Parcel) -> None:
-    parcel.gradients.count -= 1
-    parcel.gradients.ciphertexts = parcel.gradients.ciphertexts[:-WIDTH]
+def gradients_fewer(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.protocol.boosting.gradients.count -= 1
+    parcel.protocol.boosting.gradients.ciphertexts = parcel.protocol.boosting.gradients.ciphertexts[:-WIDTH]
 
 
-def gradients_miscounted(parcel: exchange_pb2.Parcel) -> None:
-    parcel.gradients.count -= 1
+def gradients_miscounted(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.protocol.boosting.gradients.count -= 1
 
 
-def gradients_zero(parcel: exchange_pb2.Parcel) -> None:
-    parcel.gradients.ciphertexts = bytes(WIDTH) + parcel.gradients.ciphertexts[WIDTH:]
+def gradients_zero(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.protocol.boosting.gradients.ciphertexts = (
+        bytes(WIDTH) + parcel.protocol.boosting.gradients.ciphertexts[WIDTH:]
+    )
 
 
-def gradients_too_large(parcel: exchange_pb2.Parcel) -> None:
-    parcel.gradients.ciphertexts = b"\xff" * WIDTH + parcel.gradients.ciphertexts[WIDTH:]
+def gradients_too_large(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.protocol.boosting.gradients.ciphertexts = (
+        b"\xff" * WIDTH + parcel.protocol.boosting.gradients.ciphertexts[WIDTH:]
+    )
 
 
-def spaces_missing(parcel: exchange_pb2.Parcel) -> None:
-    del parcel.instance_spaces.spaces[:]
+def spaces_missing(parcel: exchange_pb2.PeerMessage) -> None:
+    del parcel.growth.instance_spaces.spaces[:]
 
 
-def spaces_cut(parcel: exchange_pb2.Parcel) -> None:
-    parcel.instance_spaces.spaces[0].records.span = 3
-    parcel.instance_spaces.spaces[0].records.deltas = b"\x01"
+def spaces_cut(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.growth.instance_spaces.spaces[0].records.span = 3
+    parcel.growth.instance_spaces.spaces[0].records.deltas = b"\x01"
 
 
 # --- feature party to label holder
 
 
-def sums_fewer(parcel: exchange_pb2.Parcel) -> None:
-    parcel.candidate_sums.ciphertexts = parcel.candidate_sums.ciphertexts[:-WIDTH]
+def sums_fewer(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.growth.candidate_sums.ciphertexts = parcel.growth.candidate_sums.ciphertexts[:-WIDTH]
 
 
-def sums_more(parcel: exchange_pb2.Parcel) -> None:
-    parcel.candidate_sums.ciphertexts *= 2
+def sums_more(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.growth.candidate_sums.ciphertexts *= 2
 
 
-def sums_cut(parcel: exchange_pb2.Parcel) -> None:
-    parcel.candidate_sums.ciphertexts = parcel.candidate_sums.ciphertexts[:-1]
+def sums_cut(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.growth.candidate_sums.ciphertexts = parcel.growth.candidate_sums.ciphertexts[:-1]
 
 
-def sums_zero(parcel: exchange_pb2.Parcel) -> None:
-    parcel.candidate_sums.ciphertexts = bytes(len(parcel.candidate_sums.ciphertexts))
+def sums_zero(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.growth.candidate_sums.ciphertexts = bytes(len(parcel.growth.candidate_sums.ciphertexts))
 
 
-def sums_random(parcel: exchange_pb2.Parcel) -> None:
+def sums_random(parcel: exchange_pb2.PeerMessage) -> None:
     """Below every n², since the two top bits of both primes are set."""
-    count = len(parcel.candidate_sums.ciphertexts) // WIDTH
-    parcel.candidate_sums.ciphertexts = b"".join(b"\x10" + os.urandom(WIDTH - 1) for _ in range(count))
+    count = len(parcel.growth.candidate_sums.ciphertexts) // WIDTH
+    parcel.growth.candidate_sums.ciphertexts = b"".join(b"\x10" + os.urandom(WIDTH - 1) for _ in range(count))
 
 
-def sums_of_other_nodes(parcel: exchange_pb2.Parcel) -> None:
-    parcel.candidate_sums.nodes[0] = 7
+def sums_of_other_nodes(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.growth.candidate_sums.nodes[0] = 7
 
 
-def sums_of_no_nodes(parcel: exchange_pb2.Parcel) -> None:
-    del parcel.candidate_sums.nodes[:]
+def sums_of_no_nodes(parcel: exchange_pb2.PeerMessage) -> None:
+    del parcel.growth.candidate_sums.nodes[:]
 
 
-def sums_of_fewer_candidates(parcel: exchange_pb2.Parcel) -> None:
-    parcel.candidate_sums.candidates = 0
+def sums_of_fewer_candidates(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.growth.candidate_sums.candidates = 0
 
 
-def children_of_other_nodes(parcel: exchange_pb2.Parcel) -> None:
-    parcel.children.children[0].node = 5
+def children_of_other_nodes(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.growth.children.children[0].node = 5
 
 
-def children_missing(parcel: exchange_pb2.Parcel) -> None:
-    del parcel.children.children[:]
+def children_missing(parcel: exchange_pb2.PeerMessage) -> None:
+    del parcel.growth.children.children[:]
 
 
-def children_foreign(parcel: exchange_pb2.Parcel) -> None:
+def children_foreign(parcel: exchange_pb2.PeerMessage) -> None:
     """All records go left, also those that went to the sibling."""
-    parcel.children.children[0].left.CopyFrom(chunk(*range(N)))
+    parcel.growth.children.children[0].left.CopyFrom(chunk(*range(N)))
 
 
-def children_moved(parcel: exchange_pb2.Parcel) -> None:
+def children_moved(parcel: exchange_pb2.PeerMessage) -> None:
     """The last record that went left goes right."""
-    left = rows_of([parcel.children.children[0].left], N)
-    parcel.children.children[0].left.CopyFrom(chunk(*left[:-1]))
+    left = rows_of([parcel.growth.children.children[0].left], N)
+    parcel.growth.children.children[0].left.CopyFrom(chunk(*left[:-1]))
 
 
-def children_with_two_handles(parcel: exchange_pb2.Parcel) -> None:
-    parcel.children.children.add().CopyFrom(parcel.children.children[0])
-    parcel.children.children[1].handle += 1
+def children_with_two_handles(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.growth.children.children.add().CopyFrom(parcel.growth.children.children[0])
+    parcel.growth.children.children[1].handle += 1
 
 
-def children_twice(parcel: exchange_pb2.Parcel) -> None:
-    parcel.children.children.add().CopyFrom(parcel.children.children[0])
+def children_twice(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.growth.children.children.add().CopyFrom(parcel.growth.children.children[0])
 
 
-def children_without_coding(parcel: exchange_pb2.Parcel) -> None:
-    parcel.children.children[0].left.ClearField("coding")
-    parcel.children.children[0].left.span = N
+def children_without_coding(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.growth.children.children[0].left.ClearField("coding")
+    parcel.growth.children.children[0].left.span = N
 
 
 # --- prediction
 
 
-def query_of_unknown_handle(parcel: exchange_pb2.Parcel) -> None:
-    parcel.route_queries.queries[0].handle = 99
+def query_of_unknown_handle(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.protocol.interactive.route_queries.queries[0].handle = 99
 
 
-def query_beyond(parcel: exchange_pb2.Parcel) -> None:
-    parcel.route_queries.queries[0].records.span = 100
+def query_beyond(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.protocol.interactive.route_queries.queries[0].records.span = 100
 
 
-def query_from_the_middle(parcel: exchange_pb2.Parcel) -> None:
-    parcel.route_queries.queries[0].records.start = 2
+def query_from_the_middle(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.protocol.interactive.route_queries.queries[0].records.start = 2
 
 
-def answers_of_fewer(parcel: exchange_pb2.Parcel) -> None:
-    parcel.route_answers.count = 0
-    parcel.route_answers.left = b""
+def answers_of_fewer(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.protocol.interactive.route_answers.count = 0
+    parcel.protocol.interactive.route_answers.left = b""
 
 
-def answers_beyond(parcel: exchange_pb2.Parcel) -> None:
-    parcel.route_answers.count -= 1
-    parcel.route_answers.left = b"\xff" * len(parcel.route_answers.left)
+def answers_beyond(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.protocol.interactive.route_answers.count -= 1
+    parcel.protocol.interactive.route_answers.left = b"\xff" * len(parcel.protocol.interactive.route_answers.left)
 
 
-def answers_too_long(parcel: exchange_pb2.Parcel) -> None:
-    parcel.route_answers.left += b"\x00"
+def answers_too_long(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.protocol.interactive.route_answers.left += b"\x00"
 
 
 # (kind of parcel, who sends it, the change, what the operator reads); the label holder's parcels go to feature-b,
@@ -254,16 +260,18 @@ PREDICTION: list[tuple[str, str, Change, str]] = [
 ]
 
 
-def _once(kind: str, sender: str, change: Change) -> Callable[[str, str, exchange_pb2.Parcel], exchange_pb2.Parcel]:
+def _once(
+    kind: str, sender: str, change: Change
+) -> Callable[[str, str, exchange_pb2.PeerMessage], exchange_pb2.PeerMessage]:
     """Changes the first such parcel of the job, and its repeats likewise."""
     numbers: set[tuple[int, int, int]] = set()
 
-    def tamper(by: str, to: str, parcel: exchange_pb2.Parcel) -> exchange_pb2.Parcel:
+    def tamper(by: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
         victim = OTHER if kind == "instance_spaces" else FEATURE
-        if (by, parcel.WhichOneof("body")) != (sender, kind) or to not in (LABEL_HOLDER, victim):
+        if (by, name_of(parcel)) != (sender, kind) or to not in (LABEL_HOLDER, victim):
             return parcel
-        numbers.add((parcel.tree, parcel.level, parcel.part))
-        if (parcel.tree, parcel.level, parcel.part) == min(numbers):
+        numbers.add((parcel.round, parcel.stage, parcel.part))
+        if (parcel.round, parcel.stage, parcel.part) == min(numbers):
             change(parcel)
         return parcel
 
@@ -308,7 +316,7 @@ def test_false_content_of_a_prediction_is_told_and_not_kept(case: tuple[str, str
         federation = Federation(tmp_path, HERE.tables)
         await federation.train(JOB)
         federation.tamper = _once(kind, sender, change)
-        _assert_malformed(await federation.predict(jobs_pb2.PredictRequest(model="job", job="p", block=4)), message)
+        _assert_malformed(await federation.predict(predict_request(model="job", job="p", block=4)), message)
         assert list((federation.state(LABEL_HOLDER) / "predictions").iterdir()) == []
         federation.tamper = None
         resumed = await federation.resume("p")

@@ -11,17 +11,17 @@ from tests.replay import HERE, JOB, ORACLE, Conducted, Replay
 from tests.simulator import COORDINATOR, Federation, run
 from tests.worlds import PARTIES, assert_oracles_model
 from treetap.errors import Conflict, Malformed, OutOfOrder, Refused, UnknownJob
-from treetap.wire.v1 import exchange_pb2
+from treetap.wire.v2 import exchange_pb2
 
 LABEL_HOLDER, FEATURE, OTHER = PARTIES
-KINDS = [field.name for field in exchange_pb2.Parcel.DESCRIPTOR.oneofs_by_name["body"].fields]
+KINDS = [field.name for field in exchange_pb2.PeerMessage.DESCRIPTOR.oneofs_by_name["body"].fields]
 
 
 def parcel(
     kind: str = "gradients", part: int = 0, *, last: bool = False, job: str = "job", attempt: int = 1, content: int = 0
-) -> exchange_pb2.Parcel:
+) -> exchange_pb2.PeerMessage:
     """A parcel of a tree that the job does not have; `content` makes gradients differ."""
-    made = exchange_pb2.Parcel(job=job, attempt=attempt, tree=9, part=part, last=last)
+    made = exchange_pb2.PeerMessage(job=job, attempt=attempt, tree=9, part=part, last=last)
     getattr(made, kind).SetInParent()
     if content:
         made.gradients.ciphertexts = bytes([content]) * 10
@@ -47,7 +47,7 @@ def test_only_members_reach_a_running_job(jobs: tuple[Conducted, Conducted], tmp
         with pytest.raises(UnknownJob, match="attempt 2 of job job has not been prepared here"):
             await node.deliver(LABEL_HOLDER, parcel(attempt=2))
         with pytest.raises(Malformed, match="a parcel without content; is the sender of another version"):
-            await node.deliver(LABEL_HOLDER, exchange_pb2.Parcel(job="job", attempt=1))
+            await node.deliver(LABEL_HOLDER, exchange_pb2.PeerMessage(job="job", attempt=1))
         await federation.close()
 
     run(main())
@@ -110,7 +110,7 @@ def test_nothing_comes_after_the_last_part(tmp_path: Path) -> None:
 def test_a_parcel_that_never_comes_ends_the_job_by_name(tmp_path: Path) -> None:
     """A gap in a series is silence: the job stops, says which parcels of whom were waited for, and can be resumed."""
 
-    def renumbered(sender: str, to: str, parcel: exchange_pb2.Parcel) -> exchange_pb2.Parcel:
+    def renumbered(sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
         if parcel.HasField("gradients") and to == FEATURE:
             parcel.part += 1  # the first one never comes
         return parcel

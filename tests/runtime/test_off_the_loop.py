@@ -15,10 +15,10 @@ from tests.replay import HERE, JOB, ORACLE
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES, assert_oracles_scores, lattice_tolerance
 from treetap.lattice.columns import NodeColumns
+from treetap.protocols.prediction import predict_request
 from treetap.trees.leaf_entries import LeafEntries
 from treetap.trees.shapley import expected_score
 from treetap.trees.shapley_entries import AttributionEntries
-from treetap.wire.v1 import jobs_pb2
 
 T = TypeVar("T")
 ALLOWED: dict[str, dict[str, Any]] = {party: {"emits": {"EXPLANATION": ["parties"]}} for party in PARTIES[1:]}
@@ -75,7 +75,7 @@ def test_the_model_is_laid_out_off_the_event_loop(kind: str, tmp_path: Path, mon
     async def main() -> None:
         federation = Federation(tmp_path, HERE.tables, policies=ALLOWED)
         await federation.train(JOB)
-        status = await federation.predict(jobs_pb2.PredictRequest(model="job", block=4, **asked))
+        status = await federation.predict(predict_request(model="job", block=4, **asked))
         assert (status.state, status.error) == ("finished", "")
         within = lattice_tolerance(ORACLE) if kind == "lattice" else 1e-9
         assert_oracles_scores(status.predictions, ORACLE, HERE.newcomers, 16, within)

@@ -10,7 +10,7 @@ import pytest
 from party.policy import DEFAULT_EMITS, Policy
 from treetap.errors import ConfigError, Refused
 from treetap.process.config import load
-from treetap.wire.v1 import reveals_pb2
+from treetap.wire.v2 import reveals_pb2
 
 
 def _load(folder: Path, text: str) -> Policy:

@@ -11,14 +11,14 @@ from party.runtime import steps
 from party.runtime.steps import HEARTBEAT_S, Order, StepBook, describe, follow
 from tests.simulator import run
 from treetap.errors import Conflict, Interrupted, Malformed, OutOfOrder, TreetapError
-from treetap.wire.v1 import boosting_pb2, control_pb2
+from treetap.wire.v2 import control_pb2, growth_pb2
 
 STEP = ("choose_splits", 2, 1)
 NEXT = ("relay_children", 2, 1)
 
 
 def _request(*nodes: int) -> control_pb2.StepRequest:
-    return control_pb2.StepRequest(job="job", build_histograms=boosting_pb2.BuildHistograms(nodes=nodes))
+    return control_pb2.StepRequest(job="job", build_histograms=growth_pb2.BuildHistograms(nodes=nodes))
 
 
 class Work:

@@ -11,12 +11,12 @@ import pytest
 from party.runtime.transcript_recorder import Mode, Recorders, RecordingPort
 from treetap.errors import Refused
 from treetap.wire.transcript import TranscriptReader, open_message
-from treetap.wire.v1 import boosting_pb2, control_pb2, exchange_pb2, own_pb2, setup_pb2
+from treetap.wire.v2 import control_pb2, exchange_pb2, growth_pb2, setup_pb2, transcript_pb2
 
 STEP = control_pb2.StepRequest(job="job", attempt=2, tree=3, level=1, bin=setup_pb2.Bin())
 LEAVE = control_pb2.StepRequest(job="job", attempt=2, leave=setup_pb2.Leave())
-PARCEL = exchange_pb2.Parcel(job="job", attempt=2, tree=3, children=boosting_pb2.Children())
-OWN = own_pb2.OwnSplit(handle=7, feature_name="age")
+PARCEL = exchange_pb2.PeerMessage(job="job", attempt=2, tree=3, children=growth_pb2.Children())
+OWN = transcript_pb2.OwnSplit(handle=7, feature_name="age")
 
 
 class Port:
@@ -28,7 +28,7 @@ class Port:
         yield control_pb2.StepEvent(progress=control_pb2.Progress())
         yield control_pb2.StepEvent(result=control_pb2.StepResult())
 
-    async def deliver(self, caller: str, parcel: exchange_pb2.Parcel) -> exchange_pb2.Receipt:
+    async def deliver(self, caller: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.Receipt:
         if caller != "label-holder":
             raise Refused(caller)
         return exchange_pb2.Receipt()
@@ -62,7 +62,7 @@ def test_what_is_written(mode: Mode, tmp_path: Path) -> None:
     sent = [(2, "feature-c", "children")] if mode == "both" else []
     assert _kinds(tmp_path) == [*received, *sent, (3, "", "own_split")]
     assert [open_message(record) for record in records] == [STEP, PARCEL, *([PARCEL] if sent else []), OWN]
-    assert {(record.job, record.attempt, record.tree) for record in records} == {("job", 2, 3)}
+    assert {(record.job, record.attempt, record.round) for record in records} == {("job", 2, 3)}
 
 
 def test_strangers_leave_no_trace(tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ from tests.oracle import oracle_predict
 from tests.replay import HERE, JOB, ORACLE
 from tests.simulator import Federation
 from tests.worlds import PARTIES, lattice_tolerance
-from treetap.wire.v1 import jobs_pb2, serving_pb2
+from treetap.protocols.prediction import predict_request
+from treetap.wire.v2 import jobs_pb2, serving_pb2
 
 LABEL_HOLDER, B, C = PARTIES
 CLIENT = "app"
@@ -66,7 +67,7 @@ async def phase(federation: Federation, job: str, wanted: str) -> jobs_pb2.JobSt
 async def serve(federation: Federation, job: str = "s", **asked: Any) -> None:
     """Begin to serve the trained model, and wait until that is so."""
     given: dict[str, Any] = {"model": "job", "job": job, "serve": True, **asked}
-    federation.jobs.predict(jobs_pb2.PredictRequest(**given))
+    federation.jobs.predict(predict_request(**given))
     status = await phase(federation, job, "serve")
     assert (status.state, status.error) == ("running", "")
     await asyncio.sleep(0.5)  # the first wait for requests has begun

@@ -29,7 +29,8 @@ from tests.serving.served import (
 )
 from tests.simulator import COORDINATOR, Faults, Federation, Message, run
 from treetap.errors import NotServed, Silent, Unreachable
-from treetap.wire.v1 import jobs_pb2, serving_pb2
+from treetap.protocols.prediction import predict_request
+from treetap.wire.v2 import serving_pb2
 
 
 def right(answers: list[object], way: str = "") -> bool:
@@ -381,7 +382,7 @@ def test_preparing_is_not_serving(tmp_path: Path) -> None:
                 asyncio.ensure_future(look())  # noqa: RUF006 - it ends at once
 
         federation.hook = hook
-        federation.jobs.predict(jobs_pb2.PredictRequest(model="job", job="s", serve=True))
+        federation.jobs.predict(predict_request(model="job", job="s", serve=True))
         await phase(federation, "s", "serve")
         assert set(seen) == {"model job is being prepared; ask again later"}
         await federation.close()

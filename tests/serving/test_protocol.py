@@ -27,9 +27,11 @@ from tests.serving.served import (
 from tests.simulator import Federation, run
 from tests.worlds import spec, world
 from treetap.errors import BadInput, Overloaded, Refused, Silent, UnknownJob
+from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
+from treetap.wire.frame import name_of
 from treetap.wire.transcript import summarise
-from treetap.wire.v1 import jobs_pb2, serving_pb2
+from treetap.wire.v2 import serving_pb2
 
 
 def rounds(federation: Federation, job: str = "s") -> int:
@@ -38,7 +40,7 @@ def rounds(federation: Federation, job: str = "s") -> int:
         {
             (asked.attempt, asked.tree)
             for kind, _, asked in federation.conducted
-            if kind == "begin" and asked.job == job and asked.WhichOneof("step") in ("ask_directions", "score_block")
+            if kind == "begin" and asked.job == job and name_of(asked) in ("ask_directions", "score_block")
         }
     )
 
@@ -75,7 +77,7 @@ def test_an_answer_is_a_line_of_the_file_of_predictions(tmp_path: Path) -> None:
     async def main() -> None:
         async with serving(tmp_path, {}) as federation:
             answer = await ask(federation, *IDS)
-            status = await federation.predict(jobs_pb2.PredictRequest(model="job"))
+            status = await federation.predict(predict_request(model="job"))
             table = pq.read_table(status.predictions)
             for row, found in zip(table.to_pylist(), answer.predictions, strict=True):
                 assert (row["id"], row["prediction"]) == (found.id, found.label)
@@ -95,7 +97,7 @@ def test_classes_and_values(objective: str, tmp_path: Path) -> None:
         assert (await federation.train(spec(params, 2))).state == "finished"
         await serve(federation)
         (found,) = (await ask(federation, "r00041")).predictions
-        status = await federation.predict(jobs_pb2.PredictRequest(model="job"))
+        status = await federation.predict(predict_request(model="job"))
         row = pq.read_table(status.predictions).to_pylist()[1]
         if objective == "reg:squarederror":
             assert (found.WhichOneof("prediction"), found.value) == ("value", row["prediction"])
@@ -215,7 +217,7 @@ def test_who_may_ask_and_for_what(tmp_path: Path) -> None:
                     await ask(federation, IDS[0], client=client)
             with pytest.raises(UnknownJob, match=r"does not serve model 'other' \(it serves job\)"):
                 await ask(federation, IDS[0], model="other")
-            refused = await federation.predict(jobs_pb2.PredictRequest(model="job", serve=True, job="twice"))
+            refused = await federation.predict(predict_request(model="job", serve=True, job="twice"))
             assert (refused.state, refused.bad_input) == ("failed", True)
             assert "serves model job already, by job s: treetap cancel s first" in refused.error
             assert scores([await ask(federation, IDS[0])]) == pytest.approx([EXACT[0]], abs=1e-9)
@@ -259,7 +261,7 @@ def test_a_policy_that_lets_nobody_be_answered(tmp_path: Path) -> None:
         law = {LABEL_HOLDER: {"emits": {"PREDICTION": ["parties"]}}}
         federation = Federation(tmp_path, HERE.tables, serve={LABEL_HOLDER: config()}, policies=law)
         assert (await federation.train(JOB)).state == "finished"
-        status = await federation.predict(jobs_pb2.PredictRequest(model="job", serve=True))
+        status = await federation.predict(predict_request(model="job", serve=True))
         assert (status.state, status.bad_input) == ("failed", True)
         assert "label-holder's policy sends PREDICTION to none of serve.clients (app)" in status.error
         await federation.close()
@@ -273,7 +275,7 @@ def test_what_nobody_can_serve(tmp_path: Path) -> None:
     async def main() -> None:
         federation = Federation(tmp_path, HERE.tables)
         assert (await federation.train(spec(BoostingParams(n_estimators=1, max_depth=1, max_bin=2)))).bad_input is False
-        status = await federation.predict(jobs_pb2.PredictRequest(model="job", serve=True))
+        status = await federation.predict(predict_request(model="job", serve=True))
         assert (status.state, status.bad_input) == ("failed", True)
         assert "label-holder serves nobody: its configuration has no table [serve]; it needs clients" in status.error
         for wrong, fault in (
@@ -281,7 +283,7 @@ def test_what_nobody_can_serve(tmp_path: Path) -> None:
             ({"away_policy": "degrade"}, "clients would get guesses; use retry"),
         ):
             with pytest.raises(BadInput, match=fault):
-                federation.jobs.predict(jobs_pb2.PredictRequest(model="job", serve=True, **wrong))  # type: ignore[arg-type]
+                federation.jobs.predict(predict_request(model="job", serve=True, **wrong))  # type: ignore[arg-type]
         await federation.close()
 
     run(main())

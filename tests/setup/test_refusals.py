@@ -17,7 +17,7 @@ from tests.worlds import PARTIES, assert_oracles_model, spec, world
 from treetap.errors import ConfigError, DataError, UnknownJob
 from treetap.tables.config import TableConfig
 from treetap.trees.params import BoostingParams
-from treetap.wire.v1 import jobs_pb2
+from treetap.wire.v2 import jobs_pb2
 
 LABEL_HOLDER, FEATURE, OTHER = PARTIES
 Tables = dict[str, tuple[list[str], dict[str, pa.Table]]]
@@ -244,8 +244,10 @@ def test_a_party_checks_the_job_itself(case: str, tmp_path: Path) -> None:
     async def main() -> None:
         federation = Federation(tmp_path, HERE.tables)
         request = with_word("prepare")
-        request.prepare.spec.CopyFrom(spec(PARAMS, **changes))
-        member = next(p for p in (*request.prepare.spec.feature_parties, request.prepare.spec.label_holder) if p)
+        request.setup.prepare.spec.CopyFrom(spec(PARAMS, **changes))
+        member = next(
+            p for p in (*request.setup.prepare.spec.feature_parties, request.setup.prepare.spec.label_holder) if p
+        )
         with pytest.raises(ConfigError, match=message):
             await ask(federation, member, request)
         _assert_nothing_left(federation)

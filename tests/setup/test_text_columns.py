@@ -11,10 +11,9 @@ import pytest
 
 from tests.simulator import Federation, run
 from tests.worlds import assert_oracles_model, assert_oracles_scores, manifest, spec, world
-from treetap.protocols.job_spec import Params
+from treetap.protocols.prediction import predict_request
 from treetap.tables.config import Encoding
-from treetap.trees.params import BoostingParams, ForestParams
-from treetap.wire.v1 import jobs_pb2
+from treetap.trees.params import BoostingParams, ForestParams, TreeParams
 
 FOREST = ForestParams(n_estimators=2, max_depth=3, max_bin=6)
 BOOSTING = BoostingParams(n_estimators=2, max_depth=3, max_bin=6)
@@ -45,7 +44,7 @@ def _with_text(encode: Encoding):
 
 @pytest.mark.parametrize("params", [FOREST, BOOSTING], ids=["forest", "boosting"])
 @pytest.mark.parametrize("encode", ["ordinal", "one-hot"])
-def test_text_is_trained_on_and_predicted_with(encode: Encoding, params: Params, tmp_path: Path) -> None:
+def test_text_is_trained_on_and_predicted_with(encode: Encoding, params: TreeParams, tmp_path: Path) -> None:
     """The model is the oracle's on the encoded columns, and a word that training had not is a missing value."""
     here, blocks, new = _with_text(encode)
     shown = type(here)(here.tables, [block for _, block in blocks], here.y, [block for _, block in new], here.classes)
@@ -56,7 +55,7 @@ def test_text_is_trained_on_and_predicted_with(encode: Encoding, params: Params,
         assert (await federation.train(spec(params))).state == "finished"
         assert_oracles_model(federation.states, oracle)
         for protocol in ("interactive", "eini"):
-            predicted = await federation.predict(jobs_pb2.PredictRequest(model="job", protocol=protocol))
+            predicted = await federation.predict(predict_request(model="job", protocol=protocol))
             assert (predicted.state, predicted.error) == ("finished", "")
             assert_oracles_scores(predicted.predictions, oracle, shown.newcomers, len(here.y))
         stored = manifest(federation.state("feature-b"))
@@ -96,7 +95,7 @@ def test_models_of_earlier_releases_still_predict(tmp_path: Path) -> None:
                 content.pop(key, None)
             path.write_text(json.dumps(content))
         for protocol in ("interactive", "eini"):
-            predicted = await federation.predict(jobs_pb2.PredictRequest(model="job", protocol=protocol))
+            predicted = await federation.predict(predict_request(model="job", protocol=protocol))
             assert_oracles_scores(predicted.predictions, oracle, here.newcomers, len(here.y))
         await federation.close()
 

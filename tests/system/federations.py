@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from tests.worlds import World
 from treetap.commands.local_federation import LocalFederation
-from treetap.wire.v1 import jobs_pb2
+from treetap.wire.v2 import jobs_pb2
 
 
 def settings(folder: Path, worlds: Mapping[str, World], **policy: Any) -> dict[str, dict[str, Any]]:

@@ -17,8 +17,9 @@ import pytest
 from tests.system.federations import ended, settings
 from tests.worlds import PARTIES, World, spec, world
 from treetap.commands.local_federation import LocalFederation
+from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
-from treetap.wire.v1 import jobs_pb2
+from treetap.wire.v2 import jobs_pb2
 
 PARAMS = BoostingParams(objective="reg:squarederror", n_estimators=2, max_depth=2, max_bin=8)
 #: Record types of TLS: change of cipher, alert, handshake, data.
@@ -118,7 +119,7 @@ def test_only_tls_is_on_the_wire(alignment: str, tmp_path: Path) -> None:
         job = spec(PARAMS, alignment=alignment)
         federation.operator.submit(jobs_pb2.SubmitRequest(job="job", spec=job))
         assert ended(federation, "job").state == "finished"
-        asked = jobs_pb2.PredictRequest(job="new", model="job", table="train-new")
+        asked = predict_request(job="new", model="job", table="train-new")
         assert federation.operator.watch(federation.operator.predict(asked), lambda _: None).state == "finished"
         ports = {int(address.rpartition(":")[2]) for address in federation.addresses.values()}
     flows = sniffer.flows(ports)

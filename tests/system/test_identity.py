@@ -18,11 +18,12 @@ from tests.system.federations import settings
 from tests.worlds import PARTIES, spec, world
 from treetap.commands.local_federation import LocalFederation
 from treetap.errors import Incompatible, Interrupted, Refused, TreetapError, UnknownJob, Unreachable
+from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
 from treetap.wire.ports import Address
 from treetap.wire.rpc import GrpcDialer
 from treetap.wire.tls import TlsFiles, create_authority, issue
-from treetap.wire.v1 import boosting_pb2, control_pb2, exchange_pb2, jobs_pb2, setup_pb2
+from treetap.wire.v2 import control_pb2, exchange_pb2, growth_pb2, jobs_pb2, setup_pb2
 
 T = TypeVar("T")
 HERE = world(20, (1, 1, 1))
@@ -67,8 +68,8 @@ def _prepare(federation: LocalFederation, job: str = "open") -> control_pb2.Step
     return control_pb2.StepRequest(job=job, attempt=1, prepare=setup_pb2.Prepare(spec=SPEC))
 
 
-def _children(job: str = "open") -> exchange_pb2.Parcel:
-    return exchange_pb2.Parcel(job=job, attempt=1, last=True, children=boosting_pb2.Children())
+def _children(job: str = "open") -> exchange_pb2.PeerMessage:
+    return exchange_pb2.PeerMessage(job=job, attempt=1, last=True, children=growth_pb2.Children())
 
 
 async def _step(
@@ -82,7 +83,7 @@ async def _job_call(dialer: GrpcDialer, to: Address, method: str) -> TreetapErro
     stub = dialer.jobs(to)
     requests = {
         "Submit": jobs_pb2.SubmitRequest(spec=SPEC),
-        "Predict": jobs_pb2.PredictRequest(model="m"),
+        "Predict": predict_request(model="m"),
         "Status": jobs_pb2.StatusRequest(),
     }
     request = requests.get(method, jobs_pb2.JobName(job="nobodys"))

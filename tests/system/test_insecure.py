@@ -20,12 +20,13 @@ from treetap.commands.jobs import client
 from treetap.commands.jobs.client import Operator, OperatorConfig
 from treetap.commands.local_federation import LocalFederation, to_toml
 from treetap.errors import BadInput, ConfigError, Refused, TreetapError
+from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
 from treetap.wire import rpc
 from treetap.wire.insecure import NAME_KEY, Plaintext
 from treetap.wire.ports import Address
 from treetap.wire.tls import TlsFiles
-from treetap.wire.v1 import jobs_pb2, serving_pb2, serving_pb2_grpc
+from treetap.wire.v2 import jobs_pb2, serving_pb2, serving_pb2_grpc
 
 HERE = world(20, (1, 1, 1))
 SPEC = spec(BoostingParams(n_estimators=1, max_depth=1, max_bin=2))
@@ -69,7 +70,7 @@ def test_clients_are_served_in_the_clear_by_name(federation: LocalFederation) ->
     operator = Operator(OperatorConfig(coordinator=federation.addresses["coordinator"], insecure=True))
     operator.submit(jobs_pb2.SubmitRequest(job="model", spec=SPEC))
     assert operator.watch("model", lambda _: None).state == "finished"
-    job = operator.predict(jobs_pb2.PredictRequest(model="model", table="train-new", serve=True))
+    job = operator.predict(predict_request(model="model", table="train-new", serve=True))
     told = operator.watch(job, lambda _: None, until=lambda status: status.HasField("serving")).serving
     request = serving_pb2.PredictRecords(ids=["r00020"])
     with grpc.insecure_channel(told.grpc) as channel:

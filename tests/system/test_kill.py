@@ -18,7 +18,7 @@ from treetap.commands.local_federation import LocalFederation
 from treetap.errors import ConfigError, Interrupted
 from treetap.trees.params import BoostingParams
 from treetap.wire.transcript import TranscriptReader
-from treetap.wire.v1 import jobs_pb2
+from treetap.wire.v2 import jobs_pb2
 
 HERE = world(120, (2, 2, 1), seed=8, missing=0.1)
 PARAMS = BoostingParams(n_estimators=12, max_depth=3, max_bin=8, subsample=0.9)
@@ -121,7 +121,7 @@ def test_killed_and_resumed(victim: str, federation: LocalFederation, undisturbe
         records = list(TranscriptReader(federation.state(party) / "transcripts" / job))
         assert [record.sequence for record in records] == list(range(len(records)))
         assert {record.attempt for record in records} == {1, 2}
-        grown = {record.tree for record in records if record.attempt == 2 and record.step == "store_tree"}
+        grown = {record.round for record in records if record.attempt == 2 and record.step == "store_tree"}
         assert grown
         # Trees that were stored are not grown again; a label holder may be killed between a tree and its scores.
         assert min(grown) >= stored - (victim == PARTIES[0])

@@ -26,7 +26,7 @@ from treetap.trees.params import BoostingParams
 from treetap.wire.ports import Address
 from treetap.wire.rpc import GrpcDialer
 from treetap.wire.tls import TlsFiles
-from treetap.wire.v1 import control_pb2, jobs_pb2, setup_pb2
+from treetap.wire.v2 import control_pb2, jobs_pb2, setup_pb2
 
 HERE = world(20, (1, 1, 1))
 SPEC = spec(BoostingParams(n_estimators=1, max_depth=1, max_bin=2))

@@ -30,7 +30,7 @@ from treetap.commands.local_federation import LocalFederation
 from treetap.errors import Interrupted
 from treetap.trees.params import BoostingParams
 from treetap.wire.tls import TlsFiles, create_authority, issue
-from treetap.wire.v1 import jobs_pb2, serving_pb2, serving_pb2_grpc
+from treetap.wire.v2 import jobs_pb2, serving_pb2, serving_pb2_grpc
 
 pytest.importorskip("aiohttp", reason="the HTTP endpoint needs the extra serve")
 LABEL_HOLDER, B, C = PARTIES

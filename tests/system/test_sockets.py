@@ -27,9 +27,10 @@ from tests.worlds import (
     world,
 )
 from treetap.commands.local_federation import LocalFederation
+from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
 from treetap.wire.transcript import TranscriptReader, open_message, summarise
-from treetap.wire.v1 import jobs_pb2, transcript_pb2
+from treetap.wire.v2 import jobs_pb2, transcript_pb2
 
 JOBS: dict[str, tuple[World, BoostingParams]] = {
     "logistic": (
@@ -78,7 +79,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
                     found.secrets[name] = json.loads(key.read_text())
 
             found.ended[name] = operator.watch(name, look)
-            asked = jobs_pb2.PredictRequest(job=f"{name}-new", model=name, table=f"{name}-new", block=5)
+            asked = predict_request(job=f"{name}-new", model=name, table=f"{name}-new", block=5)
             found.ended[f"{name}-new"] = operator.watch(operator.predict(asked), lambda _: None)
             for protocol in ENCRYPTED:
                 asked.job, asked.protocol = f"{name}-{protocol}", protocol
@@ -93,7 +94,7 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[list[
     async def main(folder: Path, here: World, params: BoostingParams) -> tuple[list[Any], pa.Table]:
         federation = Federation(folder, here.tables)
         await federation.train(spec(params))
-        predicted = await federation.predict(jobs_pb2.PredictRequest(model="job", block=5))
+        predicted = await federation.predict(predict_request(model="job", block=5))
         await federation.close()
         return joined_model(federation.states), pq.read_table(predicted.predictions)
 

@@ -145,7 +145,7 @@ def train(
     """Hand a training job to the coordinator and watch it. Ctrl-C stops the watching, not the job."""
     from treetap.commands.jobs.job_file import JobFile
     from treetap.process.config import load
-    from treetap.wire.v1 import jobs_pb2
+    from treetap.wire.v2 import jobs_pb2
 
     job = load(file, JobFile)
     with operating(operator) as client:
@@ -193,12 +193,23 @@ def predict(
     as_json: Json = False,
 ) -> None:
     """Predict with a trained model. The label holder writes a Parquet file in its own state folder."""
-    from treetap.wire.v1 import jobs_pb2
+    from treetap.protocols.prediction import predict_request
 
-    request = jobs_pb2.PredictRequest(job=name, model=model, table=table, records_file=records, block=block)
-    request.protocol, request.form, request.key_bits = protocol, form, key_bits
-    request.away_policy, request.away_deadline_s = away, away_deadline
-    request.explain, request.explain_limit, request.attributions = explain, explain_limit, attributions
+    request = predict_request(
+        protocol,
+        form=form,
+        key_bits=key_bits,
+        job=name,
+        model=model,
+        table=table,
+        records_file=records,
+        block=block,
+        away_policy=away,
+        away_deadline_s=away_deadline,
+        explain=explain,
+        explain_limit=explain_limit,
+        attributions=attributions,
+    )
     with operating(operator) as client:
         job = client.predict(request)
         _follow(client, job, detach=detach, as_json=as_json)

@@ -25,9 +25,8 @@ from gmpy2 import mpz
 
 from treetap.errors import BadInput, Malformed, PlaintextOverflow
 from treetap.paillier.fixed_base import FixedBase
+from treetap.protocols.paillier_options import KEY_BITS, PAPER_KEY_BITS
 
-KEY_BITS = (1024, 2048, 3072)
-TOY_KEY_BITS = 512
 SHORT_EXPONENT_BITS = 256
 
 
@@ -43,7 +42,7 @@ def check_key_bits(bits: int, allow_512: bool = False) -> None:
     """
     if bits in KEY_BITS:
         return
-    if bits == TOY_KEY_BITS and allow_512:
+    if bits == PAPER_KEY_BITS and allow_512:
         warnings.warn("a 512-bit Paillier key protects nothing: use it only to repeat a paper's figure", stacklevel=3)
         return
     raise BadInput(f"Paillier keys have {', '.join(map(str, KEY_BITS))} bits, not {bits}")

@@ -18,7 +18,7 @@ import os
 import secrets
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Literal, NoReturn, get_args
+from typing import NoReturn
 
 import gmpy2
 from gmpy2 import mpz
@@ -26,9 +26,8 @@ from gmpy2 import mpz
 from treetap.errors import BadInput, ConfigError, Malformed
 from treetap.paillier.fixed_base import FixedBase, random_digits, window_for
 from treetap.paillier.public_key import SHORT_EXPONENT_BITS, PublicKey, check_key_bits, random_unit
+from treetap.protocols.paillier_options import OBFUSCATIONS, Obfuscation
 
-Obfuscation = Literal["standard", "half-length", "short-exponent"]
-OBFUSCATIONS: tuple[str, ...] = get_args(Obfuscation)
 _FILE_KIND = "treetap paillier secret key 1"
 
 

@@ -14,13 +14,13 @@ Routes = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True)
 class Turn:
-    """`word` at all `places` at once, under its own number `level`.
+    """`step` at all `places` at once, under its own number `stage`.
 
     `routes`: in a pass, (from, to); (a, a) keeps what it has in hand, which otherwise goes away with the sending.
     """
 
-    word: str
-    level: int
+    step: str
+    stage: int
     places: tuple[int, ...]
     routes: Routes = ()
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,7 @@ from treetap.trees.ensemble import Ensemble, Importance, Split, Tree, importance
 from treetap.trees.grower import Entry, Grower
 from treetap.trees.loss import Loss, loss_for
 from treetap.trees.missing_party import scores_without
-from treetap.trees.params import BoostingParams
+from treetap.trees.params import BoostingParams, TreeParams
 from treetap.trees.tree_bins import GlobalBins
 
 Ints = npt.NDArray[np.int64]
@@ -34,6 +34,29 @@ Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 Tables = Sequence[tuple[str, BinnedTable]]
 Labels = npt.NDArray[Any]
+
+
+class CentralTrees(Protocol):
+    """A model trained on the joined table, whose split tables lie open."""
+
+    @property
+    def ensemble(self) -> Ensemble:
+        """The trees."""
+        ...
+
+    @property
+    def params(self) -> TreeParams:
+        """What it was trained with."""
+        ...
+
+    @property
+    def divisible(self) -> tuple[frozenset[int], ...]:
+        """Per tree, the nodes that the stopping rules would let split."""
+        ...
+
+    def entry(self, split: Split) -> Entry:
+        """Candidate and threshold of a split."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,19 @@ limit. A forest's `max_depth` defaults to 6, as in boosting.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from treetap.errors import ConfigError
 from treetap.trees import sampling
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -77,6 +85,55 @@ def bad_dropout(shares: Mapping[str, float]) -> list[str]:
     return [f"party_dropout of {name} {complaint}" for name, complaint in found if complaint]
 
 
+@dataclass(frozen=True)
+class TreeParams(ABC):
+    """Parameters that every protocol that grows trees has.
+
+    `missing` is the value that means "missing" besides NaN. `party_dropout`: the probability, by name, that a party
+    offers no candidates to a tree.
+    """
+
+    n_estimators: int = 100
+    max_depth: int = 6
+    max_bin: int = 32
+    subsample: float = 1.0
+    colsample_bytree: float = 1.0
+    missing: float = math.nan
+    seed: int = 0
+    party_dropout: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    @abstractmethod
+    def objective(self) -> str:
+        """The name of what labels and predictions are."""
+
+    @property
+    @abstractmethod
+    def draws_records(self) -> bool:
+        """Whether a tree sums over some of the records only, or over some more than once."""
+
+    @abstractmethod
+    def outputs(self, classes: int) -> int:
+        """Columns of the score."""
+
+    @abstractmethod
+    def drawn(self, tree: int, records: int) -> Ints:
+        """How often tree number `tree` draws each of N records, (N,)."""
+
+    @abstractmethod
+    def validate(self) -> None:
+        """Raise ConfigError naming every field that is wrong, with the range it must lie in."""
+
+    def takes_part(self, tree: int, party: str) -> bool:
+        """Whether a party offers candidates to tree number `tree`."""
+        return sampling.takes_part(self.seed, tree, party, self.party_dropout.get(party, 0.0))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types: a value of NaN, which nothing equals, is null."""
+        found = asdict(self)
+        return {**found, "missing": None if math.isnan(self.missing) else self.missing}
+
+
 OBJECTIVES = ("binary:logistic", "multi:softprob", "reg:squarederror")
 MULTI_STRATEGIES = ("one_output_per_tree", "multi_output_tree")
 
@@ -94,33 +151,29 @@ _BOOSTING_RANGES = {
 
 
 @dataclass(frozen=True)
-class BoostingParams:
+class BoostingParams(TreeParams):
     """What a boosting job is asked to do.
 
     `gamma` is the least loss change of a kept split (XGBoost's; twice the papers' γ). `n_estimators` counts rounds: a
     round of `one_output_per_tree` with C classes grows C trees. `validation_share` of the records is set aside only if
     `early_stopping_rounds` is given. `missing` is the value that means "missing" besides NaN. `base_score` None is 0.5
     for the classifiers and the mean training label for squared error (XGBoost 2 and later estimates it for all three).
-    `party_dropout`: the chance, by name, that a party offers no candidates to a tree.
     """
 
     objective: str = "binary:logistic"
-    n_estimators: int = 100
-    max_depth: int = 6
-    max_bin: int = 32
     learning_rate: float = 0.3
     reg_lambda: float = 1.0
     gamma: float = 0.0
     min_child_weight: float = 1.0
-    subsample: float = 1.0
-    colsample_bytree: float = 1.0
     multi_strategy: str = "one_output_per_tree"
     base_score: float | None = None
     early_stopping_rounds: int | None = None
     validation_share: float = 0.1
-    missing: float = math.nan
-    seed: int = 0
-    party_dropout: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def draws_records(self) -> bool:
+        """See `TreeParams`; the records set aside for early stopping are not in any tree either."""
+        return self.subsample < 1 or self.early_stopping_rounds is not None
 
     def validate(self) -> None:
         """Raise ConfigError naming every field that is wrong, with the range it must lie in."""
@@ -136,13 +189,20 @@ class BoostingParams:
         if wrong:
             raise ConfigError("boosting parameters: " + "; ".join(wrong))
 
-    def takes_part(self, tree: int, party: str) -> bool:
-        """Whether a party offers candidates to tree number `tree`."""
-        return sampling.takes_part(self.seed, tree, party, self.party_dropout.get(party, 0.0))
-
     def outputs(self, classes: int) -> int:
         """Columns of the score: one for logistic and squared error, `classes` for softmax."""
         return classes if self.objective == "multi:softprob" else 1
+
+    def training_rows(self, records: int) -> Bools:
+        """The records that are not set aside for early stopping, (N,)."""
+        if self.early_stopping_rounds is None:
+            return np.ones(records, dtype=bool)
+        return ~sampling.validation_rows(self.seed, records, self.validation_share)
+
+    def drawn(self, tree: int, records: int) -> Ints:
+        """See `TreeParams`: once or not at all."""
+        eligible = self.training_rows(records)
+        return sampling.rows(self.seed, tree, records, self.subsample, eligible).astype(np.int64)
 
     def outputs_per_tree(self, classes: int) -> int:
         """Numbers that a leaf holds: every output in a multi-output tree, else one."""
@@ -159,32 +219,30 @@ _FOREST_RANGES = {**COMMON, "min_samples_leaf": Range(1, 1_000_000_000, integer=
 
 
 @dataclass(frozen=True)
-class ForestParams:
+class ForestParams(TreeParams):
     """What a forest job is asked to do.
 
     Each tree draws ⌊subsample · N⌋ records, at least one, without replacement unless `bootstrap`, and of every party's
     columns the share `colsample_bytree`. `min_samples_leaf` counts drawn records. `binning`: quantiles once per job, or
-    of each node's own drawn records. `missing` is the value that means "missing" besides NaN. `party_dropout`: the
-    chance, by name, that a party offers no candidates to a tree.
+    of each node's own drawn records.
     """
 
-    criterion: str = "gini"
-    n_estimators: int = 100
-    max_depth: int = 6
-    max_bin: int = 32
     subsample: float = 0.8
-    bootstrap: bool = False
     colsample_bytree: float = 0.8
+    criterion: str = "gini"
+    bootstrap: bool = False
     min_samples_leaf: int = 1
     binning: str = "global"
-    missing: float = math.nan
-    seed: int = 0
-    party_dropout: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def objective(self) -> str:
-        """What labels and predictions are: by the criterion."""
+        """See `TreeParams`: the criterion."""
         return self.criterion
+
+    @property
+    def draws_records(self) -> bool:
+        """See `TreeParams`."""
+        return self.subsample < 1 or self.bootstrap
 
     def validate(self) -> None:
         """Raise ConfigError naming every field that is wrong, with the range it must lie in."""
@@ -195,10 +253,10 @@ class ForestParams:
         if wrong:
             raise ConfigError("forest parameters: " + "; ".join(wrong))
 
-    def takes_part(self, tree: int, party: str) -> bool:
-        """Whether a party offers candidates to tree number `tree`."""
-        return sampling.takes_part(self.seed, tree, party, self.party_dropout.get(party, 0.0))
-
     def outputs(self, classes: int) -> int:
         """Numbers that a leaf holds: a frequency for each class, or the mean."""
         return classes if self.criterion == "gini" else 1
+
+    def drawn(self, tree: int, records: int) -> Ints:
+        """See `TreeParams`."""
+        return sampling.drawn(self.seed, tree, records, self.subsample, bootstrap=self.bootstrap)

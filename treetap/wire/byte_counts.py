@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from treetap.metrics import ProcessMetrics
-from treetap.wire.v1 import types_pb2
+from treetap.wire.v2 import types_pb2
 
 
 class Traffic:

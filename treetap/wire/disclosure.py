@@ -16,7 +16,7 @@ from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorSet
 from google.protobuf.message import Message
 
 from treetap.errors import Malformed
-from treetap.wire.v1 import reveals_pb2
+from treetap.wire.v2 import reveals_pb2
 
 UNSPECIFIED = reveals_pb2.Disclosure.Name(reveals_pb2.DISCLOSURE_UNSPECIFIED)
 _FIXED = {1: 8, 5: 4}  # wire type → bytes

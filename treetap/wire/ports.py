@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from treetap.wire.v1 import control_pb2, exchange_pb2
+from treetap.wire.v2 import control_pb2, exchange_pb2
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class PartyPort(Protocol):
         """Do one step; yields progress, then the result."""
         ...
 
-    async def deliver(self, caller: str, parcel: exchange_pb2.Parcel) -> exchange_pb2.Receipt:
+    async def deliver(self, caller: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.Receipt:
         """File one parcel."""
         ...
 
@@ -40,7 +40,7 @@ class Dialer(Protocol):
         """Ask a party to do one step."""
         ...
 
-    async def deliver(self, to: Address, parcel: exchange_pb2.Parcel) -> exchange_pb2.Receipt:
+    async def deliver(self, to: Address, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.Receipt:
         """Hand one parcel to a party."""
         ...
 

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.errors import Malformed
-from treetap.wire.v1 import types_pb2
+from treetap.wire.v2 import types_pb2
 
 Positions = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]

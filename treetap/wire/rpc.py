@@ -23,13 +23,7 @@ from treetap.wire.listening import bound
 from treetap.wire.ports import Address
 from treetap.wire.probe import examine
 from treetap.wire.status import error_of
-from treetap.wire.v1 import (
-    control_pb2,
-    control_pb2_grpc,
-    exchange_pb2,
-    exchange_pb2_grpc,
-    jobs_pb2_grpc,
-)
+from treetap.wire.v2 import control_pb2, control_pb2_grpc, exchange_pb2, exchange_pb2_grpc, jobs_pb2_grpc
 
 if TYPE_CHECKING:
     JobsStub = jobs_pb2_grpc.JobsAsyncStub
@@ -195,7 +189,7 @@ class GrpcDialer:
         except grpc.aio.AioRpcError as failure:
             raise await self.explain(failure, to) from None
 
-    async def deliver(self, to: Address, parcel: exchange_pb2.Parcel) -> exchange_pb2.Receipt:
+    async def deliver(self, to: Address, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.Receipt:
         """See `Dialer.deliver`."""
         stub = exchange_pb2_grpc.ExchangeStub(self._telling(to))
         try:

@@ -32,10 +32,10 @@ from google.protobuf import descriptor_pool, message_factory
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import DecodeError, Message
 
-import treetap.wire.v1
+import treetap.wire.v2
 from treetap.errors import BadInput, Interrupted, Malformed, Refused
 from treetap.wire.disclosure import bytes_by_class_of
-from treetap.wire.v1.transcript_pb2 import TranscriptRecord
+from treetap.wire.v2.transcript_pb2 import TranscriptRecord
 
 HEADER = b"treetap transcript 1\n"
 ROTATE_BYTES = 64 * 2**20
@@ -73,7 +73,7 @@ class TranscriptWriter:
             raise
 
     def append(  # the order in which every caller knows them: who, what, where in the job
-        self, kind: Kind, peer: str, step: str, job: str, attempt: int, tree: int, level: int, message: Message
+        self, kind: Kind, peer: str, step: str, job: str, attempt: int, round: int, stage: int, message: Message
     ) -> None:
         """Log one message; it is with the operating system when this returns.
 
@@ -88,8 +88,8 @@ class TranscriptWriter:
             step=step,
             job=job,
             attempt=attempt,
-            tree=tree,
-            level=level,
+            round=round,
+            stage=stage,
             message_type=message.DESCRIPTOR.full_name,
             message=serialised,
             bytes_by_class=bytes_by_class_of(serialised, type(message)),
@@ -339,6 +339,6 @@ def _secret_type(message_type: Descriptor) -> str:
 
 def _load_generated() -> None:
     """Register every message of the wire; generated service code, which needs gRPC, is left out."""
-    for module in pkgutil.iter_modules(treetap.wire.v1.__path__):
+    for module in pkgutil.iter_modules(treetap.wire.v2.__path__):
         if module.name.endswith("_pb2"):
-            importlib.import_module(f"treetap.wire.v1.{module.name}")
+            importlib.import_module(f"treetap.wire.v2.{module.name}")

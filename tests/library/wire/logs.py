@@ -7,7 +7,7 @@ from pathlib import Path
 from google.protobuf.wrappers_pb2 import StringValue
 
 from treetap.wire.transcript import HEADER, TranscriptReader, TranscriptWriter
-from treetap.wire.v1.transcript_pb2 import TranscriptRecord
+from treetap.wire.v2.transcript_pb2 import TranscriptRecord
 
 RECEIVED, SENT, OWN = TranscriptRecord.RECEIVED, TranscriptRecord.SENT, TranscriptRecord.OWN
 

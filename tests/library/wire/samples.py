@@ -6,7 +6,7 @@ from google.protobuf import descriptor_pool, message_factory, struct_pb2
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
 from google.protobuf.message import Message
 
-from treetap.wire.v1 import reveals_pb2
+from treetap.wire.v2 import reveals_pb2
 
 _F = FieldDescriptorProto
 

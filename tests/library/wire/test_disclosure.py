@@ -26,8 +26,8 @@ from treetap.wire.disclosure import (
     disclosure_table,
     undeclared,
 )
-from treetap.wire.v1 import control_pb2, exchange_pb2, jobs_pb2, reveals_pb2, serving_pb2, transcript_pb2
-from treetap.wire.v1.transcript_pb2 import TranscriptRecord
+from treetap.wire.v2 import control_pb2, exchange_pb2, jobs_pb2, reveals_pb2, serving_pb2, transcript_pb2
+from treetap.wire.v2.transcript_pb2 import TranscriptRecord
 
 ROOT = Path(__file__).parents[3]
 PROTOS = sorted((ROOT / "protos" / "treetap" / "wire" / "v1").glob("*.proto"))
@@ -41,7 +41,7 @@ JOBS = jobs_pb2.DESCRIPTOR.services_by_name["Jobs"]
 
 
 def _files() -> list[FileDescriptor]:
-    return [importlib.import_module(f"treetap.wire.v1.{path.stem}_pb2").DESCRIPTOR for path in PROTOS]
+    return [importlib.import_module(f"treetap.wire.v2.{path.stem}_pb2").DESCRIPTOR for path in PROTOS]
 
 
 def _reached(message: Descriptor, seen: set[str] | None = None) -> Iterator[FieldDescriptor]:
@@ -73,7 +73,7 @@ def _messages(service: ServiceDescriptor) -> list[Descriptor]:
 def test_every_field_of_every_message_carries_a_class() -> None:
     """All .proto files have their generated module, and none of their fields is without a class."""
     files = _files()
-    assert {file.name for file in files} == {f"treetap/wire/v1/{path.name}" for path in PROTOS}
+    assert {file.name for file in files} == {f"treetap/wire/v2/{path.name}" for path in PROTOS}
     assert undeclared(files) == []
     assert len(disclosure_table(files)) > 200
 
@@ -96,7 +96,7 @@ def test_data_travels_only_in_requests() -> None:
 
 def test_what_crosses_between_parties_in_these_protocols() -> None:
     """The classes of parcels are these and no others: no aggregate, leaf weight or bin ever crosses."""
-    assert set(_classes(exchange_pb2.Parcel.DESCRIPTOR)) == {
+    assert set(_classes(exchange_pb2.PeerMessage.DESCRIPTOR)) == {
         *("CONTROL", "TOPOLOGY", "PUBLIC_KEY", "BLINDED_ID", "CIPHERTEXT"),
         *("CANDIDATE_SUM", "INSTANCE_SPACE", "SPLIT_DIRECTION", "PREDICTION"),
         *("FEATURE_NAME", "EXPLANATION"),  # on request only, and to nobody unless a policy says so
@@ -133,7 +133,7 @@ def test_the_walk_finds_what_is_hidden_deep() -> None:
 
 
 def test_generated_code_is_current(tmp_path: Path) -> None:
-    """Generating again with the flags of `make protos` gives the files of treetap/wire/v1, byte for byte."""
+    """Generating again with the flags of `make protos` gives the files of treetap/wire/v2, byte for byte."""
     pytest.importorskip("grpc_tools", reason="generating code needs grpcio-tools (the dev extra)")
     flags = ("--python_out", "--mypy_out", "--grpc_python_out", "--mypy_grpc_out")
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
@@ -149,11 +149,11 @@ def test_generated_code_is_current(tmp_path: Path) -> None:
         cwd=ROOT,
         env={**os.environ, "PATH": paths},
     )
-    made = {path.name: path.read_bytes() for path in (tmp_path / "treetap/wire/v1").iterdir()}
+    made = {path.name: path.read_bytes() for path in (tmp_path / "treetap/wire/v2").iterdir()}
     without_service = {stem for stem in (path.stem for path in PROTOS) if b"Stub" not in made[f"{stem}_pb2_grpc.py"]}
     for stem in without_service:  # as the Makefile does
         del made[f"{stem}_pb2_grpc.py"], made[f"{stem}_pb2_grpc.pyi"]
-    kept = {path.name: path.read_bytes() for path in (ROOT / "treetap/wire/v1").glob("*_pb2*.py*") if path.is_file()}
+    kept = {path.name: path.read_bytes() for path in (ROOT / "treetap/wire/v2").glob("*_pb2*.py*") if path.is_file()}
     assert sorted(made) == sorted(kept)
     assert [name for name in made if made[name] != kept[name]] == []
 
@@ -245,13 +245,13 @@ def test_every_field_of_the_record_is_control_and_documented(tmp_path: Path) -> 
     subprocess.run(
         [
             *(sys.executable, "-m", "grpc_tools.protoc", f"-I{protos}", "--include_source_info"),
-            *(f"--descriptor_set_out={target}", "treetap/wire/v1/transcript.proto"),
+            *(f"--descriptor_set_out={target}", "treetap/wire/v2/transcript.proto"),
         ],
         check=True,
     )
     table = disclosure_table([transcript_pb2.DESCRIPTOR], FileDescriptorSet.FromString(target.read_bytes()))
     assert [row.field for row in table] == [field.name for field in TranscriptRecord.DESCRIPTOR.fields]
-    assert {(row.message, row.disclosure) for row in table} == {("treetap.wire.v1.TranscriptRecord", "CONTROL")}
+    assert {(row.message, row.disclosure) for row in table} == {("treetap.wire.v2.TranscriptRecord", "CONTROL")}
     assert table[4].comment == 'Step of the protocol in one word, for example "gradients".'
     assert all(row.comment for row in table)
     assert undeclared([transcript_pb2.DESCRIPTOR]) == []

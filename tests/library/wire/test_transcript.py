@@ -18,7 +18,7 @@ from tests.library.wire.samples import Inner, Outer, sample_type
 from treetap.errors import BadInput, Interrupted, Malformed, Refused
 from treetap.wire import transcript
 from treetap.wire.transcript import HEADER, TranscriptReader, TranscriptWriter, open_message, summarise
-from treetap.wire.v1.transcript_pb2 import TranscriptRecord
+from treetap.wire.v2.transcript_pb2 import TranscriptRecord
 
 
 def test_a_record_carries_what_was_logged(tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_messages_open_without_importing_their_module() -> None:
     """A reader needs no list of modules: the wire's types are found by name; others are told."""
     code = (
         "import sys; from treetap.wire.transcript import open_message, TranscriptRecord\n"
-        "message = open_message(TranscriptRecord(message_type='treetap.wire.v1.RecordChunk'))\n"
+        "message = open_message(TranscriptRecord(message_type='treetap.wire.v2.RecordChunk'))\n"
         "print(type(message).__name__, 'grpc' in sys.modules)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)

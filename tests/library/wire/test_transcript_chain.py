@@ -10,7 +10,7 @@ import pytest
 from tests.library.wire.logs import files_of, log, record_ends, texts_of
 from treetap.errors import Malformed
 from treetap.wire.transcript import HEADER, TranscriptReader, TranscriptWriter
-from treetap.wire.v1.transcript_pb2 import TranscriptRecord
+from treetap.wire.v2.transcript_pb2 import TranscriptRecord
 
 
 def test_no_changed_bit_goes_unnoticed(tmp_path: Path) -> None:

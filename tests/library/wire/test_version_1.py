@@ -24,8 +24,9 @@ from tests.commands.command import treetap
 from tests.simulator import COORDINATOR, Federation, run
 from treetap.commands.jobs import progress_view
 from treetap.commands.model.view import describe
+from treetap.protocols.prediction import predict_request
 from treetap.wire.transcript import TranscriptReader, open_message, summarise
-from treetap.wire.v1 import jobs_pb2
+from treetap.wire.v2 import jobs_pb2
 
 V1 = Path(__file__).parents[2] / "fixtures" / "v1"
 LABEL_HOLDER, B, C = "label-holder", "feature-b", "feature-c"
@@ -167,7 +168,7 @@ def test_models_of_version_1_predict_as_they_did(tmp_path: Path) -> None:
         listed = {status.job: status.state for status in federation.jobs.status("")}
         assert listed == {job: status["state"] for job, status in _expected("status.json").items()}
         found = {
-            name: await federation.predict(jobs_pb2.PredictRequest(job=f"new-{name}", table="predict", **asked))
+            name: await federation.predict(predict_request(job=f"new-{name}", table="predict", **asked))
             for name, asked in ASKED.items()
         }
         await federation.close()

@@ -16,15 +16,12 @@ import pyarrow as pa
 
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.errors import DataError
-from treetap.protocols.job_spec import Params
+from treetap.protocols.registry import training
 from treetap.tables.config import TableConfig
 from treetap.tables.labels import Labels, class_name, read_labels
 from treetap.tables.reading import Table, read_table
 from treetap.trees import metrics
-from treetap.trees.binning import bin_table
-from treetap.trees.centralised import train
-from treetap.trees.centralised_forest import train_forest
-from treetap.trees.params import ForestParams
+from treetap.trees.params import TreeParams
 
 Floats = npt.NDArray[np.float64]
 #: Tables by party.
@@ -43,6 +40,7 @@ class Comparison:
     def __init__(self, experiment: ExperimentFile, settings: Mapping[str, Mapping[str, Any]], seed: int) -> None:
         job = experiment.job.model_copy(update={"seed": experiment.job.seed + seed})
         self._params, self._alignment = job.params(), job.alignment
+        self._protocol = training(job.protocol)
         self._holder = experiment.label_holder
         self._names = [self._holder, *(party.name for party in experiment.party if not party.labels)]
         self._trained = {name: _read(settings[name]["tables"]["train"], self._params) for name in self._names}
@@ -58,12 +56,7 @@ class Comparison:
 
         Aligned by private set intersection its records stand in another order, so that draws of them are others.
         """
-        params = self._params
-        if isinstance(params, ForestParams):
-            drawn = params.subsample < 1 or params.bootstrap
-        else:
-            drawn = params.subsample < 1 or params.early_stopping_rounds is not None
-        return self._alignment == "sorted-ids" or not drawn
+        return self._alignment == "sorted-ids" or not self._params.draws_records
 
     def difference(self, predictions: pa.Table) -> float:
         """The largest difference of raw scores between the label holder's file and the centralised model.
@@ -89,10 +82,11 @@ class Comparison:
     def _predict(self, parties: Sequence[str]) -> tuple[Floats, Floats]:
         """Raw scores (n, outputs) and outcome of the test rows, by a model of the training rows and these columns."""
         before, after = ([(name, tables[name]) for name in parties] for tables in (self._trained, self._asked))
-        return _scores(before, after, self._learned, self._params)
+        learned = self._learned
+        return self._protocol.predict_centrally(before, after, learned.values, len(learned.classes), self._params)
 
 
-def _read(config: Mapping[str, Any], params: Params, like: Table | None = None) -> Table:
+def _read(config: Mapping[str, Any], params: TreeParams, like: Table | None = None) -> Table:
     table = TableConfig.model_validate(config)
     categories = None if like is None else like.categories
     return read_table(table, with_label=table.label is not None, missing=params.missing, categories=categories)
@@ -105,20 +99,3 @@ def _truth(asked: Table, learned: Labels) -> npt.NDArray[Any]:
         return np.asarray(cells, dtype=np.float64)
     number = {name: k for k, name in enumerate(learned.classes)}
     return np.array([number[class_name(cell)] for cell in cells], dtype=np.int64)
-
-
-def _scores(before: Tables, after: Tables, learned: Labels, params: Params) -> tuple[Floats, Floats]:
-    """Raw scores of the test rows, and their probabilities or values, by a model of the training rows."""
-    binned = [
-        (name, bin_table(table.features, table.columns, params.max_bin, may_be_constant=table.made))
-        for name, table in before
-    ]
-    if isinstance(params, ForestParams):
-        blocks = [(name, table.features) for name, table in before]
-        forest = train_forest(blocks, learned.values, params, len(learned.classes), binned)
-        scores = forest.predict([(name, table.features) for name, table in after])
-        return scores, forest.ensemble.outcome(scores)
-    model = train(binned, learned.values, params, len(learned.classes) or None)
-    bins = dict(binned)
-    scores = model.predict([(name, bins[name].encode(table.features)) for name, table in after])
-    return scores, model.ensemble.outcome(scores)

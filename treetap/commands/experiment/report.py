@@ -11,7 +11,7 @@ from typing import Any
 from rich.table import Table
 
 from treetap import terminal
-from treetap.wire.v1 import jobs_pb2
+from treetap.wire.v2 import jobs_pb2
 
 #: Classes that every job shows everybody; the tables for people leave them out or put them last.
 PLAIN = ("CONTROL", "TOPOLOGY", "METRIC")

@@ -25,9 +25,10 @@ from treetap.commands.jobs import progress_view
 from treetap.commands.local_federation import LocalFederation, clean_end, working_folder
 from treetap.errors import BadInput, Interrupted, TreetapError
 from treetap.process.config import load
+from treetap.protocols.prediction import predict_request
 from treetap.tables.labels import class_name
 from treetap.trees import metrics, sampling
-from treetap.wire.v1 import jobs_pb2
+from treetap.wire.v2 import jobs_pb2
 
 #: The end of an error that tells how to go on with a job: an experiment's federation is gone by then.
 _ADVICE = re.compile(r";[^;]*\btreetap (?:resume|status) \S+")
@@ -133,7 +134,7 @@ def _run(
             done = {}
             for protocol in protocols:
                 words = "experiment-predict" if protocol == protocols[0] else f"experiment-predict-{protocol}"
-                asked = jobs_pb2.PredictRequest(job=words, model=name, table="predict", protocol=protocol)
+                asked = predict_request(protocol, job=words, model=name, table="predict")
                 done[protocol] = _finished(operator.watch(operator.predict(asked), update))
         predicted = done[protocols[0]]
         scores = pq.read_table(predicted.predictions)

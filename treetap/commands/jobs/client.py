@@ -15,7 +15,7 @@ from treetap.names import Name, check_name
 from treetap.process.config import Process, load
 from treetap.wire import rpc
 from treetap.wire.ports import Address
-from treetap.wire.v1 import jobs_pb2
+from treetap.wire.v2 import jobs_pb2
 
 T = TypeVar("T")
 OnStatus = Callable[[jobs_pb2.JobStatus], None]

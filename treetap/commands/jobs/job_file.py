@@ -4,57 +4,57 @@ from __future__ import annotations
 
 import math
 from dataclasses import fields
-from typing import Any, Literal
+from typing import Any, Literal, get_type_hints
 
-from pydantic import Field, model_validator
+from pydantic import Field, create_model, model_validator
 
 from treetap.errors import BadInput
 from treetap.names import Name
 from treetap.process.config import Strict
-from treetap.protocols.job_spec import Params, check_spec, put_params
-from treetap.trees.params import BoostingParams, ForestParams
-from treetap.wire.v1 import setup_pb2
+from treetap.protocols.job_spec import ALIGNMENTS, check_spec, put_params
+from treetap.protocols.paillier_options import KEY_BITS, PAPER_KEY_BITS, Obfuscation
+from treetap.protocols.registry import TRAINING, training
+from treetap.trees.params import TreeParams
+from treetap.wire.v2 import setup_pb2
 
-#: Protocol → its parameters.
-KINDS: dict[str, type[BoostingParams] | type[ForestParams]] = {"boosting": BoostingParams, "forest": ForestParams}
+
+class JobOptions(Strict):
+    """What every training job has, whatever its protocol."""
+
+    protocol: Literal[tuple(TRAINING)] = next(iter(TRAINING))  # type: ignore[valid-type] # the registry is the one list
+    key_bits: Literal[(PAPER_KEY_BITS, *KEY_BITS)] = 2048  # type: ignore[valid-type]
+    obfuscation: Obfuscation = "short-exponent"
+    alignment: Literal[ALIGNMENTS] = ALIGNMENTS[0]  # type: ignore[valid-type]
+    seed: int = 0
+    missing: float = math.nan
 
 
-class JobTable(Strict):
+def _parameters() -> dict[str, Any]:
+    """The fields of all protocols' parameters, each of which a job of another protocol may not name."""
+    found: dict[str, Any] = {}
+    for name in TRAINING:
+        kind = training(name).params
+        hints = get_type_hints(kind)
+        for field in fields(kind):
+            if field.name not in JobOptions.model_fields:
+                hint = dict[Name, float] if field.name == "party_dropout" else hints[field.name]
+                found[field.name] = (hint | None, None)
+    return found
+
+
+Parameters = create_model("Parameters", __base__=JobOptions, **_parameters())
+
+
+class JobTable(Parameters):  # type: ignore[misc, valid-type] # made of the protocols' parameters
     """What to train and how.
 
     A parameter that is not given has its protocol's default, one that the protocol does not have is refused.
     """
 
-    protocol: Literal["boosting", "forest"] = "boosting"
-    key_bits: Literal[512, 1024, 2048, 3072] = 2048
-    obfuscation: Literal["short-exponent", "half-length", "standard"] = "short-exponent"
-    alignment: Literal["psi", "sorted-ids"] = "psi"
-    seed: int = 0
-    missing: float = math.nan
-    n_estimators: int | None = None
-    max_depth: int | None = None
-    max_bin: int | None = None
-    subsample: float | None = None
-    colsample_bytree: float | None = None
-    objective: str | None = None
-    learning_rate: float | None = None
-    reg_lambda: float | None = None
-    gamma: float | None = None
-    min_child_weight: float | None = None
-    multi_strategy: str | None = None
-    base_score: float | None = None
-    early_stopping_rounds: int | None = None
-    validation_share: float | None = None
-    criterion: str | None = None
-    bootstrap: bool | None = None
-    min_samples_leaf: int | None = None
-    binning: str | None = None
-    party_dropout: dict[Name, float] | None = None
-
     @model_validator(mode="after")
     def _in_range(self) -> JobTable:
         given = self._given()
-        names = {field.name for field in fields(KINDS[self.protocol])}
+        names = {field.name for field in fields(training(self.protocol).params)}
         if foreign := [name for name in given if name not in names]:
             have = ", ".join(foreign)
             raise ValueError(f"protocol {self.protocol!r} has no parameter {have}; remove it, or name another protocol")
@@ -64,14 +64,13 @@ class JobTable(Strict):
             raise ValueError(str(failure)) from None
         return self
 
-    def params(self) -> Params:
+    def params(self) -> TreeParams:
         """The model's parameters."""
-        return KINDS[self.protocol](**self._given(), seed=self.seed, missing=self.missing)
+        return training(self.protocol).params(**self._given(), seed=self.seed, missing=self.missing)
 
     def spec(self, label_holder: str, feature_parties: list[str], table: str) -> setup_pb2.JobSpec:
         """The job as it goes to the coordinator."""
         spec = setup_pb2.JobSpec(
-            protocol=self.protocol,
             table=table,
             label_holder=label_holder,
             feature_parties=feature_parties,
@@ -85,8 +84,7 @@ class JobTable(Strict):
 
     def _given(self) -> dict[str, Any]:
         """Parameters of the model that the file names, but for those that every protocol has at every time."""
-        common = {"protocol", "key_bits", "obfuscation", "alignment", "seed", "missing"}
-        found = {name: getattr(self, name) for name in JobTable.model_fields if name not in common}
+        found = {name: getattr(self, name) for name in JobTable.model_fields if name not in JobOptions.model_fields}
         return {name: value for name, value in found.items() if value is not None}
 
 

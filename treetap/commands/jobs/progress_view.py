@@ -10,7 +10,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from treetap.terminal import err, out, plain, size, table
-from treetap.wire.v1 import jobs_pb2, serving_pb2
+from treetap.wire.v2 import jobs_pb2, serving_pb2
 
 
 @contextmanager
@@ -30,9 +30,9 @@ def live(title: str) -> Iterator[Callable[[jobs_pb2.JobStatus], None]]:
 
         def update(status: jobs_pb2.JobStatus) -> None:
             where = f"{status.phase}"
-            total, done = status.trees, max(0, status.tree - 1)
-            if status.trees and status.phase == "train":
-                where = f"tree {status.tree}/{status.trees} depth {status.depth}"
+            total, done = status.rounds, max(0, status.round - 1)
+            if status.rounds and status.phase == "train":
+                where = f"tree {status.round}/{status.rounds} depth {status.stage}"
             if status.phase == "predict":
                 began[:] = began or [(status.seconds, status.scored)]
                 total, done = status.records, status.scored
@@ -123,11 +123,11 @@ def print_statuses(statuses: list[jobs_pb2.JobStatus], *, errors: bool = True) -
     """
     rows = table("job", "kind", "state", "phase", "progress", "seconds", "sent")
     for status in statuses:
-        progress = f"{status.tree}/{status.trees}" if status.trees else ""
+        progress = f"{status.round}/{status.rounds}" if status.rounds else ""
         if status.records:  # of a prediction, not the blocks of its last attempt
             progress = f"{status.scored}/{status.records}"
-        if status.state == "running" and status.depth:
-            progress += f" depth {status.depth}"
+        if status.state == "running" and status.stage:
+            progress += f" depth {status.stage}"
         if status.HasField("serving"):
             progress = _served(status.serving)
         cells = [status.kind, status.state, status.phase, progress, f"{status.seconds:.1f}", size(status.bytes)]

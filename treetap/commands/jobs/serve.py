@@ -17,7 +17,7 @@ from treetap.errors import BadInput, Incompatible, Interrupted, TreetapError
 
 if TYPE_CHECKING:
     from treetap.commands.jobs.client import OnStatus, Operator
-    from treetap.wire.v1 import jobs_pb2
+    from treetap.wire.v2 import jobs_pb2
 
 #: Seconds for which a coordinator that has gone is waited for, and between two looks.
 AWAY_S, AGAIN_S = 600.0, 2.0
@@ -49,11 +49,20 @@ def serve(
     table \\[serve]: docs/serving.md.
     """
     with operating(operator) as client:
-        from treetap.wire.v1 import jobs_pb2
+        from treetap.protocols.prediction import predict_request
 
-        request = jobs_pb2.PredictRequest(job=name, model=model, table=table, block=block, serve=True)
-        request.protocol, request.form, request.key_bits = protocol, form, key_bits
-        request.away_policy, request.away_deadline_s = away, away_deadline
+        request = predict_request(
+            protocol,
+            form=form,
+            key_bits=key_bits,
+            job=name,
+            model=model,
+            table=table,
+            block=block,
+            away_policy=away,
+            away_deadline_s=away_deadline,
+            serve=True,
+        )
         job = client.predict(request)
         for number in (signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) != signal.SIG_IGN:  # as of nohup

@@ -23,7 +23,7 @@ from treetap.wire.transcript import summarise
 Json = dict[str, Any]
 CARD_VERSION = 1
 #: Messages of every training of trees, beside those of its own protocol.
-SHARED = ("setup", "alignment", "boosting")
+SHARED = ("setup", "alignment", "growth")
 #: The classes of reveals.proto, in its words.
 LEARNS = {
     "CONTROL": "Step order, acknowledgements, byte counts, timings, names of parties and of jobs.",
@@ -103,7 +103,7 @@ def _classes(protocol: str) -> list[Json]:
     """Disclosure class → the messages of this training that carry it, from the descriptors."""
     try:
         names = dict.fromkeys((*SHARED, protocol))
-        files = [importlib.import_module(f"treetap.wire.v1.{name}_pb2").DESCRIPTOR for name in names]
+        files = [importlib.import_module(f"treetap.wire.v2.{name}_pb2").DESCRIPTOR for name in names]
     except ModuleNotFoundError:
         raise DataError(f"protocol {protocol!r} of the model is none of this version of treetap") from None
     carried: defaultdict[str, list[str]] = defaultdict(list)

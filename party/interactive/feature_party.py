@@ -1,0 +1,81 @@
+"""Multi-interactive inference at a feature party: directions of the records that the label holder asks about.
+
+The steps of both roles: `party.interactive.label_holder`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from party.config import PartyConfig
+from party.prediction.roles import Answering
+from party.runtime.context import Step, Tools, done
+from party.runtime.job_store import Store
+from party.runtime.messages import Rows
+from treetap.errors import Malformed, OutOfOrder
+from treetap.tables.reading import Floats
+from treetap.trees.paths import Bools
+from treetap.wire import records
+from treetap.wire.records import rows_of
+from treetap.wire.v2 import control_pb2, interactive_pb2, prediction_pb2, types_pb2
+
+#: Most answers (bits) in one parcel.
+ANSWERS_PER_PARCEL = 4 * 1024 * 1024
+
+
+class FeatureParty(Answering):
+    """A feature party: says which way records go at its own splits."""
+
+    def __init__(self, config: PartyConfig, store: Store, tools: Tools, opening: prediction_pb2.OpenModel) -> None:
+        super().__init__(config, store, tools, opening)
+        self._answered = (-1, 0)  # the last block and level
+        self.steps: Mapping[str, Step] = {
+            "open_model": self.open_model,
+            **self._alignment.steps,
+            **self._names.steps,
+            "answer_directions": self.answer_directions,
+        }
+
+    async def answer_directions(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """One bit for each record of each query, in the order of the queries."""
+        block, level = request.round, request.stage
+        self._alignment.check(("answer_directions", block, level))
+        table = self._alignment.aligned
+        if (block, level) <= self._answered:
+            raise OutOfOrder(f"answer_directions of block {block}, level {level} came after that of {self._answered}")
+        if block > self._answered[0] >= 0:
+            self._tools.mailbox.forget(self._answered[0])
+        asker = self._opening.label_holder
+        queries = await _take_queries(self._tools.mailbox.series(asker, "route_queries", block, level), len(table.ids))
+        answers = [self._directions(table.features, handle, rows) for handle, rows in queries]
+        bits = np.concatenate([np.zeros(0, dtype=bool), *answers])
+        bodies = [
+            interactive_pb2.RouteAnswers(count=len(part), left=records.pack_bits(part))
+            for part in np.split(bits, range(ANSWERS_PER_PARCEL, len(bits), ANSWERS_PER_PARCEL))
+        ]
+        await self._tools.outbox.send(asker, "route_answers", bodies, round=block, stage=level)
+        self._answered = (block, level)
+        return done()
+
+    async def close(self) -> None:
+        """Nothing is held elsewhere."""
+
+    def _directions(self, features: Floats, handle: int, rows: Rows) -> Bools:
+        split = self.split(handle)
+        return split.goes_left(features[rows, split.feature])
+
+
+async def _take_queries(parcels: Any, total: int) -> list[tuple[int, Rows]]:
+    """(handle, rows) in the order of asking; the chunks of one query follow each other."""
+    found: list[tuple[int, list[types_pb2.RecordChunk]]] = []
+    async for parcel in parcels:
+        for query in parcel.protocol.interactive.route_queries.queries:
+            if query.records.start == 0:
+                found.append((query.handle, []))
+            if not found or found[-1][0] != query.handle:
+                raise Malformed("a query whose records do not begin at 0")
+            found[-1][1].append(query.records)
+    return [(handle, rows_of(chunks, total)) for handle, chunks in found]

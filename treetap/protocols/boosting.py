@@ -1,0 +1,35 @@
+"""Boosting (SecureBoost, Cheng et al. 2021): what differs from the other protocols that train."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy.typing as npt
+
+from treetap.protocols.registry import Floats, Tables, TrainingProtocol
+from treetap.trees.params import BoostingParams
+
+
+def predict_centrally(
+    before: Tables, after: Tables, labels: npt.NDArray[Any], classes: int, params: BoostingParams
+) -> tuple[Floats, Floats]:
+    """See `TrainingProtocol`."""
+    from treetap.trees.binning import bin_table
+    from treetap.trees.centralised import train
+
+    bins = {
+        name: bin_table(table.features, table.columns, params.max_bin, may_be_constant=table.made)
+        for name, table in before
+    }
+    model = train(list(bins.items()), labels, params, classes or None)
+    scores = model.predict([(name, bins[name].encode(table.features)) for name, table in after])
+    return scores, model.ensemble.outcome(scores)
+
+
+PROTOCOL = TrainingProtocol(
+    field="boosting",
+    params=BoostingParams,
+    trees_are_sequential=True,
+    draws_for_audit=False,
+    predict_centrally=predict_centrally,
+)

@@ -1,0 +1,49 @@
+"""Parameters of a protocol as a dataclass and as its message: the names of their fields coincide.
+
+A field of the dataclass that the message does not have itself is one of a message inside it, which several protocols
+share (growth.proto: TreeParams). None and NaN stay absent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, TypeVar
+
+from google.protobuf.message import Message
+
+Params = TypeVar("Params")
+
+
+def put(params: Any, message: Message) -> None:
+    """Write the fields of a dataclass into a message."""
+    message.SetInParent()
+    for field in fields(params):
+        holder, value = _holder(message, field.name), getattr(params, field.name)
+        if isinstance(value, Mapping):
+            getattr(holder, field.name).update(value)
+        elif value is not None and not (isinstance(value, float) and math.isnan(value)):
+            setattr(holder, field.name, value)
+
+
+def read(message: Message, kind: type[Params]) -> Params:
+    """The dataclass of a message; a field that is absent has its default."""
+    found: dict[str, Any] = {}
+    for field in fields(kind):  # type: ignore[arg-type] # every kind is a dataclass
+        holder = _holder(message, field.name)
+        if holder.DESCRIPTOR.fields_by_name[field.name].has_presence and not holder.HasField(field.name):
+            continue
+        value = getattr(holder, field.name)
+        found[field.name] = dict(value) if isinstance(value, Mapping) else value
+    return kind(**found)
+
+
+def _holder(message: Message, name: str) -> Message:
+    """The message that has the field: this one, or the one inside it that does."""
+    own = message.DESCRIPTOR.fields_by_name
+    if name in own:
+        return message
+    inner = next(f for f in message.DESCRIPTOR.fields if f.message_type and name in f.message_type.fields_by_name)
+    found: Message = getattr(message, inner.name)
+    return found

@@ -1,0 +1,35 @@
+"""Random forests: what differs from the other protocols that train."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy.typing as npt
+
+from treetap.protocols.registry import Floats, Tables, TrainingProtocol
+from treetap.trees.params import ForestParams
+
+
+def predict_centrally(
+    before: Tables, after: Tables, labels: npt.NDArray[Any], classes: int, params: ForestParams
+) -> tuple[Floats, Floats]:
+    """See `TrainingProtocol`."""
+    from treetap.trees.binning import bin_table
+    from treetap.trees.centralised_forest import train_forest
+
+    binned = [
+        (name, bin_table(table.features, table.columns, params.max_bin, may_be_constant=table.made))
+        for name, table in before
+    ]
+    forest = train_forest([(name, table.features) for name, table in before], labels, params, classes, binned)
+    scores = forest.predict([(name, table.features) for name, table in after])
+    return scores, forest.ensemble.outcome(scores)
+
+
+PROTOCOL = TrainingProtocol(
+    field="forest",
+    params=ForestParams,
+    trees_are_sequential=False,
+    draws_for_audit=True,
+    predict_centrally=predict_centrally,
+)

@@ -1,0 +1,38 @@
+"""Multi-interactive inference: its options."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from treetap.protocols.registry import PredictionProtocol
+from treetap.wire.v2 import setup_pb2
+
+#: How the trees are walked: all at once, or one after the other as the method was published.
+FORMS = ("batched", "per-tree")
+
+
+@dataclass(frozen=True)
+class InteractiveOptions:
+    """See `treetap.protocols.registry.Options`."""
+
+    form: str = ""
+
+    def completed(self, spec: setup_pb2.JobSpec) -> InteractiveOptions:
+        """See `Options`: all trees at once."""
+        del spec
+        return replace(self, form=self.form or FORMS[0])
+
+    def faults(self) -> list[str]:
+        """See `Options`."""
+        return [] if self.form in FORMS else [f"form = {self.form!r}: must be one of {', '.join(FORMS)}"]
+
+
+PROTOCOL = PredictionProtocol(
+    field="interactive",
+    options=InteractiveOptions,
+    block=65_536,
+    encrypted=False,
+    no_degrade="",
+    attributes=False,
+    foreign={"key_bits": "an interactive prediction encrypts nothing; leave it out"},
+)

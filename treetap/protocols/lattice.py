@@ -1,0 +1,33 @@
+"""Fed-EINI on a lattice scheme: it has no options of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from treetap.protocols.registry import PredictionProtocol
+from treetap.wire.v2 import setup_pb2
+
+
+@dataclass(frozen=True)
+class LatticeOptions:
+    """See `treetap.protocols.registry.Options`."""
+
+    def completed(self, spec: setup_pb2.JobSpec) -> LatticeOptions:
+        """See `Options`."""
+        del spec
+        return self
+
+    def faults(self) -> list[str]:
+        """See `Options`."""
+        return []
+
+
+PROTOCOL = PredictionProtocol(
+    field="lattice",
+    options=LatticeOptions,
+    block=16_384,  # one ciphertext holds 8,192 or 16,384 records, and a block never has more than it does
+    encrypted=True,
+    no_degrade="the lattice backend cannot; use protocol eini or interactive, or retry",
+    attributes=False,
+    foreign={"key_bits": "a lattice key has the size that the model asks for; leave it out"},
+)

@@ -1,0 +1,115 @@
+"""What a prediction asks for: the request of an operator, and the checks that every process makes of it."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from treetap.errors import ConfigError
+from treetap.protocols import codec
+from treetap.protocols.registry import PREDICTION, Options, PredictionProtocol, prediction, prediction_name
+from treetap.wire.v2 import jobs_pb2, prediction_pb2
+
+#: What becomes of a prediction when a feature party does not answer.
+AWAY_POLICIES = ("fail", "retry", "degrade")
+#: Seconds: a sign of life comes every second, and an hour is long enough.
+AWAY_DEADLINES = (3, 3600)
+#: Most feature parties of a prediction with attributions.
+MOST_ATTRIBUTING = 4
+
+
+def predict_request(protocol: str = "", **given: Any) -> jobs_pb2.PredictRequest:
+    """The request for a prediction by a protocol, empty for the default.
+
+    `given`: fields of the request, and options of the protocol under their own names; an option that is None, 0 or
+    empty counts as not given.
+
+    Raises:
+        ConfigError: there is no such protocol, or it does not have one of the options.
+    """
+    own = jobs_pb2.PredictRequest.DESCRIPTOR.fields_by_name
+    request = jobs_pb2.PredictRequest(**{name: value for name, value in given.items() if name in own})
+    asked = {name: value for name, value in given.items() if name not in own and value}
+    name = protocol or next(iter(PREDICTION))
+    found = prediction(name)
+    options = {option.name for option in fields(found.options)}
+    if faults := [_foreign(found, option, value) for option, value in asked.items() if option not in options]:
+        raise ConfigError("\n".join(faults))
+    codec.put(found.options(**asked), getattr(request.parameters, found.field))
+    return request
+
+
+def options_of(opening: prediction_pb2.OpenModel) -> Options:
+    """The options of the protocol that an opening names."""
+    found = prediction(prediction_name(opening))
+    return codec.read(getattr(opening.parameters, found.field), found.options)
+
+
+def check_prediction(opening: prediction_pb2.OpenModel) -> None:
+    """`ConfigError` listing everything in a prediction that no party could do."""
+    found = prediction(prediction_name(opening))
+    faults = options_of(opening).faults() + _away_faults(opening, found) + _explain_faults(opening, found)
+    faults += _serve_faults(opening) if opening.serve else []
+    if faults:
+        raise ConfigError("\n".join(faults))
+
+
+def _foreign(found: PredictionProtocol, option: str, value: object) -> str:
+    """An option that a protocol does not have, and why, or whose it is."""
+    shown = f"{value:g}" if isinstance(value, float) else repr(value)
+    why = found.foreign.get(option)
+    owners = [name for name in PREDICTION if option in {each.name for each in fields(prediction(name).options)}]
+    return f"{option} = {shown}: " + (why or f"is an option of {' and '.join(owners)} predictions only; leave it out")
+
+
+def _serve_faults(opening: prediction_pb2.OpenModel) -> list[str]:
+    faults = []
+    if opening.records_file:
+        faults.append("records: a served model predicts what clients ask about; leave it out")
+    if opening.away_policy == "degrade":
+        faults.append(
+            "away = 'degrade': a served model would go on without the party for good, and clients would get guesses; "
+            "use retry"
+        )
+    if opening.explain or opening.attributions:
+        faults.append("explain, attributions: a served model answers with predictions alone; leave them out")
+    return faults
+
+
+def _away_faults(opening: prediction_pb2.OpenModel, found: PredictionProtocol) -> list[str]:
+    faults = []
+    policy, deadline = opening.away_policy, opening.away_deadline_s
+    if policy not in AWAY_POLICIES:
+        faults.append(f"away = {policy!r}: must be one of {', '.join(AWAY_POLICIES)}")
+    if policy == "degrade" and found.no_degrade:
+        faults.append(f"away = 'degrade': {found.no_degrade}")
+    if policy == "degrade" and opening.attributions:
+        faults.append("away = 'degrade': there are no attributions without a party; use retry, or leave them out")
+    if policy == "fail" and deadline:
+        faults.append(f"away-deadline = {deadline:g}: is an option of retry and degrade; leave it out")
+    if policy in ("retry", "degrade") and not AWAY_DEADLINES[0] <= deadline <= AWAY_DEADLINES[1]:
+        faults.append(f"away-deadline = {deadline:g}: must be {AWAY_DEADLINES[0]} to {AWAY_DEADLINES[1]} seconds")
+    if opening.away and policy != "degrade":
+        faults.append(f"away: {', '.join(opening.away)} cannot be left out of a prediction that does not degrade")
+    faults += [f"away: {name!r} is not a feature party" for name in opening.away if name not in opening.feature_parties]
+    return faults
+
+
+def _explain_faults(opening: prediction_pb2.OpenModel, found: PredictionProtocol) -> list[str]:
+    faults = []
+    if opening.explain_limit and not opening.explain:
+        faults.append(
+            f"explain-limit = {opening.explain_limit}: is an option of explain; leave it out, or ask for that"
+        )
+    if opening.attributions and not found.attributes:
+        able = " or ".join(name for name in PREDICTION if prediction(name).attributes)
+        faults.append(
+            f"attributions: protocol {prediction_name(opening)!r} cannot; they are masked sums of an encrypted "
+            f"prediction: use protocol {able}"
+        )
+    if opening.attributions and len(opening.feature_parties) > MOST_ATTRIBUTING:
+        faults.append(
+            f"attributions: {len(opening.feature_parties)} feature parties are too many, each doubles the entries of a "
+            f"leaf; at most {MOST_ATTRIBUTING}"
+        )
+    return faults

@@ -1,0 +1,130 @@
+"""The protocols: one line for each, which names the module that describes it.
+
+A protocol is one field of the oneofs of protocols.proto, and one word in `protos/`, `coordinator/`, `party/`, `tests/`;
+`party.protocols` names its roles and `coordinator.protocols` its course. docs/architecture.md lists the places.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from treetap.errors import ConfigError
+from treetap.trees.params import TreeParams
+from treetap.wire.v2 import prediction_pb2, protocols_pb2, setup_pb2
+
+if TYPE_CHECKING:
+    from treetap.tables.reading import Table
+
+Floats = npt.NDArray[np.float64]
+#: Tables of the same records by party, the label holder's first.
+Tables: TypeAlias = "Sequence[tuple[str, Table]]"
+#: Name of a protocol that trains → its module.
+TRAINING: Mapping[str, str] = {
+    "boosting": "treetap.protocols.boosting",
+    "forest": "treetap.protocols.forest",
+}
+#: Name of a protocol that predicts → its module; the first is the default.
+PREDICTION: Mapping[str, str] = {
+    "interactive": "treetap.protocols.interactive",
+    "eini": "treetap.protocols.eini",
+    "eini-lattice": "treetap.protocols.lattice",
+}
+
+
+@dataclass(frozen=True)
+class TrainingProtocol:
+    """A protocol that trains.
+
+    Attributes:
+        field: its field in the oneofs of protocols.proto.
+        params: its parameters.
+        trees_are_sequential: each tree is grown on what those before it leave, so later ones say less of the label.
+        draws_for_audit: an instance space holds, of the node's records, those alone that its tree draws.
+        predict_centrally: raw scores (n, outputs) of other records, and their probabilities or values, by the model
+            that the joined table gives: (tables to learn from, tables to predict, labels (N,), classes, parameters).
+    """
+
+    field: str
+    params: type[TreeParams]
+    trees_are_sequential: bool
+    draws_for_audit: bool
+    predict_centrally: Callable[[Tables, Tables, npt.NDArray[Any], int, Any], tuple[Floats, Floats]]
+
+
+class Options(Protocol):
+    """The options that a protocol of predictions has beside those of every prediction: a dataclass."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    def completed(self, spec: setup_pb2.JobSpec) -> Options:
+        """These options, and for those not given the ones of the training job or the default."""
+        ...
+
+    def faults(self) -> list[str]:
+        """The options, once completed, that no party could follow."""
+        ...
+
+
+@dataclass(frozen=True)
+class PredictionProtocol:
+    """A protocol that predicts.
+
+    Attributes:
+        field: its field in the oneofs of protocols.proto.
+        options: its own options.
+        block: records per block where the request names none.
+        encrypted: whether it hides the path of a record.
+        no_degrade: why it cannot go on without a party; empty if it can.
+        attributes: whether attributions can go with it.
+        foreign: options of other protocols → why this one has them not, where that helps.
+    """
+
+    field: str
+    options: type[Options]
+    block: int
+    encrypted: bool
+    no_degrade: str
+    attributes: bool
+    foreign: Mapping[str, str]
+
+
+@cache
+def training(name: str) -> TrainingProtocol:
+    """The protocol of that name; `ConfigError` where none trains under it."""
+    if name not in TRAINING:
+        raise ConfigError(f"protocol = {name!r}: must be one of {', '.join(TRAINING)}")
+    found: TrainingProtocol = importlib.import_module(TRAINING[name]).PROTOCOL
+    return found
+
+
+@cache
+def prediction(name: str) -> PredictionProtocol:
+    """The protocol of that name; `ConfigError` where none predicts under it."""
+    if name not in PREDICTION:
+        raise ConfigError(f"protocol = {name!r}: must be one of {', '.join(PREDICTION)}")
+    found: PredictionProtocol = importlib.import_module(PREDICTION[name]).PROTOCOL
+    return found
+
+
+def name_in(parameters: protocols_pb2.Parameters, registered: Mapping[str, str]) -> str:
+    """The protocol whose parameters these are; empty where none is registered."""
+    field = parameters.WhichOneof("protocol")
+    described = training if registered is TRAINING else prediction
+    return next((name for name in registered if described(name).field == field), "")
+
+
+def training_name(spec: setup_pb2.JobSpec) -> str:
+    """The protocol of a training job."""
+    return name_in(spec.parameters, TRAINING)
+
+
+def prediction_name(opening: prediction_pb2.OpenModel) -> str:
+    """The protocol of a prediction."""
+    return name_in(opening.parameters, PREDICTION)

@@ -1,0 +1,100 @@
+"""The frame of every message: names of steps, of their results and of messages between parties, and their places.
+
+`StepRequest`, `StepResult` and `PeerMessage` hold their content a few oneofs deep: by the phase that it belongs to, or
+by its protocol (protocols.proto). Its name is that of the innermost field, and no two have one name; so steps, metrics,
+transcripts and mailboxes call it by that name alone, and a protocol that is added there is known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TypeVar, cast
+
+from google.protobuf.descriptor import Descriptor
+from google.protobuf.message import Message
+
+from treetap.errors import Malformed
+from treetap.wire.v2 import control_pb2, exchange_pb2
+
+#: The fields that lead to a content, from the outermost.
+Path = tuple[str, ...]
+Frame = TypeVar("Frame", control_pb2.StepRequest, control_pb2.StepResult, exchange_pb2.PeerMessage)
+
+
+def _is_group(descriptor: Descriptor) -> bool:
+    """Whether a message is nothing but one oneof."""
+    return len(descriptor.oneofs) == 1 and all(field.containing_oneof is not None for field in descriptor.fields)
+
+
+def _contents(descriptor: Descriptor, above: Path = ()) -> Iterator[tuple[Path, str]]:
+    """Path and full type name of every content below a message's oneof."""
+    for field in descriptor.oneofs[0].fields:
+        path, inner = (*above, field.name), cast(Descriptor, field.message_type)
+        if _is_group(inner):
+            yield from _contents(inner, path)
+        else:
+            yield path, inner.full_name
+
+
+def paths_of(frame: type[Message]) -> dict[str, Path]:
+    """Name → path of all contents of a frame.
+
+    Raises:
+        ValueError: two have one name.
+    """
+    found: dict[str, Path] = {}
+    for path, _ in _contents(cast(Descriptor, frame.DESCRIPTOR)):
+        if path[-1] in found:
+            raise ValueError(f"two contents of {frame.__name__} are called {path[-1]}: {found[path[-1]]} and {path}")
+        found[path[-1]] = path
+    return found
+
+
+#: Frame → name of a content → its path.
+PATHS: Mapping[type[Message], Mapping[str, Path]] = {
+    frame: paths_of(frame) for frame in (control_pb2.StepRequest, control_pb2.StepResult, exchange_pb2.PeerMessage)
+}
+_RESULTS = {kind: path[-1] for path, kind in _contents(control_pb2.StepResult.DESCRIPTOR)}
+
+
+def name_of(frame: Message) -> str:
+    """The name of a frame's content: of the step, its result, or the message between parties; empty without one."""
+    name = ""
+    current = frame
+    while True:
+        descriptor = cast(Descriptor, current.DESCRIPTOR)
+        if current is not frame and not _is_group(descriptor):
+            return name
+        field = current.WhichOneof(descriptor.oneofs[0].name)
+        if field is None:
+            return ""
+        name, current = field, getattr(current, field)
+
+
+def content_of(frame: Message, name: str) -> Message:
+    """The content of that name; an empty one where the frame holds another.
+
+    Raises:
+        Malformed: no content is called so.
+    """
+    path = PATHS[type(frame)].get(name)
+    if path is None:
+        raise Malformed(f"{type(frame).__name__} has no content {name!r}")
+    current = frame
+    for field in path:
+        current = getattr(current, field)
+    return current
+
+
+def filled(frame: Frame, name: str, body: Message | None = None) -> Frame:
+    """The frame with a content of that name; None for a content that is empty."""
+    content = content_of(frame, name)
+    content.SetInParent()
+    if body is not None:
+        content.CopyFrom(body)
+    return frame
+
+
+def result(body: Message) -> control_pb2.StepResult:
+    """The result of a step, whose name follows from its type."""
+    return filled(control_pb2.StepResult(), _RESULTS[body.DESCRIPTOR.full_name], body)
