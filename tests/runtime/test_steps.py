@@ -11,6 +11,7 @@ from party.runtime import steps
 from party.runtime.steps import HEARTBEAT_S, Order, StepBook, describe, follow
 from tests.simulator import run
 from treetap.errors import Conflict, Interrupted, Malformed, OutOfOrder, TreetapError
+from treetap.wire.frame import filled
 from treetap.wire.v2 import control_pb2, growth_pb2
 
 STEP = ("choose_splits", 2, 1)
@@ -18,7 +19,7 @@ NEXT = ("relay_children", 2, 1)
 
 
 def _request(*nodes: int) -> control_pb2.StepRequest:
-    return control_pb2.StepRequest(job="job", build_histograms=growth_pb2.BuildHistograms(nodes=nodes))
+    return filled(control_pb2.StepRequest(job="job"), "build_histograms", growth_pb2.BuildHistograms(nodes=nodes))
 
 
 class Work:
@@ -63,7 +64,7 @@ def test_other_content_for_the_same_step() -> None:
         book, work = StepBook(), Work(1.0)
         task = _start(book, work, 1, 2)
         for _ in range(2):
-            with pytest.raises(Conflict, match="choose_splits of tree 2, level 1 came again with other content"):
+            with pytest.raises(Conflict, match="choose_splits of round 2, stage 1 came again with other content"):
                 _start(book, work, 1, 3)
             await task
 
@@ -76,7 +77,7 @@ def test_one_step_at_a_time() -> None:
     async def main() -> None:
         book, work = StepBook(), Work(1.0)
         task = _start(book, work)
-        with pytest.raises(OutOfOrder, match="came while choose_splits of tree 2, level 1 is under way"):
+        with pytest.raises(OutOfOrder, match="came while choose_splits of round 2, stage 1 is under way"):
             book.start(NEXT, _request(), work)
         await task
         assert (await book.start(NEXT, _request(), work)).bytes == 2
@@ -196,8 +197,8 @@ def test_order_says_what_may_come() -> None:
     with pytest.raises(OutOfOrder) as caught:
         order.check(("prepare", 0, 0))
     assert str(caught.value) == (
-        "prepare of tree 0, level 0 cannot come now; "
-        "expected apply_splits of tree 0, level 0 or build_histograms of tree 0, level 1"
+        "prepare of round 0, stage 0 cannot come now; "
+        "expected apply_splits of round 0, stage 0 or build_histograms of round 0, stage 1"
     )
     order.then()
     with pytest.raises(OutOfOrder, match="expected nothing"):
@@ -206,7 +207,7 @@ def test_order_says_what_may_come() -> None:
 
 def test_steps_have_names_for_people() -> None:
     """What a message calls a step."""
-    assert describe(STEP) == "choose_splits of tree 2, level 1"
+    assert describe(STEP) == "choose_splits of round 2, stage 1"
 
 
 def test_steps_without_end_are_not_all_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,11 +217,11 @@ def test_steps_without_end_are_not_all_remembered(monkeypatch: pytest.MonkeyPatc
     async def main() -> None:
         book, work = StepBook(), Work(0.0)
         for level in range(6):
-            request = control_pb2.StepRequest(level=level)
+            request = control_pb2.StepRequest(stage=level)
             await book.start(("await_requests", 0, level), request, work)
-        done = await book.start(("await_requests", 0, 5), control_pb2.StepRequest(level=5), work)
+        done = await book.start(("await_requests", 0, 5), control_pb2.StepRequest(stage=5), work)
         assert done.bytes == 6
-        assert (await book.start(("await_requests", 0, 0), control_pb2.StepRequest(level=0), work)).bytes == 7
+        assert (await book.start(("await_requests", 0, 0), control_pb2.StepRequest(stage=0), work)).bytes == 7
         assert len(book._tasks) == 3
 
     run(main())
