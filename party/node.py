@@ -169,9 +169,7 @@ class PartyNode:
         try:
             role = self._role(tools, request, kind)
         except BadInput as failure:
-            if self._config.name in str(failure):
-                raise
-            raise type(failure)(f"{self._config.name}: {failure}") from None
+            raise failure.at(self._config.name) from None
         return Session(tools, role, caller, frozenset(members - {self._config.name}), opening)
 
     def _role(self, tools: Tools, request: control_pb2.StepRequest, kind: str) -> Role:

@@ -79,9 +79,9 @@ class Alignment:
             return 0
         if stored["digest"].tobytes() != table.digest():
             raise DataError(
-                f"{self._tools.party}: {table.path}: holds other ids than when job {self._tools.job} was aligned; "
+                f"{table.path}: holds other ids than when job {self._tools.job} was aligned; "
                 "bring back the file of then, or cancel the job and train again"
-            )
+            ).at(self._tools.party)
         self._set_aligned(stored["records"])
         self._order.then(first, *self._then)
         return int(stored["attempt"])

@@ -131,6 +131,4 @@ async def follow(
     try:
         task.result()
     except Interrupted as error:  # the operator must know where
-        if party in str(error):
-            raise
-        raise type(error)(f"{party}: {error}") from error
+        raise error.at(party) from error.__cause__
