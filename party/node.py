@@ -21,7 +21,7 @@ from party.runtime.steps import Meter, describe, follow
 from party.runtime.transcript_recorder import Recorders
 from party.serving.registry import Desk
 from treetap import logs
-from treetap.errors import BadInput, Conflict, Malformed, OutOfOrder, Refused, UnknownJob
+from treetap.errors import BadInput, Conflict, Interrupted, Malformed, OutOfOrder, Refused, UnknownJob
 from treetap.names import NAME
 from treetap.wire.disclosure import bytes_by_class
 from treetap.wire.frame import name_of, result
@@ -93,7 +93,10 @@ class PartyNode:
             raise OutOfOrder(f"{name} does not do {kind} in job {request.job}")
         ledger, step = session.tools.ledger, (kind, request.round, request.stage)
         with ledger.clock(kind, f"job {request.job}: {describe(step)}"):
-            task = session.book.start(step, request, lambda: work(request))
+            try:
+                task = session.book.start(step, request, lambda: work(request))
+            except Interrupted as ended:
+                raise ended.at(name) from None
             async for event in follow(name, task, session.progress):
                 ledger.traffic.sent(caller, kind, bytes_by_class(event))
                 yield event

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from party.runtime.context import Step, Tools, done, have
-from party.runtime.steps import Order, StepId, describe
+from party.runtime.steps import Order, StepId, Untimely, describe
 from treetap import psi
-from treetap.errors import ConfigError, DataError, Malformed, OutOfOrder, Refused
+from treetap.errors import ConfigError, DataError, Malformed, Refused
 from treetap.protocols.alignment_routes import Turn, turns
 from treetap.tables.reading import Table
 from treetap.wire.frame import name_of
@@ -92,9 +92,9 @@ class Alignment:
         return have(self._aligned)
 
     def check(self, step: StepId) -> None:
-        """`OutOfOrder` for a step that came before the alignment."""
+        """`Untimely` for a step that came before the alignment."""
         if self._aligned is None:
-            raise OutOfOrder(f"{describe(step)} cannot come before the alignment")
+            raise Untimely(f"{describe(step)} cannot come before the alignment")
 
     # ---- sorted-ids
 
