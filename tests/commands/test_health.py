@@ -19,7 +19,7 @@ from treetap.commands.local_federation import LocalFederation, to_toml
 HEAVY = {"numpy", "pyarrow", "rich", "gmpy2", "sklearn", "networkx", "jinja2", "zstandard", "prometheus_client"}
 OWN = {
     *("party", "coordinator", "attacks", "treetap.trees", "treetap.tables", "treetap.paillier", "treetap.models"),
-    *("treetap.wire.rpc", "treetap.wire.v1", "treetap.workers", "treetap.terminal", "treetap.commands.jobs.client"),
+    *("treetap.wire.rpc", "treetap.wire.v2", "treetap.workers", "treetap.terminal", "treetap.commands.jobs.client"),
 }
 LOADED = """
 import json, sys

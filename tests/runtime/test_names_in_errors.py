@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from treetap.wire.v1 import jobs_pb2
 
 from party.runtime.context import Tools
 from party.setup.steps import bin_features
@@ -43,7 +42,7 @@ def test_an_opening_that_fails_says_where(tmp_path: Path) -> None:
         for party in SHORT:
             models = federation.state(party) / "models"
             away = models.rename(models.with_name("elsewhere"))
-            failed = await federation.predict(jobs_pb2.PredictRequest(model="job"))
+            failed = await federation.predict(predict_request(model="job"))
             assert (failed.state, failed.bad_input) == ("failed", True)
             assert failed.error == f"{party}: there is no model 'job' in {models}"
             away.rename(models)
