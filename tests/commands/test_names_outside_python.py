@@ -121,13 +121,13 @@ def test_every_name_outside_python_is_of_something_there() -> None:
         ("docs/deploy.md", "python -m treetap status", "runs a module"),
         ("docs/deploy.md", "See `party/gone/`.", "no such path: party/gone"),
         ("Makefile", "PROTOS := $(wildcard protos/gone/*.proto)", "no such path: protos/gone/*.proto"),
-        ("protos/treetap/wire/v1/setup.proto", 'import "treetap/wire/v1/gone.proto";', "no such path: treetap/wire"),
+        ("protos/treetap/wire/v2/setup.proto", 'import "treetap/wire/v2/gone.proto";', "no such path: treetap/wire"),
         ("docs/adr/0001-layout-and-import-rules.md", "As `gone.py` has it.", "no such file: gone.py"),
         ("docs/deploy.md", "[there](gone.md#part)", "no such page: gone.md"),
         ("docs/deploy.md", "[there](deploy/operations.md)", "no such page: deploy/operations.md"),
         ("docs/transcript.md", "from treetap.wire.gone import Reader", "no such module: treetap.wire.gone"),
         ("pyproject.toml", 'modules = ["party.gone"]', "no such module: party.gone"),
-        ("docs/transcript.md", "`treetap.wire.v1.StepDemand`", "no such module: treetap.wire.v1.StepDemand"),
+        ("docs/transcript.md", "`treetap.wire.v2.StepDemand`", "no such module: treetap.wire.v2.StepDemand"),
     ],
 )
 def test_what_is_gone_is_found(file: str, line: str, says: str) -> None:
@@ -143,7 +143,7 @@ def test_what_is_gone_is_found(file: str, line: str, says: str) -> None:
             "treetap health --config /etc/treetap/party.toml; [here](operations.md#metrics), <https://x.org/a.md>",
         ),
         ("docs/deploy.md", "coordinator.example.org:7100 writes coordinator.log; cp examples/hosts/operator/* ."),
-        ("docs/transcript.md", "`treetap.wire.v1.StepRequest`, `treetap.commands.cli:main`, `wire/tls.py`"),
+        ("docs/transcript.md", "`treetap.wire.v2.StepRequest`, `treetap.commands.cli:main`, `wire/tls.py`"),
         ("attacks/report/templates/trees.html.j2", "{% for tree in party.trees %}"),
     ],
 )

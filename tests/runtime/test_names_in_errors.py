@@ -14,6 +14,7 @@ from tests.replay import HERE, PARAMS
 from tests.simulator import Federation, Message, run
 from tests.worlds import spec
 from treetap.errors import DataError, Interrupted, Silent, Unreachable
+from treetap.protocols.prediction import predict_request
 from treetap.trees.binning import BinnedTable
 
 #: Names whose letters stand in almost every message; the label holder's first.

@@ -18,6 +18,7 @@ from tests.replay import HERE, JOB
 from tests.simulator import COORDINATOR, Federation, Message, run
 from tests.worlds import PARTIES
 from treetap.errors import Conflict, Interrupted
+from treetap.protocols.prediction import predict_request
 from treetap.wire.v2 import jobs_pb2
 
 #: Packages whose objects are looked into; those of Prometheus have a series for each value of their labels.

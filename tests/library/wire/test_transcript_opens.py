@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
 
+from tests.library.wire.logs import RECEIVED, files_of, log, texts_of
 from tests.opens import opened_to_read, opened_to_write
-from tests.wire.logs import RECEIVED, files_of, log, texts_of
 from treetap.errors import BadInput
 from treetap.wire.transcript import TranscriptReader, TranscriptWriter
 
