@@ -127,7 +127,7 @@ class GrowingFeatureParty(ABC):
             self._order.then(("publish", 0, 0))
         return result(
             setup_pb2.Prepared(
-                stored_rounds=len(self._tools.store.trees()),
+                stored_rounds=len(trees),
                 published=self._tools.store.published,
                 aligned_attempt=aligned,
             )
