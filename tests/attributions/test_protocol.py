@@ -98,7 +98,7 @@ def asked_for(job: str = "", **changes: Any) -> jobs_pb2.PredictRequest:
     """A prediction with attributions, in blocks of four."""
     request = jobs_pb2.PredictRequest()
     request.CopyFrom(ASKED)
-    request.MergeFrom(predict_request(job=job, **changes))
+    request.MergeFrom(predict_request(changes.pop("protocol", "eini"), job=job, **changes))
     return request
 
 

@@ -26,7 +26,7 @@ def asked(job: str = "", **changes: Any) -> jobs_pb2.PredictRequest:
     """A prediction of the six new records by blocks of four."""
     request = jobs_pb2.PredictRequest()
     request.CopyFrom(ASKED)
-    request.MergeFrom(predict_request(job=job, **changes))
+    request.MergeFrom(predict_request(changes.pop("protocol", "eini"), job=job, **changes))
     return request
 
 
