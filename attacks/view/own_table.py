@@ -73,7 +73,7 @@ def load_own_table(path: Path, view: View, id_column: str = "id", columns: Seque
         raise DataError(f"{view.path}: does not say which rows of {view.party}'s table the records are")
     have = _columns(path)
     for name in sorted({node.split.feature_name for tree in view.trees for node in tree.nodes.values() if node.split}):
-        if name not in have and name.partition("=")[0] not in have:  # a column of text stands there as column=value
+        if not any(name == column or name.startswith(f"{column}=") for column in have):  # of text: column=value
             raise DataError(
                 f"{path}: lacks column {name!r}, at which {view.party} split: this is another party's table"
             )

@@ -109,6 +109,22 @@ def test_text_becomes_numbers_or_one_column_per_value(tmp_path: Path) -> None:
     assert own.as_read == {"age", "in , debt"}
 
 
+def test_a_text_column_whose_name_holds_an_equals_sign_is_the_party_s_own(tmp_path: Path) -> None:
+    """One-hot, such a column is split as name=value; a column that merely begins alike is another party's."""
+    path = tmp_path / "own.csv"
+    path.write_text("id,size=EU\n0,low=1\n1,high\n")
+
+    def view(name: str) -> View:
+        nodes = known_nodes(_rows(0, 1), {}, [(OwnSplit(1, 0, 0, name, 0, 0.5, False), _rows(0), _rows(1))])
+        return _view(path, [0, 1], (TreeView(0, 1, True, 2, nodes, None),))
+
+    own = load_own_table(path, view("size=EU=low=1"))
+    assert own.columns == ["size=EU=high", "size=EU=low=1"]
+    for name in ("size=US=low", "size=EUR", "size"):
+        with pytest.raises(DataError, match=f"lacks column '{name}', at which b split: this is another party's table"):
+            load_own_table(path, view(name))
+
+
 @pytest.mark.parametrize(
     ("content", "fault"),
     [
