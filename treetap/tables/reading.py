@@ -49,6 +49,9 @@ class Table:
     sources: list[str] = field(default_factory=list)
     categories: Mapping[str, Category] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        return f"<Table of {len(self.ids)} records>"
+
     @property
     def made(self) -> set[str]:
         """Features that are one category each: one of them may be constant among the common records."""
