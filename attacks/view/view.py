@@ -14,12 +14,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from attacks.view.known_trees import ROOT, Ints, TreeView
+from attacks.view.known_trees import Ints, TreeView
 from attacks.view.replay import Growth, Story, read_story
 from attacks.view.transcripts import located
 from treetap.errors import BadInput, Malformed
 from treetap.protocols.job_spec import params_of
 from treetap.protocols.registry import training_name
+from treetap.trees.ensemble import ROOT
 from treetap.wire.v2 import setup_pb2
 
 

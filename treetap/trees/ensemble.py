@@ -19,6 +19,8 @@ from treetap.trees.loss import loss_for
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
+#: The number of a tree's root.
+ROOT = 1
 
 
 @dataclass(frozen=True)
@@ -172,8 +174,8 @@ def route(tree: Tree, n: int, goes_left: Callable[[Split, Ints], Bools]) -> Ints
 
     `goes_left(split, rows)` answers for the records `rows` (row numbers, ascending) at that split: (len(rows),) bool.
     """
-    reached = np.ones(n, dtype=np.int64)
-    rows_at: dict[int, Ints] = {1: np.arange(n)}
+    reached = np.full(n, ROOT, dtype=np.int64)
+    rows_at: dict[int, Ints] = {ROOT: np.arange(n)}
     for split in sorted(tree.splits, key=lambda s: s.node):
         rows = rows_at.pop(split.node)
         left = goes_left(split, rows)

@@ -16,7 +16,7 @@ from treetap import terminal
 from treetap.errors import BadInput, DataError
 from treetap.models.own_split import OwnSplit
 from treetap.models.store import Names, read_model, read_names
-from treetap.trees.ensemble import Importance, Split, Tree, importance, importance_by_owner
+from treetap.trees.ensemble import ROOT, Importance, Split, Tree, importance, importance_by_owner
 from treetap.trees.paths import condition
 
 Json = dict[str, Any]
@@ -203,7 +203,7 @@ def _drawn(tree: Json) -> Drawing:
                 grow(drawing.add(label(child, came)), child)
 
     root = Drawing(Text(f"tree {tree['tree']}, outputs {', '.join(map(str, tree['outputs']))}"))
-    grow(root.add(label(1, "")), 1)
+    grow(root.add(label(ROOT, "")), ROOT)
     return root
 
 
