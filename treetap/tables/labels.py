@@ -13,7 +13,7 @@ from treetap.errors import DataError
 from treetap.tables.categories import is_text, most_categories
 from treetap.tables.numbers import kind_name
 from treetap.tables.reading import Table
-from treetap.trees.metrics import REGRESSIONS
+from treetap.trees.params import BINARY, REGRESSIONS
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ def read_labels(table: Table, column: str, objective: str) -> Labels:
     count = len(found.classes)
     if count < 2:
         raise DataError(f"{where}: holds one class only; there is nothing to learn")
-    if objective == "binary:logistic" and count != 2:
-        raise DataError(f"{where}: holds {count} classes; binary:logistic needs two (multi:softprob takes more)")
+    if objective in BINARY and count != 2:
+        raise DataError(f"{where}: holds {count} classes; {objective} needs two (multi:softprob takes more)")
     if count > most_categories(len(found.values)):
         raise DataError(f"{where}: holds {count} different values; a class label has few, or use reg:squarederror")
     return found

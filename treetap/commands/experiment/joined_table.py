@@ -21,7 +21,7 @@ from treetap.tables.labels import read_labels
 from treetap.tables.numbers import numbers_of
 from treetap.tables.reading import Table, columns_of, ids_of, plain_column, read_columns
 from treetap.trees import sampling
-from treetap.trees.metrics import REGRESSIONS
+from treetap.trees.params import REGRESSIONS
 
 ID = "treetap_id"
 
