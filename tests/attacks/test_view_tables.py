@@ -28,7 +28,7 @@ from treetap.trees.params import BoostingParams
 PARAMS = BoostingParams(n_estimators=2, max_depth=3, max_bin=6, missing=-999.0)
 HERE = world(60, (1, 2, 2), missing=0.2, sentinel=-999.0, seed=5)
 FEATURE = PARTIES[1]
-pytestmark = pytest.mark.filterwarnings("ignore:a 512-bit")
+pytestmark = [pytest.mark.filterwarnings("ignore:a 512-bit"), pytest.mark.xdist_group("tables")]
 
 
 def _view(path: Path, rows: list[int] | None, trees: tuple[TreeView, ...] = (), **changes: object) -> View:

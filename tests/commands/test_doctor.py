@@ -27,6 +27,8 @@ from treetap.commands.local_federation import LocalFederation
 from treetap.wire.ports import Address
 from treetap.wire.tls import TlsFiles, create_authority, issue
 
+pytestmark = pytest.mark.xdist_group("doctor")
+
 MOST_S = 10.0
 TABLE = {"id": "id", "columns": ["x"]}
 

@@ -20,6 +20,8 @@ from treetap.commands.experiment.run import test_metrics as measure
 from treetap.errors import DataError
 from treetap.models.store import SHARD_VERSION
 
+pytestmark = pytest.mark.xdist_group("report")
+
 Split = dict[str, Any]
 
 
