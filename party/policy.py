@@ -13,7 +13,7 @@ from pydantic import Field, field_validator
 
 from treetap.errors import Refused
 from treetap.names import NAME, Name
-from treetap.process.config import Strict
+from treetap.strict import Strict
 from treetap.trees.paths import Floats, paths_hidden
 from treetap.wire.v2 import reveals_pb2
 
