@@ -19,6 +19,7 @@ import pytest
 
 from attacks.audit import audit
 from attacks.audit_file import read
+from attacks.view.replay import Story
 from coordinator.runtime.journal import CANCELLED, Journal, packed
 from tests.commands.command import treetap
 from tests.simulator import COORDINATOR, Federation, run
@@ -114,6 +115,29 @@ def test_audits_have_the_figures_of_version_1(job: str) -> None:
         for result in party["attacks"].values():
             del result["seconds"]
     assert list(_differences(found, _expected(f"audit-{job}.json"), 1e-6)) == []
+
+
+@pytest.mark.parametrize("party", [B, C])
+def test_records_of_both_versions_tell_one_story(party: str) -> None:
+    """A transcript that another version went on with is read as one: the trees that its party saw are the same."""
+
+    def story(mixed: bool) -> Story:
+        found = Story("boosting")
+        for number, record in enumerate(TranscriptReader(V1 / party / "state" / "transcripts" / "boosting")):
+            if mixed and number % 2:
+                message = open_message(record)
+                record.message_type, record.message = message.DESCRIPTOR.full_name, message.SerializeToString()
+                assert record.message_type.startswith("treetap.wire.v2.")
+            found.take(record)
+        return found
+
+    mixed, before = story(True), story(False)
+    assert mixed.growths == before.growths
+    assert (mixed.peers, mixed.owners, mixed.own_digest) == (before.peers, before.owners, before.own_digest)
+    assert (mixed.messages, mixed.bytes) == (before.messages, before.bytes)
+    assert str(mixed.alignments) == str(before.alignments) != "{}"
+    assert len(before.growths) == 3
+    assert before.peers >= {LABEL_HOLDER}
 
 
 #: Unfinished job of version 1 → what to do with it.
