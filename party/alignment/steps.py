@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from party.runtime.context import Step, Tools, done, have
-from party.runtime.steps import Order, StepId, describe
+from party.runtime.steps import Order, StepId, Untimely, describe
 from treetap import psi
-from treetap.errors import ConfigError, DataError, Malformed, OutOfOrder, Refused
+from treetap.errors import ConfigError, DataError, Malformed, Refused
 from treetap.protocols.alignment_routes import Turn, turns
 from treetap.tables.reading import Table
 from treetap.wire.frame import name_of
@@ -79,9 +79,9 @@ class Alignment:
             return 0
         if stored["digest"].tobytes() != table.digest():
             raise DataError(
-                f"{self._tools.party}: {table.path}: holds other ids than when job {self._tools.job} was aligned; "
+                f"{table.path}: holds other ids than when job {self._tools.job} was aligned; "
                 "bring back the file of then, or cancel the job and train again"
-            )
+            ).at(self._tools.party)
         self._set_aligned(stored["records"])
         self._order.then(first, *self._then)
         return int(stored["attempt"])
@@ -92,9 +92,9 @@ class Alignment:
         return have(self._aligned)
 
     def check(self, step: StepId) -> None:
-        """`OutOfOrder` for a step that came before the alignment."""
+        """`Untimely` for a step that came before the alignment."""
         if self._aligned is None:
-            raise OutOfOrder(f"{describe(step)} cannot come before the alignment")
+            raise Untimely(f"{describe(step)} cannot come before the alignment")
 
     # ---- sorted-ids
 

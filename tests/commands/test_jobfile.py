@@ -18,6 +18,7 @@ from treetap.errors import ConfigError
 from treetap.process.config import load
 from treetap.protocols.job_spec import check_spec, params_of
 from treetap.protocols.registry import training_name
+from treetap.wire.v2 import eini_pb2, protocols_pb2
 
 TLS = {"ca": "ca.crt", "certificate": "p.crt", "key": "p.key"}
 JOB: dict[str, Any] = {"label_holder": "bank", "feature_parties": ["telco"]}
