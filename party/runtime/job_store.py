@@ -24,7 +24,17 @@ import numpy as np
 
 from treetap.errors import BadInput, ConfigError, DataError
 from treetap.models.durable import sync_folder, write_whole
-from treetap.models.store import NAMES, SHARD_VERSION, Names, read_json, read_model, read_names, sha256_of
+from treetap.models.store import (
+    NAMES,
+    SHARD_VERSION,
+    Names,
+    parse_lines,
+    read_json,
+    read_model,
+    read_names,
+    sha256_of,
+    whole_lines,
+)
 from treetap.names import NAME
 
 #: What only the training needs: deleted when the model is there.

@@ -10,7 +10,6 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 import pytest
-from treetap.wire.v1 import jobs_pb2
 
 from coordinator.runtime.journal import Journal
 from coordinator.runtime.metrics import STATES, CoordinatorMetrics
@@ -19,6 +18,8 @@ from tests.replay import HERE, JOB
 from tests.simulator import COORDINATOR, Federation, Message, run
 from tests.worlds import PARTIES
 from treetap.errors import Conflict, Interrupted
+from treetap.protocols.prediction import predict_request
+from treetap.wire.v2 import jobs_pb2
 
 #: Packages whose objects are looked into; those of Prometheus have a series for each value of their labels.
 OURS = ("party", "coordinator", "treetap", "prometheus_client")
@@ -65,9 +66,9 @@ def test_many_jobs_leave_nothing_in_memory(tmp_path: Path) -> None:
         async def several(number: int) -> None:
             assert (await federation.train(JOB, f"t{number}")).state == "finished"
             for protocol in ("interactive", "eini"):
-                request = jobs_pb2.PredictRequest(model=f"t{number}", protocol=protocol)
+                request = predict_request(model=f"t{number}", protocol=protocol)
                 assert (await federation.predict(request)).state == "finished"
-            nowhere = jobs_pb2.PredictRequest(model=f"t{number}", table="none")
+            nowhere = predict_request(model=f"t{number}", table="none")
             assert (await federation.predict(nowhere)).state == "failed"
             killed = asyncio.get_running_loop().create_future()
 
@@ -152,7 +153,7 @@ def test_jobs_are_counted_by_state_without_their_names(tmp_path: Path, monkeypat
         check(finished=1)
         with pytest.raises(Conflict):
             jobs.resume("one")
-        await federation.predict(jobs_pb2.PredictRequest(model="one", table="none"))
+        await federation.predict(predict_request(model="one", table="none"))
         check(finished=1, failed=1)
         federation.hook = kill
         await federation.train(JOB, "two")
