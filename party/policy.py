@@ -14,6 +14,7 @@ from pydantic import Field, field_validator
 from treetap.errors import Refused
 from treetap.names import NAME, Name
 from treetap.process.config import Strict
+from treetap.protocols.emissions import Sent
 from treetap.trees.paths import Floats, paths_hidden
 from treetap.wire.disclosure import CLASSES, UNSPECIFIED
 
@@ -60,6 +61,15 @@ class Policy(Strict):
                     f"{party} does not send {name} to {to}: its policy {says}; if it should, name {to!r} under "
                     f"emits.{name} in {party}'s policy file and restart {party}"
                 )
+
+    def check_job(self, party: str, sends: Iterable[Sent]) -> None:
+        """`Refused` if a job would have `party` send a class to a receiver that may not have it.
+
+        Outbox and node check every message once more when it is sent.
+        """
+        for sent in sends:
+            if sent.sender == party:
+                self.check_emits(party, sent.receiver, sorted(sent.classes))
 
     def may_emit(self, to: str, name: str, *, client: bool = False) -> bool:
         """Whether a disclosure class may go to `to`; `client` as for `check_emits`."""

@@ -99,6 +99,19 @@ def disclosure_table(files: Iterable[FileDescriptor], sources: FileDescriptorSet
     ]
 
 
+def classes_within(message: Descriptor) -> frozenset[str]:
+    """The classes of all fields that a message of this type can hold, at any depth."""
+    found: set[str] = set()
+    pending, seen = [message], {message.full_name}
+    while pending:
+        for disclosure, inner in _plan(pending.pop()).values():
+            found.update({disclosure} if disclosure is not None else ())
+            if inner is not None and inner.full_name not in seen:
+                seen.add(inner.full_name)
+                pending.append(inner)
+    return frozenset(found)
+
+
 def undeclared(files: Iterable[FileDescriptor]) -> list[str]:
     """Full names of the fields of ``files`` that declare no disclosure class."""
     return [field.full_name for _, field in _fields(files) if class_of(field) == reveals_pb2.DISCLOSURE_UNSPECIFIED]

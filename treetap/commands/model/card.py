@@ -11,9 +11,9 @@ import json
 from collections import defaultdict
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from google.protobuf.descriptor import FileDescriptor
+from google.protobuf.descriptor import Descriptor
 
 from treetap.commands.model.view import describe
 from treetap.errors import BadInput, ConfigError, DataError
@@ -87,7 +87,7 @@ def _classes(protocol: str) -> list[Json]:
         field = training(protocol).field
     except ConfigError:
         raise DataError(f"protocol {protocol!r} of the model is none of this version of treetap") from None
-    own: FileDescriptor = protocols_pb2.Parameters.DESCRIPTOR.fields_by_name[field].message_type.file
+    own = cast(Descriptor, protocols_pb2.Parameters.DESCRIPTOR.fields_by_name[field].message_type).file
     carried: defaultdict[str, list[str]] = defaultdict(list)
     for row in disclosure_table([setup_pb2.DESCRIPTOR, alignment_pb2.DESCRIPTOR, *own.dependencies, own]):
         carried[row.disclosure].append(f"{row.message.rpartition('.')[2]}.{row.field}")
