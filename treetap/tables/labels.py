@@ -24,6 +24,13 @@ class Labels:
     def __repr__(self) -> str:
         return f"<Labels of {len(self.values)} records>"
 
+    def take(self, records: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Labels:
+        """The labels of the records at these places, in this order; classes that none of them has are left out."""
+        if not self.classes:
+            return Labels(self.values[records], [])
+        present, numbers = np.unique(self.values[records], return_inverse=True)
+        return Labels(numbers.astype(np.int64), [self.classes[number] for number in present.tolist()])
+
 
 def read_labels(table: Table, column: str, objective: str) -> Labels:
     """Labels for an objective: numbers, and for classes also text and booleans.
@@ -48,19 +55,32 @@ def read_labels(table: Table, column: str, objective: str) -> Labels:
         if not number:
             raise DataError(f"{where}: holds {kind_name(kind)}; {objective} needs numbers")
         targets = np.asarray(cells.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), dtype=np.float64)
-        if np.ptp(targets) == 0:
-            raise DataError(f"{where}: every record has the same target; there is nothing to learn")
-        return Labels(targets, [])
+        return learnable(Labels(targets, []), table, column, objective)
     if not (number or text or pa.types.is_boolean(kind)):
         raise DataError(f"{where}: holds {kind_name(kind)}; classes are numbers, text or booleans")
     names, numbers = np.unique(np.asarray(cells.to_pylist()), return_inverse=True)
-    if len(names) < 2:
+    return learnable(Labels(numbers.astype(np.int64), [class_name(name) for name in names]), table, column, objective)
+
+
+def learnable(labels: Labels, table: Table, column: str, objective: str) -> Labels:
+    """The labels of all or some records of a table's label column.
+
+    Raises:
+        DataError: all are the same, or there are too many classes.
+    """
+    where = f"{table.path}: label column {column!r}"
+    if objective in REGRESSIONS:
+        if np.ptp(labels.values) == 0:
+            raise DataError(f"{where}: every record has the same target; there is nothing to learn")
+        return labels
+    count = len(labels.classes)
+    if count < 2:
         raise DataError(f"{where}: holds one class only; there is nothing to learn")
-    if objective == "binary:logistic" and len(names) != 2:
-        raise DataError(f"{where}: holds {len(names)} classes; binary:logistic needs two (multi:softprob takes more)")
-    if len(names) > max(100, len(numbers) // 2):
-        raise DataError(f"{where}: holds {len(names)} different values; a class label has few, or use reg:squarederror")
-    return Labels(numbers.astype(np.int64), [class_name(name) for name in names])
+    if objective == "binary:logistic" and count != 2:
+        raise DataError(f"{where}: holds {count} classes; binary:logistic needs two (multi:softprob takes more)")
+    if count > max(100, len(labels.values) // 2):
+        raise DataError(f"{where}: holds {count} different values; a class label has few, or use reg:squarederror")
+    return labels
 
 
 def class_name(value: object) -> str:
