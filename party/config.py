@@ -90,7 +90,8 @@ class PartyConfig(Process):
         if self.serve and len(self.unanswered()) == len(self.serve.clients):
             raise ConfigError(
                 f"{self.name}'s policy sends PREDICTION to none of serve.clients ({', '.join(self.serve.clients)}): "
-                'name them, or "clients", under emits.PREDICTION (and emits.CONTROL), or leave [serve] out'
+                'name them, or "clients", under emits.PREDICTION (and emits.CONTROL), or leave [serve] out',
+                party=self.name,
             )
 
     def under(self, law: Policy) -> PartyConfig:

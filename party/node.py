@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections import defaultdict
 from collections.abc import AsyncIterator, Coroutine
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 from party.config import PartyConfig
 from party.metrics import PartyMetrics
@@ -21,7 +21,7 @@ from party.runtime.steps import Meter, describe, follow
 from party.runtime.transcript_recorder import Recorders
 from party.serving.registry import Desk
 from treetap import logs
-from treetap.errors import BadInput, Conflict, Malformed, OutOfOrder, Refused, UnknownJob
+from treetap.errors import BadInput, Conflict, Interrupted, Malformed, OutOfOrder, Refused, UnknownJob
 from treetap.names import NAME
 from treetap.wire.disclosure import bytes_by_class
 from treetap.wire.frame import name_of, result
@@ -58,7 +58,8 @@ class PartyNode:
         self.desk = Desk(config, self._metrics)  #: where clients of served models ask
         self._sessions: dict[str, Session] = {}
         # A repeated opening must not come between the old session's end and the new one.
-        self._opening: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        # Each lock is there as long as an opening of its job holds or awaits it.
+        self._opening: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.tasks: set[asyncio.Task[Any]] = set()  #: what this party does on its own account
 
     async def step(self, caller: str, request: control_pb2.StepRequest) -> AsyncIterator[control_pb2.StepEvent]:
@@ -93,7 +94,10 @@ class PartyNode:
             raise OutOfOrder(f"{name} does not do {kind} in job {request.job}")
         ledger, step = session.tools.ledger, (kind, request.round, request.stage)
         with ledger.clock(kind, f"job {request.job}: {describe(step)}"):
-            task = session.book.start(step, request, lambda: work(request))
+            try:
+                task = session.book.start(step, request, lambda: work(request))
+            except Interrupted as ended:
+                raise ended.at(name) from None
             async for event in follow(name, task, session.progress):
                 ledger.traffic.sent(caller, kind, bytes_by_class(event))
                 yield event
@@ -138,7 +142,8 @@ class PartyNode:
 
     async def _open(self, caller: str, request: control_pb2.StepRequest, kind: str) -> Session:
         """A new session for a new attempt; a repeat of the opening finds the session it opened."""
-        async with self._opening[request.job]:
+        lock = self._opening.setdefault(request.job, asyncio.Lock())
+        async with lock:
             opening = hashlib.sha256(request.SerializeToString(deterministic=True)).digest()
             current = self._sessions.get(request.job)
             if current is not None:
@@ -169,9 +174,7 @@ class PartyNode:
         try:
             role = self._role(tools, request, kind)
         except BadInput as failure:
-            if self._config.name in str(failure):
-                raise
-            raise type(failure)(f"{self._config.name}: {failure}") from None
+            raise failure.at(self._config.name) from None
         return Session(tools, role, caller, frozenset(members - {self._config.name}), opening)
 
     def _role(self, tools: Tools, request: control_pb2.StepRequest, kind: str) -> Role:
@@ -244,7 +247,13 @@ class PartyNode:
             self._expect_more(session)
         else:
             log.warning("job %s: no step for %d s, the session ends", session.tools.job, SESSION_S)
-            self._own(self._end(session))
+            self._own(self._end_unasked(session))
+
+    async def _end_unasked(self, session: Session) -> None:
+        """End a session that no coordinator leaves, and its transcript, which a leave would have closed."""
+        await self._end(session)
+        if session.tools.job not in self._sessions:
+            self._recorders.close(session.tools.job)
 
 
 def _same_coordinator(session: Session, caller: str) -> None:

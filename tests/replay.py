@@ -12,7 +12,7 @@ from tests.simulator import COORDINATOR, Federation, run
 from tests.worlds import PARTIES, World, spec, world
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
-from treetap.wire.frame import name_of
+from treetap.wire.frame import filled, name_of
 from treetap.wire.v2 import control_pb2, growth_pb2, setup_pb2
 
 Conducted = list[tuple[Literal["begin", "end"], str, control_pb2.StepRequest]]
@@ -56,7 +56,7 @@ def word(request: control_pb2.StepRequest) -> str:
 def with_word(name: str, job: str = "job", attempt: int = 1) -> control_pb2.StepRequest:
     """A request with this step's word and, where a job is opened, just enough to be heard."""
     request = control_pb2.StepRequest(job=job, attempt=attempt)
-    getattr(request, name).SetInParent()
+    filled(request, name)
     if name == "prepare":
         request.setup.prepare.spec.CopyFrom(JOB)
         request.setup.prepare.submission = SUBMISSION
@@ -64,7 +64,7 @@ def with_word(name: str, job: str = "job", attempt: int = 1) -> control_pb2.Step
         request.prediction.open_model.label_holder = PARTIES[0]
         request.prediction.open_model.feature_parties.extend(PARTIES[1:])
         request.prediction.open_model.model = "nothing"
-        request.prediction.open_model.protocol, request.prediction.open_model.form = "interactive", "batched"
+        request.prediction.open_model.parameters.interactive.form = "batched"
         request.prediction.open_model.away_policy = "fail"
     return request
 
@@ -126,12 +126,12 @@ class Replay:
 
     def _of_this_run(self, to: str, recorded: control_pb2.StepRequest) -> control_pb2.StepRequest:
         request = control_pb2.StepRequest.FromString(recorded.SerializeToString())
-        if request.HasField("prepare"):
+        if name_of(request) == "prepare":
             request.setup.prepare.submission = SUBMISSION
-        if request.HasField("open_model"):  # of whichever job the model here was trained by
+        if name_of(request) == "open_model":  # of whichever job the model here was trained by
             job = self.federation.state(to) / "models" / request.prediction.open_model.model / "job.json"
             request.prediction.open_model.submission = json.loads(job.read_text())["submission"]
-        if request.HasField("apply_splits"):
+        if name_of(request) == "apply_splits":
             del request.growth.apply_splits.decisions[:]
             request.growth.apply_splits.decisions.extend(d for d in self._decisions if d.owner == to)
         return request

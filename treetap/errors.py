@@ -24,9 +24,19 @@ Messages are written for the person who reads them: they name the file, the fiel
 
 from __future__ import annotations
 
+from typing import Self
+
 
 class TreetapError(Exception):
-    """Base of all errors raised on purpose."""
+    """Base of all errors raised on purpose. `party`: where it happened, if the message says so."""
+
+    def __init__(self, *message: object, party: str = "") -> None:
+        super().__init__(*message)
+        self.party = party
+
+    def at(self, party: str) -> Self:
+        """This error with the party's name before its message, unless the message names the place already."""
+        return self if self.party else type(self)(f"{party}: {self}", party=party)
 
 
 class BadInput(TreetapError):

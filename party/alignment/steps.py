@@ -21,9 +21,9 @@ import numpy as np
 from party.runtime.context import Step, Tools, done, have
 from party.runtime.messages import Rows
 from party.runtime.step_order import StepOrder
-from party.runtime.steps import StepId, describe
+from party.runtime.steps import StepId, Untimely, describe
 from treetap import psi
-from treetap.errors import ConfigError, DataError, Malformed, OutOfOrder, Refused
+from treetap.errors import ConfigError, DataError, Malformed, Refused
 from treetap.protocols.alignment_routes import Turn, turns
 from treetap.tables.reading import digest_of
 from treetap.wire.v2 import alignment_pb2, control_pb2
@@ -101,9 +101,9 @@ class Alignment:
             return 0
         if stored["digest"].tobytes() != digest_of(ids):
             raise DataError(
-                f"{self._tools.party}: {path}: holds other ids than when job {self._tools.job} was aligned; "
+                f"{path}: holds other ids than when job {self._tools.job} was aligned; "
                 "bring back the file of then, or cancel the job and train again"
-            )
+            ).at(self._tools.party)
         self._set_records(stored["records"])
         return int(stored["attempt"])
 
@@ -113,9 +113,9 @@ class Alignment:
         return have(self._records)
 
     def check(self, step: StepId) -> None:
-        """`OutOfOrder` for a step that came before the alignment."""
+        """`Untimely` for a step that came before the alignment."""
         if self._records is None:
-            raise OutOfOrder(f"{describe(step)} cannot come before the alignment")
+            raise Untimely(f"{describe(step)} cannot come before the alignment")
 
     # ---- sorted-ids
 

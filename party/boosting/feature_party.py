@@ -54,7 +54,7 @@ class FeatureParty:
             {TAKES_PART: self._takes_part, SITS_OUT: lambda t: not self._takes_part(t)},
         )
         self._alignment = Alignment(tools, members, spec.alignment, self._order)
-        self._stored = StoredTrees(tools.store, "splits")
+        self._stored = StoredTrees(tools, "splits")
         self._growth = FeaturePartyGrowth(tools, spec.label_holder, self._order, self._stored)
         self._table: Table | None = None
         self._split_table: SplitTable | None = None
@@ -75,14 +75,14 @@ class FeatureParty:
         """Say how far the job has come here.
 
         1. Read the table.
-        2. Look for stored trees, and for the records that an earlier attempt aligned.
+        2. Look for the records that an earlier attempt aligned, and for stored trees.
         """
         self._order.check(request)
         table = self._table = await load_job_table(
             self._tools, self._config, self._spec, with_label=False, missing=self._params.missing
         )
-        self._stored.read()
         aligned = self._alignment.begin(table.ids, table.rows, table.path, keep=True)
+        await self._stored.read()
         self._order.first_rounds = range(self._stored.count + 1)  # the label holder may have stored fewer
         published = self._tools.store.published
         self._order.done(request, PUBLISHED if published else UNPUBLISHED, *([ALIGNED] if aligned else []))

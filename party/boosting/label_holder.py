@@ -9,8 +9,7 @@ import numpy as np
 from party.alignment.steps import ALIGNED, ALIGNMENT, Alignment, alignment_steps
 from party.boosting.gradients import BoostingState
 from party.config import PartyConfig
-from party.growth.label_holder import TREE_STEPS, LabelHolderGrowth, summary_of_trees
-from party.growth.label_state import stored_trees
+from party.growth.label_holder import TREE_STEPS, LabelHolderGrowth, summary_of_trees, trees_with_scores
 from party.growth.split_table import SplitTable
 from party.growth.stored_trees import StoredTrees
 from party.runtime.context import Step, Tools, done, have
@@ -48,7 +47,7 @@ class LabelHolder:
         self._order = StepOrder(STEPS, {ALIGNMENT: alignment_steps(members, spec.alignment, tools.party)})
         self._alignment = Alignment(tools, members, spec.alignment, self._order)
         self._keys = JobKeys(tools, spec)
-        self._stored = StoredTrees(tools.store, "own")
+        self._stored = StoredTrees(tools, "own")
         self._growth = LabelHolderGrowth(tools, spec, self._order, self._stored, self._keys.open)
         self._data: LabelledTable | None = None
         self._state: BoostingState | None = None
@@ -72,20 +71,17 @@ class LabelHolder:
 
         1. Read the table and decode its labels.
         2. Refuse labels that do not fit the job: now, not after the alignment.
-        3. Look for stored trees, and for the records that an earlier attempt aligned.
+        3. Look for the records that an earlier attempt aligned, and for stored trees.
         """
         self._order.check(request)
         data = self._data = await load_labelled_table(
             self._tools, self._config, self._spec, missing=self._params.missing, objective=self._params.objective
         )
         self._slots(data.labels)
-        self._stored.read()
         aligned = self._alignment.begin(data.table.ids, data.table.rows, data.table.path, keep=True)
+        stored, published = await trees_with_scores(self._tools.store, self._stored), self._tools.store.published
         self._order.done(request, *([ALIGNED] if aligned else []))
-        store = self._tools.store
-        return result(
-            setup_pb2.Prepared(stored_rounds=stored_trees(store), published=store.published, aligned_attempt=aligned)
-        )
+        return result(setup_pb2.Prepared(stored_rounds=stored, published=published, aligned_attempt=aligned))
 
     async def bin(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Say how many trees there are to be.
@@ -145,7 +141,7 @@ class LabelHolder:
                 "feature_parties": list(self._spec.feature_parties),
                 "classes": data.labels.classes,
                 **manifest_of(self._tools, self._spec, data.table, self._params.missing),
-                **summary_of_trees(have(self._state), self._stored),
+                **await summary_of_trees(have(self._state), self._stored),
             }
             store.publish(manifest)
         await self.close()

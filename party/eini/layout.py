@@ -35,9 +35,9 @@ class NamedTrees:
         """
         if number >= len(self._shard):
             raise DataError(
-                f"{self._party}: {self._label_holder} predicts with tree {number}, this party's shard has "
+                f"{self._label_holder} predicts with tree {number}, this party's shard has "
                 f"{len(self._shard)} trees: the shards are of different jobs"
-            )
+            ).at(self._party)
         if number in self._seen:
             raise Malformed(f"{self._label_holder} has named tree {number} twice")
         self._seen.add(number)
@@ -99,9 +99,9 @@ async def take_layout(
             own, splits = named.take(tree.tree)
             if not len(own) == len(tree.incoming) == len(tree.outgoing):
                 raise DataError(
-                    f"{party}: tree {tree.tree} has {len(tree.incoming)} leaves at {label_holder}, {len(own)} in this "
+                    f"tree {tree.tree} has {len(tree.incoming)} leaves at {label_holder}, {len(own)} in this "
                     "party's shard: the shards are of different jobs"
-                )
+                ).at(party)
             if not tree.outputs or not set(tree.outputs) <= set(range(outputs)):
                 raise Malformed(f"{label_holder} has named columns of the score wrongly")
             nodes[tuple(tree.outputs)].append(splits)

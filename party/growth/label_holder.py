@@ -11,14 +11,15 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from party.growth.label_state import LabelState
+from party.growth.label_state import LabelState, stored_trees
 from party.growth.paths import leaf_paths
 from party.growth.split_table import TreeColumns
 from party.growth.stored_trees import StoredTrees
 from party.runtime.context import Tools, done, have
+from party.runtime.job_store import JobStore
 from party.runtime.messages import Rows, space_parcels, take_children
 from party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, SAME, THIS_ROUND, Next, StepOrder, StepTable
-from treetap.errors import Malformed, OutOfOrder
+from treetap.errors import DataError, Malformed, OutOfOrder
 from treetap.models.own_split import OwnSplit
 from treetap.protocols.job_spec import taking_part
 from treetap.trees.criterion import Rule
@@ -226,9 +227,24 @@ class LabelHolderGrowth:
         return self._tree
 
 
-def summary_of_trees(state: LabelState, stored: StoredTrees) -> dict[str, Any]:
+async def trees_with_scores(store: JobStore, stored: StoredTrees) -> int:
+    """Read the stored trees; returns how many of them the scores on disk have in them.
+
+    Raises:
+        DataError: trees are missing.
+    """
+    trees, scored = len(await stored.read()), stored_trees(store)
+    if trees < scored:
+        raise DataError(
+            f"{store.folder}: shard.jsonl holds {trees} trees, but the scores are those after {scored}; "
+            "bring a back-up of shard.jsonl back, or cancel the job"
+        )
+    return scored
+
+
+async def summary_of_trees(state: LabelState, stored: StoredTrees) -> dict[str, Any]:
     """The part of the model's manifest that is about the stored trees and the scores after them."""
-    trees = [Tree.from_dict(line["tree"]) for line in stored.read()]
+    trees = [Tree.from_dict(line["tree"]) for line in await stored.read()]
     owners = importance_by_owner(state.used(trees))
     return {
         "trees": len(trees),

@@ -5,26 +5,25 @@ from __future__ import annotations
 from typing import Any
 
 from party.growth.handles import Handles
-from party.runtime.job_store import JobStore
+from party.runtime.context import Tools
 
 
 class StoredTrees:
-    """The shard of one job; each stored tree is a line, with the party's own splits under the name `own`.
+    """The shard of one job; each stored tree is a line, with the party's own splits under the name `own`."""
 
-    Attributes:
-        count: how many trees are stored.
-    """
-
-    def __init__(self, store: JobStore, own: str) -> None:
-        self._store, self._own = store, own
+    def __init__(self, tools: Tools, own: str) -> None:
+        self._tools, self._own = tools, own
         self._handles = Handles()
-        self.count = 0
 
-    def read(self) -> list[dict[str, Any]]:
-        """All stored trees. Read first when the job is prepared: `count` and handles follow from it."""
-        trees = self._store.trees()
+    @property
+    def count(self) -> int:
+        """How many trees are stored."""
+        return self._tools.store.count()
+
+    async def read(self) -> list[dict[str, Any]]:
+        """All stored trees, read off the event loop; first when the job is prepared, since handles follow from them."""
+        trees = await self._tools.offload(self._tools.store.trees)
         self._handles = Handles(len(tree[self._own]) for tree in trees)
-        self.count = len(trees)
         return trees
 
     def first_handle(self, tree: int) -> int:
@@ -33,6 +32,5 @@ class StoredTrees:
 
     def add(self, index: int, content: dict[str, Any]) -> None:
         """Put a tree on disk, dropping what an interrupted attempt left at or after it."""
-        self._store.add_tree(content, index)
+        self._tools.store.add_tree(content, index)
         self._handles.stored(index, len(content[self._own]))
-        self.count = index + 1

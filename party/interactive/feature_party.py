@@ -1,6 +1,6 @@
 """Multi-interactive inference at a feature party: directions of the records that the label holder asks about.
 
-The steps of both roles: `party.interactive.label_holder`.
+The steps of both roles: `party.interactive.roles.label_holder`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from party.prediction.roles import Answering
 from party.runtime.context import Step, Tools, done
 from party.runtime.job_store import Store
 from party.runtime.messages import Rows
-from treetap.errors import Malformed, OutOfOrder
+from party.runtime.steps import Untimely
+from treetap.errors import Malformed
 from treetap.tables.reading import Floats
 from treetap.trees.paths import Bools
 from treetap.wire import records
@@ -45,7 +46,7 @@ class FeatureParty(Answering):
         self._alignment.check(("answer_directions", block, level))
         table = self.aligned
         if (block, level) <= self._answered:
-            raise OutOfOrder(f"answer_directions of block {block}, level {level} came after that of {self._answered}")
+            raise Untimely(f"answer_directions of block {block}, level {level} came after that of {self._answered}")
         if block > self._answered[0] >= 0:
             self._tools.mailbox.forget(self._answered[0])
         asker = self._opening.label_holder

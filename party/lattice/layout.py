@@ -88,15 +88,15 @@ def _check_tree(
 ) -> None:
     if len(own) != tree.leaves:
         raise DataError(
-            f"{party}: tree {tree.tree} has {tree.leaves} leaves at {label_holder}, {len(own)} in this party's shard: "
+            f"tree {tree.tree} has {tree.leaves} leaves at {label_holder}, {len(own)} in this party's shard: "
             "the shards are of different jobs"
-        )
+        ).at(party)
     possible = {way[:length] for way in own for length in range(len(way) + 1)}
     if not set(found) <= possible:
         raise Malformed(f"{label_holder} has a column of tree {tree.tree} to which no way leads here")
     # every split has the column that counts who goes left there
     if missing := {way for way in possible if way and way[-1][1]} - set(found):
         raise DataError(
-            f"{party}: {len(missing)} of this party's splits in tree {tree.tree} have no column at {label_holder}: "
+            f"{len(missing)} of this party's splits in tree {tree.tree} have no column at {label_holder}: "
             "the shards are of different jobs"
-        )
+        ).at(party)

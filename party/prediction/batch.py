@@ -115,10 +115,10 @@ class Listed:
             return table.ids
         base = self._config.data
         if base is None:
-            raise DataError(f"{self._config.name}: a file of records needs `data = FOLDER` in the configuration")
+            raise DataError("a file of records needs `data = FOLDER` in the configuration").at(self._config.name)
         path = (base / self._opening.records_file).resolve()
         if not path.is_relative_to(base.resolve()):
-            raise DataError(f"{self._config.name}: {self._opening.records_file} is not below the data folder {base}")
+            raise DataError(f"{self._opening.records_file} is not below the data folder {base}").at(self._config.name)
         own = set(table.ids)
         try:
             ids = read_ids(path)
@@ -128,7 +128,7 @@ class Listed:
             if not ids:
                 raise DataError(f"{path}: names no record")
         except DataError as fault:
-            raise DataError(f"{self._config.name}: {fault}") from None
+            raise fault.at(self._config.name) from None
         return sorted(ids)
 
     def _places(self, table: Table) -> tuple[Rows, int]:
@@ -140,7 +140,7 @@ class Listed:
         place = {value: row for row, value in enumerate(table.ids)}
         common = [value for value in self._asked_for if value in place]
         if not common:
-            raise DataError(f"{self._config.name}: none of the records to predict is common to all parties")
+            raise DataError("none of the records to predict is common to all parties").at(self._config.name)
         scored = self._scored.ids()
         found = [place[value] for value in common if value not in scored]
         self._again = not found

@@ -56,7 +56,8 @@ class Opened(ABC):
         self._store = store
         self.manifest, self._trees = store.model(opening.model, opening.submission)
         if self.manifest["role"] != role:
-            raise DataError(f"{config.name} was {self.manifest['role']} of model {opening.model}, not {role}")
+            was = self.manifest["role"]
+            raise DataError(f"{config.name} was {was} of model {opening.model}, not {role}", party=config.name)
         members = [opening.label_holder, *(name for name in opening.feature_parties if name not in opening.away)]
         if opening.away:
             log.warning("job %s: goes on without %s, who does not answer", tools.job, ", ".join(opening.away))
@@ -98,9 +99,9 @@ class Opened(ABC):
         absent = [name for name in columns if name not in named.columns]
         if absent:
             raise DataError(
-                f"{self._config.name}: model {self._opening.model} needs column {absent[0]!r}, "
+                f"model {self._opening.model} needs column {absent[0]!r}, "
                 f"which table {self._opening.table!r} of the configuration does not name"
-            )
+            ).at(self._config.name)
         wanted = TableConfig(path=named.path, id=named.id, columns=columns)
         categories = {name: Category.from_dict(each) for name, each in encoded.items()}
         missing = self.manifest["missing"]

@@ -69,7 +69,8 @@ class Outbox:
             except Unreachable as failure:
                 if not await patience.again():
                     # Not Unreachable: the coordinator would think that this party is away and repeat the step.
-                    raise Interrupted(f"{self._ledger.party} cannot reach {to}: {failure}") from failure
+                    me = self._ledger.party
+                    raise Interrupted(f"{me} cannot reach {to}: {failure}", party=me) from failure
         self._ledger.traffic.sent(to, kind, classes)
         self._recorder.sent(to, kind, parcel)
 

@@ -1,4 +1,4 @@
-"""Steps done once: a repeat is answered as before, a wrong order is refused.
+"""Steps done once: a repeat is answered as before, a wrong order is refused, a failure ends the attempt.
 
 StepBook   (kind, round, stage) → the task that does it, shielded from its caller's fate
 Order      which steps may come next
@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from treetap.errors import Conflict, Interrupted, OutOfOrder
+from treetap.errors import Conflict, Interrupted, OutOfOrder, TreetapError
 from treetap.wire.v2 import control_pb2
 
 #: Seconds between two signs of life of a running step.
@@ -30,6 +30,13 @@ def describe(step: StepId) -> str:
     return f"{kind} of round {round}, stage {stage}"
 
 
+class Untimely(OutOfOrder):
+    """A step that is refused before any of it was done: the attempt goes on as if it had not come.
+
+    Callers get `OutOfOrder`, whose name peers know.
+    """
+
+
 @dataclass
 class Meter:
     """How far the running step is."""
@@ -45,10 +52,10 @@ class Order:
         self._next = set(first)
 
     def check(self, step: StepId) -> None:
-        """`OutOfOrder` unless the step may come now."""
+        """`Untimely` unless the step may come now."""
         if step not in self._next:
             allowed = " or ".join(sorted(map(describe, self._next))) or "nothing"
-            raise OutOfOrder(f"{describe(step)} cannot come now; expected {allowed}")
+            raise Untimely(f"{describe(step)} cannot come now; expected {allowed}")
 
     def then(self, *steps: StepId) -> None:
         """After a step succeeded: what may come next."""
@@ -57,7 +64,10 @@ class Order:
 
 @dataclass
 class StepBook:
-    """The last steps of one attempt at a job. Remembers successes only, so that a failed step may be tried again.
+    """The last steps of one attempt at a job.
+
+    A step that fails ends the attempt: parcels that it has read are gone, and what it began is half done. Its repeat
+    gets the same error, since the answer may have been lost; no other step begins. The next attempt has a new book.
 
     A coordinator repeats the step that it waits for and none before it; what serves for months has steps without end.
     """
@@ -65,6 +75,7 @@ class StepBook:
     _tasks: dict[StepId, asyncio.Task[control_pb2.StepResult]] = field(default_factory=dict)
     _digests: dict[StepId, bytes] = field(default_factory=dict)
     _running: StepId | None = None
+    _failure: str = ""  # which step ended the attempt, and why
 
     def start(
         self,
@@ -72,12 +83,23 @@ class StepBook:
         request: control_pb2.StepRequest,
         work: Callable[[], Awaitable[control_pb2.StepResult]],
     ) -> asyncio.Task[control_pb2.StepResult]:
-        """Begin a step, or find the task that does or did it."""
+        """Begin a step, or find the task that does or did it.
+
+        Raises:
+            Interrupted: a step has failed, which ended the attempt.
+            Conflict: the same step came before, with other content.
+            OutOfOrder: another step is under way.
+        """
         digest = hashlib.sha256(request.SerializeToString(deterministic=True)).digest()
-        if step in self._tasks:
-            if self._digests[step] != digest:
-                raise Conflict(f"{describe(step)} came again with other content")
+        known = step in self._tasks
+        if known and self._digests[step] == digest:
             return self._tasks[step]
+        if self._failure:
+            raise Interrupted(
+                f"the attempt has ended before {describe(step)}: {self._failure}; resume the job for a new one"
+            )
+        if known:
+            raise Conflict(f"{describe(step)} came again with other content")
         if self._running is not None:
             raise OutOfOrder(f"{describe(step)} came while {describe(self._running)} is under way")
         while len(self._tasks) >= MOST_STEPS:
@@ -92,13 +114,18 @@ class StepBook:
     async def _run(self, step: StepId, work: Callable[[], Awaitable[control_pb2.StepResult]]) -> control_pb2.StepResult:
         try:
             return await work()
+        except Untimely as refusal:
+            self._forget(step)
+            raise OutOfOrder(str(refusal)) from None
         except OSError as failure:  # a full disk, a folder gone: mend it and resume
-            self._forget(step)
-            raise Interrupted(
-                f"{describe(step)}: {failure.strerror}: {failure.filename or 'state folder'}"
-            ) from failure
-        except BaseException:
-            self._forget(step)
+            error = Interrupted(f"{describe(step)}: {failure.strerror}: {failure.filename or 'state folder'}")
+            self._failure = str(error)
+            raise error from failure
+        except TreetapError as error:
+            self._failure = f"{describe(step)} failed: {error}"
+            raise
+        except BaseException as defect:  # without its text, which might hold data
+            self._failure = f"{describe(step)} failed ({type(defect).__name__})"
             raise
         finally:
             self._running = None
@@ -131,6 +158,4 @@ async def follow(
     try:
         task.result()
     except Interrupted as error:  # the operator must know where
-        if party in str(error):
-            raise
-        raise type(error)(f"{party}: {error}") from error
+        raise error.at(party) from error.__cause__

@@ -71,7 +71,7 @@ class Live:
         self._scored: deque[tuple[float, int]] = deque()
         self.steps: Mapping[str, Step] = {"await_requests": self.await_requests}
 
-    # ---- what a protocol needs: see `party.prediction.records.Asked`
+    # ---- what a protocol needs: see `party.prediction.roles.records.Asked`
 
     async def open(self, table: Table) -> prediction_pb2.OpenedModel:
         """See `Asked`: from here on clients are told that the model is being prepared."""
@@ -241,7 +241,8 @@ def serve_config(config: PartyConfig) -> ServeConfig:
     if config.serve is None:
         raise ConfigError(
             f"{config.name} serves nobody: its configuration has no table [serve]; it needs clients = [names of "
-            "certificates] and where they ask, listen = or http = HOST:PORT"
+            "certificates] and where they ask, listen = or http = HOST:PORT",
+            party=config.name,
         )
     config.check_clients()
     return config.serve

@@ -76,7 +76,8 @@ class Desk:
         other = self._served.get(live.model)
         if other is not None and other.job != live.job:
             raise errors.ConfigError(
-                f"{self._name} serves model {live.model} already, by job {other.job}: treetap cancel {other.job} first"
+                f"{self._name} serves model {live.model} already, by job {other.job}: treetap cancel {other.job} first",
+                party=self._name,
             )
         self._served[live.model] = live
 

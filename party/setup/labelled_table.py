@@ -30,7 +30,7 @@ class LabelledTable:
         try:
             learnable(labels, self.table, self.column, self.objective)
         except DataError as failure:
-            raise DataError(f"{self.party}: {failure}") from None
+            raise failure.at(self.party) from None
         return replace(self, table=self.table.take(records), labels=labels)
 
 
@@ -43,5 +43,5 @@ async def load_labelled_table(
     try:
         labels = read_labels(table, column, objective)
     except DataError as failure:
-        raise DataError(f"{tools.party}: {failure}") from None
+        raise failure.at(tools.party) from None
     return LabelledTable(tools.party, replace(table, label=None), labels, column, objective)

@@ -37,7 +37,8 @@ def table_config(config: PartyConfig, name: str) -> TableConfig:
     """The party's table of that name; `DataError` says which it has."""
     if name not in config.tables:
         have = ", ".join(map(repr, config.tables)) or "none"
-        raise DataError(f"{config.name} has no table {name!r} in its configuration (it has {have})")
+        fault = f"{config.name} has no table {name!r} in its configuration (it has {have})"
+        raise DataError(fault, party=config.name)
     return config.tables[name]
 
 
@@ -55,7 +56,7 @@ async def load_table(
             lambda: read_table(config, with_label=with_label, missing=missing, categories=categories)
         )
     except DataError as failure:
-        raise DataError(f"{tools.party}: {failure}") from None
+        raise failure.at(tools.party) from None
 
 
 async def load_job_table(
@@ -71,9 +72,9 @@ async def bind_table(tools: Tools, table: Table) -> None:
     """A resumed job must find the table that its stored trees were grown on, cell for cell."""
     if not tools.store.bind(await tools.offload(lambda: fingerprint(table))):
         raise DataError(
-            f"{tools.party}: {table.path}: is not the table on which the stored trees of job {tools.job} were grown; "
+            f"{table.path}: is not the table on which the stored trees of job {tools.job} were grown; "
             "bring that one back, or cancel the job and train again"
-        )
+        ).at(tools.party)
 
 
 def fingerprint(table: Table) -> str:
@@ -96,7 +97,7 @@ async def bin_features(tools: Tools, table: Table, max_bin: int) -> BinnedTable:
             lambda: bin_table(table.features, table.columns, max_bin, may_be_constant=table.made)
         )
     except DataError as failure:
-        raise DataError(f"{tools.party}: {table.path}: {failure}") from None
+        raise DataError(f"{table.path}: {failure}").at(tools.party) from None
 
 
 def manifest_of(tools: Tools, spec: setup_pb2.JobSpec, table: Table, missing: float) -> dict[str, Any]:

@@ -18,9 +18,10 @@ from tests.simulator import COORDINATOR, Federation, Message, run
 from tests.worlds import PARTIES, World, assert_oracles_model, spec
 from treetap import psi
 from treetap.protocols.alignment_routes import turns
-from treetap.protocols.job_spec import params_to_wire
+from treetap.protocols.job_spec import put_params
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
+from treetap.wire.frame import name_of
 from treetap.wire.transcript import TranscriptReader
 from treetap.wire.v2 import exchange_pb2, setup_pb2
 
@@ -44,16 +45,16 @@ def tables(ids: list[list[str]], seed: int = 0) -> Tables:
 
 def job(parties: int, params: BoostingParams = PARAMS) -> setup_pb2.JobSpec:
     """A training of these parties, aligned by psi."""
-    return setup_pb2.JobSpec(
-        protocol="boosting",
+    made = setup_pb2.JobSpec(
         table="train",
         label_holder=NAMES[0],
         feature_parties=NAMES[1:parties],
         key_bits=1024,
         obfuscation="standard",
         alignment="psi",
-        boosting=params_to_wire(params),
     )
+    put_params(made, params)
+    return made
 
 
 def aligned(federation: Federation) -> list[list[str]]:
@@ -344,7 +345,7 @@ def test_points_that_cannot_be_are_told(parties: int, fault: str, tmp_path: Path
 
         def tamper(sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
             nonlocal spoilt
-            if parcel.HasField("blinded_ids") and parcel.stage == level and not spoilt:
+            if name_of(parcel) == "blinded_ids" and parcel.stage == level and not spoilt:
                 spoilt = True
                 parcel.alignment.blinded_ids.points = spoil(parcel.alignment.blinded_ids.points)
             return parcel
@@ -357,5 +358,5 @@ def test_points_that_cannot_be_are_told(parties: int, fault: str, tmp_path: Path
             assert re.search(expected, status.error), (level, status.error)
         return spoilt
 
-    passes = [turn.level for turn in turns(parties) if turn.word == "pass_ids"]
+    passes = [turn.stage for turn in turns(parties) if turn.step == "pass_ids"]
     assert all(run(attempt(level)) for level in passes)

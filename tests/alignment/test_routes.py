@@ -11,11 +11,11 @@ from treetap.protocols.alignment_routes import turns
 def test_turns_are_numbered_and_name_parties(parties: int) -> None:
     """Levels count from 0 without a gap; places and routes name parties of the job only."""
     plan = turns(parties)
-    assert [turn.level for turn in plan] == list(range(len(plan)))
+    assert [turn.stage for turn in plan] == list(range(len(plan)))
     for turn in plan:
         assert set(turn.places) <= set(range(parties))
         assert {place for route in turn.routes for place in route} <= set(turn.places)
-        assert bool(turn.routes) == (turn.word == "pass_ids")
+        assert bool(turn.routes) == (turn.step == "pass_ids")
 
 
 @pytest.mark.parametrize("parties", [3, 4, 5, 8])
@@ -24,30 +24,30 @@ def test_every_list_meets_every_exponent_once(parties: int) -> None:
     hand: dict[int, list[tuple[int, list[str]]]] = {place: [] for place in range(parties)}
     common: dict[int, list[str]] = {}
     for turn in turns(parties):
-        if turn.word == "pass_ids":
+        if turn.step == "pass_ids":
             moved: dict[int, list[tuple[int, list[str]]]] = {place: [] for place in turn.places}
             for here, there in turn.routes:
                 moved[there] += hand[here]
             hand |= moved
             continue
         for place in turn.places:
-            if turn.word == "blind_ids":
+            if turn.step == "blind_ids":
                 hand[place] = [(place, [f"first {place}"])]
-            elif turn.word in ("relay_ids", "raise_ids"):
+            elif turn.step in ("relay_ids", "raise_ids"):
                 ((owner, on),) = hand[place]
-                hand[place] = [(owner, [*on, f"{'first' if turn.word == 'relay_ids' else 'fresh'} {place}"])]
-            elif turn.word == "combine_ids":
+                hand[place] = [(owner, [*on, f"{'first' if turn.step == 'relay_ids' else 'fresh'} {place}"])]
+            elif turn.step == "combine_ids":
                 assert sorted(owner for owner, _ in hand[place]) == list(range(parties))
                 everything = sorted(f"first {each}" for each in range(parties))
                 assert all(sorted(on) == everything for _, on in hand[place])
                 hand[place] = [(-1, [*everything[1:], "fresh 0"])]
-            elif turn.word == "refresh_ids":
+            elif turn.step == "refresh_ids":
                 ((_, on),) = hand[place]
                 hand[place] = [(-1, [*(each for each in on if each != f"first {place}"), f"fresh {place}"])]
-            elif turn.word == "trace_ids":
+            elif turn.step == "trace_ids":
                 ((_, common[place]),) = hand[place]
                 hand[place] = [(place, [])]
-            elif turn.word == "match_ids":
+            elif turn.step == "match_ids":
                 ((owner, on),) = hand[place]
                 assert owner == place
                 assert sorted([*on, f"fresh {place}"]) == sorted(common[place])

@@ -137,7 +137,7 @@ def _another_set(records: Records) -> Records:
     other = next(
         exchange_pb2.PeerMessage.FromString(record.message)
         for record in records
-        if record.step == "instance_spaces" and record.round != records[place].tree and record.stage == 1
+        if record.step == "instance_spaces" and record.round != records[place].round and record.stage == 1
     )
     parcel.growth.instance_spaces.spaces[0].records.CopyFrom(other.growth.instance_spaces.spaces[0].records)
     records[place].message = parcel.SerializeToString()
@@ -197,7 +197,7 @@ def _another_spec(records: Records) -> Records:
     place = next(i for i, record in enumerate(records) if record.step == "prepare")
     again = TranscriptRecord.FromString(records[place].SerializeToString())
     request = StepRequest.FromString(again.message)
-    request.setup.prepare.spec.boosting.max_depth += 1
+    request.setup.prepare.spec.parameters.boosting.trees.max_depth += 1
     again.message = request.SerializeToString()
     return [*records, again]
 
@@ -265,7 +265,7 @@ def test_a_second_submission_of_the_name_counts_alone(sound: Path, tmp_path: Pat
         prepare = next(record for record in second if record.step == "prepare")
         request = StepRequest.FromString(prepare.message)
         request.setup.prepare.submission = "another"
-        request.setup.prepare.spec.boosting.n_estimators = 7
+        request.setup.prepare.spec.parameters.boosting.trees.n_estimators = 7
         prepare.message = request.SerializeToString()
         first = [record for record in records if record.step != "publish"]
         return [*first, *(record for record in second if record.round == 0)]

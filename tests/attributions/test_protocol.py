@@ -161,7 +161,7 @@ def test_what_crosses(tmp_path: Path) -> None:
     ]
     assert len(set(seen)) == len(seen)
     sums = b"".join(
-        p.protocol.attributions.attribution_sums.ciphertexts for _, _, p in parcels if p.HasField("attribution_sums")
+        p.protocol.attributions.attribution_sums.ciphertexts for _, _, p in parcels if name_of(p) == "attribution_sums"
     )
     values = len(joined.attributions().players)
     fitting = (1024 - 2) // (62 * values)
@@ -169,7 +169,7 @@ def test_what_crosses(tmp_path: Path) -> None:
     (layout,) = [
         p.protocol.attributions.attribution_layout
         for _, to, p in parcels
-        if to == LAST and p.HasField("attribution_layout")
+        if to == LAST and name_of(p) == "attribution_layout"
     ]
     assert layout.players == values
     assert not layout.constant

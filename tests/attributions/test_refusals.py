@@ -21,7 +21,7 @@ from treetap.protocols.prediction import predict_request
 from treetap.trees.leaf_entries import GoesLeft
 from treetap.trees.params import BoostingParams
 from treetap.trees.paths import Bools
-from treetap.wire.frame import name_of
+from treetap.wire.frame import filled, name_of
 from treetap.wire.v2 import attributions_pb2, exchange_pb2, setup_pb2
 
 
@@ -68,7 +68,7 @@ def test_a_feature_partys_own_bound(players: list[set[int]], spare: float) -> No
 
     async def parcels() -> AsyncIterator[exchange_pb2.PeerMessage]:
         layout = attributions_pb2.AttributionLayout(trees=trees, players=2)
-        yield exchange_pb2.PeerMessage(attribution_layout=layout)
+        yield filled(exchange_pb2.PeerMessage(), "attribution_layout", layout)
 
     found = run(take_layout(parcels(), "b", "a", shard, 1, last=True))
     assert found.spare == pytest.approx(spare)

@@ -17,6 +17,8 @@ from treetap.commands.jobs.job_file import JobFile
 from treetap.errors import ConfigError
 from treetap.process.config import load
 from treetap.protocols.job_spec import check_spec, params_of
+from treetap.protocols.registry import training_name
+from treetap.wire.v2 import eini_pb2, protocols_pb2
 
 TLS = {"ca": "ca.crt", "certificate": "p.crt", "key": "p.key"}
 JOB: dict[str, Any] = {"label_holder": "bank", "feature_parties": ["telco"]}
@@ -57,10 +59,11 @@ def test_a_forests_job(tmp_path: Path) -> None:
     """A forest's parameters have a forest's defaults, and reach the job's description under its protocol alone."""
     file = write(tmp_path / "job.toml", {"job": {**JOB, "protocol": "forest", "binning": "per-node", "max_depth": 4}})
     spec = load(file, JobFile).to_spec()
-    assert (spec.protocol, spec.HasField("boosting")) == ("forest", False)
-    found = spec.forest
+    assert training_name(spec) == "forest"
+    found = spec.parameters.forest
     assert (found.criterion, found.binning, found.bootstrap) == ("gini", "per-node", False)
-    assert (found.max_depth, found.subsample, found.colsample_bytree, found.min_samples_leaf) == (4, 0.8, 0.8, 1)
+    trees = found.trees
+    assert (trees.max_depth, trees.subsample, trees.colsample_bytree, found.min_samples_leaf) == (4, 0.8, 0.8, 1)
 
 
 @pytest.mark.parametrize(
@@ -112,15 +115,13 @@ def test_party_dropout_of_an_experiment(tmp_path: Path) -> None:
             load(experiment(name), ExperimentFile)
 
 
-def test_a_description_with_parameters_of_two_protocols_is_refused(tmp_path: Path) -> None:
+def test_a_description_without_parameters_of_a_training_is_refused(tmp_path: Path) -> None:
     """Whoever calls the coordinator without a job file is held to the same."""
     spec = load(write(tmp_path / "job.toml", {"job": {**JOB, "protocol": "forest"}}), JobFile).to_spec()
-    spec.boosting.n_estimators = 1
-    with pytest.raises(ConfigError, match="boosting: a job of protocol 'forest' has no parameters of boosting"):
-        check_spec(spec)
-    spec.protocol = "grove"
-    with pytest.raises(ConfigError, match="must be one of boosting, forest"):
-        check_spec(spec)
+    for nothing in (protocols_pb2.Parameters(), protocols_pb2.Parameters(eini=eini_pb2.EiniParams())):
+        spec.parameters.CopyFrom(nothing)
+        with pytest.raises(ConfigError, match="must be one of boosting, forest"):
+            check_spec(spec)
 
 
 def test_whole_numbers_are_real_ones_too(tmp_path: Path) -> None:

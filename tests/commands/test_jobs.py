@@ -250,7 +250,7 @@ def test_ctrl_c_stops_the_watching(federation: LocalFederation) -> None:
     """Interrupting `treetap train` leaves the job running."""
     watching = start("train", _job(federation, "watched", n_estimators=5000), folder=federation.folder)
     operator = federation.operator
-    until(lambda: any(each.job == "watched" and each.tree >= 1 for each in operator.status()), "the job begins")
+    until(lambda: any(each.job == "watched" and each.round >= 1 for each in operator.status()), "the job begins")
     watching.send_signal(2)
     outcome = end(watching, 10)
     assert outcome.status != 0

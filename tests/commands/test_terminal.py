@@ -24,9 +24,11 @@ PATH = "/srv/federation/state/of/the/label/holder/predictions/predict-a-model-01
 ERROR = "the coordinator knows no party 'stranger' (its [parties] are: bank, telco, shop); mend it and go on [bold]"
 STATUSES = [
     jobs_pb2.JobStatus(
-        job="predict-a-model-0123abcd", kind="predict", state="finished", phase="write", tree=1, trees=1
+        job="predict-a-model-0123abcd", kind="predict", state="finished", phase="write", round=1, rounds=1
     ),
-    jobs_pb2.JobStatus(job="x" * 63, kind="train", state="interrupted", phase="publish", tree=100, trees=100, depth=6),
+    jobs_pb2.JobStatus(
+        job="x" * 63, kind="train", state="interrupted", phase="publish", round=100, rounds=100, stage=6
+    ),
 ]
 STATUSES[0].predictions = PATH
 STATUSES[1].error = ERROR

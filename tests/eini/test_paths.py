@@ -15,7 +15,7 @@ from tests.simulator import Federation, run
 from tests.worlds import PARTIES, assert_oracles_scores, spec, world
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
-from treetap.wire.frame import name_of
+from treetap.wire.frame import filled, name_of
 from treetap.wire.v2 import eini_pb2, exchange_pb2
 
 LABEL_HOLDER, FIRST, LAST = PARTIES
@@ -60,8 +60,10 @@ def _layout(outputs: list[tuple[int, ...]]) -> exchange_pb2.PeerMessage:
         {"tree": k, "incoming": range(4 * k + 1, 4 * k + 5), "outgoing": [0] * 4, "outputs": columns}
         for k, columns in enumerate(outputs)
     ]
-    return exchange_pb2.PeerMessage(
-        entry_layout=eini_pb2.EntryLayout(trees=[eini_pb2.TreeEntries(**e) for e in entries])
+    return filled(
+        exchange_pb2.PeerMessage(),
+        "entry_layout",
+        eini_pb2.EntryLayout(trees=[eini_pb2.TreeEntries(**e) for e in entries]),
     )
 
 

@@ -16,6 +16,7 @@ from tests.replay import HERE, JOB, ORACLE, PARAMS
 from tests.simulator import Federation, Message, run
 from tests.worlds import PARTIES, assert_oracles_scores, lattice_tolerance, spec
 from treetap.protocols.prediction import predict_request
+from treetap.wire.frame import name_of
 from treetap.wire.v2 import jobs_pb2
 
 LABEL_HOLDER, B, C = PARTIES
@@ -37,7 +38,7 @@ def killing(federation: Federation, victim: str, word: str, tree: int, *, back: 
         if done or message.served or (message.word, message.to) != (word, victim):
             return
         asked = next(r for kind, to, r in reversed(federation.conducted) if (kind, to) == ("begin", victim))
-        if asked.tree == tree:
+        if asked.round == tree:
             done.append(message)
             federation.kill(victim)
             if back:
@@ -56,10 +57,10 @@ def written(status: jobs_pb2.JobStatus) -> pa.Table:
 def blocks_of(federation: Federation, job: str, attempt: int) -> list[int]:
     """The blocks that were begun in an attempt."""
     found = [
-        asked.tree
+        asked.round
         for kind, _, asked in federation.conducted
-        if kind == "begin" and asked.job == job and asked.attempt == attempt and asked.level == 0
-        if asked.HasField("ask_directions") or asked.HasField("score_block")
+        if kind == "begin" and asked.job == job and asked.attempt == attempt and asked.stage == 0
+        if name_of(asked) == "ask_directions" or name_of(asked) == "score_block"
     ]
     return sorted(set(found))
 
@@ -81,8 +82,8 @@ def test_degrade_in_the_middle(tmp_path: Path, caplog: pytest.LogCaptureFixture)
         assert table.column("guessed").to_pylist() == pytest.approx([0.0, 0.0, *shares[2:]], abs=1e-12)
         assert max(shares[2:]) > 0
         assert blocks_of(federation, "p", 2) == [0, 1]
-        told = {to: list(r.prediction.open_model.away) for _, to, r in federation.conducted if r.attempt == 2 and r.job == "p"
-                if r.HasField("open_model")}  # fmt: skip
+        second = [(to, r) for _, to, r in federation.conducted if r.attempt == 2 and r.job == "p"]
+        told = {to: list(r.prediction.open_model.away) for to, r in second if name_of(r) == "open_model"}
         assert told == {LABEL_HOLDER: [B], C: [B]}
         assert sum("goes on without feature-b, who does not answer" in text for text in caplog.messages) == 2
         assert list((federation.state(LABEL_HOLDER) / "jobs").iterdir()) == []

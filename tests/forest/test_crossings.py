@@ -93,9 +93,9 @@ def test_one_ciphertext_per_record_for_the_whole_job(party: str, kept: Kept) -> 
     ciphertexts = {blocks[at : at + WIDTH] for at in range(0, len(blocks), WIDTH)}
     assert len(blocks) == N * WIDTH == len(ciphertexts) * WIDTH
     ((_, key),) = crossed.of("public_key", party)
-    assert list(key.public_key.slot_widths) == [7] * 4
-    first = crossed.parcels.index(next(each for each in crossed.parcels if each[2].HasField("sampled_records")))
-    assert not any(each[2].HasField("encrypted_labels") for each in crossed.parcels[first:])
+    assert list(key.setup.public_key.slot_widths) == [7] * 4
+    first = crossed.parcels.index(next(each for each in crossed.parcels if name_of(each[2]) == "sampled_records"))
+    assert not any(name_of(each[2]) == "encrypted_labels" for each in crossed.parcels[first:])
 
 
 @pytest.mark.parametrize("party", PARTIES[1:])

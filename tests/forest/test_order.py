@@ -154,7 +154,7 @@ def test_a_resumed_forest_shares_its_labels_once_per_attempt(tmp_path: Path) -> 
         federation = Federation(tmp_path, HERE.tables)
 
         def kill(message: Message) -> None:
-            if message.word == "begin_tree" and federation.jobs.status("job")[0].tree == 2:
+            if message.word == "begin_tree" and federation.jobs.status("job")[0].round == 2:
                 federation.hook = None
                 federation.kill(FEATURE)
                 federation.start(FEATURE)

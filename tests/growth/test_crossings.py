@@ -200,7 +200,7 @@ def test_leaf_paths_name_a_partys_own_splits_only(party: str, crossed: Crossed) 
             )
         ((_, parcel),) = crossed.of("leaf_paths", party, number)
         assert [
-            [(turn.handle, turn.left) for turn in leaf.turns] for leaf in parcel.growth.leaf_paths.leaves
+            [(turn.handle, turn.left) for turn in leaf.branches] for leaf in parcel.growth.leaf_paths.leaves
         ] == expected
 
 

@@ -15,6 +15,7 @@ from tests.replay import HERE, JOB, ORACLE, Conducted, Replay, ask, with_word, w
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES, assert_oracles_model, assert_oracles_scores
 from treetap.errors import Conflict, OutOfOrder, UnknownJob
+from treetap.wire.frame import filled, name_of
 from treetap.wire.v2 import control_pb2, setup_pb2
 
 LABEL_HOLDER, FEATURE = PARTIES[0], PARTIES[1]
@@ -166,14 +167,14 @@ def test_what_a_step_refuses_while_it_waits(jobs: tuple[Conducted, Conducted], t
         await asyncio.sleep(0.1)
         other = control_pb2.StepRequest.FromString(build.SerializeToString())
         other.growth.build_histograms.nodes.append(2)
-        with pytest.raises(Conflict, match="build_histograms of tree 0, level 0 came again with other content"):
+        with pytest.raises(Conflict, match="build_histograms of round 0, stage 0 came again with other content"):
             await ask(federation, FEATURE, other)
         store = control_pb2.StepRequest(job="job", attempt=1)
-        store.store_tree.SetInParent()
-        with pytest.raises(OutOfOrder, match="came while build_histograms of tree 0, level 0 is under way"):
+        filled(store, "store_tree")
+        with pytest.raises(OutOfOrder, match="came while build_histograms of round 0, stage 0 is under way"):
             await ask(federation, FEATURE, store)
         begin = control_pb2.StepRequest(job="job", attempt=1)
-        begin.begin_tree.SetInParent()
+        filled(begin, "begin_tree")
         others = [asyncio.ensure_future(ask(federation, PARTIES[2], build))]
         await asyncio.gather(ask(federation, LABEL_HOLDER, begin), *waiting, *others)
         assert waiting[0].result() == waiting[1].result()
@@ -219,11 +220,11 @@ def test_a_step_with_other_content_is_a_conflict(jobs: tuple[Conducted, Conducte
             for party in PARTIES:
                 for request, _ in replay.answers[party]:
                     other = control_pb2.StepRequest.FromString(request.SerializeToString())
-                    if other.HasField("prepare"):
+                    if name_of(other) == "prepare":
                         other.setup.prepare.spec.table = "predict"
-                    elif other.HasField("build_histograms"):
+                    elif name_of(other) == "build_histograms":
                         other.growth.build_histograms.nodes.append(7)
-                    elif other.HasField("apply_splits"):
+                    elif name_of(other) == "apply_splits":
                         other.growth.apply_splits.decisions[0].candidates.append(0)
                     else:
                         continue

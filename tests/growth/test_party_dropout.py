@@ -66,15 +66,15 @@ def test_a_party_that_sits_a_tree_out_learns_how_many_leaves_it_has(params: Tree
     once = {"public_key", "record_digest", "encrypted_labels"}
     for party in PARTIES[1:]:
         for tree in range(4):
-            mine = [p for sender, to, p in parcels if party in (sender, to) and (p.job, p.tree) == ("job", tree)]
+            mine = [p for sender, to, p in parcels if party in (sender, to) and (p.job, p.round) == ("job", tree)]
             kinds = {name_of(parcel) for parcel in mine} - once
             if party in THERE[tree]:
                 assert {"sampled_records", "candidate_sums", "leaf_paths"} <= kinds
             else:
                 assert kinds == {"leaf_paths"}
-                paths = [path for p in mine if p.HasField("leaf_paths") for path in p.growth.leaf_paths.leaves]
+                paths = [path for p in mine if name_of(p) == "leaf_paths" for path in p.growth.leaf_paths.leaves]
                 assert len(paths) == sum(not hasattr(node, "owner") for node in oracle[tree].nodes.values())
-                assert not any(path.turns for path in paths)
+                assert not any(path.branches for path in paths)
 
 
 def test_nobody_else_than_those_who_take_part_may_be_asked(tmp_path: Path) -> None:
@@ -94,12 +94,12 @@ def test_nobody_else_than_those_who_take_part_may_be_asked(tmp_path: Path) -> No
             if stored[B] == stored[C] == stored[LABEL_HOLDER] == begun + 1 < 4 and _ready(federation):
                 begun += 1
                 for party in PARTIES[1:]:
-                    wrong = control_pb2.StepRequest(job="job", attempt=1, tree=begun)
+                    wrong = control_pb2.StepRequest(job="job", attempt=1, round=begun)
                     if party in THERE[begun]:
                         wrong.growth.store_tree.CopyFrom(store)
                     else:
                         wrong.growth.build_histograms.CopyFrom(build)
-                    with pytest.raises(OutOfOrder, match=f"of tree {begun}, level 0 cannot come now"):
+                    with pytest.raises(OutOfOrder, match=f"of round {begun}, stage 0 cannot come now"):
                         await ask(federation, party, wrong)
                     refused += 1
         assert refused == 8

@@ -176,7 +176,7 @@ def test_nodes_of_one_sampled_record_are_told_to_nobody(tmp_path: Path) -> None:
     assert alone > 5
     told = 0
     for _, parcel in _trained(tmp_path, here, params):
-        if parcel.HasField("instance_spaces"):
+        if name_of(parcel) == "instance_spaces":
             sample = sampling.rows(params.seed, parcel.round, 30, params.subsample, np.ones(30, dtype=bool))
             for space in parcel.growth.instance_spaces.spaces:
                 assert sample[rows_of([space.records], 30)].sum() >= 2
@@ -215,7 +215,7 @@ def test_a_resumed_job_keeps_its_key_and_another_job_has_its_own(victim: str, tm
         federation = Federation(tmp_path, SMALL.tables)
 
         def keep(sender: str, to: str, parcel: PeerMessage) -> PeerMessage:
-            if parcel.HasField("public_key"):
+            if name_of(parcel) == "public_key":
                 keys[parcel.job][parcel.attempt].add(parcel.setup.public_key.modulus)
             return parcel
 

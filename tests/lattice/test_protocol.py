@@ -183,7 +183,7 @@ def test_a_layout_tells_a_members_own_turns_only(crossed: Crossed) -> None:
             for parcel in crossed.of("column_layout", party)
             for tree in parcel.protocol.lattice.column_layout.trees
             for column in tree.columns
-            for turn in column.turns
+            for turn in column.branches
         }
         trees = [
             tree
@@ -203,7 +203,7 @@ def test_a_layout_tells_a_members_own_turns_only(crossed: Crossed) -> None:
                     ups = range(below.bit_length() - 1, 0, -1)
                     way = [(below >> (up - 1)) % 2 == 0 for up in ups if below >> up in mine]
                     lengths[tuple(way)] += 1
-            assert Counter(tuple(turn.left for turn in column.turns) for column in tree.columns) == lengths
+            assert Counter(tuple(turn.left for turn in column.branches) for column in tree.columns) == lengths
             assert tree.leaves == len(model) - len(splits)
         assert len(handles) == own
 

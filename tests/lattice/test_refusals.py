@@ -82,8 +82,8 @@ def of_another_library(parcel: exchange_pb2.PeerMessage) -> None:
 
 def a_column_less(parcel: exchange_pb2.PeerMessage) -> None:
     columns = parcel.protocol.lattice.column_layout.trees[1].columns
-    first = next(column.turns[0] for column in columns if column.turns)
-    kept = [column for column in columns if list(column.turns) != [type(first)(handle=first.handle, left=True)]]
+    first = next(column.branches[0] for column in columns if column.branches)
+    kept = [column for column in columns if list(column.branches) != [type(first)(handle=first.handle, left=True)]]
     assert len(kept) < len(columns)
     del columns[:]
     columns.extend(kept)
@@ -91,7 +91,7 @@ def a_column_less(parcel: exchange_pb2.PeerMessage) -> None:
 
 def a_column_of_others_less(parcel: exchange_pb2.PeerMessage) -> None:
     columns = parcel.protocol.lattice.column_layout.trees[1].columns
-    del columns[next(j for j, column in enumerate(columns) if not column.turns)]
+    del columns[next(j for j, column in enumerate(columns) if not column.branches)]
 
 
 def a_leaf_less(parcel: exchange_pb2.PeerMessage) -> None:
@@ -107,7 +107,7 @@ def a_tree_twice(parcel: exchange_pb2.PeerMessage) -> None:
 
 
 def a_way_that_is_not_there(parcel: exchange_pb2.PeerMessage) -> None:
-    parcel.protocol.lattice.column_layout.trees[1].columns[0].turns.add(handle=77, left=True)
+    parcel.protocol.lattice.column_layout.trees[1].columns[0].branches.add(handle=77, left=True)
 
 
 def columns_that_are_not_there(parcel: exchange_pb2.PeerMessage) -> None:

@@ -18,6 +18,7 @@ from tests.worlds import PARTIES, World, joined_model, spec, world
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
 from treetap.wire.disclosure import bytes_by_class_of
+from treetap.wire.frame import name_of
 from treetap.wire.transcript import TranscriptReader, open_message
 from treetap.wire.v2 import control_pb2, exchange_pb2
 
@@ -116,7 +117,7 @@ def _secrets(federation: Federation, here: World) -> dict[str, list[bytes]]:
             found["ciphertexts"] += [window for data in lattice for window in _windows(data, step=4096)]
             found["keys"] += _windows(message.setup.public_key.modulus, step=WINDOW)
             found["keys"] += _windows(message.protocol.lattice.lattice_key.public, step=4096)
-            found["digests"] += [message.alignment.record_digest.digest] if message.HasField("record_digest") else []
+            found["digests"] += [message.alignment.record_digest.digest] if name_of(message) == "record_digest" else []
         assert party in PARTIES
     return found
 
@@ -144,7 +145,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
         assert (await federation.predict(predict_request(model="job", block=7))).state == "finished"
         encrypted = predict_request(model="job", job="eini", protocol="eini")
         assert (await federation.predict(encrypted)).state == "finished"
-        encrypted.job, encrypted.protocol = "lattice", "eini-lattice"
+        encrypted = predict_request(model="job", job="lattice", protocol="eini-lattice")
         assert (await federation.predict(encrypted)).state == "finished"
         (folder / PARTIES[0] / "ids.txt").write_text("patient-nobody\n")
         wrong = predict_request(model="job", records_file="ids.txt")

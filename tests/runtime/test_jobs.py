@@ -17,6 +17,7 @@ from tests.replay import HERE, JOB, ORACLE, ask, with_word
 from tests.simulator import COORDINATOR, Faults, Federation, Message, run
 from tests.worlds import PARTIES, assert_oracles_model
 from treetap.errors import ConfigError, Conflict, Interrupted, UnknownJob
+from treetap.wire.frame import name_of
 from treetap.wire.v2 import jobs_pb2
 
 
@@ -124,7 +125,7 @@ def test_bad_input_on_the_way_back_costs_no_tree(tmp_path: Path) -> None:
         (tmp_path / "away.parquet").rename(table)
         assert (await federation.resume()).state == "finished"
         assert_oracles_model(federation.states, ORACLE)
-        begun = [r.round for kind, _, r in federation.conducted if kind == "begin" and r.HasField("begin_tree")]
+        begun = [r.round for kind, _, r in federation.conducted if kind == "begin" and name_of(r) == "begin_tree"]
         assert begun.count(0) == 1
         await federation.close()
 
@@ -311,7 +312,7 @@ def test_a_watcher_sees_the_job_from_phase_to_phase_until_its_end(tmp_path: Path
         assert {status.state for status in seen[:-1]} == {"running"}
         phases = list(dict.fromkeys(status.phase for status in seen[:-1] if status.phase))
         assert phases == ["prepare", "align", "bin", "keys", "train", "publish"]
-        trees = [status.tree for status in seen]
+        trees = [status.round for status in seen]
         assert trees == sorted(trees)
         assert trees[-1] == 2
         assert {row.name for row in seen[-1].phases} == set(phases)

@@ -12,6 +12,7 @@ from party.runtime import mailbox as mailbox_module
 from party.runtime.mailbox import Mailbox
 from tests.simulator import run
 from treetap.errors import Conflict, Interrupted, Silent
+from treetap.wire.frame import filled
 from treetap.wire.v2 import boosting_pb2, exchange_pb2, growth_pb2
 
 SILENCE_S = 5.0
@@ -22,7 +23,9 @@ def _parcel(
     part: int, *, last: bool = False, tree: int = 0, level: int = 0, content: bytes = b""
 ) -> exchange_pb2.PeerMessage:
     body = boosting_pb2.Gradients(first=part, ciphertexts=content)
-    return exchange_pb2.PeerMessage(job="job", attempt=1, tree=tree, level=level, part=part, last=last, gradients=body)
+    return filled(
+        exchange_pb2.PeerMessage(job="job", attempt=1, round=tree, stage=level, part=part, last=last), "gradients", body
+    )
 
 
 async def _parts(box: Mailbox, sender: str = "b", tree: int = 0, level: int = 0) -> list[int]:
@@ -72,7 +75,7 @@ def test_series_do_not_mix(tmp_path: Path) -> None:
         whose = [("b", 0, 0), ("c", 0, 0), ("b", 1, 0), ("b", 0, 1)]
         for number, (sender, tree, level) in enumerate(whose):
             await box.file(sender, _parcel(0, last=True, tree=tree, level=level, content=bytes([number])))
-        other = exchange_pb2.PeerMessage(job="job", attempt=1, last=True, children=growth_pb2.Children())
+        other = filled(exchange_pb2.PeerMessage(job="job", attempt=1, last=True), "children", growth_pb2.Children())
         await box.file("b", other)
         for number, (sender, tree, level) in enumerate(whose):
             found = [

@@ -11,6 +11,7 @@ from tests.replay import HERE, JOB, ORACLE, Conducted, Replay
 from tests.simulator import COORDINATOR, Federation, run
 from tests.worlds import PARTIES, assert_oracles_model
 from treetap.errors import Conflict, Malformed, OutOfOrder, Refused, UnknownJob
+from treetap.wire.frame import filled, name_of
 from treetap.wire.v2 import exchange_pb2
 
 LABEL_HOLDER, FEATURE, OTHER = PARTIES
@@ -21,10 +22,10 @@ def parcel(
     kind: str = "gradients", part: int = 0, *, last: bool = False, job: str = "job", attempt: int = 1, content: int = 0
 ) -> exchange_pb2.PeerMessage:
     """A parcel of a tree that the job does not have; `content` makes gradients differ."""
-    made = exchange_pb2.PeerMessage(job=job, attempt=attempt, tree=9, part=part, last=last)
-    getattr(made, kind).SetInParent()
+    made = exchange_pb2.PeerMessage(job=job, attempt=attempt, round=9, part=part, last=last)
+    filled(made, kind)
     if content:
-        made.gradients.ciphertexts = bytes([content]) * 10
+        made.protocol.boosting.gradients.ciphertexts = bytes([content]) * 10
     return made
 
 
@@ -84,7 +85,7 @@ def test_parcels_of_a_third_party_change_nothing(jobs: tuple[Conducted, Conducte
                 for level in range(2):
                     for kind in KINDS:
                         false = parcel(kind, last=True)
-                        false.tree, false.level = tree, level
+                        false.round, false.stage = tree, level
                         await federation.node(FEATURE).deliver(OTHER, false)
         assert_oracles_model(federation.states, ORACLE)
         await federation.close()
@@ -111,7 +112,7 @@ def test_a_parcel_that_never_comes_ends_the_job_by_name(tmp_path: Path) -> None:
     """A gap in a series is silence: the job stops, says which parcels of whom were waited for, and can be resumed."""
 
     def renumbered(sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
-        if parcel.HasField("gradients") and to == FEATURE:
+        if name_of(parcel) == "gradients" and to == FEATURE:
             parcel.part += 1  # the first one never comes
         return parcel
 

@@ -1,4 +1,4 @@
-"""Steps: done once, answered again as before, refused out of order, alive while they run."""
+"""Steps: done once, answered again as before, refused out of order, alive while they run, at an end when one fails."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pytest
 from party.runtime import steps
 from party.runtime.steps import HEARTBEAT_S, Order, StepBook, describe, follow
 from tests.simulator import run
-from treetap.errors import Conflict, Interrupted, Malformed, OutOfOrder, TreetapError
+from treetap.errors import Conflict, DataError, Interrupted, Malformed, OutOfOrder, TreetapError
+from treetap.wire.frame import filled
 from treetap.wire.v2 import control_pb2, growth_pb2
 
 STEP = ("choose_splits", 2, 1)
@@ -18,7 +19,7 @@ NEXT = ("relay_children", 2, 1)
 
 
 def _request(*nodes: int) -> control_pb2.StepRequest:
-    return control_pb2.StepRequest(job="job", build_histograms=growth_pb2.BuildHistograms(nodes=nodes))
+    return filled(control_pb2.StepRequest(job="job"), "build_histograms", growth_pb2.BuildHistograms(nodes=nodes))
 
 
 class Work:
@@ -63,7 +64,7 @@ def test_other_content_for_the_same_step() -> None:
         book, work = StepBook(), Work(1.0)
         task = _start(book, work, 1, 2)
         for _ in range(2):
-            with pytest.raises(Conflict, match="choose_splits of tree 2, level 1 came again with other content"):
+            with pytest.raises(Conflict, match="choose_splits of round 2, stage 1 came again with other content"):
                 _start(book, work, 1, 3)
             await task
 
@@ -76,7 +77,7 @@ def test_one_step_at_a_time() -> None:
     async def main() -> None:
         book, work = StepBook(), Work(1.0)
         task = _start(book, work)
-        with pytest.raises(OutOfOrder, match="came while choose_splits of tree 2, level 1 is under way"):
+        with pytest.raises(OutOfOrder, match="came while choose_splits of round 2, stage 1 is under way"):
             book.start(NEXT, _request(), work)
         await task
         assert (await book.start(NEXT, _request(), work)).bytes == 2
@@ -84,27 +85,90 @@ def test_one_step_at_a_time() -> None:
     run(main())
 
 
-@pytest.mark.parametrize("failure", [Malformed("bad"), RuntimeError("a defect")])
-def test_a_failed_step_may_be_tried_again(failure: Exception) -> None:
-    """A failure is told to whoever waited and not remembered; the next try may even ask for something else."""
+@pytest.mark.parametrize(
+    ("failure", "why"),
+    [
+        (Malformed("gradients of c are too short"), "failed: gradients of c are too short"),
+        (DataError("table.csv: has no rows"), "failed: table.csv: has no rows"),
+        (RuntimeError("income 71000"), r"failed \(RuntimeError\)"),
+    ],
+    ids=["malformed", "bad-input", "defect"],
+)
+def test_a_failed_step_ends_the_attempt(failure: Exception, why: str) -> None:
+    """Its repeat gets the same error and does nothing; other steps, and itself with other content, are refused.
+
+    The refusal names the step that failed and its cause, of a defect only the kind, and that a resume helps.
+    """
 
     async def main() -> None:
         book, work = StepBook(), Work(1.0, (failure,))
-        with pytest.raises(type(failure)):
-            await _start(book, work, 1)
-        assert (await _start(book, work, 2)).bytes == 2
+        for _ in range(2):
+            with pytest.raises(type(failure), match=str(failure)):
+                await _start(book, work, 1)
+        ended = f"choose_splits of tree 2, level 1 {why}; resume the job for a new one$"
+        with pytest.raises(
+            Interrupted, match=f"^the attempt has ended before choose_splits of tree 2, level 1: {ended}"
+        ):
+            _start(book, work, 2)
+        with pytest.raises(Interrupted, match=f"^the attempt has ended before relay_children of .*: {ended}"):
+            book.start(NEXT, _request(), work)
+        assert (work.begun, book.busy) == (1, False)
+        assert (await _start(StepBook(), work, 1)).bytes == 2
 
     run(main())
 
 
-def test_a_disk_that_fails_can_be_mended() -> None:
-    """An error of the operating system interrupts the job with the file's name instead of ending it."""
+def test_what_was_done_before_a_failure_is_answered_as_before() -> None:
+    """The repeat of an earlier step asks for nothing new."""
+
+    async def main() -> None:
+        book = StepBook()
+        assert (await _start(book, Work())).bytes == 1
+        with pytest.raises(Malformed):
+            await book.start(NEXT, _request(), Work(0.0, (Malformed("bad"),)))
+        assert (await _start(book, Work())).bytes == 1
+
+    run(main())
+
+
+def test_a_full_disk_interrupts() -> None:
+    """An error of the operating system ends the attempt, not the job, with the file's name."""
 
     async def main() -> None:
         book, work = StepBook(), Work(0.0, (OSError(28, "No space left on device", "shard.jsonl"),))
-        with pytest.raises(Interrupted, match=r"No space left on device: shard\.jsonl"):
+        for _ in range(2):
+            with pytest.raises(Interrupted, match=r"level 1: No space left on device: shard\.jsonl$"):
+                await _start(book, work)
+        with pytest.raises(Interrupted, match=r"level 1: No space left on device: shard\.jsonl; resume the job"):
+            book.start(NEXT, _request(), work)
+        assert work.begun == 1
+
+    run(main())
+
+
+@pytest.mark.parametrize("peers", [False, True])
+def test_only_what_was_never_begun_is_out_of_order(peers: bool) -> None:
+    """A step that its own order refuses leaves the attempt as it was; a peer's refusal in the midst of it does not."""
+
+    async def main() -> None:
+        book, order = StepBook(), Order(NEXT)
+
+        async def work() -> control_pb2.StepResult:
+            if peers:
+                raise OutOfOrder("attempt 1 of job job is over")
+            order.check(STEP)
+            return control_pb2.StepResult()
+
+        with pytest.raises(OutOfOrder) as caught:
             await _start(book, work)
-        assert (await _start(book, work)).bytes == 2
+        assert type(caught.value) is OutOfOrder  # the name that a caller over a socket knows
+        if peers:
+            with pytest.raises(Interrupted, match="level 1 failed: attempt 1 of job job is over"):
+                book.start(NEXT, _request(), Work())
+        else:
+            assert (await book.start(NEXT, _request(), Work())).bytes == 1
+            order.then(STEP)
+            assert (await _start(book, work)).bytes == 0
 
     run(main())
 
@@ -196,8 +260,8 @@ def test_order_says_what_may_come() -> None:
     with pytest.raises(OutOfOrder) as caught:
         order.check(("prepare", 0, 0))
     assert str(caught.value) == (
-        "prepare of tree 0, level 0 cannot come now; "
-        "expected apply_splits of tree 0, level 0 or build_histograms of tree 0, level 1"
+        "prepare of round 0, stage 0 cannot come now; "
+        "expected apply_splits of round 0, stage 0 or build_histograms of round 0, stage 1"
     )
     order.then()
     with pytest.raises(OutOfOrder, match="expected nothing"):
@@ -206,7 +270,7 @@ def test_order_says_what_may_come() -> None:
 
 def test_steps_have_names_for_people() -> None:
     """What a message calls a step."""
-    assert describe(STEP) == "choose_splits of tree 2, level 1"
+    assert describe(STEP) == "choose_splits of round 2, stage 1"
 
 
 def test_steps_without_end_are_not_all_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,11 +280,11 @@ def test_steps_without_end_are_not_all_remembered(monkeypatch: pytest.MonkeyPatc
     async def main() -> None:
         book, work = StepBook(), Work(0.0)
         for level in range(6):
-            request = control_pb2.StepRequest(level=level)
+            request = control_pb2.StepRequest(stage=level)
             await book.start(("await_requests", 0, level), request, work)
-        done = await book.start(("await_requests", 0, 5), control_pb2.StepRequest(level=5), work)
+        done = await book.start(("await_requests", 0, 5), control_pb2.StepRequest(stage=5), work)
         assert done.bytes == 6
-        assert (await book.start(("await_requests", 0, 0), control_pb2.StepRequest(level=0), work)).bytes == 7
+        assert (await book.start(("await_requests", 0, 0), control_pb2.StepRequest(stage=0), work)).bytes == 7
         assert len(book._tasks) == 3
 
     run(main())

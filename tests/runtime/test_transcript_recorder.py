@@ -10,12 +10,13 @@ import pytest
 
 from party.runtime.transcript_recorder import Mode, Recorders, RecordingPort
 from treetap.errors import Refused
+from treetap.wire.frame import filled
 from treetap.wire.transcript import TranscriptReader, open_message
 from treetap.wire.v2 import control_pb2, exchange_pb2, growth_pb2, setup_pb2, transcript_pb2
 
-STEP = control_pb2.StepRequest(job="job", attempt=2, tree=3, level=1, bin=setup_pb2.Bin())
-LEAVE = control_pb2.StepRequest(job="job", attempt=2, leave=setup_pb2.Leave())
-PARCEL = exchange_pb2.PeerMessage(job="job", attempt=2, tree=3, children=growth_pb2.Children())
+STEP = filled(control_pb2.StepRequest(job="job", attempt=2, round=3, stage=1), "bin", setup_pb2.Bin())
+LEAVE = filled(control_pb2.StepRequest(job="job", attempt=2), "leave", setup_pb2.Leave())
+PARCEL = filled(exchange_pb2.PeerMessage(job="job", attempt=2, round=3), "children", growth_pb2.Children())
 OWN = transcript_pb2.OwnSplit(handle=7, feature_name="age")
 
 

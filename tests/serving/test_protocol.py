@@ -38,7 +38,7 @@ def rounds(federation: Federation, job: str = "s") -> int:
     """Blocks that were begun."""
     return len(
         {
-            (asked.attempt, asked.tree)
+            (asked.attempt, asked.round)
             for kind, _, asked in federation.conducted
             if kind == "begin" and asked.job == job and name_of(asked) in ("ask_directions", "score_block")
         }

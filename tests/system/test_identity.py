@@ -20,6 +20,7 @@ from treetap.commands.local_federation import LocalFederation
 from treetap.errors import Incompatible, Interrupted, Refused, TreetapError, UnknownJob, Unreachable
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
+from treetap.wire.frame import filled
 from treetap.wire.ports import Address
 from treetap.wire.rpc import GrpcDialer
 from treetap.wire.tls import TlsFiles, create_authority, issue
@@ -65,11 +66,11 @@ def _as(federation: LocalFederation, caller: str, call: Callable[[GrpcDialer], A
 
 
 def _prepare(federation: LocalFederation, job: str = "open") -> control_pb2.StepRequest:
-    return control_pb2.StepRequest(job=job, attempt=1, prepare=setup_pb2.Prepare(spec=SPEC))
+    return filled(control_pb2.StepRequest(job=job, attempt=1), "prepare", setup_pb2.Prepare(spec=SPEC))
 
 
 def _children(job: str = "open") -> exchange_pb2.PeerMessage:
-    return exchange_pb2.PeerMessage(job=job, attempt=1, last=True, children=growth_pb2.Children())
+    return filled(exchange_pb2.PeerMessage(job=job, attempt=1, last=True), "children", growth_pb2.Children())
 
 
 async def _step(
@@ -104,7 +105,7 @@ async def _job_call(dialer: GrpcDialer, to: Address, method: str) -> TreetapErro
 @pytest.mark.parametrize("party", PARTIES)
 def test_only_the_coordinator_controls(caller: str, party: str, federation: LocalFederation) -> None:
     """Steps asked by another party, by the party itself or by an operator are refused, leaving included."""
-    leave = control_pb2.StepRequest(job="open", attempt=9, leave=setup_pb2.Leave(discard=True))
+    leave = filled(control_pb2.StepRequest(job="open", attempt=9), "leave", setup_pb2.Leave(discard=True))
     for request in (_prepare(federation, "stolen"), leave):
         with pytest.raises(Refused, match=f"{caller} is not a coordinator that {party} obeys"):
             _as(federation, caller, lambda dialer, request=request: _step(dialer, federation, party, request))

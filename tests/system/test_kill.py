@@ -51,7 +51,7 @@ def _submit(federation: LocalFederation, job: str, params: BoostingParams) -> No
 
 def _wait_for_tree(federation: LocalFederation, job: str, tree: int) -> None:
     def look(status: jobs_pb2.JobStatus) -> None:
-        if status.phase == "train" and status.tree >= tree:
+        if status.phase == "train" and status.round >= tree:
             raise ReachedIt
 
     with pytest.raises(ReachedIt):

@@ -23,6 +23,7 @@ from treetap.commands.doctor.connections import check_metrics
 from treetap.commands.local_federation import LocalFederation
 from treetap.errors import Refused
 from treetap.trees.params import BoostingParams
+from treetap.wire.frame import filled
 from treetap.wire.ports import Address
 from treetap.wire.rpc import GrpcDialer
 from treetap.wire.tls import TlsFiles
@@ -38,7 +39,7 @@ def _refused_step(federation: LocalFederation) -> None:
     """feature-b asks feature-c for a step, which only a coordinator may."""
     certs = federation.folder / "certs"
     tls = TlsFiles(certs / "ca.crt", certs / "feature-b.crt", certs / "feature-b.key")
-    request = control_pb2.StepRequest(job="none", attempt=1, prepare=setup_pb2.Prepare(spec=SPEC))
+    request = filled(control_pb2.StepRequest(job="none", attempt=1), "prepare", setup_pb2.Prepare(spec=SPEC))
 
     async def main() -> None:
         dialer = GrpcDialer(tls)

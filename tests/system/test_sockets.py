@@ -82,7 +82,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
             asked = predict_request(job=f"{name}-new", model=name, table=f"{name}-new", block=5)
             found.ended[f"{name}-new"] = operator.watch(operator.predict(asked), lambda _: None)
             for protocol in ENCRYPTED:
-                asked.job, asked.protocol = f"{name}-{protocol}", protocol
+                asked = predict_request(protocol, job=f"{name}-{protocol}", model=name, table=f"{name}-new", block=5)
                 found.ended[asked.job] = operator.watch(operator.predict(asked), lambda _: None)
         yield found
 

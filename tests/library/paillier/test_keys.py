@@ -14,7 +14,8 @@ import pytest
 from treetap.errors import BadInput, ConfigError, Malformed, PlaintextOverflow
 from treetap.paillier.fixed_base import FixedBase, table_bytes, window_for
 from treetap.paillier.public_key import Obfuscators, PublicKey
-from treetap.paillier.secret_key import OBFUSCATIONS, SecretKey
+from treetap.paillier.secret_key import SecretKey
+from treetap.protocols.paillier_options import OBFUSCATIONS
 
 KEY = SecretKey.generate(1024)
 PLAINS = [0, 1, -1, 2**400, -(2**400), int(KEY.public.n) // 2, -(int(KEY.public.n) // 2)]

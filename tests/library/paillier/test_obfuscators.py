@@ -14,9 +14,10 @@ from treetap.errors import BadInput
 from treetap.paillier.fixed_base import FixedBase
 from treetap.paillier.packing import Packer
 from treetap.paillier.public_key import Obfuscators
-from treetap.paillier.secret_key import Obfuscation, SecretKey
+from treetap.paillier.secret_key import SecretKey
 from treetap.paillier.slots import Slots
 from treetap.paillier.tree_sums import EncryptedSums
+from treetap.protocols.paillier_options import Obfuscation
 from treetap.workers import InProcessEngine
 
 BITS = 1024
