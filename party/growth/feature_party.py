@@ -19,12 +19,12 @@ from party.runtime.messages import Rows, child_parcels, take_spaces
 from party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, SAME, THIS_ROUND, Next, StepOrder, StepTable
 from treetap.errors import OutOfOrder
 from treetap.models.own_split import OwnSplit
+from treetap.trees.ensemble import ROOT
 from treetap.wire.records import chunks_of
 from treetap.wire.v2 import control_pb2, growth_pb2, transcript_pb2
 
 #: Most bytes of packed ciphertexts in one parcel of candidate sums.
 SUMS_BYTES = 1024 * 1024
-ROOT = 1
 
 #: Conditions on a tree, which a role's order asks for (`TreeParams.takes_part`).
 TAKES_PART = "the party takes part in that tree"
