@@ -366,13 +366,13 @@ def test_points_that_cannot_be_are_told(parties: int, fault: str, tmp_path: Path
 
 @pytest.mark.parametrize("objective", ["binary:logistic", "multi:softprob", "reg:squarederror"])
 def test_labels_are_those_of_the_common_records(objective: str, tmp_path: Path) -> None:
-    """Labels of records that other parties lack teach nothing: they have three classes or two, the common ones two or one."""
+    """Labels of records that other parties lack do not count, neither as a class nor as a difference."""
     common = [f"c{number:02d}" for number in range(12)]
     ids = [[*common, "x0", "x1"], [*common, "y0"]]
 
     async def main(label: Callable[[str], int], expected: tuple[str, str]) -> None:
         parties = tables(ids)
-        columns, own = parties[NAMES[0]]
+        _, own = parties[NAMES[0]]
         y = pa.array([label(value) for value in own["train"].column("id").to_pylist()])
         own["train"] = own["train"].set_column(own["train"].column_names.index("y"), "y", y)
         federation = Federation(tmp_path / expected[0], parties)
