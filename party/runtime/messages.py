@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from google.protobuf.message import Message
 
 from party.runtime.outbox import PARCEL_BYTES
 from treetap.errors import Malformed
+from treetap.wire.frame import content_of
 from treetap.wire.records import chunks_of, rows_of
 from treetap.wire.v2 import (
     attributions_pb2,
@@ -56,7 +57,8 @@ def ciphertext_body(kind: str, ciphertexts: bytes) -> Message:
 async def ciphertexts_in(parcels: AsyncIterator[exchange_pb2.PeerMessage], kind: str) -> AsyncIterator[bytes]:
     """What the bodies of a series of one of these kinds hold, in order."""
     async for parcel in parcels:
-        yield getattr(parcel, kind).ciphertexts
+        body: Any = content_of(parcel, kind)
+        yield body.ciphertexts
 
 
 def batches(items: Iterable[Item]) -> Iterator[list[Item]]:
