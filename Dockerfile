@@ -34,6 +34,6 @@ USER treetap
 WORKDIR /var/lib/treetap
 # A coordinator's container names its own file: `--config /etc/treetap-coordinator/coordinator.toml`.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 \
-  CMD ["python", "-m", "treetap.commands.health", "--config", "/etc/treetap/party.toml"]
+  CMD ["treetap", "health", "--config", "/etc/treetap/party.toml"]
 ENTRYPOINT ["treetap"]
 CMD ["--help"]

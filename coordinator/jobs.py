@@ -55,18 +55,20 @@ class Jobs:
         self._closing = False
 
     def count(self) -> None:
-        """Have the metrics count the jobs of the journal; one whose journal is damaged says so when asked for."""
+        """Have the metrics count the jobs of the journal; one whose journal is damaged says so when asked for.
+
+        Before any of them runs. From then on a job is counted in the state that `_state` gives.
+        """
         for job in self._journal.jobs():
             with contextlib.suppress(TreetapError):
-                self._metrics.job(job, self._state(job).state)
+                self._metrics.job(self._state(job).state)
 
     def submit(self, request: jobs_pb2.SubmitRequest) -> str:
         """Accept a training job; `ConfigError` where it cannot be done by anybody."""
         check_spec(request.spec)
         self._check_parties([request.spec.label_holder, *request.spec.feature_parties])
         job = self._new_name(request.job, "job")
-        self._journal.write(job, "submitted", kind="train", spec=packed(request.spec), word=random_word())
-        return self._start(job)
+        return self._accept(job, kind="train", spec=packed(request.spec), word=random_word())
 
     def predict(self, request: jobs_pb2.PredictRequest) -> str:
         """Accept a prediction with a model that this coordinator trained."""
@@ -78,20 +80,19 @@ class Jobs:
         opening = opening_of(request, spec, model["word"], word)
         kind = "serve" if opening.serve else "predict"
         job = self._new_name(request.job, f"{kind}-{request.model}"[:50])
-        self._journal.write(job, "submitted", kind=kind, opening=packed(opening), word=word)
-        return self._start(job)
+        return self._accept(job, kind=kind, opening=packed(opening), word=word)
 
     def serve_on(self) -> None:
         """Go on with what was being served when the coordinator stopped: clients wait for it, and no operator may."""
         for job in sorted(set(self._journal.cut_off("serve")) - set(self._running)):
-            self._start(job)
+            self._start(job, "interrupted")
 
     def resume(self, job: str) -> str:
         """Go on with a job that was interrupted; a finished one stays finished."""
         state = self._state(job).state
         if state in ("finished", "cancelled", "running"):
             raise Conflict(f"job {job} is {state}: there is nothing to resume")
-        return self._start(job)
+        return self._start(job, state)
 
     async def cancel(self, job: str) -> jobs_pb2.JobStatus:
         """Stop a job and have every party forget its progress. A finished model stays.
@@ -99,12 +100,15 @@ class Jobs:
         Cancelling again tells those who could not be reached before. What it has cost so far stays known.
         """
         status = self._state(job)
+        before = status.state
         if status.state == "finished":
             raise Conflict(f"job {job} is finished: its model stays with the parties")
         if status.state == "running" and status.phase in LATE_PHASES:
             raise Conflict(f"job {job} is publishing its model: it will be finished in a moment")
         if status.state != "cancelled":
             self._journal.write(job, "cancelled")  # before anything is waited for: nobody may resume it from here on
+        if before != "running":  # else its end counts
+            self._metrics.job("cancelled", before)
         task = self._running.get(job)
         if task is not None:
             if status.phase == "serve":
@@ -118,7 +122,6 @@ class Jobs:
         found = self._state(job)
         if found.state == "cancelled":
             found.error = why
-        self._metrics.job(job, found.state)
         return found
 
     def status(self, job: str) -> list[jobs_pb2.JobStatus]:
@@ -168,12 +171,22 @@ class Jobs:
         self._journal.write(job, "attempt", number=attempt)
         return attempt
 
-    def _start(self, job: str) -> str:
+    def _accept(self, job: str, **content: str) -> str:
+        """Write down what is submitted. Should it not begin, for a full disk, the journal has it as interrupted."""
+        self._journal.write(job, "submitted", **content)
+        self._metrics.job("interrupted")
+        return self._start(job, "interrupted")
+
+    def _start(self, job: str, before: str) -> str:
+        """Begin an attempt; `before`: the job's state so far."""
         attempt = self._next_attempt(job)
         kind = self._journal.submitted(job)["kind"]
         status = jobs_pb2.JobStatus(job=job, kind=kind, state="running", attempt=attempt)
         self._progress[job] = Progress(status)
-        self._running[job] = asyncio.ensure_future(self._run(job, kind, attempt, self._progress[job]))
+        task = asyncio.ensure_future(self._run(job, kind, attempt, self._progress[job]))
+        task.add_done_callback(lambda ended: self._forget(job, ended))  # where it is cancelled before it begins
+        self._running[job] = task
+        self._metrics.job("running", before)
         return job
 
     async def _run(self, job: str, kind: str, attempt: int, progress: Progress) -> None:
@@ -181,7 +194,6 @@ class Jobs:
         body = self._train if kind == "train" else self._predict
         logs.begin(job=job, attempt=attempt)
         log.info("job %s (%s), attempt %d: begins", job, kind, attempt)
-        self._metrics.job(job, "running")
         try:
             await body(job, attempt, progress)
         except asyncio.CancelledError:
@@ -206,9 +218,13 @@ class Jobs:
             log.exception("job %s", job)
             await self._give_up(job, progress, "failed", f"defect in the coordinator: {error!r}")
         finally:
-            if self._running.get(job) is asyncio.current_task():
-                del self._running[job]
-            self._metrics.job(job, progress.status.state)
+            self._forget(job, asyncio.current_task())
+
+    def _forget(self, job: str, task: asyncio.Task[None] | None) -> None:
+        """Drop what is held of a job while it runs; from here on the journal tells of it."""
+        if self._running.get(job) is task:
+            del self._running[job], self._progress[job]
+            self._metrics.job(self._state(job).state, "running")
 
     async def _train(self, job: str, attempt: int, progress: Progress) -> None:
         spec = setup_pb2.JobSpec.FromString(unpacked(self._journal.submitted(job)["spec"]))

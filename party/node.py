@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections import defaultdict
 from collections.abc import AsyncIterator, Coroutine
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 from party.config import PartyConfig
 from party.metrics import PartyMetrics
@@ -58,7 +58,8 @@ class PartyNode:
         self.desk = Desk(config, self._metrics)  #: where clients of served models ask
         self._sessions: dict[str, Session] = {}
         # A repeated opening must not come between the old session's end and the new one.
-        self._opening: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        # Each lock is there as long as an opening of its job holds or awaits it.
+        self._opening: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.tasks: set[asyncio.Task[Any]] = set()  #: what this party does on its own account
 
     async def step(self, caller: str, request: control_pb2.StepRequest) -> AsyncIterator[control_pb2.StepEvent]:
@@ -141,7 +142,8 @@ class PartyNode:
 
     async def _open(self, caller: str, request: control_pb2.StepRequest, kind: str) -> Session:
         """A new session for a new attempt; a repeat of the opening finds the session it opened."""
-        async with self._opening[request.job]:
+        lock = self._opening.setdefault(request.job, asyncio.Lock())
+        async with lock:
             opening = hashlib.sha256(request.SerializeToString(deterministic=True)).digest()
             current = self._sessions.get(request.job)
             if current is not None:
@@ -245,7 +247,13 @@ class PartyNode:
             self._expect_more(session)
         else:
             log.warning("job %s: no step for %d s, the session ends", session.tools.job, SESSION_S)
-            self._own(self._end(session))
+            self._own(self._end_unasked(session))
+
+    async def _end_unasked(self, session: Session) -> None:
+        """End a session that no coordinator leaves, and its transcript, which a leave would have closed."""
+        await self._end(session)
+        if session.tools.job not in self._sessions:
+            self._recorders.close(session.tools.job)
 
 
 def _same_coordinator(session: Session, caller: str) -> None:

@@ -2,6 +2,9 @@
 
 One file of JSON lines per job. Each line is on disk before what it says is acted on; a line torn by a
 crash is ignored. Nothing of the data is ever in it: the coordinator has nothing of the data.
+
+Memory holds the events of the jobs that were read or written last, as many as come from `HELD_BYTES` of files. They
+count only while the file is as it was left here; any other is read again.
 """
 
 from __future__ import annotations
@@ -10,8 +13,10 @@ import base64
 import json
 import os
 import secrets
+import stat
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from google.protobuf.message import Message
 
@@ -20,6 +25,23 @@ from treetap.names import NAME
 from treetap.wire.v2 import jobs_pb2
 
 CANCELLED = "cancelled by an operator"
+#: Bytes of files whose events memory holds at most.
+HELD_BYTES = 32 * 2**20
+Event: TypeAlias = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class _Held:
+    """Events of a file, and how to know that it is still the same."""
+
+    found: os.stat_result
+    events: tuple[Event, ...]
+    ends_well: bool  #: False: a crash tore the last line
+
+    def is_of(self, found: os.stat_result) -> bool:
+        """Whether a file that is found now has these events."""
+        mine, theirs = ((each.st_ino, each.st_size, each.st_mtime_ns, each.st_ctime_ns) for each in (self.found, found))
+        return mine == theirs
 
 
 class Journal:
@@ -27,6 +49,8 @@ class Journal:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._held: dict[str, _Held] = {}  # the job that was read or written last comes last
+        self._held_bytes = 0
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as failure:
@@ -39,8 +63,8 @@ class Journal:
 
     def has(self, job: str) -> bool:
         """Whether the job is known: a file that does not say what was submitted is none of ours."""
-        known = NAME.match(job) and self._path(job).is_file()
-        return bool(known) and any(event.get("event") == "submitted" for event in self.read(job))
+        held = self._hold(job) if NAME.match(job) else None
+        return held is not None and any(event.get("event") == "submitted" for event in held.events)
 
     def write(self, job: str, event: str, **content: Any) -> None:
         """Add a line and make it durable; a job's file appears with its first line whole.
@@ -49,27 +73,26 @@ class Journal:
             Interrupted: the disk does not take it.
         """
         line = json.dumps({"event": event, **content}, separators=(",", ":")).encode() + b"\n"
+        before = self._held[job] if self.has(job) else None
+        self._release(job)  # where the writing fails, the file is read again
         try:
-            if self.has(job):
-                self._append(job, line)
-            else:
-                self._create(job, line)
+            found = self._create(job, line) if before is None else self._append(job, line, ends_well=before.ends_well)
         except OSError as failure:
             raise Interrupted(f"the coordinator cannot write {self._path(job)}: {failure.strerror}") from failure
+        events = () if before is None else before.events
+        self._keep(job, _Held(found, (*events, json.loads(line)), ends_well=True))
 
-    def read(self, job: str) -> list[dict[str, Any]]:
-        """All whole lines of a job."""
-        if not self._path(job).is_file():
+    def read(self, job: str) -> list[Event]:
+        """All whole lines of a job.
+
+        Raises:
+            UnknownJob: there are none.
+            Interrupted: the file cannot be read.
+        """
+        held = self._hold(job)
+        if held is None:
             raise UnknownJob(f"there is no job {job!r}")
-        events = []
-        for line in self._path(job).read_bytes().splitlines():
-            try:
-                event = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(event, dict):
-                events.append(event)
-        return events
+        return list(held.events)
 
     def cut_off(self, kind: str) -> list[str]:
         """Jobs of a kind whose last attempt has no end: they ran when the coordinator stopped."""
@@ -104,15 +127,44 @@ class Journal:
             status.state, status.error, status.bad_input = "cancelled", CANCELLED, False
         return status
 
-    def _append(self, job: str, line: bytes) -> None:
+    def _hold(self, job: str) -> _Held | None:
+        """A job's events as its file has them now, read only if it has changed; None where there is no such file."""
+        path, held = self._path(job), self._held.get(job)
+        try:
+            found = path.stat()
+            if not stat.S_ISREG(found.st_mode):
+                raise FileNotFoundError
+            if held is None or not held.is_of(found):
+                raw = path.read_bytes()
+                held = _Held(found, _events(raw), raw.endswith(b"\n"))
+        except FileNotFoundError:
+            self._release(job)
+            return None
+        except OSError as failure:
+            raise Interrupted(f"the coordinator cannot read {path}: {failure.strerror}") from failure
+        self._keep(job, held)
+        return held
+
+    def _keep(self, job: str, held: _Held) -> None:
+        """Hold a job's events, and release those that were used longest ago where there is no room; never its own."""
+        self._release(job)
+        self._held[job] = held
+        self._held_bytes += held.found.st_size
+        while self._held_bytes > HELD_BYTES and len(self._held) > 1:
+            self._release(next(iter(self._held)))
+
+    def _release(self, job: str) -> None:
+        held = self._held.pop(job, None)
+        self._held_bytes -= held.found.st_size if held is not None else 0
+
+    def _append(self, job: str, line: bytes, *, ends_well: bool) -> os.stat_result:
         with self._path(job).open("ab") as file:
-            if not self._ends_well(job):
-                file.write(b"\n")
-            file.write(line)
+            file.write(line if ends_well else b"\n" + line)
             file.flush()
             os.fsync(file.fileno())
+            return os.fstat(file.fileno())
 
-    def _create(self, job: str, line: bytes) -> None:
+    def _create(self, job: str, line: bytes) -> os.stat_result:
         draft = self._folder / f".{job}.part"
         with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
             file.write(line)
@@ -124,11 +176,7 @@ class Journal:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-
-    def _ends_well(self, job: str) -> bool:
-        with self._path(job).open("rb") as file:
-            file.seek(-1, os.SEEK_END)
-            return file.read(1) == b"\n"
+        return self._path(job).stat()  # a rename changes the time of the last change
 
     def _path(self, job: str) -> Path:
         if not NAME.match(job):
@@ -141,16 +189,29 @@ def random_word() -> str:
     return str(secrets.randbits(64))
 
 
-def attempts(events: list[dict[str, Any]]) -> int:
+def _events(raw: bytes) -> tuple[Event, ...]:
+    """What the whole lines of a file say; a line that a crash tore says nothing."""
+    events = []
+    for line in raw.splitlines():
+        try:
+            event = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(event, dict):
+            events.append(event)
+    return tuple(events)
+
+
+def attempts(events: list[Event]) -> int:
     """How many attempts at a job there have been."""
     return max((event["number"] for event in events if event["event"] == "attempt"), default=0)
 
 
-def _submitted(events: list[dict[str, Any]]) -> dict[str, str]:
+def _submitted(events: list[Event]) -> dict[str, str]:
     return next(event for event in events if event["event"] == "submitted")
 
 
-def _cancelled(events: list[dict[str, Any]]) -> bool:
+def _cancelled(events: list[Event]) -> bool:
     return any(event["event"] == "cancelled" for event in events)
 
 

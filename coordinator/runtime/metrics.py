@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from time import monotonic
@@ -18,18 +17,19 @@ class CoordinatorMetrics(ProcessMetrics):
     def __init__(self, name: str) -> None:
         super().__init__("coordinator", name)
         self._jobs = self.gauge("treetap_jobs", "Jobs of the journal, by state.", "state")
-        self._states: dict[str, str] = {}
+        for state in STATES:
+            self._jobs.labels(state).set(0)
         self._seconds = self.counter(
             "treetap_asked_step_seconds_total", "Wall time from asking for a step to its answer.", "peer", "step"
         )
         self._asked = self.counter("treetap_asked_steps_total", "Steps that parties have answered.", "peer", "step")
         self._running = self.gauge("treetap_asked_steps_running", "Steps that parties are asked for.", "peer", "step")
-        self._count()
 
-    def job(self, job: str, state: str) -> None:
-        """A job has come into a state."""
-        self._states[job] = state
-        self._count()
+    def job(self, state: str, before: str | None = None) -> None:
+        """A job has come into a state, from the one in which it was counted before; None: it is new here."""
+        self._jobs.labels(state).inc()
+        if before is not None:
+            self._jobs.labels(before).dec()
 
     @contextmanager
     def asking(self, party: str, step: str) -> Iterator[None]:
@@ -42,8 +42,3 @@ class CoordinatorMetrics(ProcessMetrics):
         finally:
             self._running.labels(party, step).dec()
             self._seconds.labels(party, step).inc(monotonic() - began)
-
-    def _count(self) -> None:
-        counts = Counter(self._states.values())
-        for state in STATES:
-            self._jobs.labels(state).set(counts[state])

@@ -21,6 +21,7 @@ import numpy as np
 
 from party.alignment.steps import Alignment
 from party.config import PartyConfig
+from party.growth.handles import Handles
 from party.growth.split_table import TreeColumns, Vault
 from party.runtime.context import Step, Tools, done, have
 from party.runtime.messages import Rows, child_parcels, take_spaces
@@ -67,6 +68,7 @@ class GrowingFeatureParty(ABC):
         self._vault: Vault | None = None
         self._key: tuple[PublicKey, Slots] | None = None
         self._tree: OwnTree | None = None
+        self._handles = Handles()
         self._order = Order(("prepare", 0, 0))
         members = [spec.label_holder, *spec.feature_parties]
         self._alignment = Alignment(tools, members, spec.alignment, self._order, then=("bin", 0, 0))
@@ -100,7 +102,7 @@ class GrowingFeatureParty(ABC):
 
         The label holder may have stored fewer trees than this party.
         """
-        return [self._first_step(tree) for tree in range(len(self._tools.store.trees()) + 1)]
+        return [self._first_step(tree) for tree in range(self._tools.store.count() + 1)]
 
     def _first_step(self, t: int) -> StepId:
         """What a tree begins with here: a party that sits it out only stores that it was there."""
@@ -119,6 +121,8 @@ class GrowingFeatureParty(ABC):
         table = await load_table(self._tools, config, with_label=False, missing=self._params.missing)
         await bind_table(self._tools, table)
         aligned = self._alignment.begin(table, keep=True)
+        trees = await self._tools.offload(self._tools.store.trees)
+        self._handles = Handles(len(tree["splits"]) for tree in trees)
         if self._tools.store.published:
             self._order.then(("publish", 0, 0))
         return result(
@@ -200,6 +204,7 @@ class GrowingFeatureParty(ABC):
             ]
         shard: dict[str, Any] = {"tree": t, "splits": [split.to_dict() for split in splits], "leaves": leaves}
         self._tools.store.add_tree(shard, t)
+        self._handles.stored(t, len(splits))
         await self._drop_tree()
         self._tools.mailbox.forget(t)
         self._order.then(self._first_step(t + 1), ("publish", 0, 0))
@@ -218,7 +223,7 @@ class GrowingFeatureParty(ABC):
                 "label_holder": self._label_holder,
                 "missing": None if np.isnan(self._params.missing) else self._params.missing,
                 **table.described(),
-                "trees": len(self._tools.store.trees()),
+                "trees": self._tools.store.count(),
             }
             self._tools.store.publish(manifest)
         self._order.then()
@@ -230,7 +235,7 @@ class GrowingFeatureParty(ABC):
     def _columns(self, t: int) -> Vault:
         """The vault, which numbers the handles of this tree on from those of the stored ones."""
         vault = have(self._vault)
-        vault.next_handle_is(sum(len(tree["splits"]) for tree in self._tools.store.trees()[:t]))
+        vault.next_handle_is(self._handles.first_of(t))
         return vault
 
     async def _send_sums(self, tree: OwnTree, level: int, nodes: list[int]) -> None:

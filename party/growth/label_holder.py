@@ -22,6 +22,7 @@ import numpy as np
 
 from party.alignment.steps import Alignment
 from party.config import PartyConfig
+from party.growth.handles import Handles
 from party.growth.label_state import Book, stored_trees
 from party.growth.paths import leaf_paths
 from party.growth.split_table import TreeColumns, Vault
@@ -29,7 +30,7 @@ from party.runtime.context import Step, Tools, done, have
 from party.runtime.messages import Rows, space_parcels, take_children
 from party.runtime.steps import Order, StepId
 from party.setup.steps import bin_features, bind_table, load_labels, load_table, make_key, send_key, table_config
-from treetap.errors import BadInput, Malformed, OutOfOrder, PlaintextOverflow
+from treetap.errors import BadInput, DataError, Malformed, OutOfOrder, PlaintextOverflow
 from treetap.models.own_split import OwnSplit
 from treetap.paillier.key_holder import Owner
 from treetap.paillier.secret_key import SecretKey
@@ -61,6 +62,7 @@ class GrowingLabelHolder(ABC):
         self._owner: Owner | None = None
         self._tree: _Tree | None = None
         self._finished: Tree | None = None
+        self._handles = Handles()
         self._order = Order(("prepare", 0, 0))
         self._alignment = Alignment(tools, self._parties, spec.alignment, self._order, then=("bin", 0, 0))
         self.steps: Mapping[str, Step] = {
@@ -118,9 +120,14 @@ class GrowingLabelHolder(ABC):
         self._fitting_slots(self._labels_of(table))  # faults of the labels are said now, not after the alignment
         aligned = self._alignment.begin(table, keep=True)
         store = self._tools.store
-        return result(
-            setup_pb2.Prepared(stored_rounds=stored_trees(store), published=store.published, aligned_attempt=aligned)
-        )
+        trees, scored = await self._tools.offload(store.trees), stored_trees(store)
+        if len(trees) < scored:
+            raise DataError(
+                f"{store.folder}: shard.jsonl holds {len(trees)} trees, but the scores are those after {scored}; "
+                "bring a back-up of shard.jsonl back, or cancel the job"
+            )
+        self._handles = Handles(len(tree["own"]) for tree in trees)
+        return result(setup_pb2.Prepared(stored_rounds=scored, published=store.published, aligned_attempt=aligned))
 
     async def bin(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Bin the own columns of the aligned records, once for the job, and take their labels."""
@@ -236,6 +243,7 @@ class GrowingLabelHolder(ABC):
         tree, finished = self._growing(t), have(self._finished)
         shard = {"tree": finished.to_dict(), "own": [split.to_dict() for split in tree.splits]}
         self._tools.store.add_tree(shard, t)
+        self._handles.stored(t, len(tree.splits))
         have(self._book).save()
         self._tree = self._finished = None
         self._tools.mailbox.forget(t)
@@ -247,7 +255,7 @@ class GrowingLabelHolder(ABC):
         self._order.check(("publish", request.round, request.stage))
         if not self._tools.store.published:
             book, table = have(self._book), self._alignment.aligned
-            trees = [Tree.from_dict(tree["tree"]) for tree in self._tools.store.trees()]
+            trees = await self._tools.offload(self._stored)
             owners = importance_by_owner(book.used(trees))
             manifest = {
                 "role": "label_holder",
@@ -276,6 +284,9 @@ class GrowingLabelHolder(ABC):
             owner, self._owner = self._owner, None
             await owner.close()
 
+    def _stored(self) -> list[Tree]:
+        return [Tree.from_dict(line["tree"]) for line in self._tools.store.trees()]
+
     def _labels_of(self, table: Table) -> Labels:
         column = have(table_config(self._config, self._spec.table).label)
         labels = load_labels(self._tools, table, column, self._params.objective)
@@ -294,7 +305,7 @@ class GrowingLabelHolder(ABC):
     def _columns(self, t: int) -> Vault:
         """The vault, which numbers the handles of this tree on from those of the stored ones."""
         vault = have(self._vault)
-        vault.next_handle_is(sum(len(tree["own"]) for tree in self._tools.store.trees()[:t]))
+        vault.next_handle_is(self._handles.first_of(t))
         return vault
 
     def _grow(self, t: int, values: Ints, rule: Rule, columns: TreeColumns, *, subtract: bool) -> None:

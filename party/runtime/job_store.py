@@ -16,6 +16,7 @@ import os
 import shutil
 import zipfile
 from collections.abc import Collection, Mapping
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,17 @@ import numpy as np
 
 from treetap.errors import BadInput, ConfigError, DataError
 from treetap.models.durable import sync_folder, write_whole
-from treetap.models.store import NAMES, SHARD_VERSION, Names, read_json, read_lines, read_model, read_names, sha256_of
+from treetap.models.store import (
+    NAMES,
+    SHARD_VERSION,
+    Names,
+    parse_lines,
+    read_json,
+    read_model,
+    read_names,
+    sha256_of,
+    whole_lines,
+)
 from treetap.names import NAME
 
 #: What only the training needs: deleted when the model is there.
@@ -75,12 +86,17 @@ class Store:
 
 
 class JobStore:
-    """One job's files. The folder is made on the first write."""
+    """One job's files. The folder is made on the first write.
+
+    The shard is read once; then memory holds where each of its lines ends, and a tree is appended without reading.
+    """
 
     def __init__(self, folder: Path, model: Path) -> None:
         self.folder = folder
         self.model = model
         self._shard = folder / "shard.jsonl"
+        self._ends: list[int] = []  # of each whole line of the shard, in bytes
+        self._size = -1  # of the shard when it was last read or written; -1: it was not read yet
 
     @property
     def published(self) -> bool:
@@ -111,22 +127,37 @@ class JobStore:
         return True
 
     def trees(self) -> list[dict[str, Any]]:
-        """The stored trees; a line that a crash tore does not count."""
-        return read_lines(self._shard)
+        """The stored trees; a line that a crash tore does not count. Reads the whole shard."""
+        raw = self._shard.read_bytes() if self._shard.is_file() else b""
+        lines = whole_lines(raw)
+        found = parse_lines(self._shard, lines)
+        self._ends, self._size = list(accumulate(map(len, lines))), len(raw)
+        return found
+
+    def count(self) -> int:
+        """How many trees are stored. Reads the shard only if it is not as this object last read or wrote it."""
+        if self._size != (self._shard.stat().st_size if self._shard.is_file() else 0):
+            self.trees()
+        return len(self._ends)
 
     def add_tree(self, tree: dict[str, Any], index: int) -> None:
         """Make `tree` the tree number `index`, dropping what an interrupted attempt left at or after it."""
-        lines = self.trees()[:index]
-        if len(lines) != index:
-            raise DataError(f"{self._shard}: holds {len(lines)} trees, cannot store tree {index}")
-        self._make_folder()
-        if self._shard.is_file() and len(lines) == _line_count(self._shard):
+        line, stored = _line(tree), self.count()
+        if stored < index:
+            raise DataError(f"{self._shard}: holds {stored} trees, cannot store tree {index}")
+        kept = self._ends[index - 1] if index else 0
+        whole, self._size = self._size, -1  # where the writing fails, the shard is read again
+        if 0 < kept == whole:
             with self._shard.open("ab") as file:
-                file.write(_line(tree))
+                file.write(line)
                 file.flush()
                 os.fsync(file.fileno())
         else:
-            write_whole(self._shard, b"".join(_line(each) for each in [*lines, tree]))
+            self._make_folder()
+            before = self._shard.read_bytes()[:kept] if kept else b""
+            write_whole(self._shard, before + line)
+        self._ends[index:] = [kept + len(line)]
+        self._size = kept + len(line)
 
     def save_arrays(self, name: str, arrays: Arrays) -> None:
         """Keep arrays beside the shard, whole or not at all."""
@@ -206,8 +237,3 @@ def _drop(model: Path) -> None:
 
 def _line(tree: dict[str, Any]) -> bytes:
     return json.dumps(tree, separators=(",", ":"), allow_nan=False).encode() + b"\n"
-
-
-def _line_count(path: Path) -> int:
-    """Lines as bytes have them; a torn last line counts as one, so that it is rewritten."""
-    return len(path.read_bytes().splitlines())

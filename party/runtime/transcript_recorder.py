@@ -24,14 +24,10 @@ Mode = Literal["received", "both", "off"]
 
 
 class Recorder:
-    """Writes one party's transcript of one job; off, it does nothing.
+    """Writes one party's transcript of one job; off, it does nothing. It holds no file: see `Recorders`."""
 
-    Closed, it opens again with the next message: a late word about a job that was left must not be lost.
-    """
-
-    def __init__(self, folder: Path, job: str, mode: Mode) -> None:
-        self._folder, self._job, self._mode = folder / job, job, mode
-        self._writer: TranscriptWriter | None = None
+    def __init__(self, recorders: Recorders, job: str, mode: Mode) -> None:
+        self._recorders, self._job, self._mode = recorders, job, mode
 
     @property
     def on(self) -> bool:
@@ -68,23 +64,15 @@ class Recorder:
             part = transcript_pb2.OwnAlignment(first=first, rows=rows[first : first + ROWS_PER_RECORD])
             self._append(transcript_pb2.TranscriptRecord.OWN, "", "own_alignment", attempt, 0, 0, part)
 
-    def close(self) -> None:
-        """Close the file."""
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
-
     def _write(
         self, kind: Kind, peer: str, step: str, message: control_pb2.StepRequest | exchange_pb2.PeerMessage
     ) -> None:
         self._append(kind, peer, step, message.attempt, message.round, message.stage, message)
 
     def _append(self, kind: Kind, peer: str, step: str, attempt: int, round: int, stage: int, message: Message) -> None:
-        if not self.on:
-            return
-        if self._writer is None:
-            self._writer = TranscriptWriter(self._folder)
-        self._writer.append(kind, peer, step, self._job, attempt, round, stage, message)
+        if self.on:
+            writer = self._recorders.writer(self._job)
+            writer.append(kind, peer, step, self._job, attempt, round, stage, message)
 
 
 class RecordingPort:
@@ -114,20 +102,27 @@ class RecordingPort:
 
 
 class Recorders:
-    """One recorder per job."""
+    """The open transcripts of one party, one per job.
+
+    One that was closed opens again with the next message: a late word about a job that was left must not be lost.
+    """
 
     def __init__(self, folder: Path, mode: Mode) -> None:
         self._folder, self._mode = folder, mode
-        self._recorders: dict[str, Recorder] = {}
+        self._writers: dict[str, TranscriptWriter] = {}
 
     def of(self, job: str) -> Recorder:
-        """The recorder of a job."""
-        if job not in self._recorders:
-            self._recorders[job] = Recorder(self._folder, job, self._mode)
-        return self._recorders[job]
+        """A recorder of a job; all of one job write the same transcript."""
+        return Recorder(self, job, self._mode)
+
+    def writer(self, job: str) -> TranscriptWriter:
+        """A job's transcript, opened if it is not open."""
+        if job not in self._writers:
+            self._writers[job] = TranscriptWriter(self._folder / job)
+        return self._writers[job]
 
     def close(self, job: str | None = None) -> None:
         """Close one job's transcript, or all."""
-        for name in [job] if job is not None else list(self._recorders):
-            if name in self._recorders:
-                self._recorders[name].close()
+        for name in [job] if job is not None else list(self._writers):
+            if name in self._writers:
+                self._writers.pop(name).close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import json
 import random
 from pathlib import Path
@@ -16,6 +17,8 @@ from tests.commands.command import treetap
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.report import importance, metrics_table
 from treetap.commands.experiment.run import test_metrics as measure
+from treetap.errors import DataError
+from treetap.models.store import SHARD_VERSION
 
 Split = dict[str, Any]
 
@@ -44,13 +47,15 @@ def _shards(folder: Path, best_round: int | None, trees_per_round: int = 1) -> d
     for party, role in roles.items():
         models[party] = folder / party
         models[party].mkdir()
-        content = {"party": party, "columns": [f"{party}-x", f"{party}-y"], **role}
-        (models[party] / "manifest.json").write_text(json.dumps(content))
         lines = [
             {"tree": {"splits": trees[t]}, "own": own[party][t]} if party == "clinic" else {"splits": own[party][t]}
             for t in range(3)
         ]
-        (models[party] / "shard.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        shard = "".join(json.dumps(line) + "\n" for line in lines).encode()
+        (models[party] / "shard.jsonl").write_bytes(shard)
+        digest = hashlib.sha256(shard).hexdigest()
+        content = {"party": party, "columns": [f"{party}-x", f"{party}-y"], "shard": digest, **role}
+        (models[party] / "manifest.json").write_text(json.dumps(content))
     return models
 
 
@@ -76,6 +81,25 @@ def test_importance_is_of_the_trees_that_predict(best_round: int, trees_per_roun
         _row("lab", "lab-x", 1, 5.0, 6.0),
         _row("lab", "lab-y", 1, 1.0, 4.0),
     ]
+
+
+@pytest.mark.parametrize("party", ["clinic", "lab"])
+def test_importance_is_of_shards_as_they_were_published(party: str, tmp_path: Path) -> None:
+    """A shard of a newer format and one that is not what was published are named, whichever party's it is."""
+    models = _shards(tmp_path, best_round=None)
+    path = models[party] / "manifest.json"
+    manifest = json.loads(path.read_text())
+    path.write_text(json.dumps(manifest | {"version": SHARD_VERSION + 1}))
+    with pytest.raises(DataError, match=rf"{models[party]}: is a model of format {SHARD_VERSION + 1}, .*newer version"):
+        importance(models)
+    path.write_text(json.dumps(manifest))
+    shard = models[party] / "shard.jsonl"
+    shard.write_bytes(shard.read_bytes() + b" \n")
+    with pytest.raises(DataError, match=rf"{shard}: is not the file that was published"):
+        importance(models)
+    path.unlink()
+    with pytest.raises(DataError, match=rf"{path}: there is no such file"):
+        importance(models)
 
 
 def _auc(scores: list[float], positive: list[bool]) -> float:

@@ -18,7 +18,7 @@ from treetap.wire.tls import TlsFiles, create_authority, issue
 
 COMMANDS = [
     *("", "demo", "experiment", "party", "coordinator", "train", "predict", "status", "cancel", "resume", "transcript"),
-    *("doctor", "certs", "certs init", "certs issue", "data", "data list", "data fetch"),
+    *("doctor", "health", "certs", "certs init", "certs issue", "data", "data list", "data fetch"),
     *("model", "model show", "model export", "audit", "attack", "serve"),
 ]
 

@@ -226,11 +226,11 @@ def test_health_is_asked_over_mutual_tls(serving: Composed) -> None:
     """The containers' own checks pass; a party at another's address, or nobody there, is status 1 and one line."""
     for service in ("coordinator", *PARTIES):
         name = "coordinator" if service == "coordinator" else "party"
-        ask = ["python", "-m", "treetap.commands.health", "--config", f"/etc/treetap/{name}.toml"]
+        ask = ["treetap", "health", "--config", f"/etc/treetap/{name}.toml"]
         status, output = serving.container(service).exec_run(ask)
         assert status == 0, output
     for address, says in (("feature-c:7101", "that of 'feature-c'"), ("feature-c:1", "feature-b at feature-c:1")):
-        ask = ["python", "-m", "treetap.commands.health", "--config", "/etc/treetap/party.toml", "--address", address]
+        ask = ["treetap", "health", "--config", "/etc/treetap/party.toml", "--address", address]
         status, output = serving.container("feature-b").exec_run(ask)
         assert status == 1
         assert says in output.decode()

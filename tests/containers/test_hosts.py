@@ -19,7 +19,7 @@ import pytest
 from coordinator.config import read as read_coordinator
 from party.config import read as read_party
 from tests.containers.composed import IMAGE, PARTIES, ROOT, Composed, compose_command
-from treetap.commands.health import read as read_address
+from treetap.commands.health.question import read as read_address
 from treetap.commands.jobs.client import read as read_operator
 from treetap.commands.jobs.job_file import JobFile
 from treetap.process.config import load
@@ -93,9 +93,7 @@ def test_the_hosts_train_and_predict(hosts: dict[str, Any], tmp_path: Path) -> N
     own = ["--ca", "tls/ca.crt", "--certificate", "tls/operator.crt", "--key", "tls/operator.key"]
     for host in (*PARTIES, "coordinator"):
         address = f"{host}.{DOMAIN}:{7100 if host == 'coordinator' else 7101}"
-        _until(
-            hosts["operator"], ["python", "-m", "treetap.commands.health", "--address", address, "--name", host, *own]
-        )
+        _until(hosts["operator"], ["treetap", "health", "--address", address, "--name", host, *own])
     status, output = _run(hosts["operator"], ["treetap", "train", "job.toml", "--json"])
     assert status == 0, output
     assert json.loads(output[output.index("{") :])["metrics"]["train_auc"] > 0.8

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from treetap.wire.v1 import exchange_pb2
 
 from party.runtime.context import Tools
 from party.setup.steps import bin_features
@@ -16,6 +15,7 @@ from tests.worlds import PARTIES, assert_oracles_model
 from treetap.errors import DataError, Interrupted, Malformed
 from treetap.trees.binning import BinnedTable
 from treetap.wire.frame import name_of
+from treetap.wire.v2 import exchange_pb2
 
 LABEL_HOLDER, FEATURE, _ = PARTIES
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from treetap.wire.v1 import jobs_pb2
 
 from party.runtime.context import Tools
 from party.setup.steps import bin_features
@@ -15,6 +14,7 @@ from tests.replay import HERE, PARAMS
 from tests.simulator import Federation, Message, run
 from tests.worlds import spec
 from treetap.errors import DataError, Interrupted, Silent, Unreachable
+from treetap.protocols.prediction import predict_request
 from treetap.trees.binning import BinnedTable
 
 #: Names whose letters stand in almost every message; the label holder's first.
@@ -43,7 +43,7 @@ def test_an_opening_that_fails_says_where(tmp_path: Path) -> None:
         for party in SHORT:
             models = federation.state(party) / "models"
             away = models.rename(models.with_name("elsewhere"))
-            failed = await federation.predict(jobs_pb2.PredictRequest(model="job"))
+            failed = await federation.predict(predict_request(model="job"))
             assert (failed.state, failed.bad_input) == ("failed", True)
             assert failed.error == f"{party}: there is no model 'job' in {models}"
             away.rename(models)

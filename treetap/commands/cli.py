@@ -1,6 +1,6 @@
 """The command line: one command, sub-commands that do one thing.
 
-Exit status: 0 done, 1 something failed, 2 the input or the usage is wrong.
+Exit status: 0 done, 1 something failed, 2 the input or the usage is wrong; of `treetap health`, 2 only for wrong usage.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from treetap import logs
 from treetap.commands.audit import cli as audit
 from treetap.commands.audit.cli import needs
 from treetap.commands.data.cli import data
+from treetap.commands.health import cli as health
 from treetap.commands.jobs import serve
 from treetap.commands.model.cli import model
 from treetap.commands.operator_options import AwayDeadline, OperatorFile, Protocol, operating
@@ -133,6 +134,9 @@ def doctor(
     from treetap.commands.doctor.configuration import run
 
     run(config, as_json=as_json)
+
+
+health.register(app)
 
 
 @app.command()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -73,12 +73,18 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
     """All whole lines of a shard; `DataError` names a line that is none."""
-    if not path.is_file():
-        return []
-    raw = path.read_bytes()
-    whole = raw[: raw.rfind(b"\n") + 1]
+    return parse_lines(path, whole_lines(path.read_bytes())) if path.is_file() else []
+
+
+def whole_lines(raw: bytes) -> list[bytes]:
+    """The lines of a shard's content, each with its end; what a crash tore at the end of the file is none."""
+    return raw[: raw.rfind(b"\n") + 1].splitlines(keepends=True)
+
+
+def parse_lines(path: Path, lines: Iterable[bytes]) -> list[dict[str, Any]]:
+    """The JSON objects of a shard's lines; `DataError` names a line that is none."""
     found = []
-    for number, line in enumerate(whole.splitlines(), start=1):
+    for number, line in enumerate(lines, start=1):
         try:
             found.append(json.loads(line))
         except ValueError:

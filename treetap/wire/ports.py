@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from treetap.wire.v2 import control_pb2, exchange_pb2
+if TYPE_CHECKING:  # a process that only names an address loads no message
+    from treetap.wire.v2 import control_pb2, exchange_pb2
 
 
 @dataclass(frozen=True)

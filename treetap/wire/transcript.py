@@ -23,6 +23,7 @@ import time
 import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeAlias, cast
@@ -63,10 +64,12 @@ class TranscriptWriter:
             files = _files(folder)
             self._number = max(files, default=0)
             for _, path in sorted(files.items(), reverse=True):
-                if whole := [frame for frame in _frames(path) if frame.whole]:
-                    record, self._previous = whole[-1].open()
-                    self._sequence = record.sequence + 1
-                    break
+                with _opened(path) as file:
+                    whole = [frame for frame in _frames(path, file) if frame.whole]
+                    if whole:
+                        record, self._previous = whole[-1].open()
+                        self._sequence = record.sequence + 1
+                        break
             self._file = self._next_file()
         except BaseException:
             self._unlock()
@@ -159,26 +162,31 @@ class TranscriptReader:
     @property
     def torn(self) -> bool:
         """Whether a file ends in a record that was cut short, as when its writer was killed."""
-        return any(not frame.whole for path in self._files.values() for frame in _frames(path))
+        for path in self._files.values():
+            with _opened(path) as file:
+                if any(not frame.whole for frame in _frames(path, file)):
+                    return True
+        return False
 
     def __iter__(self) -> Iterator[TranscriptRecord]:
         expected = (0, _ORIGIN) if self._whole else None
         for position, (number, path) in enumerate(sorted(self._files.items()), start=1):
             if self._whole and number != position:
                 raise Malformed(f"{path}: byte 0: the file {position:06}.tap before it is missing")
-            for frame in _frames(path):
-                if not frame.whole:
-                    continue
-                record, digest = frame.open()
-                if expected is None:
-                    expected = (record.sequence, record.previous if record.sequence else _ORIGIN)
-                if (record.sequence, record.previous) != expected:
-                    raise Malformed(
-                        f"{path}: byte {frame.offset}: record {record.sequence} does not follow record "
-                        f"{expected[0] - 1}: records were removed, inserted or changed"
-                    )
-                expected = (record.sequence + 1, digest)
-                yield record
+            with _opened(path) as file:
+                for frame in _frames(path, file):
+                    if not frame.whole:
+                        continue
+                    record, digest = frame.open()
+                    if expected is None:
+                        expected = (record.sequence, record.previous if record.sequence else _ORIGIN)
+                    if (record.sequence, record.previous) != expected:
+                        raise Malformed(
+                            f"{path}: byte {frame.offset}: record {record.sequence} does not follow record "
+                            f"{expected[0] - 1}: records were removed, inserted or changed"
+                        )
+                    expected = (record.sequence + 1, digest)
+                    yield record
 
 
 def open_message(record: TranscriptRecord) -> Message:
@@ -225,18 +233,18 @@ def summarise(path: Path) -> dict[str, Any]:
 
 
 class _Frame(NamedTuple):
-    """Where one compressed record lies."""
+    """Where one compressed record lies; it can be opened for as long as its file is open."""
 
     path: Path
+    file: BinaryIO
     offset: int  # of the length field
     length: int  # of the compressed record
     whole: bool  # False for a torn end
 
     def open(self) -> tuple[TranscriptRecord, bytes]:
         """The record, and the SHA-256 of its bytes. Raises Malformed."""
-        with self.path.open("rb") as file:
-            file.seek(self.offset + 4)
-            frame = file.read(self.length)
+        self.file.seek(self.offset + 4)
+        frame = self.file.read(self.length)
         decompressor = zstandard.ZstdDecompressor().decompressobj()
         try:
             plain = decompressor.decompress(frame)
@@ -247,29 +255,35 @@ class _Frame(NamedTuple):
         raise Malformed(f"{self.path}: byte {self.offset}: the record is damaged")
 
 
-def _frames(path: Path) -> Iterator[_Frame]:
-    """The records of one file in order. Raises Malformed for damage other than a torn end."""
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    """A file of a transcript, for all of its records; `BadInput` where the disk fails while it is open."""
     try:
         with path.open("rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            header = file.read(len(HEADER))
-            if header != HEADER:
-                if not HEADER.startswith(header):
-                    raise Malformed(f"{path}: byte 0: not a treetap transcript, or one of another version")
-                yield _Frame(path, 0, 0, whole=False)
-                return
-            at = len(HEADER)
-            while at < size:
-                file.seek(at)
-                length = int.from_bytes(field := file.read(4), "big")
-                if len(field) < 4 or at + 4 + length > size:
-                    _require_torn(path, at, file.read())
-                    yield _Frame(path, at, 0, whole=False)
-                    return
-                yield _Frame(path, at, length, whole=True)
-                at += 4 + length
+            yield file
     except OSError as error:
         raise BadInput(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def _frames(path: Path, file: BinaryIO) -> Iterator[_Frame]:
+    """The records of one open file in order. Raises Malformed for damage other than a torn end."""
+    size = os.fstat(file.fileno()).st_size
+    header = file.read(len(HEADER))
+    if header != HEADER:
+        if not HEADER.startswith(header):
+            raise Malformed(f"{path}: byte 0: not a treetap transcript, or one of another version")
+        yield _Frame(path, file, 0, 0, whole=False)
+        return
+    at = len(HEADER)
+    while at < size:
+        file.seek(at)
+        length = int.from_bytes(field := file.read(4), "big")
+        if len(field) < 4 or at + 4 + length > size:
+            _require_torn(path, at, file.read())
+            yield _Frame(path, file, at, 0, whole=False)
+            return
+        yield _Frame(path, file, at, length, whole=True)
+        at += 4 + length
 
 
 def _require_torn(path: Path, offset: int, rest: bytes) -> None:

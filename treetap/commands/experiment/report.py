@@ -11,6 +11,7 @@ from typing import Any
 from rich.table import Table
 
 from treetap import terminal
+from treetap.models.store import read_model
 from treetap.wire.v2 import jobs_pb2
 
 #: Classes that every job shows everybody; the tables for people leave them out or put them last.
@@ -63,21 +64,20 @@ def traffic(statuses: list[jobs_pb2.JobStatus]) -> list[dict[str, Any]]:
 
 
 def importance(models: dict[str, Path]) -> list[dict[str, Any]]:
-    """Gain, cover and number of splits by feature: needs every party's shard, which no party has."""
-    shards = {party: [json.loads(line) for line in (path / "shard.jsonl").open()] for party, path in models.items()}
-    columns = {party: json.loads((path / "manifest.json").read_text())["columns"] for party, path in models.items()}
-    manifest = next(
-        found
-        for path in models.values()
-        if (found := json.loads((path / "manifest.json").read_text()))["role"] == "label_holder"
-    )
+    """Gain, cover and number of splits by feature: needs every party's shard, which no party has.
+
+    Raises:
+        DataError: a shard is of a newer format, or not what was published.
+    """
+    found = {party: read_model(folder) for party, folder in models.items()}
+    manifest, shard = next(each for each in found.values() if each[0]["role"] == "label_holder")
     feature = {
-        (party, split["handle"]): columns[party][split["feature"]]
-        for party, shard in shards.items()
-        for tree in shard
-        for split in tree.get("splits", tree.get("own"))
+        (party, split["handle"]): own["columns"][split["feature"]]
+        for party, (own, lines) in found.items()
+        for line in lines
+        for split in (line["own"] if "own" in line else line["splits"])
     }
-    trees = [line["tree"] for line in shards[manifest["party"]]]
+    trees = [line["tree"] for line in shard]
     if manifest["best_round"] is not None:
         trees = trees[: (manifest["best_round"] + 1) * manifest["trees_per_round"]]
     totals: defaultdict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])

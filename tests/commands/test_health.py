@@ -1,15 +1,34 @@
-"""treetap.commands.health: the question that container engines and systemd ask, without containers."""
+"""`treetap health`: the question that container engines and systemd ask."""
 
 from __future__ import annotations
 
+import json
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from treetap.commands import health
+from treetap.commands import cli
+from treetap.commands.health import question
 from treetap.commands.local_federation import LocalFederation, to_toml
+
+#: Packages of others, and treetap's own, that no health check needs.
+HEAVY = {"numpy", "pyarrow", "rich", "gmpy2", "sklearn", "networkx", "jinja2", "zstandard", "prometheus_client"}
+OWN = {
+    *("party", "coordinator", "attacks", "treetap.trees", "treetap.tables", "treetap.paillier", "treetap.models"),
+    *("treetap.wire.rpc", "treetap.wire.v2", "treetap.workers", "treetap.terminal", "treetap.commands.jobs.client"),
+}
+LOADED = """
+import json, sys
+from treetap.commands.cli import main
+try:
+    main()
+except SystemExit as ended:
+    print(json.dumps([ended.code, sorted(sys.modules)]))
+"""
 
 
 @pytest.fixture(scope="module")
@@ -26,6 +45,16 @@ def certs(federation: LocalFederation, name: str) -> list[str]:
     return [word for option, path in files.items() for word in (option, str(path))]
 
 
+def health(*words: str) -> int:
+    """The exit status of `treetap health` with these words."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["treetap", "health", *words])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+    assert isinstance(ended.value.code, int)
+    return ended.value.code
+
+
 @pytest.mark.parametrize("name", ["bank", "coordinator"])
 def test_a_process_that_serves_is_status_0(
     federation: LocalFederation, capsys: pytest.CaptureFixture[str], name: str
@@ -33,8 +62,8 @@ def test_a_process_that_serves_is_status_0(
     """By its own file and by address and any certificate of the authority."""
     config = str(federation.folder / name / "config.toml")
     address = federation.addresses[name]
-    assert health.main(["--config", config, "--address", address]) == 0
-    assert health.main(["--address", address, "--name", name, *certs(federation, "operator")]) == 0
+    assert health("--config", config, "--address", address) == 0
+    assert health("--address", address, "--name", name, *certs(federation, "operator")) == 0
     assert capsys.readouterr().out == f"{name} serves at {address}\n" * 2
 
 
@@ -43,7 +72,7 @@ def test_a_process_that_is_somebody_else_is_status_1(
 ) -> None:
     """Who answers with another name than expected does not count."""
     given = ["--address", federation.addresses["coordinator"], "--name", "bank", *certs(federation, "operator")]
-    assert health.main(given) == 1
+    assert health(*given) == 1
     said = capsys.readouterr()
     assert said.out == ""
     assert "that of 'coordinator', not of 'bank'" in said.err
@@ -56,8 +85,8 @@ def test_nobody_there_is_status_1_within_the_timeout(
     with socket.create_server(("127.0.0.1", 0)) as mute:
         address = f"127.0.0.1:{mute.getsockname()[1]}"
         given = ["--address", address, "--name", "bank", *certs(federation, "operator"), "--timeout", "0.5"]
-        assert health.main(given) == 1
-    assert health.main(given) == 1
+        assert health(*given) == 1
+    assert health(*given) == 1
     assert capsys.readouterr().err.count("treetap: ") == 2
 
 
@@ -66,7 +95,7 @@ def test_listening_everywhere_is_asked_on_loopback(tmp_path: Path) -> None:
     tls = {"ca": "ca.crt", "certificate": "bank.crt", "key": "bank.key"}
     for listen, asked in (("0.0.0.0:7101", "127.0.0.1:7101"), ("[::]:7101", "[::1]:7101"), ("h:7101", "h:7101")):
         (tmp_path / "party.toml").write_text(to_toml({"name": "bank", "listen": listen, "state": "s", "tls": tls}))
-        to, files = health.read(tmp_path / "party.toml")
+        to, files = question.read(tmp_path / "party.toml")
         assert (to.name, to.location) == ("bank", asked)
         assert files.key == tmp_path / "bank.key"
 
@@ -84,16 +113,42 @@ def test_a_file_that_cannot_be_used_is_status_1(
 ) -> None:
     """2 is reserved by container engines, so a wrong file is 1 too; the message names it."""
     (tmp_path / "party.toml").write_text(content)
-    assert health.main(["--config", str(tmp_path / "party.toml")]) == 1
+    assert health("--config", str(tmp_path / "party.toml")) == 1
     said = capsys.readouterr().err
     assert str(tmp_path / "party.toml") in said
     assert says in said
 
 
-@pytest.mark.parametrize("words", [[], ["--name", "bank"], ["--config", "f", "--name", "b"], ["--address", "nowhere"]])
-def test_wrong_usage_is_status_2(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """Too little, too much, or no address: usage on standard error."""
-    with pytest.raises(SystemExit) as ended:
-        health.main(words)
-    assert ended.value.code == 2
-    assert "usage: python -m treetap.commands.health" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ([], "say --config, or --address"),
+        (["--name", "bank"], "say --config, or --address"),
+        (["--config", "f", "--name", "b"], "the rest is in the file"),
+        (["--config", "f", "--key", "f"], "the rest is in the file"),
+        (["--address", "nowhere"], "an address is host:port, not 'nowhere'"),
+        (["--name", "Bank"], "a name has lower-case letters"),
+        (["--config", "f", "--timeout", "0"], "--timeout"),
+    ],
+)
+def test_wrong_usage_is_status_2(words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Too little, too much, no address, no name or no time: usage and the reason on standard error."""
+    assert health(*words) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "Usage: " in said.err
+    assert says in " ".join(said.err.replace("│", " ").split())
+
+
+def test_a_call_loads_little(federation: LocalFederation) -> None:
+    """A container engine asks every few seconds: no tables, mathematics, applications or messages of the protocol."""
+    config, address = str(federation.folder / "bank" / "config.toml"), federation.addresses["bank"]
+    words = [sys.executable, "-c", LOADED, "health", "--config", config, "--address", address]
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
+    said, loaded = ended.stdout.splitlines()
+    assert said == f"bank serves at {address}"
+    status, modules = json.loads(loaded)
+    assert status == 0
+    assert "treetap.wire.hello" in modules
+    assert not OWN & set(modules)
+    assert not HEAVY & {module.partition(".")[0] for module in modules}

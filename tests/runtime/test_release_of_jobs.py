@@ -1,0 +1,190 @@
+"""Processes that live for months: whatever they hold is, after many jobs, as large as after the first."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from weakref import WeakValueDictionary
+
+import pytest
+
+from coordinator.runtime.journal import Journal
+from coordinator.runtime.metrics import STATES, CoordinatorMetrics
+from party.node import SESSION_S
+from tests.replay import HERE, JOB
+from tests.simulator import COORDINATOR, Federation, Message, run
+from tests.worlds import PARTIES
+from treetap.errors import Conflict, Interrupted
+from treetap.protocols.prediction import predict_request
+from treetap.wire.v2 import jobs_pb2
+
+#: Packages whose objects are looked into; those of Prometheus have a series for each value of their labels.
+OURS = ("party", "coordinator", "treetap", "prometheus_client")
+
+
+def held(root: object) -> Counter[str]:
+    """Number of entries of all containers that a process holds, by the way to them: `PartyNode._sessions`."""
+    found: Counter[str] = Counter()
+    seen: set[int] = set()
+    todo = deque([(type(root).__name__, root)])
+    while todo:
+        way, each = todo.popleft()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        if isinstance(each, dict | WeakValueDictionary | list | tuple | set | frozenset | deque):
+            inner = list(each.values()) if isinstance(each, dict | WeakValueDictionary) else list(each)
+            found[way] += len(inner)
+            todo.extend((f"{way}[]", one) for one in inner)
+        elif type(each).__module__.partition(".")[0] in OURS:
+            todo.extend((f"{type(each).__name__}.{name}", one) for name, one in _attributes(each))
+    return +found
+
+
+def _attributes(each: object) -> Iterator[tuple[str, Any]]:
+    yield from vars(each).items() if hasattr(each, "__dict__") else ()
+    for kind in type(each).__mro__:
+        for name in getattr(kind, "__slots__", ()):
+            if hasattr(each, name):
+                yield name, getattr(each, name)
+
+
+def _of_all(federation: Federation) -> dict[str, Counter[str]]:
+    found = {name: held(federation.node(name)) for name in PARTIES}
+    return {**found, COORDINATOR: held(federation.jobs)}
+
+
+def test_many_jobs_leave_nothing_in_memory(tmp_path: Path) -> None:
+    """Trained, predicted, refused, interrupted, cancelled: the fourth round of jobs leaves as much as the first."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables, record="both")
+
+        async def several(number: int) -> None:
+            assert (await federation.train(JOB, f"t{number}")).state == "finished"
+            for protocol in ("interactive", "eini"):
+                request = predict_request(model=f"t{number}", protocol=protocol)
+                assert (await federation.predict(request)).state == "finished"
+            nowhere = predict_request(model=f"t{number}", table="none")
+            assert (await federation.predict(nowhere)).state == "failed"
+            killed = asyncio.get_running_loop().create_future()
+
+            def kill(message: Message) -> None:
+                if message.word == "take_key" and not killed.done():
+                    killed.set_result(None)
+                    federation.jobs._running[f"c{number}"].cancel()
+
+            federation.hook = kill
+            assert (await federation.train(JOB, f"c{number}")).state == "interrupted"
+            federation.hook = None
+            assert (await federation.jobs.cancel(f"c{number}")).state == "cancelled"
+
+        await several(1)
+        first = _of_all(federation)
+        assert first[COORDINATOR]["Jobs._parties"] == len(PARTIES)  # so it does look into them
+        for number in range(2, 5):
+            await several(number)
+        assert _of_all(federation) == first
+        for name in PARTIES:
+            assert "PartyNode._sessions" not in first[name]
+            assert "PartyNode._opening" not in first[name]
+            assert "Recorders._writers" not in first[name]
+        assert "Jobs._progress" not in first[COORDINATOR]
+        await federation.close()
+
+    run(main())
+
+
+def test_a_session_that_no_coordinator_leaves_closes_its_transcript(tmp_path: Path) -> None:
+    """It ends by itself when the coordinator has been gone for long enough, and with it all that was held for it."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables, record="both")
+        before = _of_all(federation)
+
+        def kill(message: Message) -> None:
+            if message.word == "build_histograms":
+                federation.kill(COORDINATOR)
+
+        federation.hook = kill
+        federation.jobs.submit(jobs_pb2.SubmitRequest(job="job", spec=JOB))
+        while federation.alive(COORDINATOR):
+            await asyncio.sleep(0.1)
+        during = _of_all(federation)
+        for name in PARTIES:
+            assert (during[name]["PartyNode._sessions"], during[name]["Recorders._writers"]) == (1, 1)
+        await asyncio.sleep(3 * SESSION_S)
+        after = _of_all(federation)
+        for name in PARTIES:
+            for container in ("PartyNode._sessions", "PartyNode._opening", "PartyNode.tasks", "Recorders._writers"):
+                assert after[name][container] == before[name][container] == 0
+        await federation.close()
+
+    run(main())
+
+
+def test_jobs_are_counted_by_state_without_their_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After whatever happens to a job, and after a restart, the metric says what the journal has."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+        jobs = federation.jobs
+
+        def check(**expected: int) -> None:
+            of_metric = {
+                state: jobs._metrics.registry.get_sample_value("treetap_jobs", {"state": state}) for state in STATES
+            }
+            assert of_metric == {state: float(expected.get(state, 0)) for state in STATES}
+            assert Counter(status.state for status in jobs.status("")) == expected
+
+        def kill(message: Message) -> None:
+            if message.word == "take_key":
+                federation.kill(PARTIES[1])
+                federation.start(PARTIES[1])
+                federation.hook = None
+
+        check()
+        jobs.submit(jobs_pb2.SubmitRequest(job="one", spec=JOB))
+        check(running=1)
+        await jobs.wait("one")
+        check(finished=1)
+        with pytest.raises(Conflict):
+            jobs.resume("one")
+        await federation.predict(predict_request(model="one", table="none"))
+        check(finished=1, failed=1)
+        federation.hook = kill
+        await federation.train(JOB, "two")
+        check(finished=1, failed=1, interrupted=1)
+        jobs.resume("two")
+        check(finished=1, failed=1, running=1)
+        await jobs.cancel("two")
+        check(finished=1, failed=1, cancelled=1)
+        await jobs.cancel("two")
+        check(finished=1, failed=1, cancelled=1)
+        federation.hook = kill
+        await federation.train(JOB, "three")
+        await jobs.cancel("three")
+        check(finished=1, failed=1, cancelled=2)
+        with monkeypatch.context() as patch:
+            patch.setattr(Journal, "_append", _full)
+            with pytest.raises(Interrupted):
+                await federation.train(JOB, "four")  # it is written down, and does not begin
+        check(finished=1, failed=1, cancelled=2, interrupted=1)
+        federation.kill(COORDINATOR)
+        federation.start(COORDINATOR)
+        jobs = federation.jobs
+        jobs._metrics = CoordinatorMetrics(COORDINATOR)
+        jobs.count()
+        check(finished=1, failed=1, cancelled=2, interrupted=1)
+        assert (await federation.resume("four")).state == "finished"
+        check(finished=2, failed=1, cancelled=2)
+        await federation.close()
+
+    run(main())
+
+
+def _full(*_: object) -> None:
+    raise OSError(28, "No space left on device")

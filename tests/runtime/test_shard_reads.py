@@ -1,0 +1,143 @@
+"""How often a party reads its shard while trees grow: once an attempt, however many trees there are."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from party.growth.handles import Handles
+from party.runtime.job_store import Store
+from tests.opens import opened_to_read
+from tests.simulator import Federation, run
+from tests.worlds import PARTIES, assert_oracles_model, spec, world
+from treetap.trees.params import BoostingParams
+
+HERE = world(16, (1, 1, 1), seed=25, fresh=6)
+LABEL_HOLDER = PARTIES[0]
+
+
+def _tree(number: int) -> dict[str, Any]:
+    return {"tree": number, "splits": []}
+
+
+@pytest.mark.parametrize("trees", [3, 30])
+def test_storing_a_tree_reads_no_other(trees: int, tmp_path: Path) -> None:
+    """A store that found trees on the disk reads them once and then appends; so does one that made them itself."""
+    with opened_to_read(tmp_path) as opened:
+        for start in (0, trees):
+            job = Store(tmp_path).job("job")
+            for number in range(start, start + trees):
+                assert job.count() == number
+                job.add_tree(_tree(number), number)
+        assert [path.name for path in opened].count("shard.jsonl") == 1
+    assert Store(tmp_path).job("job").trees() == [_tree(number) for number in range(2 * trees)]
+
+
+def test_a_tree_whose_writing_failed_is_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a full disk, with part of the line or all of it written, the same store has the trees before it."""
+    job = Store(tmp_path).job("job")
+    for number in range(2):
+        job.add_tree(_tree(number), number)
+    shard = job.folder / "shard.jsonl"
+    for torn in (True, False):
+
+        def full(_: int, torn: bool = torn) -> None:
+            if torn:
+                os.truncate(shard, shard.stat().st_size - 3)
+            raise OSError(28, "No space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr("party.runtime.job_store.os.fsync", full)
+            with pytest.raises(OSError, match="No space left"):
+                job.add_tree({"tree": "lost"}, 2)
+        assert job.count() == 2 + (not torn)
+        job.add_tree(_tree(2), 2)
+        assert job.trees() == [_tree(0), _tree(1), _tree(2)]
+        job.add_tree(_tree(1), 1)
+        assert job.trees() == [_tree(0), _tree(1)]
+
+
+def _reads(folder: Path, trees: int) -> tuple[dict[str, int], dict[str, int]]:
+    """Reads of each party's shard in an attempt that begins and breaks off, and in the one that ends the job."""
+
+    async def main() -> tuple[dict[str, int], dict[str, int]]:
+        federation = Federation(folder, HERE.tables)
+        params = BoostingParams(n_estimators=trees, max_depth=2, max_bin=3, min_child_weight=0.1)
+        stored: set[int] = set()
+
+        def kill(message: Any) -> None:
+            if message.word == "store_tree" and message.to == LABEL_HOLDER and not message.served:
+                stored.add(message.number)
+                if len(stored) == trees - 1:  # the feature parties have this tree, the label holder has not
+                    federation.hook = None
+                    federation.kill(LABEL_HOLDER)
+                    federation.start(LABEL_HOLDER)
+
+        federation.hook = kill
+        counts = []
+        for attempt in (federation.train(spec(params, obfuscation="standard")), federation.resume()):
+            with opened_to_read(folder) as opened:
+                state = (await attempt).state
+            counts.append(
+                {party: opened.count(federation.state(party) / "jobs/job/shard.jsonl") for party in federation.states}
+            )
+        assert state == "finished"
+        assert_oracles_model(federation.states, HERE.oracle(params))
+        await federation.close()
+        return counts[0], counts[1]
+
+    return run(main())
+
+
+def test_reads_do_not_grow_with_the_trees(tmp_path: Path) -> None:
+    """Nine trees take as many reads as three, in a first attempt and in a resumed one that rolls a tree back."""
+    few, many = (_reads(tmp_path / str(trees), trees) for trees in (3, 9))
+    assert few == many
+    first, resumed = few
+    assert set(first.values()) == {0}  # there was no file to read
+    assert resumed[LABEL_HOLDER] <= 3  # the stored trees, all trees for the manifest, and the file's digest
+    assert all(resumed[party] <= 3 for party in PARTIES[1:])  # the stored trees, those kept of them, the digest
+
+
+def test_a_shard_that_lost_trees_is_told_before_any_is_grown(tmp_path: Path) -> None:
+    """A label holder whose shard holds fewer trees than its scores have in them says so when the job is prepared."""
+    params = BoostingParams(n_estimators=3, max_depth=2, max_bin=3, min_child_weight=0.1)
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+
+        def kill(message: Any) -> None:
+            if message.word == "store_tree" and message.to == LABEL_HOLDER and message.served:
+                federation.hook = None
+                federation.kill(PARTIES[1])
+                federation.start(PARTIES[1])
+
+        federation.hook = kill
+        assert (await federation.train(spec(params, obfuscation="standard"))).state == "interrupted"
+        shard = federation.state(LABEL_HOLDER) / "jobs" / "job" / "shard.jsonl"
+        whole = shard.read_bytes()
+        shard.write_bytes(whole[:-2])
+        begun = len(federation.log)
+        status = await federation.resume()
+        assert status.state == "interrupted"
+        assert "shard.jsonl holds 0 trees, but the scores are those after 1; bring a back-up" in status.error
+        assert "bin" not in {message.word for message in federation.log[begun:]}
+        shard.write_bytes(whole)
+        assert (await federation.resume()).state == "finished"
+        assert_oracles_model(federation.states, HERE.oracle(params))
+        await federation.close()
+
+    run(main())
+
+
+def test_handles_go_on_from_the_stored_trees() -> None:
+    """A tree begins where those before it end; one that is stored anew moves those that follow."""
+    handles = Handles([2, 0, 3])
+    assert [handles.first_of(tree) for tree in range(4)] == [0, 2, 2, 5]
+    handles.stored(1, 4)
+    assert handles.first_of(2) == 6
+    with pytest.raises(IndexError):
+        handles.first_of(3)

@@ -1,0 +1,1 @@
+"""`treetap health`: does a party or a coordinator serve?"""

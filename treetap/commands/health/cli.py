@@ -1,0 +1,83 @@
+"""`treetap health` as typed. Container engines run it every few seconds, so a call imports what the question needs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from treetap import logs
+from treetap.errors import BadInput, TreetapError
+
+
+def _check_address(text: str | None) -> str | None:
+    from treetap.names import check_address
+
+    try:
+        return None if text is None else check_address(text)
+    except ValueError as fault:
+        raise typer.BadParameter(str(fault)) from None
+
+
+def _check_name(text: str | None) -> str | None:
+    from treetap.names import check_name
+
+    try:
+        return None if text is None else check_name(text)
+    except ValueError as fault:
+        raise typer.BadParameter(str(fault)) from None
+
+
+def health(
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The party's or the coordinator's own configuration file.")
+    ] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT", callback=_check_address, help="Address to ask; with --config, instead of its listen."
+        ),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", callback=_check_name, help="The name that the certificate there must bear."),
+    ] = None,
+    ca: Annotated[Path | None, typer.Option(metavar="FILE", help="The authority's certificate, PEM.")] = None,
+    certificate: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Any certificate of that authority, PEM.")
+    ] = None,
+    key: Annotated[Path | None, typer.Option(metavar="FILE", help="The key of --certificate, PEM.")] = None,
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="Time for the answer to come.")] = 3.0,
+) -> None:
+    """Ask a party or a coordinator whether it serves: for container engines, systemd and monitoring.
+
+    With --config, the process of that file is asked with that process's own certificate. Without it, --address, --name,
+    --ca, --certificate and --key ask any process with any certificate of the federation's authority.
+
+    Exit status 0 and one line: it serves. 1 and one line on standard error: it does not, or a file cannot be used,
+    since container engines reserve 2. 2: wrong usage.
+
+    treetap health --config /etc/treetap/party.toml
+    """
+    logs.quiet_grpc()  # its lines on failed handshakes say less than ours
+    from treetap.commands.health import question
+
+    try:
+        if config is not None:
+            if (name, ca, certificate, key) != (None, None, None, None):
+                raise typer.BadParameter("with --config only --address and --timeout go: the rest is in the file")
+            to, transport = question.read(config, address)
+        elif address and name and ca and certificate and key:
+            to, transport = question.by_hand(name, address, ca, certificate, key)
+        else:
+            raise typer.BadParameter("say --config, or --address, --name, --ca, --certificate and --key")
+        question.ask(to, transport, timeout)
+    except BadInput as fault:  # of a file: exit status 1
+        raise TreetapError(str(fault)) from None
+    typer.echo(f"{to.name} serves at {to.location}")
+
+
+def register(app: typer.Typer) -> None:
+    """Make it a sub-command."""
+    app.command()(health)

@@ -1,0 +1,63 @@
+"""The question whether a party or a coordinator serves: gRPC's health service, asked over mutual TLS."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import ConfigDict
+
+from treetap.errors import BadInput, Interrupted, Unreachable
+from treetap.names import Address as AddressText
+from treetap.names import Name, asked_at
+from treetap.process.config import Process, load
+from treetap.wire.hello import say_hello
+from treetap.wire.insecure import Plaintext, Transport
+from treetap.wire.ports import Address
+from treetap.wire.probe import diagnose
+from treetap.wire.tls import TlsFiles
+
+
+class Served(Process):
+    """The keys that a party's file and a coordinator's have in common; everything else is theirs to check."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    name: Name = "coordinator"
+    listen: AddressText = "127.0.0.1:0"
+
+
+def read(path: Path, address: str | None = None) -> tuple[Address, Transport]:
+    """The process of a configuration file, asked at `address` if given, and its certificate and key.
+
+    Raises:
+        BadInput: the file cannot be used, or does not say the port.
+    """
+    config = load(path, Served)
+    listen = address or config.listen
+    if listen.endswith(":0"):
+        raise BadInput(f"{path}: listen = {config.listen!r} takes any free port; name one, or say --address")
+    config = config.model_copy(update={"tls": config.tls_below(path.resolve().parent)})
+    return Address(config.name, asked_at(listen)), config.transport()
+
+
+def by_hand(name: str, address: str, ca: Path, certificate: Path, key: Path) -> tuple[Address, Transport]:
+    """The process of that name at that address, and the certificate and key to ask with."""
+    return Address(name, address), TlsFiles(ca, certificate, key)
+
+
+def ask(to: Address, transport: Transport, seconds: float) -> None:
+    """Return if the process serves.
+
+    Raises:
+        ConfigError: our own certificate or key cannot be used.
+        Interrupted: it does not answer within `seconds`, shows another name, or says that it does not serve.
+    """
+    transport.check(None)
+    try:
+        heard = say_hello(to, transport, seconds)
+    except Interrupted:
+        if isinstance(transport, Plaintext):
+            raise
+        raise Unreachable(diagnose(to.location, to.name, transport, seconds)) from None
+    if not heard.serving:
+        raise Unreachable(f"{to.name} at {to.location} answers, but does not serve: it is stopping or starting")
