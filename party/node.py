@@ -19,7 +19,7 @@ from party.runtime.mailbox import Mailbox
 from party.runtime.outbox import Outbox
 from party.runtime.steps import Meter, describe, follow
 from party.runtime.transcript_recorder import Recorders
-from party.serving.registry import Desk
+from party.serving.registry import ServedModels
 from treetap import logs
 from treetap.errors import BadInput, Conflict, Interrupted, Malformed, OutOfOrder, Refused, UnknownJob
 from treetap.names import NAME
@@ -55,7 +55,7 @@ class PartyNode:
         self._recorders = recorders
         self._offload = offload
         self._store = Store(config.state)
-        self.desk = Desk(config, self._metrics)  #: where clients of served models ask
+        self.served_models = ServedModels(config, self._metrics)  #: where clients of served models ask
         self._sessions: dict[str, Session] = {}
         # A repeated opening must not come between the old session's end and the new one.
         # Each lock is there as long as an opening of its job holds or awaits it.
@@ -179,7 +179,9 @@ class PartyNode:
 
     def _role(self, tools: Tools, request: control_pb2.StepRequest, kind: str) -> Role:
         if kind == "open_model":
-            return role_for_prediction(self._config, self._store, tools, request.prediction.open_model, self.desk)
+            return role_for_prediction(
+                self._config, self._store, tools, request.prediction.open_model, self.served_models
+            )
         self._config.law.check_key(self._config.name, request.setup.prepare.spec.key_bits)
         role = role_for_training(self._config, tools, request.setup.prepare.spec)
         tools.store.claim(request.setup.prepare.submission)  # last: a job that cannot be leaves no file
@@ -233,7 +235,7 @@ class PartyNode:
         if self._sessions.get(session.tools.job) is session:
             del self._sessions[session.tools.job]
             log.info("job %s, attempt %d: left", session.tools.job, session.tools.attempt)
-        self.desk.leave(session.tools.job)  # first: clients wait for an answer
+        self.served_models.leave(session.tools.job)  # first: clients wait for an answer
         await session.close(discard)
 
     def _expect_more(self, session: Session) -> None:

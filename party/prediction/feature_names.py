@@ -11,20 +11,19 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from party.runtime.context import Step, Tools, done, have
+from party.runtime.job_store import Store
 from party.runtime.messages import batches
 from party.runtime.steps import Order, StepId
 from treetap.errors import Malformed
 from treetap.models.own_split import OwnSplit
-from treetap.models.store import Names
 from treetap.tables.categories import Category
-from treetap.trees.ensemble import Ensemble
 from treetap.wire.v2 import control_pb2, prediction_pb2
 
 log = logging.getLogger(__name__)
 #: Most characters of a name.
 LONGEST = 1000
-#: Keeps what parties have told, by handle, and forgets what those told before who withhold it now.
-Keep = Callable[[Names, Collection[str]], None]
+#: The splits that a party owns, by handle.
+HandlesOf = Callable[[str], Collection[int]]
 
 
 class Naming:
@@ -36,12 +35,13 @@ class Naming:
         withheld: at the label holder, who did not.
     """
 
-    def __init__(self, tools: Tools, opening: prediction_pb2.OpenModel, order: Order, then: StepId | None) -> None:
+    def __init__(
+        self, tools: Tools, store: Store, opening: prediction_pb2.OpenModel, order: Order, then: StepId | None
+    ) -> None:
         """`order`: the role's, which goes on with `then` once names are told."""
-        self._tools, self._opening, self._order, self._then = tools, opening, order, then
+        self._tools, self._store, self._opening, self._order, self._then = tools, store, opening, order, then
         self._own: dict[int, str] = {}
-        self._ensemble: Ensemble | None = None
-        self._keep: Keep | None = None
+        self._handles_of: HandlesOf | None = None
         self.told: dict[str, dict[int, str]] = {}
         self.withheld: list[str] = []
         self.steps: dict[str, Step] = {}
@@ -58,9 +58,9 @@ class Naming:
         """A feature party's names, by handle."""
         self._own = own
 
-    def take(self, ensemble: Ensemble, keep: Keep) -> None:
-        """The label holder's trees, and what is done with the names."""
-        self._ensemble, self._keep = ensemble, keep
+    def expect(self, handles_of: HandlesOf) -> None:
+        """The splits that the label holder knows of, which alone may be named."""
+        self._handles_of = handles_of
 
     async def name_features(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """All names, or word that they are withheld. The outbox holds to the policy whatever is decided here."""
@@ -82,12 +82,12 @@ class Naming:
         for party in self._opening.feature_parties:
             if party not in self._opening.away:
                 await self._take(party)
-        have(self._keep)(self.told, self.withheld)
+        self._store.keep_names(self._opening.model, self.told, self.withheld)
         self._go_on()
         return done()
 
     async def _take(self, party: str) -> None:
-        handles = {split.handle for tree in have(self._ensemble).trees for split in tree.splits if split.owner == party}
+        handles = have(self._handles_of)(party)
         found: dict[int, str] = {}
         withheld = False
         async for parcel in self._tools.mailbox.series(party, "split_names", 0, 0):

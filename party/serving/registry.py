@@ -56,7 +56,7 @@ class Served(Protocol):
         ...
 
 
-class Desk:
+class ServedModels:
     """The models that this party serves now, at most one job each, and the clients who may ask.
 
     `grpc`, `http`: where they ask, `host:port`, as far as anybody listens.

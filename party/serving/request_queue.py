@@ -17,7 +17,7 @@ Scores = np.ndarray[tuple[int], np.dtype[np.float64]]
 
 
 @dataclass(eq=False)
-class _Question:
+class _Request:
     """One request: its records that no round has taken yet, and the scores that have come."""
 
     left: list[int]
@@ -27,7 +27,7 @@ class _Question:
     scores: dict[int, Scores] = field(default_factory=dict)
 
 
-class Questions:
+class RequestQueue:
     """The requests for one served model.
 
     Args:
@@ -38,9 +38,9 @@ class Questions:
 
     def __init__(self, most: int, window_s: float, waiting: Callable[[int], None]) -> None:
         self._most, self._window, self._waiting = most, window_s, waiting
-        self._queue: deque[_Question] = deque()
-        self._open: set[_Question] = set()
-        self._block: dict[int, list[_Question]] = {}  # place → who asked, of the round under way
+        self._queue: deque[_Request] = deque()
+        self._open: set[_Request] = set()
+        self._block: dict[int, list[_Request]] = {}  # place → who asked, of the round under way
         self._records = 0  # that wait
         self._arrived = asyncio.Event()
         self._closed = ""
@@ -59,7 +59,7 @@ class Questions:
         if self._records + len(left) > self._most:
             raise Overloaded(f"{self._records} records wait for a prediction already, at most {self._most} may")
         loop = asyncio.get_running_loop()
-        question = _Question(left, len(left), loop.time(), loop.create_future())
+        question = _Request(left, len(left), loop.time(), loop.create_future())
         self._queue.append(question)
         self._open.add(question)
         self._count(len(left))
@@ -121,7 +121,7 @@ class Questions:
             self._queue.popleft()
         return np.array(sorted(self._block), dtype=np.int64)
 
-    def _drop(self, question: _Question) -> None:
+    def _drop(self, question: _Request) -> None:
         """Whoever asked has its answer or has gone."""
         self._open.discard(question)
         if question.left:
