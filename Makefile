@@ -19,8 +19,8 @@ $(VENV)/.dev: pyproject.toml
 demo: $(VENV)/.demo  ## a whole federation on loopback: train, predict, audit, report
 	@$(BIN)/treetap demo --audit-report runs/audit.html
 
-test: $(VENV)/.dev  ## all tests
-	$(BIN)/python -m pytest
+test: $(VENV)/.dev  ## all tests, on all cores
+	$(BIN)/python -m pytest --numprocesses auto --dist loadgroup --durations 10
 
 lint: $(VENV)/.dev  ## formatting, lint, types, import rules
 	$(BIN)/ruff check .

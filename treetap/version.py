@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import metadata
 
 from treetap.errors import Incompatible
@@ -27,6 +28,7 @@ def check(theirs: str | None, caller: str, own: str) -> None:
     )
 
 
+@cache  # every answer to a health check tells it
 def package_version() -> str:
     """The installed release; "unknown" where the sources run without being installed."""
     try:

@@ -32,6 +32,7 @@ from treetap.models.own_split import OwnSplit
 from treetap.paillier.public_key import PublicKey
 from treetap.paillier.slots import Slots
 from treetap.protocols.registry import training_name
+from treetap.trees.ensemble import ROOT
 from treetap.trees.params import TreeParams
 from treetap.wire.frame import result
 from treetap.wire.records import chunks_of
@@ -39,7 +40,6 @@ from treetap.wire.v2 import control_pb2, growth_pb2, setup_pb2, transcript_pb2
 
 #: Most bytes of packed ciphertexts in one parcel of candidate sums.
 SUMS_BYTES = 1024 * 1024
-ROOT = 1
 
 
 class OwnTree:
@@ -127,7 +127,7 @@ class GrowingFeatureParty(ABC):
             self._order.then(("publish", 0, 0))
         return result(
             setup_pb2.Prepared(
-                stored_rounds=len(self._tools.store.trees()),
+                stored_rounds=len(trees),
                 published=self._tools.store.published,
                 aligned_attempt=aligned,
             )

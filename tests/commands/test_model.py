@@ -20,7 +20,7 @@ from treetap.wire.v2 import boosting_pb2
 from treetap.wire.v2.transcript_pb2 import TranscriptRecord
 
 ROOT = Path(__file__).parent.parent.parent
-BANK, TELCO = (ROOT / "tests" / "party" / "models" / "v1" / party for party in ("bank", "telco"))
+BANK, TELCO = (ROOT / "tests" / "library" / "models" / "v1" / party for party in ("bank", "telco"))
 
 
 def _changed(folder: Path, **manifest: Any) -> Path:
@@ -168,7 +168,7 @@ def test_the_page_loads_nothing_and_escapes_everything(tmp_path: Path) -> None:
 
 def test_classes_are_told_in_the_words_of_the_protos() -> None:
     """Every class of reveals.proto has its line, and the table has those that the training's messages carry."""
-    text = (ROOT / "protos" / "treetap" / "wire" / "v1" / "reveals.proto").read_text()
+    text = (ROOT / "protos" / "treetap" / "wire" / "v2" / "reveals.proto").read_text()
     words = dict(re.findall(r"// ([^\n]+)\n  ([A-Z_]+) = \d+;", text))
     assert {name: line for line, name in words.items()} == LEARNS
     carried = {row["class"]: row["fields"] for row in card(BANK, names=False)["disclosure"]["classes"]}

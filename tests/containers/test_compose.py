@@ -21,7 +21,8 @@ from treetap.trees.binning import bin_table
 from treetap.trees.centralised import CentralModel, train
 from treetap.wire.transcript import summarise
 
-pytestmark = pytest.mark.timeout(540)  # the image is built and a federation runs before the first test
+# The image is built and a federation runs before the first test.
+pytestmark = [pytest.mark.timeout(540), pytest.mark.xdist_group("containers")]
 DATA = ROOT / "examples" / "compose" / "data"
 #: Tries to connect to all addresses at once and prints those it reached; a refusal comes from a host that was reached.
 CONNECT = """

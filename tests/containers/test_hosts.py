@@ -25,7 +25,7 @@ from treetap.commands.jobs.job_file import JobFile
 from treetap.process.config import load
 from treetap.wire.tls import create_authority, issue
 
-pytestmark = pytest.mark.timeout(540)  # the image may have to be built first
+pytestmark = [pytest.mark.timeout(540), pytest.mark.xdist_group("containers")]  # the image may have to be built first
 HOSTS = ROOT / "examples" / "hosts"
 DOMAIN = "example.org"
 

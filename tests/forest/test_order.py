@@ -21,6 +21,8 @@ from treetap.trees.params import ForestParams
 from treetap.wire.frame import name_of
 from treetap.wire.v2 import exchange_pb2, reveals_pb2
 
+pytestmark = pytest.mark.xdist_group("forest-steps")
+
 LABEL_HOLDER, FEATURE, OTHER = PARTIES
 PARAMS = ForestParams(n_estimators=2, max_depth=2, max_bin=3, colsample_bytree=1.0)
 #: A world in which all three parties win splits, in both trees.

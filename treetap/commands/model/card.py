@@ -147,4 +147,4 @@ def page(content: Json) -> str:
         title: [{**row, "share": row["total_gain"] / (max(each["total_gain"] for each in rows) or 1.0)} for row in rows]
         for title, rows in content["importance"].items()
     }
-    return environment.get_template("modelcard.html").render(card=content, trees=trees, charts=charts)
+    return environment.get_template("card.html").render(card=content, trees=trees, charts=charts)
