@@ -74,8 +74,8 @@ class Attributions:
 
     async def mask_attributions(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Keep the entries of the block that the own columns allow, pass them on; the last of the chain: the sums."""
+        self._opened.order.check(("mask_attributions", request.round, request.stage))
         number, tools, rows, layout = request.round, self._tools, self._rows, have(self._layout)
-        self._opened.order.check(("mask_attributions", number, request.stage))
         goes_left = self._model.directions(rows)
         masks = await tools.offload(lambda: layout.masks(goes_left, len(rows)))
         tools.meter.done, tools.meter.total = 0, len(rows)

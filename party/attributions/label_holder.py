@@ -80,7 +80,7 @@ class Attributions:
         self._score_bits = score_bits
 
     async def check_hidden(self) -> None:
-        """`Refused` where the own policy wants the paths to be hidden behind so many more sums, and they are not."""
+        """`Refused` where the own policy wants more paths to explain scores and attributions than there are."""
         entries, bits = have(self._entries), self._score_bits
         fault = (
             f"with attributions to {len(entries.players)} players the trees leave some record fewer leaves than that"

@@ -28,7 +28,7 @@ MOST_PLAYERS = 100_000
 def layout_parcels(
     hop: Sequence[AttributedHop], constant: list[int], players: int
 ) -> Iterator[attributions_pb2.AttributionLayout]:
-    """What one member of the chain is told, in bounded messages."""
+    """The layout for one member of the chain, in bounded messages."""
     trees = (
         attributions_pb2.AttributedTree(
             tree=each.tree,
@@ -67,7 +67,7 @@ async def take_layout(
     *,
     last: bool,
 ) -> AttributedLayout:
-    """What the label holder told this party, checked against its shard; the score has so many columns.
+    """Take the layout for this party and check it against its shard. `outputs`: columns of the score.
 
     Raises:
         DataError: the trees are others than in the shard.

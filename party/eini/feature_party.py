@@ -83,8 +83,8 @@ class FeatureParty:
         3. applied to the entries as they come (equation 13), which go on while others come, each of them fresh;
            at the last of the chain: summed (equation 14), packed, re-randomised, returned.
         """
+        self._opened.order.check(("mask_block", request.round, request.stage))
         number, tools, layout = request.round, self._tools, have(self._layout)
-        self._opened.order.check(("mask_block", number, request.stage))
         rows = await take_block(tools, self._place.label_holder, number, len(self._opened.aligned.ids))
         with blaming(self._place.before, number):
             goes_left = self._model.directions(rows)

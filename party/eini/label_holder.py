@@ -60,16 +60,15 @@ class LabelHolder:
         self._chain = chain_of(opening)
         self._opened = OpenedModel(config, store, tools, opening, "make_keys")
         self._model = TreeModel(self._opened)
-        self._opened.names.expect(self._model.handles_of)
         beside: list[Beside] = []
         self._records = record_source(config, store, tools, opening, self._opened, served_models, "score_block", beside)
-        self._results = TreeResults(tools, opening, self._opened, self._model, self._records)
-        beside.append(self._results.write)
+        results = TreeResults(tools, opening, self._opened, self._model, self._records)
+        beside.append(results.write)
         self._attributions: Attributions | None = None
         if opening.attributions:
-            self._attributions = Attributions(tools, opening, self._opened, self._model, self._records, self._results)
+            self._attributions = Attributions(tools, opening, self._opened, self._model, self._records, results)
             beside.append(self._attributions.write)
-        self._kept_by = self._attributions or self._results
+        self._results = self._attributions or results
         self._entries: LeafEntries | None = None
         self._scheme: PaillierScheme | _NoChain = _NoChain()
         self.steps: Mapping[str, Step] = {
@@ -108,8 +107,8 @@ class LabelHolder:
         4. the last of the chain returns the sums (equation 14), which are opened:
         5. the scores.
         """
+        self._opened.order.check(("score_block", request.round, request.stage))
         number, entries, scheme = request.round, have(self._entries), self._scheme
-        self._opened.order.check(("score_block", number, request.stage))
         rows, blocks = self._records.block(number)
         await send_block(self._tools, self._chain, number, rows, len(self._opened.aligned.ids))
         goes_left, n = self._model.directions(rows), len(rows)
@@ -118,7 +117,7 @@ class LabelHolder:
         )
         await scheme.send(values, number)
         sums = await scheme.receive(number)
-        self._kept_by.keep(rows, entries.scores(sums), imputed)
+        self._results.keep(rows, entries.scores(sums), imputed)
         self._tools.mailbox.forget(number)
         self._opened.order.then(self._after_block(number))
         return scored_block(self._tools, blocks)

@@ -20,7 +20,7 @@ SCORES = MessageNames("constant_entries", "leaf_entries", "leaf_sums")
 
 
 def layout_parcels(hop: Sequence[TreeHop], constant: list[int]) -> Iterator[eini_pb2.EntryLayout]:
-    """What one member of the chain is told, in bounded messages."""
+    """The layout for one member of the chain, in bounded messages."""
     trees = (
         eini_pb2.TreeEntries(
             tree=each.tree, incoming=each.incoming.tolist(), outgoing=each.outgoing.tolist(), outputs=each.outputs
@@ -38,11 +38,11 @@ async def take_layout(
     shard: Sequence[dict[str, Any]],
     outputs: int,
 ) -> MemberEntries:
-    """What the label holder told this party, checked against its shard; the score has so many columns.
+    """Take the layout for this party and check it against its shard. `outputs`: columns of the score.
 
     Raises:
         DataError: trees or leaves are others than in the shard.
-        Malformed: leaves that this party's own turns tell apart are in one entry, or a numbering is wrong.
+        Malformed: leaves that this party's own turns distinguish are in one entry, or a numbering is wrong.
     """
     turns: dict[int, Turns] = {0: ()}
     outgoing: dict[int, int] = {0: 0}

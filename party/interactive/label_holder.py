@@ -59,7 +59,6 @@ class LabelHolder:
         first = "await_requests" if opening.serve else begins
         self._opened = OpenedModel(config, store, tools, opening, first)
         self._model = TreeModel(self._opened)
-        self._opened.names.expect(self._model.handles_of)
         beside: list[Beside] = []
         self._records = record_source(config, store, tools, opening, self._opened, served_models, begins, beside)
         there = [party for party in opening.feature_parties if party not in opening.away]
@@ -164,7 +163,7 @@ class LabelHolder:
 
 
 class _Standing:
-    """Where the records of a block, `rows` (n,) positions, stand in each tree."""
+    """The node of each tree where each record of a block stands; `rows` (n,) are positions."""
 
     def __init__(self, rows: Rows, trees: Sequence[Tree], away: Collection[str]) -> None:
         self.rows = rows

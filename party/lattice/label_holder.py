@@ -49,7 +49,6 @@ class LabelHolder:
         self._chain = chain_of(opening)
         self._opened = OpenedModel(config, store, tools, opening, "make_keys")
         self._model = TreeModel(self._opened)
-        self._opened.names.expect(self._model.handles_of)
         beside: list[Beside] = []
         self._records = record_source(config, store, tools, opening, self._opened, served_models, "score_block", beside)
         self._results = TreeResults(tools, opening, self._opened, self._model, self._records)
@@ -106,8 +105,8 @@ class LabelHolder:
         4. the last of the chain returns a sum for each output, which is opened; D(root) is added:
         5. the scores.
         """
+        self._opened.order.check(("score_block", request.round, request.stage))
         number, scheme = request.round, have(self._scheme)
-        self._opened.order.check(("score_block", number, request.stage))
         rows, blocks = self._records.block(number)
         await send_block(self._tools, self._chain, number, rows, len(self._opened.aligned.ids))
         goes_left, pages = self._model.directions(rows), self._shape.pages(len(rows), self._parameters.degree)

@@ -16,7 +16,7 @@ from treetap.wire.v2 import exchange_pb2, lattice_pb2, types_pb2
 
 
 def layout_parcels(columns: NodeColumns, member: str) -> Iterator[lattice_pb2.ColumnLayout]:
-    """What one member of the chain is told, in bounded messages."""
+    """The layout for one member of the chain, in bounded messages."""
     trees = (
         lattice_pb2.TreeColumns(
             tree=tree.index,
@@ -45,7 +45,7 @@ class MemberColumns:
     nodes: dict[tuple[int, ...], list[list[int]]]
 
     def mask(self, page: Page, goes_left: GoesLeft, n: int) -> Bools:
-        """What n records keep of a page: (slots,)."""
+        """The slots of a page that n records keep: (slots,)."""
         return reachable(self.ways[page.first : page.last], n, goes_left).T.reshape(-1)
 
 
@@ -56,7 +56,7 @@ async def take_layout(
     shard: Sequence[dict[str, Any]],
     members: int,
 ) -> MemberColumns:
-    """What the label holder told this party, checked against its shard; the chain has so many members.
+    """Take the layout for this party and check it against its shard; the chain has `members` feature parties.
 
     Raises:
         DataError: trees, leaves or splits are others than in the shard.

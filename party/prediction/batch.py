@@ -132,7 +132,7 @@ class BatchPrediction:
         return sorted(ids)
 
     def _places(self, table: Table) -> tuple[Rows, int]:
-        """Where the records to predict stand in the aligned order, and how many more have a score already.
+        """The places of the records to predict in the aligned order, and the number of those that have a score already.
 
         Those that some party lacks stand nowhere. Where all have their score, the first one comes again, so that no
         protocol has to do with none; the score that it has stays.

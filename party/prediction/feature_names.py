@@ -1,7 +1,7 @@
-"""The names of features: told by a feature party whose policy lets FEATURE_NAME go to the label holder, else withheld.
+"""The names of features: sent by a feature party whose policy lets FEATURE_NAME go to the label holder, else withheld.
 
 name_features (feature party), take_names (label holder): after the alignment, where the opening says `explain`. What is
-told is the column's name, and nothing of a split's threshold or direction; of a column of text not the category either.
+sent is the column's name, and nothing of a split's threshold or direction; of a column of text not the category either.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ HandlesOf = Callable[[str], Collection[int]]
 
 
 class Naming:
-    """One party's part in telling names; without `explain` there is nothing to do.
+    """One party's part in sending names; without `explain` there is nothing to do.
 
     Attributes:
-        steps: what the party does when the coordinator says a word.
-        told: at the label holder, what parties have told in this prediction.
+        steps: by name.
+        sent: at the label holder, the names that parties have sent in this prediction.
         withheld: at the label holder, who did not.
     """
 
     def __init__(
         self, tools: Tools, store: Store, opening: prediction_pb2.OpenModel, order: Order, then: StepId | None
     ) -> None:
-        """`order`: the role's, which goes on with `then` once names are told."""
+        """`order`: the role's, which goes on with `then` once names are there."""
         self._tools, self._store, self._opening, self._order, self._then = tools, store, opening, order, then
         self._own: dict[int, str] = {}
         self._handles_of: HandlesOf | None = None
-        self.told: dict[str, dict[int, str]] = {}
+        self.sent: dict[str, dict[int, str]] = {}
         self.withheld: list[str] = []
         self.steps: dict[str, Step] = {}
         if opening.explain:
@@ -51,7 +51,7 @@ class Naming:
 
     @property
     def first(self) -> StepId | None:
-        """What follows the alignment."""
+        """The step that follows the alignment."""
         return (next(iter(self.steps)), 0, 0) if self.steps else self._then
 
     def give(self, own: dict[int, str]) -> None:
@@ -77,12 +77,12 @@ class Naming:
         return done()
 
     async def take_names(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """What each feature party that is there tells; kept beside the model for later."""
+        """Take the names of each feature party that is there, and keep them beside the model."""
         self._order.check(("take_names", request.round, request.stage))
         for party in self._opening.feature_parties:
             if party not in self._opening.away:
                 await self._take(party)
-        self._store.keep_names(self._opening.model, self.told, self.withheld)
+        self._store.keep_names(self._opening.model, self.sent, self.withheld)
         self._go_on()
         return done()
 
@@ -101,14 +101,14 @@ class Naming:
         if withheld:
             self.withheld.append(party)
         else:
-            self.told[party] = found
+            self.sent[party] = found
 
     def _go_on(self) -> None:
         self._order.then(*([] if self._then is None else [self._then]))
 
 
 def named(manifest: dict[str, Any], splits: Iterable[OwnSplit]) -> dict[int, str]:
-    """Handle → name of the column that the split is on. A one-hot feature's own name would tell the category."""
+    """Handle → name of the column that the split is on. A one-hot feature's own name would show the category."""
     columns, categories = manifest["columns"], manifest.get("categories", {})
     source = {feature: column for column, each in categories.items() for feature in Category.from_dict(each).features}
     return {split.handle: source.get(columns[split.feature], columns[split.feature]) for split in splits}

@@ -59,7 +59,7 @@ class ScoreStore:
         return [value for value in wanted if value in ids]
 
     def rows(self, name: str, known: Sequence[str]) -> Array:
-        """What was kept under a name for ids that have a score, a row each, in their order."""
+        """The arrays kept under a name for ids that have a score, a row each, in their order."""
         place = {value: k for k, value in enumerate(value for ids, _ in self._blocks for value in ids)}
         whole = np.concatenate([arrays[name] for _, arrays in self._blocks])
         return whole[[place[value] for value in known]]

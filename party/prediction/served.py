@@ -2,7 +2,7 @@
 
 after                              may come
 alignment, or the protocol's keys  await_requests(b=0, 0)
-await_requests(b, k)               await_requests(b, k+1) where nobody asked, else the protocol's block b
+await_requests(b, k)               await_requests(b, k+1) where no client asked, else the protocol's block b
 the protocol's block b             await_requests(b+1, 0)
 """
 
@@ -34,7 +34,7 @@ from treetap.wire.v2 import control_pb2, prediction_pb2, serving_pb2
 
 #: Seconds for which a step waits for requests.
 WAIT_S = 2.0
-#: Seconds after which the coordinator is taken for gone: between two steps, and in a round that does not move.
+#: Seconds after which the coordinator counts as gone: between two steps, and in a round that does not move.
 ALONE_S, ROUND_S = 15.0, 120.0
 #: Answers whose times are looked at, and seconds over which records are counted.
 LATEST, RATE_S = 1000, 60.0
@@ -60,7 +60,7 @@ class ServedPrediction:
         metrics = served_models.metrics
         self._queue = RequestQueue(self.config.queue, self.config.window_ms / 1000, metrics.records_wait)
         self._own: set[str] = set()
-        self._places: dict[str, int] | None = None  # None: nobody can be answered yet
+        self._places: dict[str, int] | None = None  # None: no client can be answered yet
         self._rows: Rows = np.zeros(0, dtype=np.int64)
         self._alone_at: float | None = None  # when the coordinator will count as gone; None: it waits with us
         self._figures = serving_pb2.ServingFigures(grpc=served_models.grpc, http=served_models.http)
@@ -72,7 +72,7 @@ class ServedPrediction:
     # ---- what a protocol needs: see `party.prediction.records.RecordSource`
 
     async def open(self, table: Table) -> None:
-        """See `RecordSource`: from here on clients are told that the model is being prepared."""
+        """See `RecordSource`: from here on clients hear that the model is being prepared."""
         self._own = set(table.ids)
         self._served_models.take(self)
 
@@ -114,7 +114,7 @@ class ServedPrediction:
         self._opened.order.check(("await_requests", number, request.stage))
         if self._places is None:
             self._places = {value: place for place, value in enumerate(self._opened.aligned.ids)}
-            self._tools.ledger.level = logging.DEBUG  # of what comes again and again, the metrics tell enough
+            self._tools.ledger.level = logging.DEBUG  # steps come again and again; metrics count them
         self._alone_at = None
         self._rows = await self._queue.gather(self.size, WAIT_S)
         self._expect(ALONE_S)
@@ -124,7 +124,7 @@ class ServedPrediction:
             self._opened.order.then((self._begins, number, 0))
         else:
             self._opened.order.then(("await_requests", number, request.stage + 1))
-        awaited = serving_pb2.AwaitedRequests(records=len(self._rows), figures=self._told())
+        awaited = serving_pb2.AwaitedRequests(records=len(self._rows), figures=self._current_figures())
         return result(awaited)
 
     # ---- what a client asks: by way of `party.serving.registry`
@@ -160,7 +160,7 @@ class ServedPrediction:
         self._tools.recorder.asked(client, self._tools.attempt, request)
 
     def describe(self) -> serving_pb2.ModelDescription:
-        """What a client may know of the model; `NotServed` before it is served."""
+        """The description for clients; `NotServed` before the model is served."""
         return serving_pb2.ModelDescription(
             model=self.model,
             job=self.job,
@@ -173,7 +173,7 @@ class ServedPrediction:
         )
 
     def close(self) -> None:
-        """The attempt ends: whoever waits is told so."""
+        """The attempt ends: requests that wait get an error."""
         self._queue.close(f"model {self.model} is not served any more; ask again later")
 
     @property
@@ -183,7 +183,7 @@ class ServedPrediction:
         return self._places is not None and (self._alone_at is None or now < self._alone_at)
 
     def _expect(self, within_s: float) -> None:
-        """The coordinator is to ask for the next step, or somebody to send what the round waits for."""
+        """The coordinator is to ask for the next step, or a party to send what the round waits for."""
         self._alone_at = asyncio.get_running_loop().time() + within_s
 
     def _open_for_requests(self) -> Mapping[str, int]:
@@ -218,8 +218,8 @@ class ServedPrediction:
             return serving_pb2.PREDICTED
         return serving_pb2.NOT_COMMON if value in self._own else serving_pb2.UNKNOWN_ID
 
-    def _told(self) -> serving_pb2.ServingFigures:
-        """How it goes, for operators."""
+    def _current_figures(self) -> serving_pb2.ServingFigures:
+        """The figures of serving, for operators."""
         now = asyncio.get_running_loop().time()
         while self._scored and self._scored[0][0] < now - RATE_S:
             self._scored.popleft()
@@ -231,7 +231,7 @@ class ServedPrediction:
 
 
 def serve_config(config: PartyConfig) -> ServeConfig:
-    """The table `[serve]`; `ConfigError` where there is none, or it and the policy together let nobody be answered."""
+    """The table `[serve]`; `ConfigError` where there is none, or it and the policy leave no client to answer."""
     if config.serve is None:
         raise ConfigError(
             f"{config.name} serves nobody: its configuration has no table [serve]; it needs clients = [names of "

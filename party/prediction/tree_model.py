@@ -1,4 +1,4 @@
-"""A model of trees in a prediction: which way records go at a party's own splits, and the label holder's trees."""
+"""A model of trees in a prediction: directions of records at a party's own splits, and the label holder's trees."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ class OwnSplits:
         return self._by_handle.items()
 
     def split(self, handle: int) -> OwnSplit:
-        """What a handle means; `Malformed` where this party never gave it."""
+        """The meaning of a handle; `Malformed` where this party never gave it."""
         if handle not in self._by_handle:
             raise Malformed(f"{self._opened.party} has no split {handle} in model {self._opened.name}")
         return self._by_handle[handle]
 
     def goes_left(self, handle: int, rows: Rows) -> Bools:
-        """Which of some records go left at a split: one column of theirs is read."""
+        """Directions of some records at a split, (n,), true for left: one column of theirs is read."""
         split = self.split(handle)
         return split.goes_left(self._opened.aligned.features[rows, split.feature])
 
     def directions(self, rows: Rows) -> GoesLeft:
-        """Which of some records go left at a split, for many splits: all columns of theirs are gathered once."""
+        """Directions of some records at any split: all columns of theirs are gathered once."""
         features = self._opened.aligned.features[rows]
 
         def goes_left(handle: int) -> Bools:
@@ -73,6 +73,7 @@ class TreeModel:
             averaged=manifest.get("averaged", False),  # models of releases before forests say nothing
         )
         self.own = OwnSplits(opened, "own")
+        opened.names.expect(self.handles_of)
 
     def directions(self, rows: Rows) -> GoesLeft:
         """See `OwnSplits.directions`."""

@@ -78,5 +78,5 @@ class TreeResults:
         if split.owner == self._tools.party:
             own = self._model.own.split(split.handle)
             return condition(self._opened.manifest["columns"][own.feature], own.threshold, own.missing_left, left)
-        known = self._opened.names.told.get(split.owner, {})
+        known = self._opened.names.sent.get(split.owner, {})
         return foreign(split, known, left if split.owner in self._directed else None)
