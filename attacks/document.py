@@ -13,7 +13,7 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 
 from treetap.errors import BadInput
 from treetap.protocols.registry import TRAINING
-from treetap.wire.v2 import reveals_pb2
+from treetap.wire.disclosure import CLASSES
 
 AttackName = Literal["cl", "uni", "uni+cl", "id2graph", "id2graph-chunked", "id2graph-quotient"]
 #: How a party came to know a node: it was sent the records, its own split made it, or a known node minus a known child.
@@ -22,7 +22,7 @@ Count = Annotated[int, Field(ge=0)]
 
 
 def _disclosure(name: str) -> str:
-    if name not in reveals_pb2.Disclosure.keys():  # noqa: SIM118 - an enum wrapper is no mapping
+    if name not in CLASSES:
         raise ValueError(f"{name!r} is no disclosure class")
     return name
 

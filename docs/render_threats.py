@@ -1,10 +1,11 @@
-"""Renders the table of docs/threats.md: every field of every message, its disclosure class, and who reads it.
+"""Renders the tables of docs/threats.md: the disclosure classes, and every field of every message with its class.
 
-    python docs/render_threats.py            write the table
+    python docs/render_threats.py            write the tables
     python docs/render_threats.py --check    exit with status 1 if the file is stale
 
 Classes come from the generated descriptors; readers from the services that carry a message; comments from the .proto
-files by way of protoc, which needs grpcio-tools.
+files by way of protoc, which needs grpcio-tools. The files are those of the folder: the two frames first, each file
+after those that it imports.
 """
 
 from __future__ import annotations
@@ -22,18 +23,14 @@ from pathlib import Path
 from google.protobuf.descriptor import Descriptor, FileDescriptor
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
-from treetap.wire.disclosure import disclosure_table, undeclared
+from treetap.wire.disclosure import CLASSES, disclosure_table, undeclared
 
 ROOT = Path(__file__).resolve().parent.parent
 PROTOS = ROOT / "protos"
 PAGE = ROOT / "docs" / "threats.md"
-BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
-#: In the order in which a reader meets them; `reveals` declares the classes and has no message.
-FILES = (
-    *("setup", "alignment", "boosting", "forest", "interactive", "eini", "explain", "lattice", "serving", "types"),
-    *("exchange", "control", "jobs", "own", "transcript"),
-)
 PACKAGE = "treetap.wire.v2"
+#: Files that come first, after what they import.
+FRAMES = ("control", "exchange")
 #: Service → who reads its requests, who reads its responses.
 READERS = {
     "Exchange": ("party ← party", "party ← party"),
@@ -41,17 +38,18 @@ READERS = {
     "Jobs": ("coordinator ← operator", "operator ← coordinator"),
     "Serving": ("label holder ← client", "client ← label holder"),
 }
-NOBODY = "nobody else (own log)"
+OWN_LOG = "its own party alone (own log)"
 
 
 def main() -> int:
     """Write the page, or compare it; returns the exit status."""
-    parser = argparse.ArgumentParser(description="Render the disclosure table.")
+    parser = argparse.ArgumentParser(description="Render the disclosure tables.")
     parser.add_argument("page", nargs="?", type=Path, default=PAGE)
     parser.add_argument("--check", action="store_true", help="change nothing; exit with status 1 if the page is stale")
     options = parser.parse_args()
     old = options.page.read_text(encoding="utf-8")
-    new = with_table(old, table())
+    files = descriptors()
+    new = with_table(with_table(old, "classes", class_table(files)), "table", field_table(files))
     if options.check and new != old:
         print(f"{options.page} is stale: run make threats", file=sys.stderr)
         return 1
@@ -60,28 +58,40 @@ def main() -> int:
     return 0
 
 
-def with_table(page: str, rendered: str) -> str:
-    """The page with the text between the two markers replaced; ValueError where it has not just one of each."""
-    if page.count(BEGIN) != 1 or page.count(END) != 1:
-        raise ValueError(f"the page must have {BEGIN} and {END} once each")
-    before, rest = page.split(BEGIN)
-    return f"{before}{BEGIN}\n{rendered}{END}{rest.split(END)[1]}"
+def with_table(page: str, name: str, rendered: str) -> str:
+    """The page with the text between a table's two markers replaced; ValueError where it has not just one of each."""
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    if page.count(begin) != 1 or page.count(end) != 1:
+        raise ValueError(f"the page must have {begin} and {end} once each")
+    before, rest = page.split(begin)
+    return f"{before}{begin}\n{rendered}{end}{rest.split(end)[1]}"
 
 
-def table() -> str:
-    """The table in Markdown, a line per field, the message named on its first line only.
+def class_table(files: list[FileDescriptor]) -> str:
+    """The classes in Markdown: each that a message carries, who reads such messages, and to whom parties send it."""
+    readers = readers_of(files)
+    carried: defaultdict[str, dict[str, None]] = defaultdict(dict)
+    for row in disclosure_table(files):
+        carried[row.disclosure].update(dict.fromkeys(readers.get(row.message) or [OWN_LOG]))
+    lines = ["| class | what its reader learns | read by | sent by default to |", "|---|---|---|---|"]
+    for name, declared in CLASSES.items():
+        if name in carried:
+            receivers = ", ".join(f"`{each}`" for each in declared.default_receivers) or "no receiver"
+            lines.append(f"| {name} | {declared.tells} | {', '.join(carried[name])} | {receivers} |")
+    return "\n".join(lines) + "\n"
 
-    ValueError for a .proto file that FILES does not name, and for a field without a class.
+
+def field_table(files: list[FileDescriptor]) -> str:
+    """The fields in Markdown, a line for each, the message named on its first line only.
+
+    ValueError for a field without a class.
     """
-    if left_out := {path.stem for path in PROTOS.rglob("*.proto")} - {*FILES, "reveals"}:
-        raise ValueError(f"not in the table: {', '.join(sorted(left_out))}")
-    files = [descriptors(name) for name in FILES]
     if missing := undeclared(files):
         raise ValueError(f"no disclosure class: {', '.join(missing)}")
     readers = readers_of(files)
     lines = ["| message | field | class | read by | meaning |", "|---|---|---|---|---|"]
     for message, rows in groupby(disclosure_table(files, sources()), key=lambda row: row.message):
-        who = ", ".join(readers.get(message) or [NOBODY])
+        who = ", ".join(readers.get(message) or [OWN_LOG])
         name = f"`{message.removeprefix(PACKAGE + '.')}`"
         for row in rows:
             comment = row.comment.replace("|", "\\|").replace("<", "&lt;")
@@ -90,10 +100,19 @@ def table() -> str:
     return "\n".join(lines) + "\n"
 
 
-def descriptors(name: str) -> FileDescriptor:
-    """The descriptors of one generated module."""
-    found: FileDescriptor = importlib.import_module(f"{PACKAGE}.{name}_pb2").DESCRIPTOR
-    return found
+def descriptors() -> list[FileDescriptor]:
+    """The descriptors of all .proto files, each after those that it imports."""
+    found: dict[str, FileDescriptor] = {}
+
+    def add(file: FileDescriptor) -> None:
+        for imported in file.dependencies:
+            if imported.package == PACKAGE:
+                add(imported)
+        found.setdefault(file.name, file)
+
+    for stem in (*FRAMES, *sorted(path.stem for path in (PROTOS / PACKAGE.replace(".", "/")).glob("*.proto"))):
+        add(importlib.import_module(f"{PACKAGE}.{stem}_pb2").DESCRIPTOR)
+    return list(found.values())
 
 
 def readers_of(files: list[FileDescriptor]) -> dict[str, list[str]]:

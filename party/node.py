@@ -23,6 +23,8 @@ from party.serving.registry import ServedModels
 from treetap import logs
 from treetap.errors import BadInput, Conflict, Interrupted, Malformed, OutOfOrder, Refused, UnknownJob
 from treetap.names import NAME
+from treetap.protocols.job_spec import check_spec, sent_in_training
+from treetap.protocols.prediction import check_prediction, sent_in_prediction
 from treetap.wire.disclosure import bytes_by_class
 from treetap.wire.frame import name_of, result
 from treetap.wire.ports import Address, Dialer
@@ -172,18 +174,24 @@ class PartyNode:
             raise Refused(f"{self._config.name} is not a party of job {request.job}")
         tools = self._tools(request, [Address(peer.name, peer.address) for peer in peers])
         try:
-            role = self._role(tools, request, kind)
+            role = self._role(caller, tools, request, kind)
         except BadInput as failure:
             raise failure.at(self._config.name) from None
         return Session(tools, role, caller, frozenset(members - {self._config.name}), opening)
 
-    def _role(self, tools: Tools, request: control_pb2.StepRequest, kind: str) -> Role:
+    def _role(self, caller: str, tools: Tools, request: control_pb2.StepRequest, kind: str) -> Role:
+        """The role, if the job can be done and the policy permits all that it would have this party send."""
+        name, law = self._config.name, self._config.law
         if kind == "open_model":
-            return role_for_prediction(
-                self._config, self._store, tools, request.prediction.open_model, self.served_models
-            )
-        self._config.law.check_key(self._config.name, request.setup.prepare.spec.key_bits)
-        role = role_for_training(self._config, tools, request.setup.prepare.spec)
+            opening = request.prediction.open_model
+            check_prediction(opening)
+            law.check_job(name, sent_in_prediction(opening, caller))
+            return role_for_prediction(self._config, self._store, tools, opening, self.served_models)
+        spec = request.setup.prepare.spec
+        check_spec(spec)
+        law.check_key(name, spec.key_bits)
+        law.check_job(name, sent_in_training(spec, caller))
+        role = role_for_training(self._config, tools, spec)
         tools.store.claim(request.setup.prepare.submission)  # last: a job that cannot be leaves no file
         return role
 

@@ -6,32 +6,20 @@ and the refusal names the rule. Without a file the defaults hold: what SecureBoo
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
 from treetap.errors import Refused
 from treetap.names import NAME, Name
-from treetap.process.config import Strict
+from treetap.protocols.emissions import Sent
+from treetap.strict import Strict
 from treetap.trees.paths import Floats, paths_hidden
-from treetap.wire.v2 import reveals_pb2
+from treetap.wire.disclosure import CLASSES, UNSPECIFIED
 
-#: Words for receivers beside the names of certificates.
+#: Words for receivers beside the names of certificates; the defaults of reveals.proto use them too.
 EVERYBODY, COORDINATORS, PARTIES, CLIENTS = "*", "coordinators", "parties", "clients"
-#: Class → who may receive it. A class that is not here is emitted to nobody.
-DEFAULT_EMITS: dict[str, list[str]] = {
-    "CONTROL": [EVERYBODY],
-    "TOPOLOGY": [EVERYBODY],
-    "METRIC": [COORDINATORS],
-    "PUBLIC_KEY": [PARTIES],
-    "BLINDED_ID": [PARTIES],
-    "CIPHERTEXT": [PARTIES],
-    "CANDIDATE_SUM": [PARTIES],
-    "INSTANCE_SPACE": [PARTIES],
-    "SPLIT_DIRECTION": [PARTIES],
-    "PREDICTION": [PARTIES, CLIENTS],
-}
 
 
 class Policy(Strict):
@@ -48,7 +36,7 @@ class Policy(Strict):
     @field_validator("emits")
     @classmethod
     def _classes(cls, emits: dict[str, list[str]]) -> dict[str, list[str]]:
-        known = [value.name for value in reveals_pb2.Disclosure.DESCRIPTOR.values if value.number]
+        known = [name for name in CLASSES if name != UNSPECIFIED]
         for name, receivers in emits.items():
             if name not in known:
                 raise ValueError(f"{name!r} is no disclosure class (they are {', '.join(known)})")
@@ -74,13 +62,22 @@ class Policy(Strict):
                     f"emits.{name} in {party}'s policy file and restart {party}"
                 )
 
+    def check_job(self, party: str, sends: Iterable[Sent]) -> None:
+        """`Refused` if a job would have `party` send a class to a receiver that may not have it.
+
+        Outbox and node check every message once more when it is sent.
+        """
+        for sent in sends:
+            if sent.sender == party:
+                self.check_emits(party, sent.receiver, sorted(sent.classes))
+
     def may_emit(self, to: str, name: str, *, client: bool = False) -> bool:
         """Whether a disclosure class may go to `to`; `client` as for `check_emits`."""
         kind = CLIENTS if client else COORDINATORS if to in self.coordinators else PARTIES
         return not {EVERYBODY, kind, to}.isdisjoint(self._receivers(name))
 
-    def _receivers(self, name: str) -> list[str]:
-        return self.emits.get(name, DEFAULT_EMITS.get(name, []))
+    def _receivers(self, name: str) -> Sequence[str]:
+        return self.emits.get(name, CLASSES[name].default_receivers)
 
     def check_key(self, party: str, bits: int) -> None:
         """`Refused` if a job's key is shorter than this party accepts."""

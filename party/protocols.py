@@ -14,8 +14,6 @@ from party.config import PartyConfig
 from party.runtime.context import Role, Tools
 from party.runtime.job_store import Store
 from party.serving.registry import ServedModels
-from treetap.protocols.job_spec import check_spec
-from treetap.protocols.prediction import check_prediction
 from treetap.protocols.registry import prediction_name, training_name
 from treetap.wire.v2 import prediction_pb2, setup_pb2
 
@@ -33,8 +31,7 @@ PREDICTION: Mapping[str, str] = {
 
 
 def role_for_training(config: PartyConfig, tools: Tools, spec: setup_pb2.JobSpec) -> Role:
-    """The role of this party in a training job; `ConfigError` where the job cannot be done."""
-    check_spec(spec)
+    """The role of this party in a training job that `check_spec` has passed."""
     role: Role = _role(TRAINING[training_name(spec)], holds_labels=spec.label_holder == config.name)(
         config, tools, spec
     )
@@ -44,8 +41,7 @@ def role_for_training(config: PartyConfig, tools: Tools, spec: setup_pb2.JobSpec
 def role_for_prediction(
     config: PartyConfig, store: Store, tools: Tools, opening: prediction_pb2.OpenModel, served_models: ServedModels
 ) -> Role:
-    """The role of this party in a prediction; `ConfigError` where it cannot be done."""
-    check_prediction(opening)
+    """The role of this party in a prediction that `check_prediction` has passed."""
     package = PREDICTION[prediction_name(opening)]
     role: Role
     if opening.label_holder == config.name:

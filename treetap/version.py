@@ -8,7 +8,7 @@ from importlib import metadata
 from treetap.errors import Incompatible
 
 #: Raised whenever a process of the last version would misread a message or a step of this one.
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 #: Metadata key of a call, and of the answer to a health check.
 PROTOCOL_KEY = "treetap-protocol"
 

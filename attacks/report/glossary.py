@@ -1,10 +1,11 @@
-"""What attacks, disclosure classes and sources are called, what they mean, and how figures are written."""
+"""Names of attacks, kinds of disclosure classes and sources, what they mean, and how figures are written."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 from attacks.document import AttackName, Document
+from treetap.wire.disclosure import CLASSES
 
 
 class Attack(NamedTuple):
@@ -43,34 +44,7 @@ ATTACKS: dict[AttackName, Attack] = {
 }
 
 
-class Disclosure(NamedTuple):
-    """What the reader of a class learns; `kind`: open (says something of records), sealed (without a key), plain."""
-
-    kind: str
-    learns: str
-
-
-DISCLOSURES: dict[str, Disclosure] = {
-    "INSTANCE_SPACE": Disclosure("open", "which records reach a node, or are sampled"),
-    "CANDIDATE_SUM": Disclosure("open", "sums over the records left of a split candidate"),
-    "SPLIT_DIRECTION": Disclosure("open", "which way named records go at a split"),
-    "BIN_ASSIGNMENT": Disclosure("open", "the bin of each record of one column"),
-    "AGGREGATE": Disclosure("open", "plaintext sums of a node, or its best gain"),
-    "LEAF_WEIGHT": Disclosure("open", "the weight of a leaf"),
-    "FEATURE_NAME": Disclosure("open", "the meaning of a split's column"),
-    "EXPLANATION": Disclosure("open", "attributions of a prediction"),
-    "PREDICTION": Disclosure("open", "a final score"),
-    "EMBEDDING": Disclosure("open", "the output of a bottom model"),
-    "EMBEDDING_GRADIENT": Disclosure("open", "the gradient of the loss at an embedding"),
-    "DISCLOSURE_UNSPECIFIED": Disclosure("open", "not declared: count it as readable"),
-    "CIPHERTEXT": Disclosure("sealed", "nothing without the key, if the encryption holds"),
-    "MASKED_SHARE": Disclosure("sealed", "nothing alone: masks cancel only in the sum"),
-    "BLINDED_ID": Disclosure("sealed", "blinded or hashed ids, and how many there are"),
-    "PUBLIC_KEY": Disclosure("plain", "a public key and the layout of a plaintext"),
-    "TOPOLOGY": Disclosure("plain", "who owns which node, which nodes are leaves"),
-    "METRIC": Disclosure("plain", "quality figures that the label holder publishes"),
-    "CONTROL": Disclosure("plain", "order of steps, names, parameters, sizes"),
-}
+#: Kind of disclosure class → its legend, readable ones first.
 KINDS = {
     "open": "readable: says something about records",
     "sealed": "sealed: unreadable without a key or the other shares",
@@ -89,7 +63,7 @@ NOT_A_PROOF = (
 
 def rank(disclosure: str) -> tuple[int, int]:
     """Order of classes: readable ones first."""
-    return (list(KINDS).index(DISCLOSURES[disclosure].kind), list(DISCLOSURES).index(disclosure))
+    return (list(KINDS).index(CLASSES[disclosure].kind), list(CLASSES).index(disclosure))
 
 
 def score(value: float | None) -> str:

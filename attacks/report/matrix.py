@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from attacks.document import Document, TrafficRow
-from attacks.report.glossary import DISCLOSURES, count, rank, share
+from attacks.report.glossary import count, rank, share
 from treetap import terminal
+from treetap.wire.disclosure import CLASSES
 
 
 class Cell(NamedTuple):
@@ -77,7 +78,7 @@ def matrix(document: Document) -> Matrix:
         receivers=list(found),
         partial=set(found) - set(document.parties),
         rows=[
-            MatrixRow(kind, *DISCLOSURES[kind], [cell(row.get(kind)) for row in found.values()])
+            MatrixRow(kind, CLASSES[kind].kind, CLASSES[kind].tells, [cell(row.get(kind)) for row in found.values()])
             for kind in sorted({kind for row in found.values() for kind in row}, key=rank)
         ],
     )
@@ -105,7 +106,7 @@ def bars(document: Document) -> list[Bar]:
     return [
         Bar(
             kind,
-            DISCLOSURES[kind].kind,
+            CLASSES[kind].kind,
             terminal.size(size),
             count(messages[kind]),
             share(size, total),

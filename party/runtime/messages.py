@@ -57,8 +57,8 @@ def ciphertext_body(kind: str, ciphertexts: bytes) -> Message:
 async def ciphertexts_in(parcels: AsyncIterator[exchange_pb2.PeerMessage], kind: str) -> AsyncIterator[bytes]:
     """What the bodies of a series of one of these kinds hold, in order."""
     async for parcel in parcels:
-        content: Any = content_of(parcel, kind)
-        yield content.ciphertexts
+        body: Any = content_of(parcel, kind)
+        yield body.ciphertexts
 
 
 def batches(items: Iterable[Item]) -> Iterator[list[Item]]:

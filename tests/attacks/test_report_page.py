@@ -14,10 +14,10 @@ import pytest
 
 from attacks.document import AttackName, Document, parse
 from attacks.report import html, trees
-from attacks.report.glossary import ATTACKS, DISCLOSURES, KINDS, SOURCES
+from attacks.report.glossary import ATTACKS, KINDS, SOURCES, rank
 from tests.attacks.documents import COLUMNS, made
 from treetap.errors import BadInput
-from treetap.wire.v2 import reveals_pb2
+from treetap.wire.disclosure import CLASSES
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -181,9 +181,11 @@ def test_a_document_survives_its_json() -> None:
 
 
 def test_words_for_everything() -> None:
-    """Every disclosure class, attack and source that can occur has a name and an explanation."""
-    assert set(DISCLOSURES) == set(reveals_pb2.Disclosure.keys())
-    assert {it.kind for it in DISCLOSURES.values()} == set(KINDS)
+    """Every kind of disclosure class, attack and source that can occur has a name and an explanation."""
+    assert {it.kind for it in CLASSES.values()} == set(KINDS)
+    ranked = [CLASSES[name].kind for name in sorted(CLASSES, key=rank)]
+    assert list(dict.fromkeys(ranked)) == list(KINDS)
+    assert len(ranked) == len({rank(name) for name in CLASSES})
     assert set(ATTACKS) == set(get_args(AttackName))
     assert set(SOURCES) == {"received", "own", "difference"}
 

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from tests.commands.command import refused, treetap, write
-from treetap.commands.model.card import LEARNS, card, page
+from treetap.commands.model.card import card, page
 from treetap.commands.model.view import describe, print_model, select
 from treetap.errors import DataError
+from treetap.wire.disclosure import CLASSES
 from treetap.wire.transcript import TranscriptWriter
 from treetap.wire.v2 import boosting_pb2
 from treetap.wire.v2.transcript_pb2 import TranscriptRecord
@@ -167,11 +168,10 @@ def test_the_page_loads_nothing_and_escapes_everything(tmp_path: Path) -> None:
 
 
 def test_classes_are_told_in_the_words_of_the_protos() -> None:
-    """Every class of reveals.proto has its line, and the table has those that the training's messages carry."""
-    text = (ROOT / "protos" / "treetap" / "wire" / "v2" / "reveals.proto").read_text()
-    words = dict(re.findall(r"// ([^\n]+)\n  ([A-Z_]+) = \d+;", text))
-    assert {name: line for line, name in words.items()} == LEARNS
-    carried = {row["class"]: row["fields"] for row in card(BANK, names=False)["disclosure"]["classes"]}
+    """The table has the classes that the training's messages carry, each with what reveals.proto says that it tells."""
+    rows = card(BANK, names=False)["disclosure"]["classes"]
+    assert [row["learns"] for row in rows] == [CLASSES[row["class"]].tells for row in rows]
+    carried = {row["class"]: row["fields"] for row in rows}
     assert "Gradients.ciphertexts" in carried["CIPHERTEXT"]
     assert {"INSTANCE_SPACE", "CANDIDATE_SUM"} <= set(carried)
     assert "PREDICTION" not in carried

@@ -16,7 +16,7 @@ import pytest
 from tests.containers.composed import JOB, PARTIES, ROOT, SERVERS, Answer, Composed
 from tests.worlds import joined_model
 from treetap.commands.jobs.job_file import JobTable
-from treetap.process.config import Strict, load
+from treetap.strict import Strict, load
 from treetap.trees.binning import bin_table
 from treetap.trees.centralised import CentralModel, train
 from treetap.wire.transcript import summarise

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from party.policy import DEFAULT_EMITS, Policy
+from party.policy import CLIENTS, COORDINATORS, EVERYBODY, PARTIES, Policy
 from treetap.errors import ConfigError, Refused
-from treetap.process.config import load
-from treetap.wire.v2 import reveals_pb2
+from treetap.strict import load
+from treetap.wire.disclosure import CLASSES
 
 
 def _load(folder: Path, text: str) -> Policy:
@@ -21,11 +21,12 @@ def _load(folder: Path, text: str) -> Policy:
 
 def test_the_default_policy_emits_what_boosting_and_inference_need_and_no_more() -> None:
     """No plaintext sum, bin, leaf weight, feature name, explanation or embedding leaves; predictions go to parties."""
-    every = {value.name for value in reveals_pb2.Disclosure.DESCRIPTOR.values}
-    assert every - set(DEFAULT_EMITS) == {
+    assert {name for name, declared in CLASSES.items() if not declared.default_receivers} == {
         *("DISCLOSURE_UNSPECIFIED", "BIN_ASSIGNMENT", "AGGREGATE", "LEAF_WEIGHT", "MASKED_SHARE", "FEATURE_NAME"),
         *("EXPLANATION", "EMBEDDING", "EMBEDDING_GRADIENT"),
     }
+    receivers = {receiver for declared in CLASSES.values() for receiver in declared.default_receivers}
+    assert receivers <= {EVERYBODY, COORDINATORS, PARTIES, CLIENTS}
     law = Policy()
     law.check_emits("bank", "telco", ["CONTROL", "CIPHERTEXT", "INSTANCE_SPACE"])
     law.check_emits("bank", "coordinator", ["CONTROL", "TOPOLOGY", "METRIC"])

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy.typing as npt
 
+from treetap.protocols.emissions import GROWTH, Emission, to_feature_parties
 from treetap.protocols.registry import Floats, Tables, TrainingProtocol
 from treetap.trees.params import BoostingParams
 
@@ -29,6 +30,7 @@ def predict_centrally(
 PROTOCOL = TrainingProtocol(
     field="boosting",
     params=BoostingParams,
+    sends=(*GROWTH, Emission("gradients", to_feature_parties)),
     trees_are_sequential=True,
     draws_for_audit=False,
     predict_centrally=predict_centrally,

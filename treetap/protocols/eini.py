@@ -4,6 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from treetap.protocols.emissions import (
+    BLOCKS,
+    PAILLIER_KEY,
+    Emission,
+    along_chain,
+    from_last,
+    to_feature_parties,
+    to_first,
+)
 from treetap.protocols.paillier_options import key_faults
 from treetap.protocols.registry import PredictionProtocol
 from treetap.wire.v2 import setup_pb2
@@ -31,6 +40,19 @@ PROTOCOL = PredictionProtocol(
     block=1024,  # entries are many and large
     encrypted=True,
     no_degrade="",
-    attributes=True,
+    sends=(
+        *PAILLIER_KEY,
+        *BLOCKS,
+        Emission("entry_layout", to_feature_parties),
+        Emission("constant_entries", to_first),
+        Emission("leaf_entries", along_chain),
+        Emission("leaf_sums", from_last),
+    ),
+    sends_attributions=(
+        Emission("attribution_layout", to_feature_parties),
+        Emission("constant_attributions", to_first),
+        Emission("attribution_entries", along_chain),
+        Emission("attribution_sums", from_last),
+    ),
     foreign={},
 )

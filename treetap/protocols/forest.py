@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy.typing as npt
 
+from treetap.protocols.emissions import GROWTH, Emission, to_feature_parties
 from treetap.protocols.registry import Floats, Tables, TrainingProtocol
 from treetap.trees.params import ForestParams
 
@@ -29,6 +30,7 @@ def predict_centrally(
 PROTOCOL = TrainingProtocol(
     field="forest",
     params=ForestParams,
+    sends=(*GROWTH, Emission("encrypted_labels", to_feature_parties)),
     trees_are_sequential=False,
     draws_for_audit=True,
     predict_centrally=predict_centrally,

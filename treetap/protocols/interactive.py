@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from treetap.protocols.emissions import Emission, label_holder_reports, to_feature_parties, to_label_holder
 from treetap.protocols.registry import PredictionProtocol
 from treetap.wire.v2 import setup_pb2
 
@@ -33,6 +34,11 @@ PROTOCOL = PredictionProtocol(
     block=65_536,
     encrypted=False,
     no_degrade="",
-    attributes=False,
+    sends=(
+        Emission("route_queries", to_feature_parties),
+        Emission("route_answers", to_label_holder),
+        Emission("asked_directions", label_holder_reports),
+    ),
+    sends_attributions=(),
     foreign={"key_bits": "an interactive prediction encrypts nothing; leave it out"},
 )

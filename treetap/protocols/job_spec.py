@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 from treetap.errors import ConfigError
-from treetap.protocols import codec
+from treetap.protocols import codec, emissions
+from treetap.protocols.emissions import Members, Sent
 from treetap.protocols.paillier_options import key_faults
 from treetap.protocols.registry import TRAINING, training, training_name
 from treetap.trees.params import TreeParams
@@ -14,7 +15,7 @@ from treetap.wire.v2 import setup_pb2
 
 Params = TypeVar("Params", bound=TreeParams)
 #: How records are aligned; the first is the default.
-ALIGNMENTS = ("psi", "sorted-ids")
+ALIGNMENTS = tuple(emissions.ALIGNMENTS)
 
 
 def params_of(spec: setup_pb2.JobSpec) -> TreeParams:
@@ -69,6 +70,12 @@ def check_spec(spec: setup_pb2.JobSpec) -> None:
     ]
     if faults:
         raise ConfigError("\n".join(faults))
+
+
+def sent_in_training(spec: setup_pb2.JobSpec, coordinator: str) -> Iterator[Sent]:
+    """All that a training job has its parties send, once `check_spec` has passed it."""
+    sends = [*emissions.ALIGNMENTS[spec.alignment], *emissions.TRAINING, *training(training_name(spec)).sends]
+    return emissions.sent_by(sends, Members(coordinator, spec.label_holder, tuple(spec.feature_parties)))
 
 
 def foreign_dropout(params: TreeParams, feature_parties: Sequence[str]) -> list[str]:

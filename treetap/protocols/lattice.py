@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from treetap.protocols.emissions import BLOCKS, Emission, along_chain, from_last, to_feature_parties
 from treetap.protocols.registry import PredictionProtocol
 from treetap.wire.v2 import setup_pb2
 
@@ -28,6 +29,13 @@ PROTOCOL = PredictionProtocol(
     block=16_384,  # one ciphertext holds 8,192 or 16,384 records, and a block never has more than it does
     encrypted=True,
     no_degrade="the lattice backend cannot; use protocol eini or interactive, or retry",
-    attributes=False,
+    sends=(
+        *BLOCKS,
+        Emission("lattice_key", to_feature_parties),
+        Emission("column_layout", to_feature_parties),
+        Emission("lattice_columns", along_chain),
+        Emission("lattice_sums", from_last),
+    ),
+    sends_attributions=(),
     foreign={"key_bits": "a lattice key has the size that the model asks for; leave it out"},
 )

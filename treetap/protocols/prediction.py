@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
 
 from treetap.errors import ConfigError
-from treetap.protocols import codec
+from treetap.protocols import codec, emissions
+from treetap.protocols.emissions import Members, Sent
 from treetap.protocols.registry import PREDICTION, Options, PredictionProtocol, prediction, prediction_name
 from treetap.wire.v2 import jobs_pb2, prediction_pb2
 
@@ -53,6 +55,20 @@ def check_prediction(opening: prediction_pb2.OpenModel) -> None:
     faults += _serve_faults(opening) if opening.serve else []
     if faults:
         raise ConfigError("\n".join(faults))
+
+
+def sent_in_prediction(opening: prediction_pb2.OpenModel, coordinator: str) -> Iterator[Sent]:
+    """All that a prediction has its parties send, once `check_prediction` has passed it."""
+    there = tuple(party for party in opening.feature_parties if party not in opening.away)
+    protocol = prediction(prediction_name(opening))
+    sends = [
+        *emissions.ALIGNMENTS.get(opening.alignment, ()),
+        *(emissions.SERVING if opening.serve else emissions.PREDICTION),
+        *protocol.sends,
+        *(emissions.EXPLANATIONS if opening.explain else ()),
+        *(protocol.sends_attributions if opening.attributions else ()),
+    ]
+    return emissions.sent_by(sends, Members(coordinator, opening.label_holder, there))
 
 
 def _foreign(found: PredictionProtocol, option: str, value: object) -> str:
@@ -102,8 +118,8 @@ def _explain_faults(opening: prediction_pb2.OpenModel, found: PredictionProtocol
         faults.append(
             f"explain-limit = {opening.explain_limit}: is an option of explain; leave it out, or ask for that"
         )
-    if opening.attributions and not found.attributes:
-        able = " or ".join(name for name in PREDICTION if prediction(name).attributes)
+    if opening.attributions and not found.sends_attributions:
+        able = " or ".join(name for name in PREDICTION if prediction(name).sends_attributions)
         faults.append(
             f"attributions: protocol {prediction_name(opening)!r} cannot; they are masked sums of an encrypted "
             f"prediction: use protocol {able}"

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.errors import ConfigError
+from treetap.protocols.emissions import Emission
 from treetap.trees.params import TreeParams
 from treetap.wire.v2 import prediction_pb2, protocols_pb2, setup_pb2
 
@@ -46,6 +47,7 @@ class TrainingProtocol:
         field: its field in the oneofs of protocols.proto.
         params: its parameters.
         trees_are_sequential: each tree is grown on what those before it leave, so later ones say less of the label.
+        sends: what its roles send beside what those of every training do.
         draws_for_audit: an instance space holds, of the node's records, those alone that its tree draws.
         predict_centrally: raw scores (n, outputs) of other records, and their probabilities or values, by the model
             that the joined table gives: (tables to learn from, tables to predict, labels (N,), classes, parameters).
@@ -53,6 +55,7 @@ class TrainingProtocol:
 
     field: str
     params: type[TreeParams]
+    sends: Sequence[Emission]
     trees_are_sequential: bool
     draws_for_audit: bool
     predict_centrally: Callable[[Tables, Tables, npt.NDArray[Any], int, Any], tuple[Floats, Floats]]
@@ -82,7 +85,8 @@ class PredictionProtocol:
         block: records per block where the request names none.
         encrypted: whether it hides the path of a record.
         no_degrade: why it cannot go on without a party; empty if it can.
-        attributes: whether attributions can go with it.
+        sends: what its roles send beside what those of every prediction do.
+        sends_attributions: what they send besides where attributions go with it; empty: they cannot.
         foreign: options of other protocols → why this one has them not, where that helps.
     """
 
@@ -91,7 +95,8 @@ class PredictionProtocol:
     block: int
     encrypted: bool
     no_degrade: str
-    attributes: bool
+    sends: Sequence[Emission]
+    sends_attributions: Sequence[Emission]
     foreign: Mapping[str, str]
 
 

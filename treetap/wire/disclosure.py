@@ -1,4 +1,4 @@
-"""What each field of a message reveals: the option ``reveals`` of the protos, read, counted and tabulated.
+"""Disclosure classes, and the class of each field of a message: options of the protos, read, counted and tabulated.
 
 Each field carries one class that names what its reader learns. The accounting walks the
 serialised form, jumping over contents, because the protobuf runtime has no other way to tell a field's size
@@ -7,11 +7,11 @@ than to copy the field.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import NamedTuple, cast
 
-from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor
+from google.protobuf.descriptor import Descriptor, EnumValueDescriptor, FieldDescriptor, FileDescriptor
 from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorSet
 from google.protobuf.message import Message
 
@@ -20,6 +20,27 @@ from treetap.wire.v2 import reveals_pb2
 
 UNSPECIFIED = reveals_pb2.Disclosure.Name(reveals_pb2.DISCLOSURE_UNSPECIFIED)
 _FIXED = {1: 8, 5: 4}  # wire type → bytes
+
+
+class DisclosureClass(NamedTuple):
+    """A class as reveals.proto describes it."""
+
+    name: str
+    kind: str  # open (says something of records), sealed (unreadable without a key), plain (what running a job takes)
+    tells: str  # what its reader learns
+    default_receivers: tuple[str, ...]  # "*", "coordinators", "parties", "clients"; to whom no policy need let it go
+
+
+def _declared(value: EnumValueDescriptor) -> DisclosureClass:
+    options = value.GetOptions().Extensions
+    kind = reveals_pb2.DisclosureKind.Name(options[reveals_pb2.kind]).lower()
+    return DisclosureClass(value.name, kind, options[reveals_pb2.tells], tuple(options[reveals_pb2.default_receivers]))
+
+
+#: Name → class, in the order of reveals.proto; UNSPECIFIED, which no message may carry, is the first.
+CLASSES: Mapping[str, DisclosureClass] = {
+    value.name: _declared(value) for value in reveals_pb2.Disclosure.DESCRIPTOR.values
+}
 
 
 class DisclosureRow(NamedTuple):
@@ -76,6 +97,19 @@ def disclosure_table(files: Iterable[FileDescriptor], sources: FileDescriptorSet
         )
         for message, field in _fields(files)
     ]
+
+
+def classes_within(message: Descriptor) -> frozenset[str]:
+    """The classes of all fields that a message of this type can hold, at any depth."""
+    found: set[str] = set()
+    pending, seen = [message], {message.full_name}
+    while pending:
+        for disclosure, inner in _plan(pending.pop()).values():
+            found.update({disclosure} if disclosure is not None else ())
+            if inner is not None and inner.full_name not in seen:
+                seen.add(inner.full_name)
+                pending.append(inner)
+    return frozenset(found)
 
 
 def undeclared(files: Iterable[FileDescriptor]) -> list[str]:

@@ -95,6 +95,18 @@ def filled(frame: Frame, name: str, body: Message | None = None) -> Frame:
     return frame
 
 
+def type_of(name: str) -> Descriptor:
+    """The type of a content: of a step's result, or of a message between parties.
+
+    Raises:
+        Malformed: no content is called so.
+    """
+    frames = [frame for frame in (control_pb2.StepResult, exchange_pb2.PeerMessage) if name in PATHS[frame]]
+    if len(frames) != 1:
+        raise Malformed(f"{len(frames)} results of steps and messages between parties are called {name!r}, not one")
+    return cast(Descriptor, content_of(frames[0](), name).DESCRIPTOR)
+
+
 def result(body: Message) -> control_pb2.StepResult:
     """The result of a step, whose name follows from its type."""
     return filled(control_pb2.StepResult(), _RESULTS[body.DESCRIPTOR.full_name], body)

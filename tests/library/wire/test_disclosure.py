@@ -19,6 +19,8 @@ from hypothesis import strategies as st
 from tests.library.wire.samples import FILE, Inner, Outer
 from treetap.errors import Malformed
 from treetap.wire.disclosure import (
+    CLASSES,
+    UNSPECIFIED,
     DisclosureRow,
     bytes_by_class,
     bytes_by_class_of,
@@ -30,7 +32,7 @@ from treetap.wire.v2 import control_pb2, exchange_pb2, jobs_pb2, reveals_pb2, se
 from treetap.wire.v2.transcript_pb2 import TranscriptRecord
 
 ROOT = Path(__file__).parents[3]
-PROTOS = sorted((ROOT / "protos" / "treetap" / "wire" / "v1").glob("*.proto"))
+PROTOS = sorted((ROOT / "protos" / "treetap" / "wire" / "v2").glob("*.proto"))
 OPEN = {"CONTROL", "TOPOLOGY", "METRIC"}
 CONTROL = control_pb2.DESCRIPTOR.services_by_name["Control"]
 EXCHANGE = exchange_pb2.DESCRIPTOR.services_by_name["Exchange"]
@@ -76,6 +78,15 @@ def test_every_field_of_every_message_carries_a_class() -> None:
     assert {file.name for file in files} == {f"treetap/wire/v2/{path.name}" for path in PROTOS}
     assert undeclared(files) == []
     assert len(disclosure_table(files)) > 200
+
+
+def test_every_class_is_described_where_it_is_declared() -> None:
+    """Each class says its kind and what it tells, in words of its own."""
+    assert set(CLASSES) == set(reveals_pb2.Disclosure.keys())
+    assert {declared.kind for declared in CLASSES.values()} == {"open", "sealed", "plain"}
+    assert len({declared.tells for declared in CLASSES.values()} - {""}) == len(CLASSES)
+    assert CLASSES["PREDICTION"].default_receivers == ("parties", "clients")
+    assert CLASSES[UNSPECIFIED].default_receivers == ()
 
 
 @pytest.mark.parametrize("service", [CONTROL, JOBS], ids=lambda service: service.name)

@@ -9,8 +9,8 @@ from pydantic import Field, field_validator, model_validator
 
 from treetap.commands.jobs.job_file import JobTable
 from treetap.names import Name
-from treetap.process.config import Strict
 from treetap.protocols.job_spec import foreign_dropout
+from treetap.strict import Strict
 from treetap.tables.config import Encoding
 
 #: Names of the federation's other processes, and of the certificates' folder and authority.

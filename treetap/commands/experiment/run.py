@@ -24,8 +24,8 @@ from treetap.commands.experiment.report import collect, document, print_run, tra
 from treetap.commands.jobs import progress_view
 from treetap.commands.local_federation import LocalFederation, clean_end, working_folder
 from treetap.errors import BadInput, Interrupted, TreetapError
-from treetap.process.config import load
 from treetap.protocols.prediction import predict_request
+from treetap.strict import load
 from treetap.tables.labels import class_name
 from treetap.trees import metrics, sampling
 from treetap.trees.params import BINARY, REGRESSIONS

@@ -7,45 +7,24 @@ for, feature names.
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections import defaultdict
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+
+from google.protobuf.descriptor import Descriptor
 
 from treetap.commands.model.view import describe
-from treetap.errors import BadInput, DataError
+from treetap.errors import BadInput, ConfigError, DataError
 from treetap.models.durable import write_whole
-from treetap.wire.disclosure import disclosure_table
+from treetap.protocols.registry import training
+from treetap.wire.disclosure import CLASSES, disclosure_table
 from treetap.wire.transcript import summarise
+from treetap.wire.v2 import alignment_pb2, protocols_pb2, setup_pb2
 
 Json = dict[str, Any]
 CARD_VERSION = 1
-#: Messages of every training of trees, beside those of its own protocol.
-SHARED = ("setup", "alignment", "growth")
-#: The classes of reveals.proto, in its words.
-LEARNS = {
-    "CONTROL": "Step order, acknowledgements, byte counts, timings, names of parties and of jobs.",
-    "TOPOLOGY": "Which party owns a node, which nodes are leaves, split handles, "
-    "a party's own (handle, direction) pairs.",
-    "METRIC": "A quality figure that the label holder publishes.",
-    "PUBLIC_KEY": "A public key, a certificate, a public scale.",
-    "BLINDED_ID": "Blinded identifiers, and digests of identifiers.",
-    "CIPHERTEXT": "A ciphertext whose reader holds no key.",
-    "CANDIDATE_SUM": "A ciphertext (or number) whose reader can open it: the sums of a split candidate.",
-    "INSTANCE_SPACE": "The records of a node, of a child, or the records that a party labels.",
-    "SPLIT_DIRECTION": "Left or right for named records.",
-    "BIN_ASSIGNMENT": "The bin of each record for one feature.",
-    "AGGREGATE": "Plaintext sums of a node, or its best gain.",
-    "LEAF_WEIGHT": "A leaf's weight.",
-    "MASKED_SHARE": "A value hidden by one-time masks that cancel in the sum.",
-    "FEATURE_NAME": "The meaning of a split's feature.",
-    "EXPLANATION": "Attributions of a prediction.",
-    "EMBEDDING": "A bottom model's output.",
-    "EMBEDDING_GRADIENT": "The loss gradient with respect to an embedding.",
-    "PREDICTION": "A final score, sent to whoever asked for it.",
-}
 
 
 def export(folder: Path, out: Path, *, names: bool) -> list[Path]:
@@ -100,17 +79,22 @@ def _shape(tree: Json) -> Json:
 
 
 def _classes(protocol: str) -> list[Json]:
-    """Disclosure class → the messages of this training that carry it, from the descriptors."""
+    """Disclosure class → the messages of this training that carry it, from the descriptors.
+
+    They are those of set-up and alignment, the protocol's own, and those of the files that its own imports.
+    """
     try:
-        names = dict.fromkeys((*SHARED, protocol))
-        files = [importlib.import_module(f"treetap.wire.v2.{name}_pb2").DESCRIPTOR for name in names]
-    except ModuleNotFoundError:
+        field = training(protocol).field
+    except ConfigError:
         raise DataError(f"protocol {protocol!r} of the model is none of this version of treetap") from None
+    own = cast(Descriptor, protocols_pb2.Parameters.DESCRIPTOR.fields_by_name[field].message_type).file
     carried: defaultdict[str, list[str]] = defaultdict(list)
-    for row in disclosure_table(files):
+    for row in disclosure_table([setup_pb2.DESCRIPTOR, alignment_pb2.DESCRIPTOR, *own.dependencies, own]):
         carried[row.disclosure].append(f"{row.message.rpartition('.')[2]}.{row.field}")
     return [
-        {"class": name, "learns": learns, "fields": carried[name]} for name, learns in LEARNS.items() if name in carried
+        {"class": name, "learns": declared.tells, "fields": carried[name]}
+        for name, declared in CLASSES.items()
+        if name in carried
     ]
 
 

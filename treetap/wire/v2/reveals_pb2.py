@@ -25,13 +25,53 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import descriptor_pb2 as google_dot_protobuf_dot_descriptor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dtreetap/wire/v2/reveals.proto\x12\x0ftreetap.wire.v2\x1a google/protobuf/descriptor.proto*\xdb\x02\n\nDisclosure\x12\x1a\n\x16\x44ISCLOSURE_UNSPECIFIED\x10\x00\x12\x0b\n\x07\x43ONTROL\x10\x01\x12\x0c\n\x08TOPOLOGY\x10\x02\x12\n\n\x06METRIC\x10\x03\x12\x0e\n\nPUBLIC_KEY\x10\x04\x12\x0e\n\nBLINDED_ID\x10\x05\x12\x0e\n\nCIPHERTEXT\x10\x06\x12\x11\n\rCANDIDATE_SUM\x10\x07\x12\x12\n\x0eINSTANCE_SPACE\x10\x08\x12\x13\n\x0fSPLIT_DIRECTION\x10\t\x12\x12\n\x0e\x42IN_ASSIGNMENT\x10\n\x12\r\n\tAGGREGATE\x10\x0b\x12\x0f\n\x0bLEAF_WEIGHT\x10\x0c\x12\x10\n\x0cMASKED_SHARE\x10\r\x12\x10\n\x0c\x46\x45\x41TURE_NAME\x10\x0e\x12\x0f\n\x0b\x45XPLANATION\x10\x0f\x12\r\n\tEMBEDDING\x10\x10\x12\x16\n\x12\x45MBEDDING_GRADIENT\x10\x11\x12\x0e\n\nPREDICTION\x10\x12:M\n\x07reveals\x12\x1d.google.protobuf.FieldOptions\x18\xc5\x8a\x03 \x01(\x0e\x32\x1b.treetap.wire.v2.Disclosureb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dtreetap/wire/v2/reveals.proto\x12\x0ftreetap.wire.v2\x1a google/protobuf/descriptor.proto*\xfe\x0c\n\nDisclosure\x12\x46\n\x16\x44ISCLOSURE_UNSPECIFIED\x10\x00\x1a*\xb0\xd4\x18\x01\xba\xd4\x18\"not declared: count it as readable\x12Y\n\x07\x43ONTROL\x10\x01\x1aL\xb0\xd4\x18\x03\xba\xd4\x18?the order of steps, names, parameters, counts, sizes, durations\xc2\xd4\x18\x01*\x12w\n\x08TOPOLOGY\x10\x02\x1ai\xb0\xd4\x18\x03\xba\xd4\x18\\which party owns a node, which nodes are leaves, split handles, places of winning candidates\xc2\xd4\x18\x01*\x12T\n\x06METRIC\x10\x03\x1aH\xb0\xd4\x18\x03\xba\xd4\x18\x30\x61 quality figure that the label holder publishes\xc2\xd4\x18\x0c\x63oordinators\x12g\n\nPUBLIC_KEY\x10\x04\x1aW\xb0\xd4\x18\x03\xba\xd4\x18\x44\x61 public key, and the layout of a plaintext or the sizes of a scheme\xc2\xd4\x18\x07parties\x12i\n\nBLINDED_ID\x10\x05\x1aY\xb0\xd4\x18\x02\xba\xd4\x18\x46\x62linded identifiers or a digest of identifiers, and how many there are\xc2\xd4\x18\x07parties\x12S\n\nCIPHERTEXT\x10\x06\x1a\x43\xb0\xd4\x18\x02\xba\xd4\x18\x30nothing without the key, if the encryption holds\xc2\xd4\x18\x07parties\x12g\n\rCANDIDATE_SUM\x10\x07\x1aT\xb0\xd4\x18\x01\xba\xd4\x18\x41sums over the records left of a split candidate, and their number\xc2\xd4\x18\x07parties\x12y\n\x0eINSTANCE_SPACE\x10\x08\x1a\x65\xb0\xd4\x18\x01\xba\xd4\x18Rwhich records reach a node or its children, are drawn for a tree, or are predicted\xc2\xd4\x18\x07parties\x12M\n\x0fSPLIT_DIRECTION\x10\t\x1a\x38\xb0\xd4\x18\x01\xba\xd4\x18%which way named records go at a split\xc2\xd4\x18\x07parties\x12W\n\x0e\x42IN_ASSIGNMENT\x10\n\x1a\x43\xb0\xd4\x18\x01\xba\xd4\x18;the bin of each record of one column, or the bin of a split\x12\x41\n\tAGGREGATE\x10\x0b\x1a\x32\xb0\xd4\x18\x01\xba\xd4\x18*plaintext sums of a node, or its best gain\x12-\n\x0bLEAF_WEIGHT\x10\x0c\x1a\x1c\xb0\xd4\x18\x01\xba\xd4\x18\x14the weight of a leaf\x12N\n\x0cMASKED_SHARE\x10\r\x1a<\xb0\xd4\x18\x02\xba\xd4\x18\x34nothing alone: one-time masks cancel only in the sum\x12\x39\n\x0c\x46\x45\x41TURE_NAME\x10\x0e\x1a\'\xb0\xd4\x18\x01\xba\xd4\x18\x1fthe feature of a split, by name\x12]\n\x0b\x45XPLANATION\x10\x0f\x1aL\xb0\xd4\x18\x01\xba\xd4\x18\x44Shapley values of a record\'s score, each feature party as one player\x12\x33\n\tEMBEDDING\x10\x10\x1a$\xb0\xd4\x18\x01\xba\xd4\x18\x1cthe output of a bottom model\x12U\n\x12\x45MBEDDING_GRADIENT\x10\x11\x1a=\xb0\xd4\x18\x01\xba\xd4\x18\x35the gradient of the loss with respect to an embedding\x12\x61\n\nPREDICTION\x10\x12\x1aQ\xb0\xd4\x18\x01\xba\xd4\x18\x33\x61 final score of a record, and what follows from it\xc2\xd4\x18\x07parties\xc2\xd4\x18\x07\x63lients*R\n\x0e\x44isclosureKind\x12\x1f\n\x1b\x44ISCLOSURE_KIND_UNSPECIFIED\x10\x00\x12\x08\n\x04OPEN\x10\x01\x12\n\n\x06SEALED\x10\x02\x12\t\n\x05PLAIN\x10\x03:M\n\x07reveals\x12\x1d.google.protobuf.FieldOptions\x18\xc5\x8a\x03 \x01(\x0e\x32\x1b.treetap.wire.v2.Disclosure:R\n\x04kind\x12!.google.protobuf.EnumValueOptions\x18\xc6\x8a\x03 \x01(\x0e\x32\x1f.treetap.wire.v2.DisclosureKind:2\n\x05tells\x12!.google.protobuf.EnumValueOptions\x18\xc7\x8a\x03 \x01(\t:>\n\x11\x64\x65\x66\x61ult_receivers\x12!.google.protobuf.EnumValueOptions\x18\xc8\x8a\x03 \x03(\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'treetap.wire.v2.reveals_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_DISCLOSURE'].values_by_name["DISCLOSURE_UNSPECIFIED"]._loaded_options = None
+  _globals['_DISCLOSURE'].values_by_name["DISCLOSURE_UNSPECIFIED"]._serialized_options = b'\260\324\030\001\272\324\030\"not declared: count it as readable'
+  _globals['_DISCLOSURE'].values_by_name["CONTROL"]._loaded_options = None
+  _globals['_DISCLOSURE'].values_by_name["CONTROL"]._serialized_options = b'\260\324\030\003\272\324\030?the order of steps, names, parameters, counts, sizes, durations\302\324\030\001*'
+  _globals['_DISCLOSURE'].values_by_name["TOPOLOGY"]._loaded_options = None
+  _globals['_DISCLOSURE'].values_by_name["TOPOLOGY"]._serialized_options = b'\260\324\030\003\272\324\030\\which party owns a node, which nodes are leaves, split handles, places of winning candidates\302\324\030\001*'
+  _globals['_DISCLOSURE'].values_by_name["METRIC"]._loaded_options = None
+  _globals['_DISCLOSURE'].values_by_name["METRIC"]._serialized_options = b'\260\324\030\003\272\324\0300a quality figure that the label holder publishes\302\324\030\014coordinators'
+  _globals['_DISCLOSURE'].values_by_name["PUBLIC_KEY"]._loaded_options = None
+  _globals['_DISCLOSURE'].values_by_name["PUBLIC_KEY"]._serialized_options = b'\260\324\030\003\272\324\030Da public key, and the layout of a plaintext or the sizes of a scheme\302\324\030\007parties'
+  _globals['_DISCLOSURE'].values_by_name["BLINDED_ID"]._loaded_options = None
+  _globals['_DISCLOSURE'].values_by_name["BLINDED_ID"]._serialized_options = b'\260\324\030\002\272\324\030Fblinded identifiers or a digest of identifiers, and how many there are\302\324\030\007parties'
+  _globals['_DISCLOSURE'].values_by_name["CIPHERTEXT"]._loaded_options = None
+  _globals['_DISCLOSURE'].values_by_name["CIPHERTEXT"]._serialized_options = b'\260\324\030\002\272\324\0300nothing without the key, if the encryption holds\302\324\030\007parties'
+  _globals['_DISCLOSURE'].values_by_name["CANDIDATE_SUM"]._loaded_options = None
+  _globals['_DISCLOSURE'].values_by_name["CANDIDATE_SUM"]._serialized_options = b'\260\324\030\001\272\324\030Asums over the records left of a split candidate, and their number\302\324\030\007parties'
+  _globals['_DISCLOSURE'].values_by_name["INSTANCE_SPACE"]._loaded_options = None
+  _globals['_DISCLOSURE'].values_by_name["INSTANCE_SPACE"]._serialized_options = b'\260\324\030\001\272\324\030Rwhich records reach a node or its children, are drawn for a tree, or are predicted\302\324\030\007parties'
+  _globals['_DISCLOSURE'].values_by_name["SPLIT_DIRECTION"]._loaded_options = None
+  _globals['_DISCLOSURE'].values_by_name["SPLIT_DIRECTION"]._serialized_options = b'\260\324\030\001\272\324\030%which way named records go at a split\302\324\030\007parties'
+  _globals['_DISCLOSURE'].values_by_name["BIN_ASSIGNMENT"]._loaded_options = None
+  _globals['_DISCLOSURE'].values_by_name["BIN_ASSIGNMENT"]._serialized_options = b'\260\324\030\001\272\324\030;the bin of each record of one column, or the bin of a split'
+  _globals['_DISCLOSURE'].values_by_name["AGGREGATE"]._loaded_options = None
+  _globals['_DISCLOSURE'].values_by_name["AGGREGATE"]._serialized_options = b'\260\324\030\001\272\324\030*plaintext sums of a node, or its best gain'
+  _globals['_DISCLOSURE'].values_by_name["LEAF_WEIGHT"]._loaded_options = None
+  _globals['_DISCLOSURE'].values_by_name["LEAF_WEIGHT"]._serialized_options = b'\260\324\030\001\272\324\030\024the weight of a leaf'
+  _globals['_DISCLOSURE'].values_by_name["MASKED_SHARE"]._loaded_options = None
+  _globals['_DISCLOSURE'].values_by_name["MASKED_SHARE"]._serialized_options = b'\260\324\030\002\272\324\0304nothing alone: one-time masks cancel only in the sum'
+  _globals['_DISCLOSURE'].values_by_name["FEATURE_NAME"]._loaded_options = None
+  _globals['_DISCLOSURE'].values_by_name["FEATURE_NAME"]._serialized_options = b'\260\324\030\001\272\324\030\037the feature of a split, by name'
+  _globals['_DISCLOSURE'].values_by_name["EXPLANATION"]._loaded_options = None
+  _globals['_DISCLOSURE'].values_by_name["EXPLANATION"]._serialized_options = b'\260\324\030\001\272\324\030DShapley values of a record\'s score, each feature party as one player'
+  _globals['_DISCLOSURE'].values_by_name["EMBEDDING"]._loaded_options = None
+  _globals['_DISCLOSURE'].values_by_name["EMBEDDING"]._serialized_options = b'\260\324\030\001\272\324\030\034the output of a bottom model'
+  _globals['_DISCLOSURE'].values_by_name["EMBEDDING_GRADIENT"]._loaded_options = None
+  _globals['_DISCLOSURE'].values_by_name["EMBEDDING_GRADIENT"]._serialized_options = b'\260\324\030\001\272\324\0305the gradient of the loss with respect to an embedding'
+  _globals['_DISCLOSURE'].values_by_name["PREDICTION"]._loaded_options = None
+  _globals['_DISCLOSURE'].values_by_name["PREDICTION"]._serialized_options = b'\260\324\030\001\272\324\0303a final score of a record, and what follows from it\302\324\030\007parties\302\324\030\007clients'
   _globals['_DISCLOSURE']._serialized_start=85
-  _globals['_DISCLOSURE']._serialized_end=432
+  _globals['_DISCLOSURE']._serialized_end=1747
+  _globals['_DISCLOSUREKIND']._serialized_start=1749
+  _globals['_DISCLOSUREKIND']._serialized_end=1831
 # @@protoc_insertion_point(module_scope)

@@ -6,6 +6,7 @@ isort:skip_file
 import builtins
 import google.protobuf.descriptor
 import google.protobuf.descriptor_pb2
+import google.protobuf.internal.containers
 import google.protobuf.internal.enum_type_wrapper
 import google.protobuf.internal.extension_dict
 import sys
@@ -26,85 +27,86 @@ class _DisclosureEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enu
     DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
     DISCLOSURE_UNSPECIFIED: _Disclosure.ValueType  # 0
     CONTROL: _Disclosure.ValueType  # 1
-    """Step order, acknowledgements, byte counts, timings, names of parties and of jobs."""
     TOPOLOGY: _Disclosure.ValueType  # 2
-    """Which party owns a node, which nodes are leaves, split handles, a party's own (handle, direction) pairs."""
     METRIC: _Disclosure.ValueType  # 3
-    """A quality figure that the label holder publishes."""
     PUBLIC_KEY: _Disclosure.ValueType  # 4
-    """A public key, a certificate, a public scale."""
     BLINDED_ID: _Disclosure.ValueType  # 5
-    """Blinded identifiers, and digests of identifiers."""
     CIPHERTEXT: _Disclosure.ValueType  # 6
-    """A ciphertext whose reader holds no key."""
     CANDIDATE_SUM: _Disclosure.ValueType  # 7
-    """A ciphertext (or number) whose reader can open it: the sums of a split candidate."""
     INSTANCE_SPACE: _Disclosure.ValueType  # 8
-    """The records of a node, of a child, or the records that a party labels."""
     SPLIT_DIRECTION: _Disclosure.ValueType  # 9
-    """Left or right for named records."""
     BIN_ASSIGNMENT: _Disclosure.ValueType  # 10
-    """The bin of each record for one feature."""
     AGGREGATE: _Disclosure.ValueType  # 11
-    """Plaintext sums of a node, or its best gain."""
     LEAF_WEIGHT: _Disclosure.ValueType  # 12
-    """A leaf's weight."""
     MASKED_SHARE: _Disclosure.ValueType  # 13
-    """A value hidden by one-time masks that cancel in the sum."""
     FEATURE_NAME: _Disclosure.ValueType  # 14
-    """The meaning of a split's feature."""
     EXPLANATION: _Disclosure.ValueType  # 15
-    """Attributions of a prediction."""
     EMBEDDING: _Disclosure.ValueType  # 16
-    """A bottom model's output."""
     EMBEDDING_GRADIENT: _Disclosure.ValueType  # 17
-    """The loss gradient with respect to an embedding."""
     PREDICTION: _Disclosure.ValueType  # 18
-    """A final score, sent to whoever asked for it."""
 
 class Disclosure(_Disclosure, metaclass=_DisclosureEnumTypeWrapper):
-    """What the reader of a field learns. Every field of every message that crosses a wire carries one
-    class; tests/library/wire/test_disclosure.py walks all descriptors, and docs/threats.md is rendered from them.
+    """What the reader of a field learns. Every field of every message that crosses a wire carries one class. Each class is
+    described here and nowhere else: policies, model cards, audit reports and docs/threats.md read these options
+    (treetap/wire/disclosure.py); tests/library/wire/test_disclosure.py walks all descriptors.
     """
 
 DISCLOSURE_UNSPECIFIED: Disclosure.ValueType  # 0
 CONTROL: Disclosure.ValueType  # 1
-"""Step order, acknowledgements, byte counts, timings, names of parties and of jobs."""
 TOPOLOGY: Disclosure.ValueType  # 2
-"""Which party owns a node, which nodes are leaves, split handles, a party's own (handle, direction) pairs."""
 METRIC: Disclosure.ValueType  # 3
-"""A quality figure that the label holder publishes."""
 PUBLIC_KEY: Disclosure.ValueType  # 4
-"""A public key, a certificate, a public scale."""
 BLINDED_ID: Disclosure.ValueType  # 5
-"""Blinded identifiers, and digests of identifiers."""
 CIPHERTEXT: Disclosure.ValueType  # 6
-"""A ciphertext whose reader holds no key."""
 CANDIDATE_SUM: Disclosure.ValueType  # 7
-"""A ciphertext (or number) whose reader can open it: the sums of a split candidate."""
 INSTANCE_SPACE: Disclosure.ValueType  # 8
-"""The records of a node, of a child, or the records that a party labels."""
 SPLIT_DIRECTION: Disclosure.ValueType  # 9
-"""Left or right for named records."""
 BIN_ASSIGNMENT: Disclosure.ValueType  # 10
-"""The bin of each record for one feature."""
 AGGREGATE: Disclosure.ValueType  # 11
-"""Plaintext sums of a node, or its best gain."""
 LEAF_WEIGHT: Disclosure.ValueType  # 12
-"""A leaf's weight."""
 MASKED_SHARE: Disclosure.ValueType  # 13
-"""A value hidden by one-time masks that cancel in the sum."""
 FEATURE_NAME: Disclosure.ValueType  # 14
-"""The meaning of a split's feature."""
 EXPLANATION: Disclosure.ValueType  # 15
-"""Attributions of a prediction."""
 EMBEDDING: Disclosure.ValueType  # 16
-"""A bottom model's output."""
 EMBEDDING_GRADIENT: Disclosure.ValueType  # 17
-"""The loss gradient with respect to an embedding."""
 PREDICTION: Disclosure.ValueType  # 18
-"""A final score, sent to whoever asked for it."""
 Global___Disclosure: typing_extensions.TypeAlias = Disclosure
 
+class _DisclosureKind:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _DisclosureKindEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_DisclosureKind.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    DISCLOSURE_KIND_UNSPECIFIED: _DisclosureKind.ValueType  # 0
+    OPEN: _DisclosureKind.ValueType  # 1
+    """Readable: something about records."""
+    SEALED: _DisclosureKind.ValueType  # 2
+    """Unreadable without a key or the other shares."""
+    PLAIN: _DisclosureKind.ValueType  # 3
+    """What running a job takes: names, shapes, sizes, published figures."""
+
+class DisclosureKind(_DisclosureKind, metaclass=_DisclosureKindEnumTypeWrapper):
+    """How much a class says to its reader."""
+
+DISCLOSURE_KIND_UNSPECIFIED: DisclosureKind.ValueType  # 0
+OPEN: DisclosureKind.ValueType  # 1
+"""Readable: something about records."""
+SEALED: DisclosureKind.ValueType  # 2
+"""Unreadable without a key or the other shares."""
+PLAIN: DisclosureKind.ValueType  # 3
+"""What running a job takes: names, shapes, sizes, published figures."""
+Global___DisclosureKind: typing_extensions.TypeAlias = DisclosureKind
+
 REVEALS_FIELD_NUMBER: builtins.int
+KIND_FIELD_NUMBER: builtins.int
+TELLS_FIELD_NUMBER: builtins.int
+DEFAULT_RECEIVERS_FIELD_NUMBER: builtins.int
 reveals: google.protobuf.internal.extension_dict._ExtensionFieldDescriptor[google.protobuf.descriptor_pb2.FieldOptions, Global___Disclosure.ValueType]
+kind: google.protobuf.internal.extension_dict._ExtensionFieldDescriptor[google.protobuf.descriptor_pb2.EnumValueOptions, Global___DisclosureKind.ValueType]
+tells: google.protobuf.internal.extension_dict._ExtensionFieldDescriptor[google.protobuf.descriptor_pb2.EnumValueOptions, builtins.str]
+"""What its reader learns."""
+default_receivers: google.protobuf.internal.extension_dict._ExtensionFieldDescriptor[google.protobuf.descriptor_pb2.EnumValueOptions, google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]]
+"""To whom a party sends it unless its policy says otherwise: "*", "coordinators", "parties" (of the job), "clients" (of
+a served model). None: to no one.
+"""

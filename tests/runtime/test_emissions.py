@@ -1,0 +1,164 @@
+"""Declared and real emissions: each protocol sends what it declares, to whom it says, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.replay import HERE, JOB, PARAMS
+from tests.serving.served import CLIENT, IDS, config, serve
+from tests.serving.served import ask as ask_as_client
+from tests.simulator import COORDINATOR, Federation, run
+from tests.worlds import PARTIES, spec, world
+from treetap.errors import Malformed
+from treetap.protocols.emissions import Emission, Members, Sent, sent_by, to_label_holder
+from treetap.protocols.job_spec import sent_in_training
+from treetap.protocols.prediction import predict_request, sent_in_prediction
+from treetap.protocols.registry import PREDICTION, TRAINING
+from treetap.trees.params import ForestParams
+from treetap.wire.disclosure import bytes_by_class
+from treetap.wire.frame import name_of
+from treetap.wire.v2 import control_pb2, exchange_pb2, prediction_pb2, setup_pb2
+
+LABEL_HOLDER, FEATURE, LAST = PARTIES
+#: A world in which every party wins splits in each of the trainings, and some of their children are split again.
+WIDE = world(40, (1, 1, 1), seed=25, fresh=6)
+DEEP = replace(PARAMS, max_depth=3)
+FOREST = ForestParams(n_estimators=3, max_depth=3, max_bin=4)
+TRAININGS: dict[str, setup_pb2.JobSpec] = {
+    "boosting": spec(DEEP),
+    "boosting between two": spec(DEEP, parties=2, alignment="psi"),
+    "boosting by psi": spec(DEEP, alignment="psi"),
+    "forest": spec(FOREST),
+    "forest, bins per node": spec(replace(FOREST, binning="per-node", bootstrap=True), alignment="psi"),
+}
+PREDICTIONS: dict[str, dict[str, Any]] = {
+    "interactive": {"protocol": "interactive"},
+    "interactive, explained": {"protocol": "interactive", "form": "per-tree", "explain": True},
+    "eini": {"protocol": "eini"},
+    "eini, explained": {"protocol": "eini", "explain": True, "attributions": True},
+    "eini-lattice": {"protocol": "eini-lattice", "explain": True},
+}
+#: Every class that some job needs and no party sends by default.
+ALLOWED = {party: {"emits": {"EXPLANATION": [LABEL_HOLDER], "FEATURE_NAME": [LABEL_HOLDER]}} for party in PARTIES}
+Real = dict[tuple[str, str, str], set[str]]
+
+
+class Watched(Federation):
+    """A federation that notes who sends which content to whom, with the classes that it carries."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.real: Real = {}
+        self.tamper = self._delivered
+        for party in self.configs:
+            self._watch(party)
+
+    def _delivered(self, sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+        self.real.setdefault((sender, to, name_of(parcel)), set()).update(bytes_by_class(parcel))
+        return parcel
+
+    def _watch(self, party: str) -> None:
+        node = self.node(party)
+        original = node.step
+
+        async def step(caller: str, request: control_pb2.StepRequest) -> AsyncIterator[control_pb2.StepEvent]:
+            async for event in original(caller, request):
+                if event.HasField("result") and name_of(request) != "leave":
+                    self.real.setdefault((party, caller, name_of(event.result)), set()).update(bytes_by_class(event))
+                yield event
+
+        node.step = step  # type: ignore[method-assign]
+
+    def opening(self) -> prediction_pb2.OpenModel:
+        """The opening that the coordinator sent last."""
+        sent = [request for _, _, request in self.conducted if name_of(request) == "open_model"]
+        return sent[-1].prediction.open_model
+
+
+def _assert_declared(declared: Iterable[Sent], real: Real, perhaps: dict[str, set[str]] | None = None) -> None:
+    """Senders, receivers and contents are those declared; each class of a content goes to one receiver at least.
+
+    `perhaps`: content → classes that it carries in this job and need not. Not every receiver gets every class: an owner
+    is not sent the records of its own splits.
+    """
+    expected = {(sent.sender, sent.receiver, sent.content): set(sent.classes) for sent in declared}
+    assert set(real) == set(expected)
+    by_content: dict[str, tuple[set[str], set[str]]] = {}
+    for key, classes in expected.items():
+        allowed = classes | (perhaps or {}).get(key[2], set())
+        assert real[key] <= allowed, key
+        seen, named = by_content.setdefault(key[2], (set(), set()))
+        seen.update(real[key])
+        named.update(allowed)
+    assert {content: seen for content, (seen, _) in by_content.items()} == {
+        content: named for content, (_, named) in by_content.items()
+    }
+
+
+@pytest.mark.parametrize("name", TRAININGS)
+def test_a_training_sends_what_it_declares(name: str, tmp_path: Path) -> None:
+    """Senders, receivers, contents and classes of a whole job are those that are known at its opening."""
+    job = TRAININGS[name]
+    members = [job.label_holder, *job.feature_parties]
+
+    async def main() -> None:
+        federation = Watched(tmp_path, {party: WIDE.tables[party] for party in members}, policies=ALLOWED)
+        status = await federation.train(job)
+        assert (status.state, status.error) == ("finished", "")
+        _assert_declared(sent_in_training(job, COORDINATOR), federation.real)
+        await federation.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize("name", PREDICTIONS)
+def test_a_prediction_sends_what_it_declares(name: str, tmp_path: Path) -> None:
+    """So do predictions; names of features are sent or withheld, metrics are sent where there are labels."""
+    if PREDICTIONS[name]["protocol"] == "eini-lattice":
+        pytest.importorskip("tenseal", reason="the lattice extra is not installed")
+
+    async def main() -> None:
+        federation = Watched(tmp_path, HERE.tables, policies=ALLOWED)
+        assert (await federation.train(JOB)).state == "finished"
+        federation.real = {}
+        status = await federation.predict(predict_request(model="job", **PREDICTIONS[name]))
+        assert (status.state, status.error) == ("finished", "")
+        declared = sent_in_prediction(federation.opening(), COORDINATOR)
+        _assert_declared(declared, federation.real, {"split_names": {"FEATURE_NAME", "TOPOLOGY"}})
+        await federation.close()
+
+    run(main())
+
+
+def test_a_served_model_sends_what_it_declares(tmp_path: Path) -> None:
+    """Of a model that is served the file of predictions is not written, and the rounds of requests are reported."""
+
+    async def main() -> None:
+        federation = Watched(tmp_path, HERE.tables, serve={LABEL_HOLDER: config()})
+        assert (await federation.train(JOB)).state == "finished"
+        federation.real = {}
+        await serve(federation, protocol="eini")
+        await ask_as_client(federation, *IDS, client=CLIENT)
+        await asyncio.sleep(1)  # clients are answered before the coordinator is
+        _assert_declared(sent_in_prediction(federation.opening(), COORDINATOR), federation.real)
+        await federation.close()
+
+    run(main())
+
+
+def test_every_protocol_is_watched_here() -> None:
+    """A protocol that is registered has a job above that shows what it sends."""
+    assert {name.split()[0].rstrip(",") for name in TRAININGS} == set(TRAINING)
+    assert {asked["protocol"] for asked in PREDICTIONS.values()} == set(PREDICTION)
+
+
+def test_a_content_that_no_frame_has_cannot_be_declared() -> None:
+    """A slip in a name is noticed by whoever asks for the classes."""
+    with pytest.raises(Malformed, match="are called 'leaf_sumz'"):
+        list(sent_by([Emission("leaf_sumz", to_label_holder)], Members(COORDINATOR, LABEL_HOLDER, (FEATURE,))))

@@ -1,0 +1,172 @@
+"""Messages of a job by sender and receiver: what a protocol declares, and which disclosure classes follow from it.
+
+A protocol declares the contents of the frame that its roles send, by name, each with its route. Their classes are those
+that the descriptors carry. So a party knows before a job begins what taking part would have it send, and to whom.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from typing import TypeAlias
+
+from treetap.protocols.alignment_routes import turns
+from treetap.wire.disclosure import classes_within
+from treetap.wire.frame import type_of
+
+#: (sender, receiver).
+Pairs: TypeAlias = "Iterable[tuple[str, str]]"
+
+
+@dataclass(frozen=True)
+class Members:
+    """Who takes part in a job: the feature parties in the order of the chain, those that are away left out."""
+
+    coordinator: str
+    label_holder: str
+    feature_parties: tuple[str, ...]
+
+    @property
+    def parties(self) -> tuple[str, ...]:
+        """All parties, the label holder first."""
+        return (self.label_holder, *self.feature_parties)
+
+
+Route: TypeAlias = Callable[[Members], Pairs]
+
+
+@dataclass(frozen=True)
+class Emission:
+    """A content that goes along a route.
+
+    Attributes:
+        content: its name in the frame: a message between parties, or the result of a step.
+        route: who sends it to whom.
+        perhaps: classes that it carries where the sender's table or policy has it so; not known when a job begins.
+    """
+
+    content: str
+    route: Route
+    perhaps: frozenset[str] = frozenset()
+
+
+# ---- routes
+
+
+def label_holder_reports(members: Members) -> Pairs:
+    """The label holder to the coordinator."""
+    return [(members.label_holder, members.coordinator)]
+
+
+def feature_parties_report(members: Members) -> Pairs:
+    """Each feature party to the coordinator."""
+    return [(party, members.coordinator) for party in members.feature_parties]
+
+
+def all_report(members: Members) -> Pairs:
+    """Each party to the coordinator."""
+    return [(party, members.coordinator) for party in members.parties]
+
+
+def to_feature_parties(members: Members) -> Pairs:
+    """The label holder to each feature party."""
+    return [(members.label_holder, party) for party in members.feature_parties]
+
+
+def to_label_holder(members: Members) -> Pairs:
+    """Each feature party to the label holder."""
+    return [(party, members.label_holder) for party in members.feature_parties]
+
+
+def to_first(members: Members) -> Pairs:
+    """The label holder to the first of the chain."""
+    return list(pairwise(members.parties))[:1]
+
+
+def along_chain(members: Members) -> Pairs:
+    """The label holder to the first of the chain, and each of the chain to the next."""
+    return pairwise(members.parties)
+
+
+def from_last(members: Members) -> Pairs:
+    """The last of the chain to the label holder."""
+    return [(party, members.label_holder) for party in members.feature_parties[-1:]]
+
+
+def _turns_of_psi(members: Members) -> Pairs:
+    """Each party to those to whom it passes a list in some turn of private set intersection."""
+    parties = members.parties
+    passed = {route for turn in turns(len(parties)) for route in turn.routes}
+    return [(parties[here], parties[there]) for here, there in sorted(passed) if here != there]
+
+
+# ---- contents that several protocols share
+
+#: Of every job: results of steps that have nothing to say, and accounts.
+_JOB = (Emission("done", all_report), Emission("accounted", all_report))
+#: Of every training.
+TRAINING = (
+    *_JOB,
+    Emission("prepared", all_report),
+    Emission("binned", label_holder_reports),
+)
+#: Of every prediction; metrics where the label holder's table of records to predict has labels.
+PREDICTION = (
+    *_JOB,
+    Emission("opened_model", all_report),
+    Emission("written_predictions", label_holder_reports, perhaps=frozenset({"METRIC"})),
+)
+#: Of a prediction that serves, in the place of the file of predictions.
+SERVING = (*_JOB, Emission("opened_model", all_report), Emission("awaited_requests", label_holder_reports))
+#: Of a prediction with explanations; a party whose policy forbids it sends no names, but that it withholds them.
+EXPLANATIONS = (Emission("split_names", to_label_holder, perhaps=frozenset({"FEATURE_NAME", "TOPOLOGY"})),)
+#: A Paillier key of the job.
+PAILLIER_KEY = (Emission("public_key", to_feature_parties),)
+#: Of a training that grows trees.
+GROWTH = (
+    *PAILLIER_KEY,
+    Emission("sampled_records", to_feature_parties),
+    Emission("candidate_sums", to_label_holder),
+    Emission("chosen_splits", label_holder_reports),
+    Emission("children", to_label_holder),
+    Emission("instance_spaces", to_feature_parties),
+    Emission("relayed_children", label_holder_reports),
+    Emission("leaf_paths", to_feature_parties),
+    Emission("finished_tree", label_holder_reports),
+)
+#: Blocks of records that go through the chain encrypted.
+BLOCKS = (
+    Emission("block_records", to_feature_parties),
+    Emission("scored_block", label_holder_reports),
+)
+#: How records are aligned → its contents.
+ALIGNMENTS: Mapping[str, tuple[Emission, ...]] = {
+    "psi": (Emission("blinded_ids", _turns_of_psi), Emission("record_digest", to_label_holder)),
+    "sorted-ids": (Emission("record_digest", to_label_holder),),
+}
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A content that one member of a job sends to another, and the classes that are certain to go with it."""
+
+    sender: str
+    receiver: str
+    content: str
+    classes: frozenset[str]
+
+
+def sent_by(emissions: Iterable[Emission], members: Members) -> Iterator[Sent]:
+    """Every content with each sender and receiver."""
+    for emission in emissions:
+        certain = _classes(emission.content) - emission.perhaps
+        for sender, receiver in emission.route(members):
+            yield Sent(sender, receiver, emission.content, certain)
+
+
+@cache
+def _classes(content: str) -> frozenset[str]:
+    """The classes of a content, the frame's own included."""
+    return classes_within(type_of(content)) | {"CONTROL"}
