@@ -92,7 +92,7 @@ def test_training(trained: Outcome) -> None:
     assert (trained.status, trained.err) == (0, "")
     status = json.loads(trained.out)
     assert (status["job"], status["kind"], status["state"], status["error"]) == ("good", "train", "finished", "")
-    assert (status["tree"], status["trees"]) == (2, 2)
+    assert (status["round"], status["rounds"]) == (2, 2)
     assert status["metrics"]["train_auc"] > 0.5
     assert {"prepare", "align", "keys", "bin", "train", "publish"} == set(status["phases"])
 
