@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PROTOS := $(wildcard protos/treetap/wire/v2/*.proto)
 
-.PHONY: demo test lint bench protos threats clean
+.PHONY: demo test lint bench protos threats orders clean
 
 $(VENV)/.demo: pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -45,6 +45,9 @@ protos: $(VENV)/.dev  ## regenerate treetap/wire/v2 from protos/
 
 threats: $(VENV)/.dev  ## render the disclosure table of docs/threats.md from the protos
 	$(BIN)/python docs/render_threats.py
+
+orders: $(VENV)/.dev  ## render the tables of steps of docs/protocol-*.md from those that the parties execute
+	$(BIN)/python docs/render_orders.py
 
 clean:
 	rm -rf $(VENV) build *.egg-info

@@ -86,7 +86,7 @@ class LabelHolder:
         await self._tools.offload(self._lay_out)
         table = await self._opened.load()
         await self._records.open(table)
-        self._opened.align(table)
+        self._opened.align(table, request)
         return result(prediction_pb2.OpenedModel(trees=len(self._model.ensemble.used_trees)))
 
     async def make_keys(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:

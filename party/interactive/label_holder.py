@@ -79,7 +79,7 @@ class LabelHolder:
         self._opened.order.check(("open_model", request.round, request.stage))
         table = await self._opened.load()
         await self._records.open(table)
-        self._opened.align(table)
+        self._opened.align(table, request)
         return result(prediction_pb2.OpenedModel(trees=len(self._model.ensemble.used_trees)))
 
     async def ask_directions(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import logging
 
-from party.alignment.steps import Alignment
+from party.alignment.steps import ALIGNMENT, Alignment, alignment_steps
 from party.config import PartyConfig
 from party.prediction.feature_names import Naming
-from party.runtime.context import Tools
+from party.runtime.context import Tools, have
 from party.runtime.job_store import Store
-from party.runtime.steps import Order, StepId
+from party.runtime.step_order import OPENING, Next, StepOrder
+from party.runtime.steps import StepId
 from party.setup.steps import load_table, table_config
 from treetap.errors import DataError
 from treetap.tables.categories import Category
@@ -51,15 +52,25 @@ class OpenedModel:
         self.party, self.name = config.name, opening.model
         self.manifest, self.shard = store.model(opening.model, opening.submission)
         self._check_parties()
-        self.order = Order(("open_model", 0, 0))
         if opening.away:
             log.warning("job %s: goes on without %s, who does not answer", tools.job, ", ".join(opening.away))
         if opening.away_deadline_s:
             tools.outbox.retry_s = min(RETRY_S, opening.away_deadline_s)
-        then = None if first is None else (first, 0, 0)
-        self.names = Naming(tools, store, opening, self.order, then)
         members = [opening.label_holder, *(name for name in opening.feature_parties if name not in opening.away)]
-        self._alignment = Alignment(tools, members, opening.alignment, self.order, self.names.first)
+        naming = "take_names" if opening.label_holder == config.name else "name_features"
+        after = naming if opening.explain else first
+        self.order = StepOrder(
+            {
+                OPENING: (Next("open_model"),),
+                "open_model": (Next(ALIGNMENT),),
+                ALIGNMENT: () if after is None else (Next(after),),
+            },
+            {ALIGNMENT: alignment_steps(members, opening.alignment, config.name)},
+        )
+        self.names = Naming(tools, store, opening, self.order, None if first is None else (first, 0, 0))
+        self._alignment = Alignment(tools, members, opening.alignment, self.order)
+        self._table: Table | None = None  # the own one, until the common records are known
+        self._common: Table | None = None
         self.steps = {**self._alignment.steps, **self.names.steps}
 
     async def load(self) -> Table:
@@ -79,20 +90,24 @@ class OpenedModel:
         missing = self.manifest["missing"]
         return await load_table(self._tools, wanted, with_label=False, missing=missing, categories=categories)
 
-    def align(self, table: Table) -> None:
-        """Begin to find the records that all parties hold."""
-        self._alignment.begin(table, keep=False)
+    def align(self, table: Table, request: control_pb2.StepRequest) -> None:
+        """Begin to find the records that all parties hold: the steps of the alignment may come."""
+        self._table = table
+        self._alignment.begin(table.ids, table.rows, table.path, keep=False)
+        self.order.done(request)
 
     async def open_model(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Load the table and begin to align it: all that a feature party does in this step."""
         self.order.check(("open_model", request.round, request.stage))
-        self.align(await self.load())
+        self.align(await self.load(), request)
         return result(prediction_pb2.OpenedModel())
 
     @property
     def aligned(self) -> Table:
         """The records that all parties hold, in their common order."""
-        return self._alignment.aligned
+        if self._common is None:
+            self._common, self._table = have(self._table).take(self._alignment.records), None
+        return self._common
 
     def check_aligned(self, step: StepId) -> None:
         """`Untimely` for a step that came before the alignment."""

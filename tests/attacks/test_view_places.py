@@ -53,7 +53,7 @@ def test_several_jobs_in_one_folder(sound: Path, tmp_path: Path) -> None:
 
     def renamed(records: Records) -> Records:
         for record in records:
-            kind = exchange_pb2.PeerMessage if record.message_type.endswith("Parcel") else StepRequest
+            kind = exchange_pb2.PeerMessage if record.message_type.endswith("PeerMessage") else StepRequest
             if not record.message_type.endswith(("OwnSplit", "OwnAlignment")):
                 message = kind.FromString(record.message)
                 message.job = "second"

@@ -26,23 +26,41 @@ class Labels:
     def __repr__(self) -> str:
         return f"<Labels of {len(self.values)} records>"
 
+    def take(self, records: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Labels:
+        """The labels of the records at these places, in this order; classes that none of them has are left out."""
+        if not self.classes:
+            return Labels(self.values[records], [])
+        present, numbers = np.unique(self.values[records], return_inverse=True)
+        return Labels(numbers.astype(np.int64), [self.classes[number] for number in present.tolist()])
+
 
 def read_labels(table: Table, column: str, objective: str) -> Labels:
     """Labels for an objective: numbers, and for classes also text and booleans.
 
     `DataError` names the fault, never a label: another type, missing, infinite, one class only, too many classes.
     """
+    found = _targets(table, column, objective) if objective in REGRESSIONS else read_classes(table, column)
+    return learnable(found, table, column, objective)
+
+
+def learnable(labels: Labels, table: Table, column: str, objective: str) -> Labels:
+    """The labels of all or some records of a table's label column.
+
+    Raises:
+        DataError: all are the same, or there are too many classes.
+    """
+    where, count = _where(table, column), len(labels.classes)
     if objective in REGRESSIONS:
-        return _targets(table, column, objective)
-    found, where = read_classes(table, column), _where(table, column)
-    count = len(found.classes)
+        if np.ptp(labels.values) == 0:
+            raise DataError(f"{where}: every record has the same target; there is nothing to learn")
+        return labels
     if count < 2:
         raise DataError(f"{where}: holds one class only; there is nothing to learn")
     if objective in BINARY and count != 2:
         raise DataError(f"{where}: holds {count} classes; {objective} needs two (multi:softprob takes more)")
-    if count > most_categories(len(found.values)):
+    if count > most_categories(len(labels.values)):
         raise DataError(f"{where}: holds {count} different values; a class label has few, or use reg:squarederror")
-    return found
+    return labels
 
 
 def read_classes(table: Table, column: str) -> Labels:
@@ -64,8 +82,6 @@ def _targets(table: Table, column: str, objective: str) -> Labels:
     if not _is_number(cells.type):
         raise DataError(f"{where}: holds {kind_name(cells.type)}; {objective} needs numbers")
     targets = np.asarray(cells.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), dtype=np.float64)
-    if np.ptp(targets) == 0:
-        raise DataError(f"{where}: every record has the same target; there is nothing to learn")
     return Labels(targets, [])
 
 

@@ -83,12 +83,17 @@ class Table:
         )
 
     def digest(self) -> bytes:
-        """SHA-256 over the sorted ids, each with its length: what `sorted-ids` alignment compares."""
-        state = hashlib.sha256()
-        for value in self.ids:
-            raw = value.encode("utf-8")
-            state.update(len(raw).to_bytes(4, "big") + raw)
-        return state.digest()
+        """SHA-256 over the sorted ids."""
+        return digest_of(self.ids)
+
+
+def digest_of(ids: list[str]) -> bytes:
+    """SHA-256 over ids, each with its length; of the sorted ids it is what `sorted-ids` alignment compares."""
+    state = hashlib.sha256()
+    for value in ids:
+        raw = value.encode("utf-8")
+        state.update(len(raw).to_bytes(4, "big") + raw)
+    return state.digest()
 
 
 def read_table(
