@@ -7,16 +7,13 @@ sent is the column's name, and nothing of a split's threshold or direction; of a
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable
-from typing import Any
+from collections.abc import Callable, Collection
 
 from party.runtime.context import Step, Tools, done, have
 from party.runtime.job_store import Store
 from party.runtime.messages import batches
 from party.runtime.steps import Order, StepId
 from treetap.errors import Malformed
-from treetap.models.own_split import OwnSplit
-from treetap.tables.categories import Category
 from treetap.wire.v2 import control_pb2, prediction_pb2
 
 log = logging.getLogger(__name__)
@@ -100,10 +97,3 @@ class Naming:
 
     def _go_on(self) -> None:
         self._order.then(*([] if self._then is None else [self._then]))
-
-
-def named(manifest: dict[str, Any], splits: Iterable[OwnSplit]) -> dict[int, str]:
-    """Handle → name of the column that the split is on. A one-hot feature's own name would show the category."""
-    columns, categories = manifest["columns"], manifest.get("categories", {})
-    source = {feature: column for column, each in categories.items() for feature in Category.from_dict(each).features}
-    return {split.handle: source.get(columns[split.feature], columns[split.feature]) for split in splits}

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, ItemsView, Iterator
+from collections.abc import Callable, ItemsView, Iterable, Iterator
+from typing import Any
 
 import numpy as np
 
-from party.prediction.feature_names import named
 from party.prediction.opened_model import OpenedModel
 from party.runtime.messages import Rows
 from treetap.errors import Malformed
 from treetap.models.own_split import OwnSplit
+from treetap.tables.categories import Category
 from treetap.trees.ensemble import Ensemble, Tree
 from treetap.trees.leaf_entries import GoesLeft
 from treetap.trees.paths import Bools, Floats, candidate_leaves
@@ -93,3 +94,10 @@ class TreeModel:
     def handles_of(self, party: str) -> set[int]:
         """The splits that another party owns."""
         return {split.handle for tree in self.ensemble.trees for split in tree.splits if split.owner == party}
+
+
+def named(manifest: dict[str, Any], splits: Iterable[OwnSplit]) -> dict[int, str]:
+    """Handle → name of the column that the split is on. A one-hot feature's own name would show the category."""
+    columns, categories = manifest["columns"], manifest.get("categories", {})
+    source = {feature: column for column, each in categories.items() for feature in Category.from_dict(each).features}
+    return {split.handle: source.get(columns[split.feature], columns[split.feature]) for split in splits}

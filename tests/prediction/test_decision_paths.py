@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from party.prediction.feature_names import named
+from party.prediction.tree_model import named
 from tests.attributions.explained import Joined
 from tests.replay import HERE, JOB
 from tests.simulator import Federation, run
