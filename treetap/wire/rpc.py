@@ -35,6 +35,8 @@ MESSAGE_LIMIT = 16 * 1024 * 1024
 DELIVER_DEADLINE = 90.0
 #: Seconds that an operator's short question may take.
 ASK_DEADLINE = 30.0
+#: Seconds that one attempt to connect may take, from TCP to gRPC's first frame: about four times there and back.
+CONNECT_S = 5.0
 
 _LONGEST = "grpc.max_receive_message_length"
 _COMMON = [
@@ -46,7 +48,7 @@ _COMMON = [
 _CHANNEL = [
     *_COMMON,
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", int(1000 * CONNECT_S)),  # of an attempt, in spite of its name; not of a pause
     ("grpc.max_reconnect_backoff_ms", 500),
     ("grpc.enable_retries", 0),  # steps and parcels are repeated by their own rules
 ]
