@@ -17,7 +17,7 @@ import grpc
 import grpc.aio
 
 from treetap import logs, version
-from treetap.errors import BadInput, Incompatible, Refused, Unreachable
+from treetap.errors import BadInput, Incompatible, Refused, Unanswered, Unreachable
 from treetap.wire.insecure import NAME_KEY, Plaintext, Transport, check_near
 from treetap.wire.listening import bound
 from treetap.wire.ports import Address
@@ -37,6 +37,7 @@ DELIVER_DEADLINE = 90.0
 ASK_DEADLINE = 30.0
 #: Seconds that one attempt to connect may take, from TCP to gRPC's first frame: about four times there and back.
 CONNECT_S = 5.0
+_LISTENS_S = 3.0
 
 _LONGEST = "grpc.max_receive_message_length"
 _COMMON = [
@@ -210,13 +211,28 @@ class GrpcDialer:
     async def explain(self, failure: grpc.aio.AioRpcError, to: Address) -> Exception:
         """What a failed call means; a bare UNAVAILABLE is looked into, since gRPC does not say why."""
         error = error_of(failure, to.name)
-        if isinstance(error, Unreachable) and not isinstance(self._transport, Plaintext):
-            found = await asyncio.to_thread(examine, to.location, to.name, self._transport)
-            return Incompatible(found.line) if found.lasting else Unreachable(found.line)
-        return error
+        if not isinstance(error, Unreachable):
+            return error
+        if isinstance(self._transport, Plaintext):
+            return Unanswered(str(error)) if await _listens(to.location) else error
+        found = await asyncio.to_thread(examine, to.location, to.name, self._transport)
+        kind = Incompatible if found.lasting else Unanswered if found.there else Unreachable
+        return kind(found.line)
 
     async def close(self) -> None:
         """See `Dialer.close`."""
         for channel in self._channels.values():
             await channel.close()
         self._channels.clear()
+
+
+async def _listens(location: str) -> bool:
+    """Whether a process takes connections at `host:port` on this host."""
+    host, _, port = location.rpartition(":")
+    try:
+        async with asyncio.timeout(_LISTENS_S):
+            _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+    except (OSError, TimeoutError):
+        return False
+    writer.close()
+    return True
