@@ -14,6 +14,8 @@ import json
 import os
 import secrets
 import stat
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -57,9 +59,9 @@ class Journal:
             raise BadInput(f"state: cannot keep a journal in {folder}: {failure.strerror}") from None
 
     def jobs(self) -> list[str]:
-        """Names of all jobs, oldest first."""
-        files = sorted(self._folder.glob("[!.]*.jsonl"), key=lambda path: (path.stat().st_ctime_ns, path.name))
-        return [path.stem for path in files if self.has(path.stem)]
+        """Names of all jobs, in the order of their submission."""
+        names = filter(self.has, (path.stem for path in self._folder.glob("[!.]*.jsonl")))
+        return [job for _, job in sorted((_submitted_at(self._held[job]), job) for job in names)]
 
     def has(self, job: str) -> bool:
         """Whether the job is known: a file that does not say what was submitted is none of ours."""
@@ -72,7 +74,8 @@ class Journal:
         Raises:
             Interrupted: the disk does not take it.
         """
-        line = json.dumps({"event": event, **content}, separators=(",", ":")).encode() + b"\n"
+        when = {"unix_nanos": time.time_ns()} if event == "submitted" else {}
+        line = json.dumps({"event": event, **when, **content}, separators=(",", ":")).encode() + b"\n"
         before = self._held[job] if self.has(job) else None
         self._release(job)  # where the writing fails, the file is read again
         try:
@@ -104,7 +107,7 @@ class Journal:
                 found.append(job)
         return found
 
-    def submitted(self, job: str) -> dict[str, str]:
+    def submitted(self, job: str) -> Event:
         """What was handed in; `UnknownJob` where nothing was."""
         if not self.has(job):
             raise UnknownJob(f"there is no job {job!r}")
@@ -207,8 +210,14 @@ def attempts(events: list[Event]) -> int:
     return max((event["number"] for event in events if event["event"] == "attempt"), default=0)
 
 
-def _submitted(events: list[Event]) -> dict[str, str]:
+def _submitted(events: Sequence[Event]) -> Event:
     return next(event for event in events if event["event"] == "submitted")
+
+
+def _submitted_at(held: _Held) -> int:
+    """Nanoseconds since 1970; where the line is of a release that did not write them, those of the last change."""
+    when = _submitted(held.events).get("unix_nanos")
+    return when if isinstance(when, int) else held.found.st_ctime_ns
 
 
 def _cancelled(events: list[Event]) -> bool:
