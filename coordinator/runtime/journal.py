@@ -23,6 +23,7 @@ from typing import Any, TypeAlias
 from google.protobuf.message import Message
 
 from treetap.errors import BadInput, Interrupted, UnknownJob
+from treetap.models.durable import append, write_whole
 from treetap.names import NAME
 from treetap.wire.v2 import jobs_pb2
 
@@ -161,24 +162,10 @@ class Journal:
         self._held_bytes -= held.found.st_size if held is not None else 0
 
     def _append(self, job: str, line: bytes, *, ends_well: bool) -> os.stat_result:
-        with self._path(job).open("ab") as file:
-            file.write(line if ends_well else b"\n" + line)
-            file.flush()
-            os.fsync(file.fileno())
-            return os.fstat(file.fileno())
+        return append(self._path(job), line if ends_well else b"\n" + line)
 
     def _create(self, job: str, line: bytes) -> os.stat_result:
-        draft = self._folder / f".{job}.part"
-        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(line)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(self._path(job))
-        descriptor = os.open(self._folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        write_whole(self._path(job), line)
         return self._path(job).stat()  # a rename changes the time of the last change
 
     def _path(self, job: str) -> Path:

@@ -129,7 +129,7 @@ def test_a_line_that_was_not_written_does_not_count(
         raise OSError(28, os.strerror(28))
 
     with monkeypatch.context() as patch:
-        patch.setattr("coordinator.runtime.journal.os.fsync", full)
+        patch.setattr("treetap.models.durable.os.fsync", full)
         with pytest.raises(Interrupted, match=r"cannot write .*job0\.jsonl: No space left"):
             journal.write("job0", "attempt", number=2)
     assert attempts(journal.read("job0")) == 1
