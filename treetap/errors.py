@@ -12,6 +12,7 @@
      ├── Refused                  this party's own law forbids the step, or the caller is not who may ask
      ├── Interrupted              the job stopped but can be resumed
      │    ├── Unreachable         nobody answers at an address, or the handshake failed
+     │    │    └── Unanswered     a process is there, but the connection broke or it did not take the call
      │    ├── Incompatible        a peer's certificate, or a version of the protocol, does not fit: mend, then resume
      │    └── Silent              somebody answered once and then said nothing for too long
      ├── Overloaded               more requests wait than may: ask again later
@@ -81,6 +82,10 @@ class Interrupted(TreetapError):
 
 class Unreachable(Interrupted):
     """Nobody answers at an address, or the TLS handshake failed."""
+
+
+class Unanswered(Unreachable):
+    """A process is there, but the connection broke or it did not take the call: a repeat may succeed at once."""
 
 
 class Incompatible(Interrupted):

@@ -14,6 +14,8 @@ import json
 import os
 import re
 import stat
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -22,6 +24,7 @@ from google.protobuf.message import Message
 
 from coordinator.runtime.submission import WIRE, Submitted, content_key, submitted_in
 from treetap.errors import BadInput, Interrupted, UnknownJob
+from treetap.models.durable import append, write_whole
 from treetap.names import NAME
 from treetap.wire.v2 import jobs_pb2
 
@@ -60,9 +63,9 @@ class Journal:
             raise BadInput(f"state: cannot keep a journal in {folder}: {failure.strerror}") from None
 
     def jobs(self) -> list[str]:
-        """Names of all jobs, oldest first."""
-        files = sorted(self._folder.glob("[!.]*.jsonl"), key=lambda path: (path.stat().st_ctime_ns, path.name))
-        return [path.stem for path in files if self.has(path.stem)]
+        """Names of all jobs, in the order of their submission."""
+        names = filter(self.has, (path.stem for path in self._folder.glob("[!.]*.jsonl")))
+        return [job for _, job in sorted((_submitted_at(self._held[job]), job) for job in names)]
 
     def has(self, job: str) -> bool:
         """Whether the job is known: a file that does not say what was submitted is none of ours."""
@@ -75,7 +78,8 @@ class Journal:
         Raises:
             Interrupted: the disk does not take it.
         """
-        line = json.dumps({"event": event, **content}, separators=(",", ":")).encode() + b"\n"
+        when = {"unix_nanos": time.time_ns()} if event == "submitted" else {}
+        line = json.dumps({"event": event, **when, **content}, separators=(",", ":")).encode() + b"\n"
         before = self._held[job] if self.has(job) else None
         self._release(job)  # where the writing fails, the file is read again
         try:
@@ -171,24 +175,10 @@ class Journal:
         self._held_bytes -= held.found.st_size if held is not None else 0
 
     def _append(self, job: str, line: bytes, *, ends_well: bool) -> os.stat_result:
-        with self._path(job).open("ab") as file:
-            file.write(line if ends_well else b"\n" + line)
-            file.flush()
-            os.fsync(file.fileno())
-            return os.fstat(file.fileno())
+        return append(self._path(job), line if ends_well else b"\n" + line)
 
     def _create(self, job: str, line: bytes) -> os.stat_result:
-        draft = self._folder / f".{job}.part"
-        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(line)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(self._path(job))
-        descriptor = os.open(self._folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        write_whole(self._path(job), line)
         return self._path(job).stat()  # a rename changes the time of the last change
 
     def _path(self, job: str) -> Path:
@@ -215,9 +205,15 @@ def attempts(events: list[Event]) -> int:
     return max((event["number"] for event in events if event["event"] == "attempt"), default=0)
 
 
-def _line(events: list[Event]) -> Event:
-    """What was submitted."""
+def _line(events: Sequence[Event]) -> Event:
+    """The line of the submission."""
     return next(event for event in events if event["event"] == "submitted")
+
+
+def _submitted_at(held: _Held) -> int:
+    """Nanoseconds since 1970; where the line is of a release that did not write them, those of the last change."""
+    when = _line(held.events).get("unix_nanos")
+    return when if isinstance(when, int) else held.found.st_ctime_ns
 
 
 def _cancelled(events: list[Event]) -> bool:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import shutil
 import zipfile
 from collections.abc import Collection, Mapping
@@ -23,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from treetap.errors import BadInput, ConfigError, DataError
-from treetap.models.durable import sync_folder, write_whole
+from treetap.models.durable import append, sync_folder, write_whole
 from treetap.models.store import (
     NAMES,
     SHARD_VERSION,
@@ -148,10 +147,7 @@ class JobStore:
         kept = self._ends[index - 1] if index else 0
         whole, self._size = self._size, -1  # where the writing fails, the shard is read again
         if 0 < kept == whole:
-            with self._shard.open("ab") as file:
-                file.write(line)
-                file.flush()
-                os.fsync(file.fileno())
+            append(self._shard, line)
         else:
             self._make_folder()
             before = self._shard.read_bytes()[:kept] if kept else b""

@@ -82,6 +82,9 @@ def test_fetch_keeps_the_table_and_asks_the_source_once(served: Callable[..., So
     assert kept.stat().st_mtime_ns == written
     assert seen == ["/set"]
     assert [path.name for path in (tmp_path / "sets").iterdir()] == ["obesity.parquet"]
+    others = tmp_path / "as any file"
+    others.touch()
+    assert kept.stat().st_mode == others.stat().st_mode
 
 
 def test_another_file_of_that_name_is_left_alone(served: Callable[..., Source], tmp_path: Path) -> None:

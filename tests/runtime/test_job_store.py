@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from party.runtime import job_store as store_module
 from party.runtime.job_store import JobStore, Store
 from treetap.errors import BadInput, ConfigError, DataError
 from treetap.models.durable import write_whole
@@ -273,7 +272,7 @@ def test_a_tree_is_on_the_disk_before_it_is_acknowledged(tmp_path: Path, monkeyp
         synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
         true_fsync(descriptor)
 
-    monkeypatch.setattr(store_module.os, "fsync", fsync)
+    monkeypatch.setattr(os, "fsync", fsync)
     job = Store(tmp_path).job("job")
     job.add_tree(_tree(0), 0)
     assert synced == [str(tmp_path / "jobs"), str(job.folder / "shard.jsonl.part"), str(job.folder)]

@@ -176,7 +176,7 @@ def test_a_journal_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Mo
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
         with monkeypatch.context() as patch:
-            patch.setattr("coordinator.runtime.journal.os.fsync", full)
+            patch.setattr("treetap.models.durable.os.fsync", full)
             with pytest.raises(Interrupted, match=r"cannot write .*journal/job\.jsonl: No space left on device"):
                 await federation.train(JOB)
         assert list(federation.jobs.status("")) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,8 @@ from tests.replay import HERE, JOB
 from tests.simulator import COORDINATOR, Federation, run
 from treetap.errors import Interrupted, UnknownJob
 
+#: Seconds after which a file's times are later ones.
+TICK_S = 0.02
 SUBMITTED = {"kind": "train", "spec": "", "word": "1"}
 
 
@@ -126,7 +129,7 @@ def test_a_line_that_was_not_written_does_not_count(
         raise OSError(28, os.strerror(28))
 
     with monkeypatch.context() as patch:
-        patch.setattr("coordinator.runtime.journal.os.fsync", full)
+        patch.setattr("treetap.models.durable.os.fsync", full)
         with pytest.raises(Interrupted, match=r"cannot write .*job0\.jsonl: No space left"):
             journal.write("job0", "attempt", number=2)
     assert attempts(journal.read("job0")) == 1
@@ -155,3 +158,24 @@ def test_what_is_read_is_the_readers_own(tmp_path: Path) -> None:
     journal = _journal(tmp_path)
     journal.read("job0").clear()
     assert journal.has("job0")
+
+
+def test_jobs_come_in_the_order_of_their_submission(tmp_path: Path) -> None:
+    """Whatever is written later, before and after a restart; a file that does not tell counts by its last change."""
+    order = ["zoo", "bank", "lab", "ant"]
+    journal = Journal(tmp_path)
+    for job in order:
+        journal.write(job, "submitted", **SUBMITTED)
+    for number in (1, 2):
+        for job in sorted(order):
+            journal.write(job, "attempt", number=number)
+        assert journal.jobs() == Journal(tmp_path).jobs() == order
+    old = json.dumps({"event": "submitted", **SUBMITTED}).encode() + b"\n"
+    time.sleep(TICK_S)
+    for job in ("changed", "unchanged"):
+        (tmp_path / f"{job}.jsonl").write_bytes(old)
+    time.sleep(TICK_S)
+    journal.write("changed", "attempt", number=1)
+    journal.write("ant", "attempt", number=3)
+    journal.write("new", "submitted", **SUBMITTED)
+    assert journal.jobs() == Journal(tmp_path).jobs() == [*order, "unchanged", "changed", "new"]

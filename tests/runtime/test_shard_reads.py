@@ -50,7 +50,7 @@ def test_a_tree_whose_writing_failed_is_written_again(tmp_path: Path, monkeypatc
             raise OSError(28, "No space left on device")
 
         with monkeypatch.context() as patch:
-            patch.setattr("party.runtime.job_store.os.fsync", full)
+            patch.setattr("treetap.models.durable.os.fsync", full)
             with pytest.raises(OSError, match="No space left"):
                 job.add_tree({"tree": "lost"}, 2)
         assert job.count() == 2 + (not torn)

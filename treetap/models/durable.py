@@ -1,4 +1,4 @@
-"""Files that are on disk whole or not at all, whatever crash comes."""
+"""Files that are on disk whole or not at all, and lines added to them, whatever crash comes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+
 
 def write_whole(path: Path, content: bytes, mode: int = 0o600) -> None:
     """Write a file so that after a crash either the old or the new content is there, never half."""
@@ -16,16 +18,37 @@ def write_whole(path: Path, content: bytes, mode: int = 0o600) -> None:
 
 
 @contextmanager
-def writing_whole(path: Path, mode: int = 0o600) -> Iterator[BinaryIO]:
-    """The same for content that comes in parts: the file is there when the block ends, unless by an error."""
-    temporary = path.with_name(path.name + ".part")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-    with os.fdopen(descriptor, "wb") as file:
-        yield file
+def writing_whole(path: Path, mode: int = 0o600, draft: Path | None = None) -> Iterator[BinaryIO]:
+    """The same for content that comes in parts: the file is there when the block ends, unless by an error.
+
+    `draft`: where the content grows, in the same folder; each of several processes that may write the file at once
+    needs its own. One that a crash has left there is replaced, and an error leaves none.
+    """
+    draft = draft or path.with_name(path.name + ".part")
+    try:
+        descriptor = os.open(draft, _NEW, mode)
+    except FileExistsError:
+        draft.unlink()
+        descriptor = os.open(draft, _NEW, mode)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def append(path: Path, content: bytes) -> os.stat_result:
+    """Add to a file's end; it is on disk when this returns the file's new state."""
+    with path.open("ab") as file:
+        file.write(content)
         file.flush()
         os.fsync(file.fileno())
-    temporary.replace(path)
-    sync_folder(path.parent)
+        return os.fstat(file.fileno())
 
 
 def sync_folder(folder: Path) -> None:

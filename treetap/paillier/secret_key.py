@@ -24,6 +24,7 @@ import gmpy2
 from gmpy2 import mpz
 
 from treetap.errors import BadInput, ConfigError, Malformed
+from treetap.models.durable import write_whole
 from treetap.paillier.fixed_base import FixedBase, random_digits, window_for
 from treetap.paillier.public_key import SHORT_EXPONENT_BITS, PublicKey, check_key_bits, random_unit
 from treetap.protocols.paillier_options import OBFUSCATIONS, Obfuscation
@@ -95,24 +96,8 @@ class SecretKey:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the key to `path`, readable by its owner only, whole or not at all."""
-        target = Path(path)
-        draft = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
         text = json.dumps({"kind": _FILE_KIND, "p": hex(self._p), "q": hex(self._q)})
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        try:
-            with os.fdopen(descriptor, "w", encoding="ascii") as file:
-                file.write(text + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(target)
-        except BaseException:
-            draft.unlink(missing_ok=True)
-            raise
-        folder = os.open(target.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        write_whole(Path(path), text.encode("ascii") + b"\n", mode=0o600)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], allow_512: bool = False) -> SecretKey:

@@ -29,10 +29,12 @@ _ABOUT_OURS = ("certificate", "unknown ca", "access denied", "decrypt error")
 @dataclass(frozen=True)
 class Diagnosis:
     """One line of cause and remedy. ``lasting``: certificates do not fit, so that no repeat helps before that is
-    mended; anything else may pass by itself."""
+    mended; anything else may pass by itself. ``there``: a process takes connections and no fault of it was found, so
+    that a repeat may succeed at once."""
 
     line: str
     lasting: bool = False
+    there: bool = False
 
 
 def diagnose(address: str, expected_name: str, tls: TlsFiles, timeout: float = 3.0) -> str:
@@ -51,7 +53,8 @@ def examine(address: str, expected_name: str, tls: TlsFiles, timeout: float = 3.
     thread.start()
     thread.join(timeout + 0.25)  # the sockets' own deadlines, which say more, come first
     found = probe.finding or f"{expected_name} at {address}: no answer within {timeout:g} s while {probe.phase}"
-    return Diagnosis(" ".join(found.split()), bool(probe.finding) and probe.lasting)
+    said = bool(probe.finding)
+    return Diagnosis(" ".join(found.split()), said and probe.lasting, said and probe.there)
 
 
 @dataclass
@@ -62,6 +65,7 @@ class _Probe:
     deadline: float  # on the monotonic clock
     phase: str = "starting"
     lasting: bool = False
+    there: bool = False
     finding: str = ""
 
     def run(self) -> None:
@@ -125,6 +129,7 @@ class _Probe:
             self.lasting = bool(fault)
             return f"its certificate is refused: {fault or error.verify_message}"
         except TimeoutError:
+            self.there = True
             return "accepts connections but does not shake hands: not a TLS server, or its process is suspended"
         except (ssl.SSLEOFError, ssl.SSLZeroReturnError, ConnectionError):
             return "closed the connection during the handshake: not a TLS server, or it is stopping; start it with TLS"
@@ -149,6 +154,7 @@ class _Probe:
             # A gRPC server speaks first. Sending now could turn the alert into a reset connection.
             answered = secured.recv(1) != b""
         except TimeoutError:
+            self.there = True
             return "the TLS handshake works: the process is there but did not answer; it may be suspended or overloaded"
         except ssl.SSLError as error:
             return self._alert(error)
@@ -156,6 +162,7 @@ class _Probe:
             answered = False
         if not answered:
             return f"closed the connection right after the handshake, as gRPC does without an alert: {self._refused()}"
+        self.there = True
         return "the TLS handshake works: the process is there but did not answer the call; try again, or read its log"
 
     def _shown_certificate(self, family: int, place: tuple[Any, ...]) -> x509.Certificate | None:

@@ -18,7 +18,7 @@ import grpc
 import grpc.aio
 
 from treetap import logs, version
-from treetap.errors import BadInput, Incompatible, Interrupted, Refused, Unreachable
+from treetap.errors import BadInput, Incompatible, Interrupted, Refused, Unanswered, Unreachable
 from treetap.wire.hello import say_hello
 from treetap.wire.insecure import NAME_KEY, Plaintext, Transport, check_near
 from treetap.wire.listening import bound
@@ -40,6 +40,9 @@ DELIVER_DEADLINE = 90.0
 ASK_DEADLINE = 30.0
 #: Seconds that a server may take to tell its version.
 HELLO_S = 3.0
+#: Seconds that one attempt to connect may take, from TCP to gRPC's first frame: about four times there and back.
+CONNECT_S = 5.0
+_LISTENS_S = 3.0
 
 _LONGEST = "grpc.max_receive_message_length"
 _COMMON = [
@@ -51,7 +54,7 @@ _COMMON = [
 _CHANNEL = [
     *_COMMON,
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", int(1000 * CONNECT_S)),  # of an attempt, in spite of its name; not of a pause
     ("grpc.max_reconnect_backoff_ms", 500),
     ("grpc.enable_retries", 0),  # steps and parcels are repeated by their own rules
 ]
@@ -215,10 +218,13 @@ class GrpcDialer:
         error = error_of(failure, to.name)
         if failure.code() is grpc.StatusCode.UNIMPLEMENTED:
             return await self._other_version(to) or error
-        if isinstance(error, Unreachable) and not isinstance(self._transport, Plaintext):
-            found = await asyncio.to_thread(examine, to.location, to.name, self._transport)
-            return Incompatible(found.line) if found.lasting else Unreachable(found.line)
-        return error
+        if not isinstance(error, Unreachable):
+            return error
+        if isinstance(self._transport, Plaintext):
+            return Unanswered(str(error)) if await _listens(to.location) else error
+        found = await asyncio.to_thread(examine, to.location, to.name, self._transport)
+        kind = Incompatible if found.lasting else Unanswered if found.there else Unreachable
+        return kind(found.line)
 
     async def _other_version(self, to: Address) -> Incompatible | None:
         """The error of a server that lacks our services since it speaks another version; None where it does not."""
@@ -236,3 +242,15 @@ class GrpcDialer:
         for channel in self._channels.values():
             await channel.close()
         self._channels.clear()
+
+
+async def _listens(location: str) -> bool:
+    """Whether a process takes connections at `host:port` on this host."""
+    host, _, port = location.rpartition(":")
+    try:
+        async with asyncio.timeout(_LISTENS_S):
+            _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+    except (OSError, TimeoutError):
+        return False
+    writer.close()
+    return True

@@ -293,6 +293,23 @@ def test_what_lasts_and_what_may_pass(
     assert not examine(serve(None), "peer", us).lasting
 
 
+def test_a_process_that_is_there_may_answer_a_repeat(
+    serve: Callable[[TlsFiles | None], str],
+    listen: Callable[[Callable[[socket.socket], None]], str],
+    folder: Path,
+    foreign: Path,
+) -> None:
+    """A server in order and one too busy to shake hands; not who is absent, somebody else, or does not speak TLS."""
+    us, kept = _files(folder, "us"), list[socket.socket]()
+    address = serve(_files(folder, "peer"))
+    assert examine(address, "peer", us).there
+    assert examine(listen(kept.append), "peer", us, timeout=0.3).there
+    assert not examine(address, "carol", us).there
+    assert not examine("127.0.0.1:1", "peer", us).there
+    assert not examine(serve(None), "peer", us).there
+    assert not examine(serve(_files(foreign, "peer")), "peer", us).there
+
+
 def test_both_authorities_are_told_by_their_keys(
     serve: Callable[[TlsFiles | None], str], us: TlsFiles, foreign: Path
 ) -> None:

@@ -45,6 +45,7 @@ from rich.table import Column, Table
 from treetap import terminal
 from treetap.commands.data.sources import CATALOGUE, ByHand, Source
 from treetap.errors import BadInput, DataError, TreetapError
+from treetap.models.durable import writing_whole
 
 #: Seconds without a byte after which a source counts as silent.
 SILENCE_S = 30.0
@@ -136,14 +137,13 @@ def fetch(source: Source, folder: Path) -> bool:
                 f"{source.name}: the file from {source.url} is not the one the catalogue describes: {wrong}; "
                 f"nothing was kept. See {source.page}"
             )
-        pq.write_table(table, part, compression="zstd")
-        part.replace(path)
+        with writing_whole(path, mode=0o666, draft=part) as file:  # public data: for whom the umask says
+            pq.write_table(table, file, compression="zstd")
     except OSError as error:
         raise TreetapError(f"{path}: cannot be written: {error.strerror or error}") from error
     finally:
-        for left in (archive, part):
-            with contextlib.suppress(OSError):  # nothing to remove, or a folder that has gone in the meantime
-                left.unlink()
+        with contextlib.suppress(OSError):  # nothing to remove, or a folder that has gone in the meantime
+            archive.unlink()
     return True
 
 

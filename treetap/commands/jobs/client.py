@@ -1,4 +1,8 @@
-"""An operator's side of `jobs.proto`: submit, watch, ask, cancel, resume."""
+"""An operator's side of `jobs.proto`: submit, watch, ask, cancel, resume.
+
+Watching, asking and cancelling are repeated for a bounded time while the coordinator's process is there but does not
+answer. What begins a job is asked once only: an answer that was lost would have it begin twice.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +13,14 @@ from typing import TypeVar
 
 import grpc.aio
 
-from treetap.errors import BadInput, Interrupted, Unreachable
+from treetap.errors import BadInput, Interrupted, Unanswered, Unreachable
 from treetap.names import Address as AddressText
 from treetap.names import Name, check_name
 from treetap.process.config import Process
 from treetap.strict import load
 from treetap.wire import rpc
 from treetap.wire.ports import Address
+from treetap.wire.timeouts import Patience
 from treetap.wire.v2 import jobs_pb2
 
 T = TypeVar("T")
@@ -57,31 +62,34 @@ class Operator:
         """Hand in a training job; returns its name, made up where the request has none."""
         if request.job:
             _check(request.job)
-        return self._call(lambda stub: stub.Submit(request, timeout=rpc.ASK_DEADLINE)).job
+        return self._begin(lambda stub: stub.Submit(request, timeout=rpc.ASK_DEADLINE), request.job)
 
     def predict(self, request: jobs_pb2.PredictRequest) -> str:
         """Hand in a prediction; returns its name, made up where the request has none."""
         _check(request.model)
         if request.job:
             _check(request.job)
-        return self._call(lambda stub: stub.Predict(request, timeout=rpc.ASK_DEADLINE)).job
+        return self._begin(lambda stub: stub.Predict(request, timeout=rpc.ASK_DEADLINE), request.job)
 
     def resume(self, job: str) -> str:
         """Go on with an interrupted job."""
         _check(job)
-        return self._call(lambda stub: stub.Resume(jobs_pb2.JobName(job=job), timeout=rpc.ASK_DEADLINE)).job
+        return self._begin(lambda stub: stub.Resume(jobs_pb2.JobName(job=job), timeout=rpc.ASK_DEADLINE), job)
 
     def cancel(self, job: str) -> jobs_pb2.JobStatus:
         """Stop a job and have every party forget it."""
         _check(job)
-        return self._call(lambda stub: stub.Cancel(jobs_pb2.JobName(job=job), timeout=rpc.ASK_DEADLINE))
+        return asyncio.run(
+            self._ask(lambda stub: stub.Cancel(jobs_pb2.JobName(job=job), timeout=rpc.ASK_DEADLINE), Patience())
+        )
 
     def status(self, job: str = "") -> list[jobs_pb2.JobStatus]:
         """One job or all."""
         if job:
             _check(job)
         request = jobs_pb2.StatusRequest(job=job)
-        return list(self._call(lambda stub: stub.Status(request, timeout=rpc.ASK_DEADLINE)).jobs)
+        asked = self._ask(lambda stub: stub.Status(request, timeout=rpc.ASK_DEADLINE), Patience())
+        return list(asyncio.run(asked).jobs)
 
     def watch(
         self, job: str, on_status: OnStatus, until: Callable[[jobs_pb2.JobStatus], bool] | None = None
@@ -90,38 +98,53 @@ class Operator:
         _check(job)
         return asyncio.run(self._watch(job, on_status, until or _never))
 
-    def _call(self, call: Callable[[rpc.JobsStub], Awaitable[T]]) -> T:
-        return asyncio.run(self._once(call))
+    def _begin(self, call: Callable[[rpc.JobsStub], Awaitable[jobs_pb2.JobAccepted]], job: str) -> str:
+        """Ask once; returns the job's name. `job`: that of the request, which may have none."""
+        try:
+            return asyncio.run(self._ask(call, None)).job
+        except Unanswered as failure:
+            look = f"treetap status {job}".strip()
+            raise Interrupted(f"{failure}; it may have accepted the job all the same; see: {look}") from None
 
-    async def _once(self, call: Callable[[rpc.JobsStub], Awaitable[T]]) -> T:
+    async def _ask(self, call: Callable[[rpc.JobsStub], Awaitable[T]], patience: Patience | None) -> T:
+        """Call, and with patience again while the coordinator is there but does not answer."""
         dialer = rpc.GrpcDialer(self._transport)
         try:
-            return await call(dialer.jobs(self._to))
-        except grpc.aio.AioRpcError as failure:
-            raise await dialer.explain(failure, self._to) from None
+            while True:
+                try:
+                    return await call(dialer.jobs(self._to))
+                except grpc.aio.AioRpcError as failure:
+                    error = await dialer.explain(failure, self._to)
+                if not isinstance(error, Unanswered) or patience is None or not await patience.again():
+                    raise error
         finally:
             await dialer.close()
 
     async def _watch(
         self, job: str, on_status: OnStatus, until: Callable[[jobs_pb2.JobStatus], bool]
     ) -> jobs_pb2.JobStatus:
-        dialer = rpc.GrpcDialer(self._transport)
+        dialer, patience = rpc.GrpcDialer(self._transport), Patience()
         status = jobs_pb2.JobStatus()
         try:
-            statuses = dialer.jobs(self._to).Watch(jobs_pb2.JobName(job=job)).__aiter__()
             while True:
-                async with asyncio.timeout(WATCH_SILENCE_S):
-                    status = await anext(statuses)
-                on_status(status)
-                if status.state != "running" or until(status):
-                    return status
-        except grpc.aio.AioRpcError as failure:
-            error = await dialer.explain(failure, self._to)
-            if isinstance(error, Unreachable):
-                served = f"{job} serves on by itself (see: treetap status {job}); treetap cancel {job} ends it"
-                back = served if status.kind == "serve" else f"treetap resume {job}"
-                raise Interrupted(f"{error}; when it is back: {back}") from None
-            raise error from None
+                try:
+                    statuses = dialer.jobs(self._to).Watch(jobs_pb2.JobName(job=job)).__aiter__()
+                    while True:
+                        async with asyncio.timeout(WATCH_SILENCE_S):
+                            status = await anext(statuses)
+                        patience.heard()
+                        on_status(status)
+                        if status.state != "running" or until(status):
+                            return status
+                except grpc.aio.AioRpcError as failure:
+                    error = await dialer.explain(failure, self._to)
+                if isinstance(error, Unanswered) and await patience.again():
+                    continue
+                if isinstance(error, Unreachable):
+                    served = f"{job} serves on by itself (see: treetap status {job}); treetap cancel {job} ends it"
+                    back = served if status.kind == "serve" else f"treetap resume {job}"
+                    raise Interrupted(f"{error}; when it is back: {back}")
+                raise error
         except (TimeoutError, StopAsyncIteration):
             raise Interrupted(f"the coordinator says nothing about {job} any more; see: treetap status {job}") from None
         finally:
