@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PROTOS := $(wildcard protos/treetap/wire/v2/*.proto)
 
-.PHONY: demo test lint bench protos threats clean
+.PHONY: demo test lint bench protos threats orders clean
 
 $(VENV)/.demo: pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -19,8 +19,8 @@ $(VENV)/.dev: pyproject.toml
 demo: $(VENV)/.demo  ## a whole federation on loopback: train, predict, audit, report
 	@$(BIN)/treetap demo --audit-report runs/audit.html
 
-test: $(VENV)/.dev  ## all tests
-	$(BIN)/python -m pytest
+test: $(VENV)/.dev  ## all tests, on all cores
+	$(BIN)/python -m pytest --numprocesses auto --dist loadgroup --durations 10
 
 lint: $(VENV)/.dev  ## formatting, lint, types, import rules
 	$(BIN)/ruff check .
@@ -45,6 +45,9 @@ protos: $(VENV)/.dev  ## regenerate treetap/wire/v2 from protos/
 
 threats: $(VENV)/.dev  ## render the disclosure table of docs/threats.md from the protos
 	$(BIN)/python docs/render_threats.py
+
+orders: $(VENV)/.dev  ## render the tables of steps of docs/protocol-*.md from those that the parties execute
+	$(BIN)/python docs/render_orders.py
 
 clean:
 	rm -rf $(VENV) build *.egg-info

@@ -17,9 +17,11 @@ from attacks.id2graph.settings import Settings
 from attacks.registry import ATTACKS, Outcome, attack
 from attacks.scores import score
 from attacks.view.known_trees import Ints
-from attacks.view.own_table import Labels, OwnTable, load_labels, load_own_table
+from attacks.view.own_table import load_labels, load_own_table
 from attacks.view.view import View, read_view
 from treetap.errors import BadInput
+from treetap.tables.labels import Labels
+from treetap.tables.reading import Table
 from treetap.version import package_version
 
 #: Up to so many records the exact graph, whose size grows with their square, is drawn too.
@@ -141,7 +143,7 @@ def _one_job(views: Mapping[str, View]) -> View:
     return first
 
 
-def _held(party: AuditedParty, view: View, file: AuditFile) -> tuple[OwnTable | None, Labels | None]:
+def _held(party: AuditedParty, view: View, file: AuditFile) -> tuple[Table | None, Labels | None]:
     """The party's own columns, and for the scorer the labels of its records."""
     if party.table is None:
         if file.label is not None:
@@ -153,7 +155,7 @@ def _held(party: AuditedParty, view: View, file: AuditFile) -> tuple[OwnTable | 
     return table, load_labels(file.label.path, file.label.column, table, file.label.id)
 
 
-def _usual(view: View, table: OwnTable | None) -> list[str]:
+def _usual(view: View, table: Table | None) -> list[str]:
     """The attacks of an audit that names none."""
     exact = {"id2graph"} if view.records <= EXACT_UP_TO else set()
     return [name for name in ATTACKS if name in exact.union(ALWAYS) and (name != "cl" or table is not None)]
@@ -163,7 +165,7 @@ def _attacked(
     kind: str,
     view: View,
     leaves: list[list[Ints]],
-    table: OwnTable | None,
+    table: Table | None,
     labels: Labels | None,
     clusters: int,
     settings: Settings,
@@ -196,7 +198,7 @@ def _attacked(
     }
 
 
-def _party(view: View, table: OwnTable | None, labels: Labels | None, results: dict[str, Any]) -> dict[str, Any]:
+def _party(view: View, table: Table | None, labels: Labels | None, results: dict[str, Any]) -> dict[str, Any]:
     return {
         "transcript": str(view.path),
         "columns": [] if table is None else table.columns,

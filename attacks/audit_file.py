@@ -12,7 +12,7 @@ from attacks.id2graph.settings import Settings, usual_discount
 from attacks.registry import ATTACKS
 from treetap.errors import BadInput
 from treetap.names import Name
-from treetap.process.config import Strict, load
+from treetap.strict import Strict, load
 
 #: What a folder that can be audited holds.
 FILE = "audit.toml"

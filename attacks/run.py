@@ -13,10 +13,12 @@ import pyarrow.parquet as pq
 from attacks.audit import scores
 from attacks.id2graph.settings import Settings, usual_discount
 from attacks.registry import Outcome, attack
-from attacks.view.own_table import Labels, OwnTable, load_labels, load_own_table
+from attacks.view.own_table import load_labels, load_own_table
 from attacks.view.view import View, read_view
 from treetap import terminal
 from treetap.errors import BadInput
+from treetap.tables.labels import Labels
+from treetap.tables.reading import Table
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class Found:
     """What came of it. `table` is None where the attacker's own was not given."""
 
     view: View
-    table: OwnTable | None
+    table: Table | None
     outcome: Outcome
     report: dict[str, Any]
 
@@ -128,7 +130,7 @@ def show_found(found: Found, out: Path | None) -> None:
         terminal.out.print(f"groups: {out}", markup=False, highlight=False, soft_wrap=True)
 
 
-def _labels(task: Task, view: View, table: OwnTable | None) -> Labels | None:
+def _labels(task: Task, view: View, table: Table | None) -> Labels | None:
     if task.labels is None:
         return None
     if table is None:

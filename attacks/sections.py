@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from attacks.view.known_trees import Ints, KnownNode, TreeView
-from attacks.view.own_table import Labels
 from attacks.view.view import View
 from treetap.privacy.leakage import chance_information, class_counts, class_entropy, mutual_information, node_bounds
 from treetap.protocols.registry import training
+from treetap.tables.labels import Labels
 
 
 def received_rows(view: View) -> list[dict[str, Any]]:
@@ -43,8 +43,8 @@ def bound_rows(view: View, labels: Labels | None) -> list[dict[str, Any]]:
         # As in the paper's experiments: of a tree that draws its records only those are in a node, once each.
         draws = training(view.protocol).draws_for_audit
         inside = [tree.drawn_of(node.records) if draws else node.records for node in nodes]
-        counts = np.array([_counts(rows, labels) for rows in inside], dtype=np.int64)
-        bounds = node_bounds(counts.reshape(len(nodes), len(labels.classes)), labels.counts)
+        counts = np.array([_counts(labels, rows) for rows in inside], dtype=np.int64)
+        bounds = node_bounds(counts.reshape(len(nodes), len(labels.classes)), _counts(labels))
         found += [
             {
                 "tree": tree.index,
@@ -71,7 +71,7 @@ def signature(view: View, labels: Labels | None) -> dict[str, Any]:
     for tree, groups in zip(view.trees, _after_each_tree(view), strict=True):
         by_tree.append({"tree": tree.index, **_said(groups, labels)})
     last = _said(signatures(view), labels)
-    return {"label_entropy": None if labels is None else class_entropy(labels.counts), **last, "by_tree": by_tree}
+    return {"label_entropy": None if labels is None else class_entropy(_counts(labels)), **last, "by_tree": by_tree}
 
 
 def _said(groups: Ints, labels: Labels | None) -> dict[str, Any]:
@@ -113,7 +113,7 @@ def _node_row(tree: TreeView, number: int, labels: Labels | None) -> dict[str, A
         "leaf": node is not None and _is_leaf(tree, node),
         "feature": None if split is None else split.feature_name,
         "threshold": threshold,
-        "classes": None if node is None or labels is None else _counts(node.records, labels).tolist(),
+        "classes": None if node is None or labels is None else _counts(labels, node.records).tolist(),
     }
 
 
@@ -121,7 +121,8 @@ def _is_leaf(tree: TreeView, node: KnownNode) -> bool:
     return not {2 * node.node, 2 * node.node + 1} & tree.nodes.keys()
 
 
-def _counts(records: Ints, labels: Labels) -> Ints:
+def _counts(labels: Labels, records: Ints | slice = slice(None)) -> Ints:
+    """How many of the records, by default of all, each class has: (classes,)."""
     return class_counts(labels.values[records], len(labels.classes))
 
 

@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 from delay import DelayProxy
 
 from coordinator.runtime.journal import packed
+from coordinator.runtime.submission import WIRE
 from party.runtime.job_store import Store
 from treetap.commands.jobs import progress_view
 from treetap.commands.jobs.job_file import JobTable
@@ -207,7 +208,7 @@ def serving(
         journal.parent.mkdir(parents=True)
         ended = jobs_pb2.JobStatus(job=JOB, kind="train", state="finished", attempt=1)
         events: list[dict[str, Any]] = [
-            {"event": "submitted", "kind": "train", "spec": packed(spec), "word": SUBMISSION},
+            {"event": "submitted", "kind": "train", "spec": packed(spec), "submission": SUBMISSION, "wire": WIRE},
             {"event": "attempt", "number": 1},
             {"event": "ended", "attempt": 1, "status": packed(ended)},
         ]

@@ -8,7 +8,8 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from treetap.names import Address, Name
-from treetap.process.config import Process, load
+from treetap.process.config import Process
+from treetap.strict import load
 
 
 class CoordinatorConfig(Process):

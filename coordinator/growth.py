@@ -11,9 +11,8 @@ from collections import defaultdict
 from coordinator.runtime.progress import Progress
 from coordinator.runtime.roster import Roster, together
 from treetap.protocols.job_spec import taking_part
+from treetap.trees.ensemble import ROOT
 from treetap.wire.v2 import growth_pb2, setup_pb2
-
-ROOT = 1
 
 
 async def grow_tree(roster: Roster, spec: setup_pb2.JobSpec, tree: int, progress: Progress) -> bool:

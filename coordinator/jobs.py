@@ -8,14 +8,17 @@ import logging
 import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
 
+from google.protobuf.message import Message
+
 from coordinator import protocols, setup
 from coordinator.alignment import align
 from coordinator.failover import LEAVE_S, accounts, conduct
 from coordinator.prediction import opening_of
-from coordinator.runtime.journal import CANCELLED, Journal, attempts, packed, random_word, unpacked
+from coordinator.runtime.journal import CANCELLED, Journal, attempts, packed
 from coordinator.runtime.metrics import CoordinatorMetrics
 from coordinator.runtime.progress import Progress
 from coordinator.runtime.roster import Roster
+from coordinator.runtime.submission import new_submission
 from treetap import logs
 from treetap.errors import BadInput, ConfigError, Conflict, Incompatible, Interrupted, TreetapError, UnknownJob
 from treetap.names import NAME
@@ -23,7 +26,7 @@ from treetap.protocols.job_spec import check_spec
 from treetap.wire.byte_counts import Traffic
 from treetap.wire.ports import Address, Dialer
 from treetap.wire.timeouts import RETRY_S
-from treetap.wire.v2 import control_pb2, jobs_pb2, prediction_pb2, setup_pb2
+from treetap.wire.v2 import control_pb2, jobs_pb2, setup_pb2
 
 log = logging.getLogger(__name__)
 #: From here on a job is as good as finished, and is not cancelled any more.
@@ -68,30 +71,39 @@ class Jobs:
         check_spec(request.spec)
         self._check_parties([request.spec.label_holder, *request.spec.feature_parties])
         job = self._new_name(request.job, "job")
-        return self._accept(job, kind="train", spec=packed(request.spec), word=random_word())
+        return self._accept(job, "train", request.spec, new_submission())
 
     def predict(self, request: jobs_pb2.PredictRequest) -> str:
         """Accept a prediction with a model that this coordinator trained."""
         model = self._journal.submitted(request.model)
-        if model["kind"] != "train" or self._state(request.model).state != "finished":
+        if model.kind != "train" or self._state(request.model).state != "finished":
             raise UnknownJob(f"{request.model!r} is not a finished training job")
-        spec = setup_pb2.JobSpec.FromString(unpacked(model["spec"]))
-        word = random_word()
-        opening = opening_of(request, spec, model["word"], word)
+        submission = new_submission()
+        opening = opening_of(request, model.spec, model.submission, submission)
         kind = "serve" if opening.serve else "predict"
         job = self._new_name(request.job, f"{kind}-{request.model}"[:50])
-        return self._accept(job, kind=kind, opening=packed(opening), word=word)
+        return self._accept(job, kind, opening, submission)
 
     def serve_on(self) -> None:
         """Go on with what was being served when the coordinator stopped: clients wait for it, and no operator may."""
         for job in sorted(set(self._journal.cut_off("serve")) - set(self._running)):
-            self._start(job, "interrupted")
+            if outdated := self._journal.submitted(job).outdated:
+                log.warning("not served any more: %s", outdated)
+            else:
+                self._start(job, "interrupted")
 
     def resume(self, job: str) -> str:
-        """Go on with a job that was interrupted; a finished one stays finished."""
+        """Go on with a job that was interrupted; a finished one stays finished.
+
+        Raises:
+            Conflict: there is nothing to resume.
+            Incompatible: the job was begun in another version of the protocol.
+        """
         state = self._state(job).state
         if state in ("finished", "cancelled", "running"):
             raise Conflict(f"job {job} is {state}: there is nothing to resume")
+        if outdated := self._journal.submitted(job).outdated:
+            raise Incompatible(outdated)
         return self._start(job, state)
 
     async def cancel(self, job: str) -> jobs_pb2.JobStatus:
@@ -171,16 +183,16 @@ class Jobs:
         self._journal.write(job, "attempt", number=attempt)
         return attempt
 
-    def _accept(self, job: str, **content: str) -> str:
+    def _accept(self, job: str, kind: str, message: Message, submission: str) -> str:
         """Write down what is submitted. Should it not begin, for a full disk, the journal has it as interrupted."""
-        self._journal.write(job, "submitted", **content)
+        self._journal.write_submitted(job, kind, message, submission)
         self._metrics.job("interrupted")
         return self._start(job, "interrupted")
 
     def _start(self, job: str, before: str) -> str:
         """Begin an attempt; `before`: the job's state so far."""
         attempt = self._next_attempt(job)
-        kind = self._journal.submitted(job)["kind"]
+        kind = self._journal.submitted(job).kind
         status = jobs_pb2.JobStatus(job=job, kind=kind, state="running", attempt=attempt)
         self._progress[job] = Progress(status)
         task = asyncio.ensure_future(self._run(job, kind, attempt, self._progress[job]))
@@ -227,11 +239,12 @@ class Jobs:
             self._metrics.job(self._state(job).state, "running")
 
     async def _train(self, job: str, attempt: int, progress: Progress) -> None:
-        spec = setup_pb2.JobSpec.FromString(unpacked(self._journal.submitted(job)["spec"]))
+        submitted = self._journal.submitted(job)
+        spec = submitted.spec
         traffic = Traffic(self._name, self._metrics)
         roster = self._roster(job, attempt, [spec.label_holder, *spec.feature_parties], traffic, progress)
         progress.phase("prepare")
-        found = await setup.prepare(roster, spec, self._journal.submitted(job)["word"])
+        found = await setup.prepare(roster, spec, submitted.submission)
         if spec.label_holder not in found.published:
             if not found.aligned:
                 progress.phase("align")
@@ -245,7 +258,7 @@ class Jobs:
         await self._finish(roster, job, progress, traffic)
 
     async def _predict(self, job: str, _attempt: int, progress: Progress) -> None:
-        opening = prediction_pb2.OpenModel.FromString(unpacked(self._journal.submitted(job)["opening"]))
+        opening = self._journal.submitted(job).opening
         traffic = Traffic(self._name, self._metrics)
         waits = opening.away_deadline_s or None
 
@@ -287,15 +300,11 @@ class Jobs:
     async def _leave(self, job: str, attempt: int, *, discard: bool) -> list[str]:
         """Best effort; returns who did not confirm in time."""
         submitted = self._journal.submitted(job)
-        if submitted["kind"] == "train":
-            who = setup_pb2.JobSpec.FromString(unpacked(submitted["spec"]))
-            members = [who.label_holder, *who.feature_parties]
-        else:
-            opening = prediction_pb2.OpenModel.FromString(unpacked(submitted["opening"]))
-            members = [opening.label_holder, *opening.feature_parties]
-        members = [party for party in members if party in self._parties]  # one may have left the configuration
+        members = [
+            party for party in submitted.members if party in self._parties
+        ]  # one may have left the configuration
         roster = self._roster(job, attempt, members, Traffic(self._name, self._metrics), None)
-        return await roster.leave(LEAVE_S, discard=discard, submission=submitted["word"])
+        return await roster.leave(LEAVE_S, discard=discard, submission=submitted.submission)
 
     def _roster(
         self,

@@ -11,7 +11,8 @@ from pydantic import Field, PrivateAttr, model_validator
 from party.policy import Policy
 from treetap.errors import ConfigError
 from treetap.names import Address, Name, clash, on_loopback
-from treetap.process.config import Process, Strict, load
+from treetap.process.config import Process
+from treetap.strict import Strict, load
 from treetap.tables.config import TableConfig
 
 

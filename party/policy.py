@@ -13,8 +13,8 @@ from pydantic import Field, field_validator
 
 from treetap.errors import Refused
 from treetap.names import NAME, Name
-from treetap.process.config import Strict
 from treetap.protocols.emissions import Sent
+from treetap.strict import Strict
 from treetap.trees.paths import Floats, paths_hidden
 from treetap.wire.disclosure import CLASSES, UNSPECIFIED
 

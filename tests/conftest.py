@@ -1,13 +1,81 @@
-"""What several protocol tests share."""
+"""What every run shares: workers that do not hinder each other, little waiting for disks, seconds by folder."""
 
 from __future__ import annotations
 
+import gc
+import os
+import shutil
+import signal
+from collections import Counter
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
 
 if TYPE_CHECKING:
     from tests.replay import Conducted
+
+#: Free bytes that the memory file system must have before temporary folders are put there.
+ROOM = 2 * 2**30
+MEMORY = Path("/dev/shm")
+
+# Processes that tests start inherit these. Tables of tests are small: threads of numpy, scikit-learn and xgboost only
+# wait for each other. Without stored bytecode each of several hundred processes would compile all sources again.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# Every step of a party is flushed to disk before it is acknowledged, which in memory takes no time.
+if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ROOM:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+# An example's time is that of a busy machine, and no property.
+hypothesis.settings.register_profile("busy", deadline=None)
+hypothesis.settings.load_profile("busy")
+
+
+class SecondsByFolder:
+    """Sums of the seconds that setting up, calling and tearing down the tests of each folder took."""
+
+    def __init__(self) -> None:
+        self._seconds: Counter[str] = Counter()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Add a phase of a test; pytest-xdist hands the workers' reports to the controlling process."""
+        folder = PurePosixPath(report.nodeid.partition("::")[0]).parent
+        self._seconds[folder.name] += report.duration
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Print one line, the slowest folder first; with several workers the sum is more than the run's own time."""
+        found = self._seconds.most_common()
+        if found:
+            each = ", ".join(f"{folder} {seconds:.0f}" for folder, seconds in found)
+            terminalreporter.write_line(f"seconds by folder: {each}; in all {self._seconds.total():.0f}")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the sums with this run, and let processes that tests start hear an interrupt.
+
+    Raises:
+        UsageError: pytest-xdist would spread a group, whose tests build on each other, over its workers.
+    """
+    config.pluginmanager.register(SecondsByFolder(), "seconds-by-folder")
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as of a shell's `&`: commands that are to be interrupted
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # would inherit it
+    if config.getoption("dist", "no") == "loadgroup" and not hasattr(pytest.Item, "_nodeid"):
+        raise pytest.UsageError(
+            f"--dist loadgroup has no effect with pytest {pytest.__version__}, which has no Node._nodeid to mark; "
+            "install what the extra dev asks for: pip install -e '.[demo,dev]'"
+        )
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are cores: at any time some test waits for processes or containers."""
+    return len(os.sched_getaffinity(0)) + 1
+
+
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector the modules and tests, which stay to the end."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

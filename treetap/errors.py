@@ -12,7 +12,7 @@
      ├── Refused                  this party's own law forbids the step, or the caller is not who may ask
      ├── Interrupted              the job stopped but can be resumed
      │    ├── Unreachable         nobody answers at an address, or the handshake failed
-     │    ├── Incompatible        a peer's certificate or protocol version does not fit ours: mend, then resume
+     │    ├── Incompatible        a peer's certificate, or a version of the protocol, does not fit: mend, then resume
      │    └── Silent              somebody answered once and then said nothing for too long
      ├── Overloaded               more requests wait than may: ask again later
      ├── NotServed                no predictions are given now: they are not yet, or not any more
@@ -84,7 +84,7 @@ class Unreachable(Interrupted):
 
 
 class Incompatible(Interrupted):
-    """A peer's certificate or version of the protocol does not fit ours: no repeat helps before it is mended."""
+    """A peer's certificate, or the protocol's version of a peer or a job, does not fit ours: no repeat helps before."""
 
 
 class Silent(Interrupted):

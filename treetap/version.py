@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import metadata
 
 from treetap.errors import Incompatible
 
 #: Raised whenever a process of the last version would misread a message or a step of this one.
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 #: Metadata key of a call, and of the answer to a health check.
 PROTOCOL_KEY = "treetap-protocol"
 
@@ -27,6 +28,7 @@ def check(theirs: str | None, caller: str, own: str) -> None:
     )
 
 
+@cache  # every answer to a health check tells it
 def package_version() -> str:
     """The installed release; "unknown" where the sources run without being installed."""
     try:

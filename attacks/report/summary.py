@@ -8,6 +8,7 @@ from attacks.document import Document, Party
 from attacks.report.glossary import ATTACKS, count, score, share
 from attacks.report.scale import Linear, short
 from attacks.report.scores import best
+from treetap.trees.ensemble import ROOT
 
 #: The little picture of CL and the best attack on an axis from 0 to 1.
 WIDTH = 120
@@ -42,7 +43,7 @@ def glance(name: str, party: Party) -> Glance:
     base = None if alone is None else alone.v_measure
     top = None if found is None else found[1].v_measure
     x = Linear(0, 1, 6, WIDTH - 6)
-    nodes = [node for tree in party.trees for node in tree.nodes if node.node != 1]
+    nodes = [node for tree in party.trees for node in tree.nodes if node.node != ROOT]
     known = sum(node.known for node in nodes)
     signature = party.signature
     information, chance = (
@@ -71,6 +72,6 @@ def largest_class(document: Document) -> float | None:
     for party in document.parties.values():
         for tree in party.trees:
             for node in tree.nodes:
-                if node.node == 1 and node.classes and sum(node.classes):
+                if node.node == ROOT and node.classes and sum(node.classes):
                     return max(node.classes) / sum(node.classes)
     return None

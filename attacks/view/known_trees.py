@@ -13,12 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.errors import Malformed
+from treetap.trees.ensemble import ROOT
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 #: How a party knows the records of a node: it holds them all; a message named them; its own split made them; they
 #: follow from two other sets of the same split.
 Source = Literal["root", "received", "own", "difference"]
-ROOT = 1
 
 
 @dataclass(frozen=True)

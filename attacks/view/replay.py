@@ -16,8 +16,9 @@ import numpy as np
 
 from attacks.view.known_trees import Ints, KnownNode, OwnSplit, TreeView, known_nodes
 from treetap.errors import BadInput, Malformed
+from treetap.wire.frame import name_of
 from treetap.wire.records import rows_of
-from treetap.wire.transcript import TranscriptReader, open_message
+from treetap.wire.transcript import TranscriptReader, open_message, type_of
 from treetap.wire.v2 import control_pb2, exchange_pb2, setup_pb2, transcript_pb2, types_pb2
 from treetap.wire.v2.transcript_pb2 import TranscriptRecord
 
@@ -44,7 +45,7 @@ class _Series:
 
     def add(self, parcel: exchange_pb2.PeerMessage) -> None:
         if self.parts.setdefault(parcel.part, parcel) != parcel:
-            raise Malformed(f"{parcel.WhichOneof('body')}: part {parcel.part} came twice with different content")
+            raise Malformed(f"{name_of(parcel)}: part {parcel.part} came twice with different content")
         if parcel.last:
             self.last = parcel.part
 
@@ -160,7 +161,7 @@ class Story:
                 key = TrafficKey(record.kind == TranscriptRecord.SENT, record.peer, record.step, disclosure)
                 self.messages[key] += 1
                 self.bytes[key] += size
-        if record.message_type == exchange_pb2.PeerMessage.DESCRIPTOR.full_name:
+        if type_of(record) == exchange_pb2.PeerMessage.DESCRIPTOR.full_name:
             self.peers.add(record.peer)
         if record.step == "publish":
             self.finished = True

@@ -14,12 +14,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from attacks.view.known_trees import ROOT, Ints, TreeView
+from attacks.view.known_trees import Ints, TreeView
 from attacks.view.replay import Growth, Story, read_story
 from attacks.view.transcripts import located
 from treetap.errors import BadInput, Malformed
 from treetap.protocols.job_spec import params_of
 from treetap.protocols.registry import training_name
+from treetap.trees.ensemble import ROOT
+from treetap.trees.params import REGRESSIONS
 from treetap.wire.v2 import setup_pb2
 
 
@@ -68,7 +70,7 @@ class View:
     @property
     def regression(self) -> bool:
         """Whether the label is a number rather than a class."""
-        return self.objective in ("reg:squarederror", "squared_error")
+        return self.objective in REGRESSIONS
 
     def leaves(self, *, drawn_only: bool = False) -> list[list[Ints]]:
         """The attacker's leaves of every complete tree, in order: what the attacks start from.

@@ -12,7 +12,7 @@ from __future__ import annotations
 import base64
 import json
 import os
-import secrets
+import re
 import stat
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 
 from google.protobuf.message import Message
 
+from coordinator.runtime.submission import WIRE, Submitted, content_key, submitted_in
 from treetap.errors import BadInput, Interrupted, UnknownJob
 from treetap.names import NAME
 from treetap.wire.v2 import jobs_pb2
@@ -28,6 +29,8 @@ CANCELLED = "cancelled by an operator"
 #: Bytes of files whose events memory holds at most.
 HELD_BYTES = 32 * 2**20
 Event: TypeAlias = dict[str, Any]
+#: With which errors of interrupted jobs end.
+_RESUMED = re.compile(r"(; mend it)?[;,] then: treetap resume \S+$")
 
 
 @dataclass(frozen=True)
@@ -100,15 +103,20 @@ class Journal:
         for job in self.jobs():
             events = self.read(job)
             ended = {event["attempt"] for event in events if event["event"] == "ended"}
-            if _submitted(events)["kind"] == kind and not _cancelled(events) and attempts(events) not in ended:
+            if _line(events)["kind"] == kind and not _cancelled(events) and attempts(events) not in ended:
                 found.append(job)
         return found
 
-    def submitted(self, job: str) -> dict[str, str]:
+    def submitted(self, job: str) -> Submitted:
         """What was handed in; `UnknownJob` where nothing was."""
         if not self.has(job):
             raise UnknownJob(f"there is no job {job!r}")
-        return _submitted(self.read(job))
+        return submitted_in(job, _line(self.read(job)))
+
+    def write_submitted(self, job: str, kind: str, message: Message, submission: str) -> None:
+        """The first line of a job; raises as `write` does."""
+        content = {content_key(kind): packed(message)}
+        self.write(job, "submitted", kind=kind, **content, submission=submission, wire=WIRE)
 
     def cancelled(self, job: str) -> bool:
         """Whether an operator has ended the job."""
@@ -117,12 +125,17 @@ class Journal:
     def status(self, job: str) -> jobs_pb2.JobStatus:
         """A job that does not run, as it ended; one that ran when the coordinator stopped is interrupted."""
         events = self.read(job)
-        status = jobs_pb2.JobStatus(job=job, kind=_submitted(events)["kind"], attempt=attempts(events))
-        on = "it goes on by itself when that is back" if status.kind == "serve" else f"go on with: treetap resume {job}"
-        status.state, status.error = "interrupted", f"the coordinator stopped; {on}"
+        submitted = submitted_in(job, _line(events))
+        status = jobs_pb2.JobStatus(job=job, kind=submitted.kind, attempt=attempts(events))
+        again = f"go on with: treetap resume {job}"
+        if status.kind == "serve":
+            again = "it goes on by itself when that is back"
+        status.state, status.error = "interrupted", f"the coordinator stopped; {submitted.outdated or again}"
         for event in events:
             if event["event"] == "ended" and event["attempt"] == status.attempt:
-                status = jobs_pb2.JobStatus.FromString(unpacked(event["status"]))
+                status = jobs_pb2.JobStatus.FromString(unpacked(event["status"]))  # version 1 wrote the same bytes
+                if submitted.outdated and status.state == "interrupted":
+                    status.error = f"{_RESUMED.sub('', status.error)}; {submitted.outdated}"
         if _cancelled(events) and status.state != "finished":  # it may have broken down while it was being ended
             status.state, status.error, status.bad_input = "cancelled", CANCELLED, False
         return status
@@ -184,11 +197,6 @@ class Journal:
         return self._folder / f"{job}.jsonl"
 
 
-def random_word() -> str:
-    """What tells a submission of a job from another one of the same name."""
-    return str(secrets.randbits(64))
-
-
 def _events(raw: bytes) -> tuple[Event, ...]:
     """What the whole lines of a file say; a line that a crash tore says nothing."""
     events = []
@@ -207,7 +215,8 @@ def attempts(events: list[Event]) -> int:
     return max((event["number"] for event in events if event["event"] == "attempt"), default=0)
 
 
-def _submitted(events: list[Event]) -> dict[str, str]:
+def _line(events: list[Event]) -> Event:
+    """What was submitted."""
     return next(event for event in events if event["event"] == "submitted")
 
 

@@ -9,6 +9,7 @@ import grpc.aio
 
 from coordinator.jobs import Jobs
 from treetap.errors import Refused
+from treetap.wire.other_versions import refuse_other_versions
 from treetap.wire.rpc import caller_name
 from treetap.wire.status import answering
 from treetap.wire.v2 import jobs_pb2, jobs_pb2_grpc
@@ -69,3 +70,4 @@ class JobsService(jobs_pb2_grpc.JobsServicer):
 def register(server: grpc.aio.Server, jobs: Jobs, operators: list[str]) -> None:
     """Let a server answer for a coordinator."""
     jobs_pb2_grpc.add_JobsServicer_to_server(JobsService(jobs, operators), server)
+    refuse_other_versions(server, "the coordinator")

@@ -1,7 +1,10 @@
-"""Which records all parties hold, and one order for them (docs/alignment.md).
+"""The records that all parties hold, and one order for them (docs/alignment.md).
 
 sorted-ids   send_digest (feature party), compare_digests (label holder): for tables that were aligned beforehand
 psi          the turns of `treetap.protocols.alignment_routes`; a party's points are in hand between two turns
+
+The outcome is row numbers: the places of the common records in the own table, in the common order. The table itself
+stays with the role.
 """
 
 from __future__ import annotations
@@ -10,17 +13,19 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from party.runtime.context import Step, Tools, done, have
-from party.runtime.steps import Order, StepId, Untimely, describe
+from party.runtime.messages import Rows
+from party.runtime.step_order import StepOrder
+from party.runtime.steps import StepId, Untimely, describe
 from treetap import psi
 from treetap.errors import ConfigError, DataError, Malformed, Refused
 from treetap.protocols.alignment_routes import Turn, turns
-from treetap.tables.reading import Table
-from treetap.wire.frame import name_of
+from treetap.tables.reading import digest_of
 from treetap.wire.v2 import alignment_pb2, control_pb2
 
 log = logging.getLogger(__name__)
@@ -31,107 +36,122 @@ POINTS_PER_CALL = 4_096
 STORED = "alignment"
 
 
+#: The phase of a role's table of steps that these steps are.
+ALIGNMENT = "alignment"
+#: Outcome of the step before it, which opens the job.
+ALIGNED = "the records are aligned already"
+
+
+def alignment_steps(members: Sequence[str], mode: str, party: str) -> list[StepId]:
+    """The steps of a party in order; none where there is no other party. `members`: the label holder comes first.
+
+    Raises:
+        ConfigError: an unknown mode.
+    """
+    if mode == "sorted-ids":
+        return [("compare_digests" if party == members[0] else "send_digest", 0, 0)]
+    if mode == "psi":
+        return [(turn.step, 0, turn.stage) for turn in _own_turns(members, party)]
+    raise ConfigError(f"alignment = {mode!r}: this party knows psi and sorted-ids")
+
+
+def _own_turns(members: Sequence[str], party: str) -> list[Turn]:
+    return [turn for turn in turns(len(members)) if members.index(party) in turn.places]
+
+
 class Alignment:
     """One party's part in finding the common records, for one attempt at a job."""
 
-    def __init__(self, tools: Tools, members: Sequence[str], mode: str, order: Order, then: StepId | None) -> None:
-        """`members`: the label holder, then the feature parties. `order`: the role's, which goes on with `then`."""
+    def __init__(self, tools: Tools, members: Sequence[str], mode: str, order: StepOrder) -> None:
+        """`members`: the label holder, then the feature parties. `order`: the role's, with the phase `ALIGNMENT`."""
         self._tools, self._members = tools, list(members)
         self._minimum = tools.law.min_common_records
         self._order = order
-        self._then = [] if then is None else [then]
         self._place = self._members.index(tools.party)
-        self._table: Table | None = None
-        self._aligned: Table | None = None
+        self._ids: list[str] = []
+        self._rows: Rows = np.zeros(0, dtype=np.int64)
+        self._path = Path()
         self._keep = False
-        self._turns: list[Turn] = []
+        self._records: Rows | None = None
+        self._turns = _own_turns(self._members, tools.party)
         self._shuffle: psi.Order = np.zeros(0, dtype=np.int64)
         self._hand: list[bytes] = []  # lists of points in hand between two turns
         self._common = b""
         self._found: tuple[psi.Order, bytes] = (self._shuffle, b"")  # the label holder's, until all agree
         self._exponent, self._fresh, self._once = (psi.Exponent.draw() for _ in range(3))
-        self.steps: dict[str, Step] = {}
-        if mode == "sorted-ids":
-            step = self.send_digest if self._place else self.compare_digests
-            self.steps[step.__name__] = step
-        elif mode == "psi":
-            self._turns = [turn for turn in turns(len(self._members)) if self._place in turn.places]
-            self.steps = {turn.step: getattr(self, turn.step) for turn in self._turns}
-        else:
-            raise ConfigError(f"alignment = {mode!r}: this party knows psi and sorted-ids")
+        self.steps: dict[str, Step] = {
+            name: getattr(self, name) for name, _, _ in alignment_steps(self._members, mode, tools.party)
+        }
 
-    def begin(self, table: Table, *, keep: bool) -> int:
-        """Take the party's table; returns the attempt that aligned it already, or 0.
+    def begin(self, ids: list[str], rows: Rows, path: Path, *, keep: bool) -> int:
+        """Take the ids of the own table; returns the attempt that aligned them already, or 0.
 
-        `keep`: the outcome is stored, so that a resumed job has the same records in the same order.
+        `rows`: where each record stands in the file `path`, for the own transcript. `keep`: the outcome is stored, so
+        that a resumed job has the same records in the same order.
 
         Raises:
             DataError: the table holds other ids than when the job was aligned.
         """
-        self._table, self._keep = table, keep
-        if not self.steps:  # nobody to align with
-            self._finish(np.arange(len(table.ids)))
+        self._ids, self._rows, self._path, self._keep = ids, rows, path, keep
+        if not self.steps:  # there is no other party
+            self._finish(np.arange(len(ids)))
             return self._tools.attempt
-        first = (next(iter(self.steps)), 0, 0)
-        self._order.then(first)
         stored = self._tools.store.load_arrays(STORED) if keep else None
         if stored is None:
             return 0
-        if stored["digest"].tobytes() != table.digest():
+        if stored["digest"].tobytes() != digest_of(ids):
             raise DataError(
-                f"{table.path}: holds other ids than when job {self._tools.job} was aligned; "
+                f"{path}: holds other ids than when job {self._tools.job} was aligned; "
                 "bring back the file of then, or cancel the job and train again"
             ).at(self._tools.party)
-        self._set_aligned(stored["records"])
-        self._order.then(first, *self._then)
+        self._set_records(stored["records"])
         return int(stored["attempt"])
 
     @property
-    def aligned(self) -> Table:
-        """The common records in the common order."""
-        return have(self._aligned)
+    def records(self) -> Rows:
+        """The places of the common records in the own table, in the common order."""
+        return have(self._records)
 
     def check(self, step: StepId) -> None:
         """`Untimely` for a step that came before the alignment."""
-        if self._aligned is None:
+        if self._records is None:
             raise Untimely(f"{describe(step)} cannot come before the alignment")
 
     # ---- sorted-ids
 
     async def send_digest(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """The digest of the sorted ids goes to the label holder."""
-        self._order.check(_step(request))
-        table = have(self._table)
-        digest = alignment_pb2.RecordDigest(digest=table.digest(), records=len(table.ids))
+        self._order.check(request)
+        digest = alignment_pb2.RecordDigest(digest=digest_of(self._ids), records=len(self._ids))
         await self._tools.outbox.send(self._members[0], "record_digest", [digest])
-        self._finish(np.arange(len(table.ids)))
-        return done()
+        self._finish(np.arange(len(self._ids)))
+        return self._end(request)
 
     async def compare_digests(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Everybody must hold the same ids, or no job."""
-        self._order.check(_step(request))
-        table = have(self._table)
-        async for party, records in self._differing(table.digest()):
+        """Every party must hold the same ids, or there is no job."""
+        self._order.check(request)
+        async for party, records in self._differing(digest_of(self._ids)):
             raise DataError(
-                f"the ids of {party} ({records} records) are not those of {self._tools.party} ({len(table.ids)} "
-                f'records, {table.path}); sorted-ids needs the same ids at every party, alignment = "psi" finds the '
+                f"the ids of {party} ({records} records) are not those of {self._tools.party} ({len(self._ids)} "
+                f'records, {self._path}); sorted-ids needs the same ids at every party, alignment = "psi" finds the '
                 "common ones"
             )
-        self._finish(np.arange(len(table.ids)))
-        return done()
+        self._finish(np.arange(len(self._ids)))
+        return self._end(request)
 
     # ---- psi
 
     async def blind_ids(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """The own ids, hashed to the group and raised, in an order that is drawn once and remembered."""
-        turn = self._begin(request)
-        self._shuffle = psi.permutation(len(have(self._table).ids))
+        self._order.check(request)
+        self._shuffle = psi.permutation(len(self._ids))
         self._hand = [await self._blinded(self._exponent)]
-        return self._end(turn)
+        return self._end(request)
 
     async def pass_ids(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """What is in hand goes to those whose turn it is to have it, and theirs comes."""
-        turn = self._begin(request)
+        self._order.check(request)
+        turn = next(turn for turn in self._turns if turn.stage == request.stage)
         me = self._place
         to = [self._members[there] for here, there in turn.routes if here == me != there]
         senders = [here for here, there in turn.routes if there == me != here]
@@ -143,43 +163,43 @@ class Alignment:
         finally:
             taking.cancel()
         self._hand = [*(self._hand if (me, me) in turn.routes else []), *taken]
-        return self._end(turn)
+        return self._end(request)
 
     async def raise_ids(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """What came, raised in its order: by the first exponent between two, in a ring by the fresh one."""
-        turn = self._begin(request)
+        self._order.check(request)
         (points,) = self._hand
         ring = len(self._members) > 2
         raised = await self._raised(points, self._fresh if ring else self._exponent)
         if not ring:
             self._common = raised
         self._hand = [raised]
-        return self._end(turn)
+        return self._end(request)
 
     async def relay_ids(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """What came, raised and shuffled."""
-        turn = self._begin(request)
+        self._order.check(request)
         (points,) = self._hand
         self._hand = [psi.shuffled(await self._raised(points, self._exponent))]
-        return self._end(turn)
+        return self._end(request)
 
     async def combine_ids(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """The combiner keeps what every list holds. It cannot link a point to an id, and learns overlap sizes only."""
-        turn = self._begin(request)
+        self._order.check(request)
         # Its own list, the first, it has just raised; the others it only compares.
         for points in self._hand[1:]:
             await self._check(points)
         found, _ = psi.common(*map(psi.points, self._hand))
         self._enough(len(found))
         await self._refresh(found.tobytes())
-        return self._end(turn)
+        return self._end(request)
 
     async def refresh_ids(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """This party's exponent on the common points is exchanged for a fresh one."""
-        turn = self._begin(request)
+        self._order.check(request)
         (points,) = self._hand
         await self._refresh(points)
-        return self._end(turn)
+        return self._end(request)
 
     async def trace_ids(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """The own list once more, under an exponent for this one round.
@@ -187,14 +207,14 @@ class Alignment:
         That exponent stays on the list until it is back: the last party before the owner would otherwise see the same
         points as the owner does in the end, and could find its own ids among them (docs/adr/0013-one-time-exponent.md).
         """
-        turn = self._begin(request)
+        self._order.check(request)
         (self._common,) = self._hand
         self._hand = [await self._blinded(self._once)]
-        return self._end(turn)
+        return self._end(request)
 
     async def match_ids(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """The own list is back, under everybody's exponents: whichever of its points the others have is common."""
-        turn = self._begin(request)
+        self._order.check(request)
         (own,) = self._hand
         if len(own) != len(self._shuffle) * psi.POINT_BYTES:
             raise Malformed(
@@ -217,12 +237,11 @@ class Alignment:
             body = alignment_pb2.RecordDigest(digest=digest, records=len(places))
             await self._tools.outbox.send(self._members[0], "record_digest", [body])
             self._finish(self._shuffle[places])
-            return done()
-        return self._end(turn)
+        return self._end(request)
 
     async def agree_ids(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Everybody must have found the same points; a party that changed a list on its way is noticed here at last."""
-        self._begin(request)
+        self._order.check(request)
         records, digest = self._found
         async for party, theirs in self._differing(digest):
             raise Malformed(
@@ -230,17 +249,12 @@ class Alignment:
                 "changed a list of blinded identifiers"
             )
         self._finish(records)
-        return done()
+        return self._end(request)
 
     # ---- the parts of the steps
 
-    def _begin(self, request: control_pb2.StepRequest) -> Turn:
-        self._order.check(_step(request))
-        return next(turn for turn in self._turns if turn.stage == request.stage)
-
-    def _end(self, turn: Turn) -> control_pb2.StepResult:
-        later = self._turns[self._turns.index(turn) + 1]
-        self._order.then((later.step, 0, later.stage))
+    def _end(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        self._order.done(request)
         return done()
 
     async def _differing(self, digest: bytes) -> AsyncIterator[tuple[str, int]]:
@@ -254,8 +268,7 @@ class Alignment:
         self._hand = [psi.shuffled(await self._raised(points, self._fresh.over(self._exponent)))]
 
     async def _blinded(self, exponent: psi.Exponent) -> bytes:
-        ids = have(self._table).ids
-        chosen = [ids[place] for place in self._shuffle.tolist()]
+        chosen = [self._ids[place] for place in self._shuffle.tolist()]
         parts = [chosen[at : at + POINTS_PER_CALL] for at in range(0, len(chosen), POINTS_PER_CALL)]
         return await self._spread(psi.blind, [(exponent.for_kernel(), part) for part in parts], len(chosen))
 
@@ -315,31 +328,25 @@ class Alignment:
                 "records are common to all parties"
             )
 
-    def _finish(self, records: psi.Order) -> None:
-        """`records`: the places of the common records in the own table, in the common order."""
-        table = have(self._table)
+    def _finish(self, records: Rows) -> None:
+        """Keep the outcome."""
         self._enough(len(records))
-        log.info("job %s: %d of %d records are common to all parties", self._tools.job, len(records), len(table.ids))
+        log.info("job %s: %d of %d records are common to all parties", self._tools.job, len(records), len(self._ids))
         if self._keep:
             self._tools.store.save_arrays(
                 STORED,
                 {
                     "records": records,
-                    "digest": np.frombuffer(table.digest(), dtype=np.uint8),
+                    "digest": np.frombuffer(digest_of(self._ids), dtype=np.uint8),
                     "attempt": np.array(self._tools.attempt),
                 },
             )
-        self._set_aligned(records)
+        self._set_records(records)
         self._hand, self._common = [], b""
-        self._order.then(*self._then)
 
-    def _set_aligned(self, records: psi.Order) -> None:
-        self._aligned = have(self._table).take(records)
-        self._tools.recorder.own_alignment(self._tools.attempt, self._aligned.rows.tolist())
-
-
-def _step(request: control_pb2.StepRequest) -> StepId:
-    return name_of(request), request.round, request.stage
+    def _set_records(self, records: Rows) -> None:
+        self._records = records
+        self._tools.recorder.own_alignment(self._tools.attempt, self._rows[records].tolist())
 
 
 def _pieces(points: bytes, count: int) -> Iterator[bytes]:

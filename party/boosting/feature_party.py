@@ -1,70 +1,189 @@
-"""Boosting at a feature party: fresh ciphertexts of gradients for every tree.
-
-after            may come
-prepare          the steps of the alignment, bin if aligned already, publish if published already
-alignment        bin
-bin              take_key, publish
-take_key         build_histograms(t, 0) for the next tree t, publish
-build(t, l)      apply_splits(t, l), build_histograms(t, l+1), store_tree(t)
-apply(t, l)      build_histograms(t, l+1), store_tree(t)
-store_tree(t)    build_histograms(t+1, 0), publish
-
-Of a tree that the party sits out there is store_tree(t) alone.
-"""
+"""Boosting at a feature party: fresh ciphertexts of gradients for every tree."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from party.alignment.steps import ALIGNED, ALIGNMENT, Alignment, alignment_steps
 from party.config import PartyConfig
-from party.growth.feature_party import GrowingFeatureParty, OwnTree, since
-from party.runtime.context import Tools, have
+from party.growth.feature_party import SITS_OUT, TAKES_PART, TREE_STEPS, FeaturePartyGrowth, OwnTree, since
+from party.growth.split_table import SplitTable
+from party.growth.stored_trees import StoredTrees
+from party.runtime.context import Step, Tools, done, have
 from party.runtime.messages import take_sampled
+from party.runtime.step_order import OPENING, RESUMED, Next, StepOrder, StepTable
+from party.setup.steps import PUBLISHED, UNPUBLISHED, bin_features, load_job_table, manifest_of, take_key
 from treetap.errors import Malformed
+from treetap.paillier.public_key import PublicKey
+from treetap.paillier.slots import Slots
 from treetap.paillier.tree_sums import EncryptedSums
 from treetap.protocols.job_spec import params_as
+from treetap.tables.reading import Table
 from treetap.trees.params import BoostingParams
-from treetap.wire.v2 import setup_pb2
+from treetap.wire.frame import result
+from treetap.wire.v2 import control_pb2, setup_pb2
+
+STEPS: StepTable = {
+    OPENING: (Next("prepare"),),
+    "prepare": (
+        Next(ALIGNMENT, when=UNPUBLISHED),
+        Next("bin", when=ALIGNED),
+        Next("publish", when=PUBLISHED),
+    ),
+    ALIGNMENT: (Next("bin"),),
+    "bin": (Next("take_key"), Next("publish")),
+    "take_key": (
+        Next("build_histograms", RESUMED, TAKES_PART),
+        Next("store_tree", RESUMED, SITS_OUT),
+        Next("publish"),
+    ),
+    **TREE_STEPS,
+}
 
 
-class FeatureParty(GrowingFeatureParty):
+class FeatureParty:
     """Sums each tree's own ciphertexts while they arrive."""
 
     def __init__(self, config: PartyConfig, tools: Tools, spec: setup_pb2.JobSpec) -> None:
-        super().__init__(config, tools, spec, params_as(spec, BoostingParams))
+        self._config, self._tools, self._spec = config, tools, spec
+        self._params = params_as(spec, BoostingParams)
+        members = [spec.label_holder, *spec.feature_parties]
+        self._order = StepOrder(
+            STEPS,
+            {ALIGNMENT: alignment_steps(members, spec.alignment, tools.party)},
+            {TAKES_PART: self._takes_part, SITS_OUT: lambda t: not self._takes_part(t)},
+        )
+        self._alignment = Alignment(tools, members, spec.alignment, self._order)
+        self._stored = StoredTrees(tools, "splits")
+        self._growth = FeaturePartyGrowth(tools, spec.label_holder, self._order, self._stored)
+        self._table: Table | None = None
+        self._split_table: SplitTable | None = None
+        self._key: tuple[PublicKey, Slots] | None = None
         self._sums: EncryptedSums | None = None
+        self.steps: Mapping[str, Step] = {
+            "prepare": self.prepare,
+            **self._alignment.steps,
+            "bin": self.bin,
+            "take_key": self.take_key,
+            "build_histograms": self.build_histograms,
+            "apply_splits": self._growth.apply_splits,
+            "store_tree": self.store_tree,
+            "publish": self.publish,
+        }
 
-    async def _begin(self, t: int) -> OwnTree:
-        """The tree's ciphertexts are multiplied into the root's cells as they arrive."""
-        public, slots = have(self._key)
-        columns = self._columns(t).columns_of_tree(t, self._params, permuted=True)
-        codes = columns.codes
-        total, mailbox = len(codes), self._tools.mailbox
-        sampled = await take_sampled(mailbox.series(self._label_holder, "sampled_records", t, 0), total)
-        token = f"{self._tools.job}/{self._tools.attempt}/{t}"
-        sums = self._sums = EncryptedSums(self._tools.engine, public, slots, codes, columns.candidates.shapes, token)
-        self._tools.meter.done, self._tools.meter.total = 0, len(sampled)
-        received = 0
-        async for parcel in mailbox.series(self._label_holder, "gradients", t, 0):
-            block = parcel.protocol.boosting.gradients
-            if block.first != received or received + block.count > len(sampled):
-                raise Malformed(f"{self._label_holder} sent ciphertexts out of place in tree {t}")
-            await sums.add_block(sampled[received : received + block.count], block.ciphertexts)
-            received += block.count
-            self._tools.meter.done = received
-        if received != len(sampled):
-            raise Malformed(f"{self._label_holder} sent {received} ciphertexts for {len(sampled)} records in tree {t}")
-        return OwnTree(t, columns, total)
+    async def prepare(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """Say how far the job has come here.
 
-    async def _sum(self, tree: OwnTree, level: int, nodes: list[int]) -> tuple[bytes, Mapping[str, int]]:
+        1. Read the table.
+        2. Look for the records that an earlier attempt aligned, and for stored trees.
+        """
+        self._order.check(request)
+        table = self._table = await load_job_table(
+            self._tools, self._config, self._spec, with_label=False, missing=self._params.missing
+        )
+        aligned = self._alignment.begin(table.ids, table.rows, table.path, keep=True)
+        await self._stored.read()
+        self._order.first_rounds = range(self._stored.count + 1)  # the label holder may have stored fewer
+        published = self._tools.store.published
+        self._order.done(request, PUBLISHED if published else UNPUBLISHED, *([ALIGNED] if aligned else []))
+        return result(
+            setup_pb2.Prepared(stored_rounds=self._stored.count, published=published, aligned_attempt=aligned)
+        )
+
+    async def bin(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """Take the common records, and bin their columns once for the job."""
+        self._order.check(request)
+        table = self._table = have(self._table).take(self._alignment.records)
+        binned = await bin_features(self._tools, table, self._params.max_bin)
+        self._split_table = SplitTable(self._tools.party, table.columns, binned)
+        self._order.done(request)
+        return done()
+
+    async def take_key(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """Wait for the public key of the label holder."""
+        self._order.check(request)
+        self._key = await take_key(self._tools, self._spec.label_holder, self._spec.key_bits)
+        self._order.done(request)
+        return done()
+
+    async def build_histograms(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """Step 2 of a tree.
+
+        1. At the root: multiply the tree's ciphertexts into its cells while they arrive. Below: take the instance
+           spaces that the label holder relayed.
+        2. Make left sums of every candidate, in an order of this party's own; pack and re-randomise them.
+        3. Send them.
+        """
+        t, level = request.round, request.stage
+        self._order.check(request)
+        nodes = list(request.growth.build_histograms.nodes)
+        tree = await self._growth.take_spaces(t, level) if level else await self._begin_tree(t)
         sums = have(self._sums)
         before = dict(sums.operations) if level else {}  # the root's sums have begun while blocks arrived
         spaces = [tree.rows_of(node) for node in nodes] if level else None
         packed = await sums.candidates(spaces, tree.columns.order(nodes[0]))
-        return packed, since(before, sums.operations)
+        self._tools.ledger.operations.update(since(before, sums.operations))
+        public, _ = have(self._key)
+        await self._growth.send_sums(tree, level, nodes, packed, public.ciphertext_bytes)
+        self._order.done(request)
+        return done()
+
+    async def store_tree(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """End of a tree: this party's part of it is on disk before the answer, its ciphertexts are forgotten."""
+        self._order.check(request)
+        await self._growth.store(request.round, takes_part=self._takes_part(request.round))
+        await self._drop_tree()
+        self._order.done(request)
+        return done()
+
+    async def publish(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """Progress becomes a model."""
+        self._order.check(request)
+        if not self._tools.store.published:
+            manifest = {
+                "role": "feature_party",
+                "label_holder": self._spec.label_holder,
+                "trees": self._stored.count,
+                **manifest_of(self._tools, self._spec, have(self._table), self._params.missing),
+            }
+            self._tools.store.publish(manifest)
+        self._order.done(request)
+        return done()
+
+    async def close(self) -> None:
+        """Release the ciphertexts in the workers."""
+        await self._drop_tree()
+
+    async def _begin_tree(self, t: int) -> OwnTree:
+        """The sampled records, and their ciphertexts in the workers, in the place of a tree that was not finished."""
+        await self._drop_tree()
+        public, slots = have(self._key)
+        split_table, mailbox, sender = have(self._split_table), self._tools.mailbox, self._spec.label_holder
+        split_table.next_handle_is(self._stored.first_handle(t))
+        columns = split_table.columns_of_tree(t, self._params, permuted=True)
+        codes = columns.codes
+        sampled = await take_sampled(mailbox.series(sender, "sampled_records", t, 0), len(codes))
+        token = f"{self._tools.job}/{self._tools.attempt}/{t}"
+        sums = self._sums = EncryptedSums(self._tools.engine, public, slots, codes, columns.candidates.shapes, token)
+        self._tools.meter.done, self._tools.meter.total = 0, len(sampled)
+        received = 0
+        async for parcel in mailbox.series(sender, "gradients", t, 0):
+            block = parcel.protocol.boosting.gradients
+            if block.first != received or received + block.count > len(sampled):
+                raise Malformed(f"{sender} sent ciphertexts out of place in tree {t}")
+            await sums.add_block(sampled[received : received + block.count], block.ciphertexts)
+            received += block.count
+            self._tools.meter.done = received
+        if received != len(sampled):
+            raise Malformed(f"{sender} sent {received} ciphertexts for {len(sampled)} records in tree {t}")
+        return self._growth.plant(t, columns, len(codes))
 
     async def _drop_tree(self) -> None:
-        self._tree = None
+        """Forget the tree under construction and its ciphertexts, if there is one."""
+        self._growth.forget()
         if self._sums is not None:
             sums, self._sums = self._sums, None
             await sums.close()
+
+    def _takes_part(self, t: int) -> bool:
+        return self._params.takes_part(t, self._tools.party)

@@ -22,7 +22,7 @@ Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
 Bools = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 
-class Scorebook:
+class BoostingState:
     """Scores (N, outputs) after the last stored tree, and those of the round's start, from which gradients come.
 
     In a round of several trees (softmax, one output per tree) all gradients come from the scores at the

@@ -1,101 +1,171 @@
-"""Boosting at the label holder: gradients out, candidate sums in, splits picked, leaves weighed.
-
-after                may come
-prepare              the steps of the alignment, bin if aligned already
-alignment            bin
-bin                  make_keys, publish
-make_keys            begin_tree(t) for the next tree t, publish
-begin_tree(t)        choose_splits(t, 0)
-choose_splits(t, l)  apply_splits(t, l) if it won any, relay_children(t, l), finish_tree(t) if nothing split
-apply_splits(t, l)   relay_children(t, l)
-relay_children(t, l) choose_splits(t, l+1), finish_tree(t)
-finish_tree(t)       store_tree(t)
-store_tree(t)        begin_tree(t+1), publish
-"""
+"""Boosting at the label holder: gradients out, candidate sums in, splits picked, leaves weighed."""
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Mapping
 
 import numpy as np
 
-from party.boosting.gradients import Scorebook
+from party.alignment.steps import ALIGNED, ALIGNMENT, Alignment, alignment_steps
+from party.boosting.gradients import BoostingState
 from party.config import PartyConfig
-from party.growth.label_holder import GrowingLabelHolder
-from party.runtime.context import Tools, done, have
-from party.runtime.messages import Rows, sampled_parcels
-from party.runtime.steps import StepId
+from party.growth.label_holder import TREE_STEPS, LabelHolderGrowth, summary_of_trees, trees_with_scores
+from party.growth.split_table import SplitTable
+from party.growth.stored_trees import StoredTrees
+from party.runtime.context import Step, Tools, done, have
+from party.runtime.messages import sampled_parcels
+from party.runtime.step_order import OPENING, RESUMED, Next, StepOrder, StepTable
+from party.setup.keys import JobKeys, fitting
+from party.setup.labelled_table import LabelledTable, load_labelled_table
+from party.setup.steps import bin_features, manifest_of
 from treetap.paillier.slots import Slots, width_for
 from treetap.protocols.job_spec import params_as, taking_part
 from treetap.tables.labels import Labels
 from treetap.trees.boosting_criterion import BoostingRule
-from treetap.trees.growing_tree import Ints
 from treetap.trees.loss import Loss, loss_for
 from treetap.trees.params import BoostingParams
+from treetap.wire.frame import result
 from treetap.wire.v2 import boosting_pb2, control_pb2, setup_pb2
 
+STEPS: StepTable = {
+    OPENING: (Next("prepare"),),
+    "prepare": (Next(ALIGNMENT), Next("bin", when=ALIGNED)),
+    ALIGNMENT: (Next("bin"),),
+    "bin": (Next("make_keys"), Next("publish")),
+    "make_keys": (Next("begin_tree", RESUMED), Next("publish")),
+    **TREE_STEPS,
+}
 
-class LabelHolder(GrowingLabelHolder):
+
+class LabelHolder:
     """Fresh gradients of the sampled records for every tree."""
 
     def __init__(self, config: PartyConfig, tools: Tools, spec: setup_pb2.JobSpec) -> None:
-        self._boosting = params_as(spec, BoostingParams)
-        self._scores: Scorebook | None = None
-        super().__init__(config, tools, spec, self._boosting)
+        self._config, self._tools, self._spec = config, tools, spec
+        self._params = params_as(spec, BoostingParams)
+        members = [spec.label_holder, *spec.feature_parties]
+        self._order = StepOrder(STEPS, {ALIGNMENT: alignment_steps(members, spec.alignment, tools.party)})
+        self._alignment = Alignment(tools, members, spec.alignment, self._order)
+        self._keys = JobKeys(tools, spec)
+        self._stored = StoredTrees(tools, "own")
+        self._growth = LabelHolderGrowth(tools, spec, self._order, self._stored, self._keys.open)
+        self._data: LabelledTable | None = None
+        self._state: BoostingState | None = None
+        self._split_table: SplitTable | None = None
+        self.steps: Mapping[str, Step] = {
+            "prepare": self.prepare,
+            **self._alignment.steps,
+            "bin": self.bin,
+            "make_keys": self.make_keys,
+            "begin_tree": self.begin_tree,
+            "choose_splits": self._growth.choose_splits,
+            "apply_splits": self._growth.apply_splits,
+            "relay_children": self._growth.relay_children,
+            "finish_tree": self._growth.finish_tree,
+            "store_tree": self._growth.store_tree,
+            "publish": self.publish,
+        }
 
-    async def begin_tree(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Step 1 of a tree: g, h of the sampled records, packed, encrypted, streamed to whoever takes part."""
-        t = request.round
-        self._order.check(("begin_tree", t, request.stage))
-        columns = self._columns(t).columns_of_tree(t, self._params, permuted=False)
-        values, scale, sampled = have(self._scores).derivatives(t)
-        rows = np.flatnonzero(sampled)
-        if parties := taking_part(self._spec, t):
-            await self._stream(t, parties, values, rows)
-        self._grow(t, values, BoostingRule(scale, self._boosting), columns, subtract=True)
+    async def prepare(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """Say how far the job has come.
+
+        1. Read the table and decode its labels.
+        2. Refuse labels that do not fit the job: now, not after the alignment.
+        3. Look for the records that an earlier attempt aligned, and for stored trees.
+        """
+        self._order.check(request)
+        data = self._data = await load_labelled_table(
+            self._tools, self._config, self._spec, missing=self._params.missing, objective=self._params.objective
+        )
+        self._slots(data.labels)
+        aligned = self._alignment.begin(data.table.ids, data.table.rows, data.table.path, keep=True)
+        stored, published = await trees_with_scores(self._tools.store, self._stored), self._tools.store.published
+        self._order.done(request, *([ALIGNED] if aligned else []))
+        return result(setup_pb2.Prepared(stored_rounds=stored, published=published, aligned_attempt=aligned))
+
+    async def bin(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """Say how many trees there are to be.
+
+        1. Take the common records and their labels.
+        2. Open the scores as they were after the last stored tree.
+        3. Bin the own columns, once for the job.
+        """
+        self._order.check(request)
+        data = self._data = have(self._data).take(self._alignment.records)
+        loss = self._loss(data.labels)
+        loss.check(data.labels.values)
+        state = self._state = BoostingState(self._params, loss, data.labels, self._tools.store)
+        binned = await bin_features(self._tools, data.table, self._params.max_bin)
+        self._split_table = SplitTable(self._tools.party, data.table.columns, binned)
+        self._order.first_rounds = (state.trees,)
+        self._order.done(request)
+        return result(setup_pb2.Binned(rounds=state.planned, stopped=state.stopped))
+
+    async def make_keys(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """Make or reload the key pair; the public key goes to the feature parties, the secret one to the workers."""
+        self._order.check(request)
+        await self._keys.make(self._slots(have(self._data).labels))
+        self._order.done(request)
         return done()
 
-    async def _stream(self, t: int, parties: list[str], values: Ints, rows: Rows) -> None:
-        """The records of a tree and their ciphertexts, encrypted once for all who take part."""
-        owner, outbox = have(self._owner), self._tools.outbox
-        for party in parties:
-            await outbox.send(party, "sampled_records", sampled_parcels(rows, len(values)), round=t)
-        streams = [outbox.open(party, "gradients", t) for party in parties]
-        meter = self._tools.meter
-        meter.done, meter.total = 0, len(rows)
-        width = have(self._secret).public.ciphertext_bytes
-        slots = [np.ascontiguousarray(values[rows, slot]) for slot in range(values.shape[1])]
-        async for first, ciphertexts in owner.encrypt_blocks(slots):
-            count = len(ciphertexts) // width
-            block = boosting_pb2.Gradients(first=first, count=count, ciphertexts=ciphertexts)
-            await asyncio.gather(*(stream.put(block) for stream in streams))
-            meter.done = first + count
-            self._tools.ledger.operations["encryptions"] += count
-            self._tools.ledger.ciphertexts["gradients"] += count * len(streams)
-        await asyncio.gather(*(stream.close() for stream in streams))
+    async def begin_tree(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """Step 1 of a tree.
 
-    def _check_labels(self, labels: Labels) -> None:
-        self._loss(labels).check(labels.values)
+        1. Compute g and h at the scores of the round's start, and draw the records.
+        2. Send the drawn records to every party that takes part, and their g and h: packed, encrypted once, streamed.
+        3. Plant the tree.
+        """
+        t = request.round
+        self._order.check(request)
+        values, scale, sampled = have(self._state).derivatives(t)
+        rows = np.flatnonzero(sampled)
+        if parties := taking_part(self._spec, t):
+            for party in parties:
+                await self._tools.outbox.send(party, "sampled_records", sampled_parcels(rows, len(values)), round=t)
+            await self._keys.stream(values[rows], "gradients", boosting_pb2.Gradients, parties, t)
+        split_table = have(self._split_table)
+        split_table.next_handle_is(self._stored.first_handle(t))
+        columns = split_table.columns_of_tree(t, self._params, permuted=False)
+        rule = BoostingRule(scale, self._params)
+        self._growth.plant(t, values, rule, columns, have(self._state), max_depth=self._params.max_depth, subtract=True)
+        self._order.done(request)
+        return done()
 
-    def _open_book(self, labels: Labels) -> Scorebook:
-        self._scores = Scorebook(self._boosting, self._loss(labels), labels, self._tools.store)
-        return self._scores
+    async def publish(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """Progress becomes a model; the secret key of the job is deleted with what only the training needed."""
+        self._order.check(request)
+        store, data = self._tools.store, have(self._data)
+        if not store.published:
+            manifest = {
+                "role": "label_holder",
+                "feature_parties": list(self._spec.feature_parties),
+                "classes": data.labels.classes,
+                **manifest_of(self._tools, self._spec, data.table, self._params.missing),
+                **await summary_of_trees(have(self._state), self._stored),
+            }
+            store.publish(manifest)
+        await self.close()
+        self._order.done(request)
+        return done()
 
-    def _after_keys(self) -> StepId:
-        return "begin_tree", have(self._book).trees, 0
+    async def close(self) -> None:
+        """The workers forget the key."""
+        await self._keys.close()
 
     def _slots(self, labels: Labels) -> Slots:
-        """g_0.., h_0.., 1."""
-        records, outputs = len(labels.values), self._boosting.outputs_per_tree(len(labels.classes))
-        g_max, h_max = self._loss(labels).bounds()
-        widths = [width_for(records, g_max)] * outputs + [width_for(records, h_max)] * outputs + [width_for(records, 1)]
-        return Slots(tuple(widths))
+        """A record's plaintext, g_0.., h_0.., 1, each slot wide enough for the sum over all records.
 
-    def _too_wide(self, labels: Labels, bits: int) -> str:
-        return (
-            f"{len(labels.classes)} classes of {len(labels.values)} records need {bits} bits in one plaintext, a key "
-            f"of {self._spec.key_bits} bits has fewer: use multi_strategy = 'one_output_per_tree' or a longer key"
-        )
+        Raises:
+            DataError: the labels do not fit the loss.
+            BadInput: one record does not fit a plaintext of the job's key.
+        """
+        loss = self._loss(labels)
+        loss.check(labels.values)
+        records, outputs = len(labels.values), self._params.outputs_per_tree(len(labels.classes))
+        g_max, h_max = loss.bounds()
+        widths = [width_for(records, g_max)] * outputs + [width_for(records, h_max)] * outputs + [width_for(records, 1)]
+        remedy = "multi_strategy = 'one_output_per_tree' or a longer key"
+        return fitting(Slots(tuple(widths)), labels, self._spec.key_bits, remedy)
 
     def _loss(self, labels: Labels) -> Loss:
-        return loss_for(self._boosting.objective, len(labels.classes))
+        return loss_for(self._params.objective, len(labels.classes))

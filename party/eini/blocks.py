@@ -81,7 +81,7 @@ class BlockSender(Scoring):
         """A block's records to everybody, its ciphertexts to the first of the chain, the sums from the last, opened."""
         number = request.round
         self._order.check(("score_block", number, request.stage))
-        tools, table = self._tools, self._alignment.aligned
+        tools, table = self._tools, self.aligned
         rows, blocks = self.block(number)
         chunks = [prediction_pb2.BlockRecords(chunks=batch) for batch in batches(chunks_of(rows, len(table.ids)))]
         await asyncio.gather(*(tools.outbox.send(party, "block_records", chunks, round=number) for party in self.chain))
@@ -163,7 +163,7 @@ class BlockMasker(Answering):
         """What the own columns exclude becomes zero; the last of the chain sums and returns."""
         number = request.round
         self._order.check(("mask_block", number, request.stage))
-        tools, table = self._tools, self._alignment.aligned
+        tools, table = self._tools, self.aligned
         chunks: list[types_pb2.RecordChunk] = []
         async for parcel in tools.mailbox.series(self._opening.label_holder, "block_records", number, 0):
             chunks += parcel.prediction.block_records.chunks

@@ -1,17 +1,4 @@
-"""A random forest at a feature party: the label holder's encrypted labels kept for all trees.
-
-after            may come
-prepare          the steps of the alignment, bin if aligned already, publish if published already
-alignment        bin
-bin              take_key, publish
-take_key         take_labels, publish
-take_labels      build_histograms(t, 0) for the next tree t
-build(t, l)      apply_splits(t, l), build_histograms(t, l+1), store_tree(t)
-apply(t, l)      build_histograms(t, l+1), store_tree(t)
-store_tree(t)    build_histograms(t+1, 0), publish
-
-Of a tree that the party sits out there is store_tree(t) alone.
-"""
+"""A random forest at a feature party: the label holder's encrypted labels kept for all trees."""
 
 from __future__ import annotations
 
@@ -19,76 +6,193 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from party.alignment.steps import ALIGNED, ALIGNMENT, Alignment, alignment_steps
 from party.config import PartyConfig
-from party.growth.feature_party import GrowingFeatureParty, OwnTree, since
+from party.growth.feature_party import SITS_OUT, TAKES_PART, TREE_STEPS, FeaturePartyGrowth, OwnTree, since
+from party.growth.split_table import SplitTable
+from party.growth.stored_trees import StoredTrees
 from party.runtime.context import Step, Tools, done, have
 from party.runtime.messages import Rows, take_drawn
-from party.runtime.steps import StepId
+from party.runtime.step_order import OPENING, RESUMED, Next, StepOrder, StepTable
+from party.setup.steps import PUBLISHED, UNPUBLISHED, bin_features, load_job_table, manifest_of, take_key
 from treetap.errors import Malformed
 from treetap.paillier.forest_sums import CiphertextPool, NodeTask
+from treetap.paillier.public_key import PublicKey
+from treetap.paillier.slots import Slots
 from treetap.protocols.job_spec import params_as
+from treetap.tables.reading import Table
 from treetap.trees.params import ForestParams
 from treetap.trees.tree_bins import NodeBins
+from treetap.wire.frame import result
 from treetap.wire.v2 import control_pb2, setup_pb2
 
+STEPS: StepTable = {
+    OPENING: (Next("prepare"),),
+    "prepare": (
+        Next(ALIGNMENT, when=UNPUBLISHED),
+        Next("bin", when=ALIGNED),
+        Next("publish", when=PUBLISHED),
+    ),
+    ALIGNMENT: (Next("bin"),),
+    "bin": (Next("take_key"), Next("publish")),
+    "take_key": (Next("take_labels"), Next("publish")),
+    "take_labels": (
+        Next("build_histograms", RESUMED, TAKES_PART),
+        Next("store_tree", RESUMED, SITS_OUT),
+    ),
+    **TREE_STEPS,
+}
 
-class FeatureParty(GrowingFeatureParty):
+
+class FeatureParty:
     """Sums the same ciphertexts for every tree, of the records that the tree draws and as often."""
 
     def __init__(self, config: PartyConfig, tools: Tools, spec: setup_pb2.JobSpec) -> None:
-        self._forest = params_as(spec, ForestParams)
-        super().__init__(config, tools, spec, self._forest)
+        self._config, self._tools, self._spec = config, tools, spec
+        self._params = params_as(spec, ForestParams)
+        members = [spec.label_holder, *spec.feature_parties]
+        self._order = StepOrder(
+            STEPS,
+            {ALIGNMENT: alignment_steps(members, spec.alignment, tools.party)},
+            {TAKES_PART: self._takes_part, SITS_OUT: lambda t: not self._takes_part(t)},
+        )
+        self._alignment = Alignment(tools, members, spec.alignment, self._order)
+        self._stored = StoredTrees(tools, "splits")
+        self._growth = FeaturePartyGrowth(tools, spec.label_holder, self._order, self._stored)
+        self._table: Table | None = None
+        self._split_table: SplitTable | None = None
+        self._key: tuple[PublicKey, Slots] | None = None
         self._pool: CiphertextPool | None = None
         self._drawn: Rows | None = None
-        self.steps: Mapping[str, Step] = {**self.steps, "take_labels": self.take_labels}
+        self.steps: Mapping[str, Step] = {
+            "prepare": self.prepare,
+            **self._alignment.steps,
+            "bin": self.bin,
+            "take_key": self.take_key,
+            "take_labels": self.take_labels,
+            "build_histograms": self.build_histograms,
+            "apply_splits": self._growth.apply_splits,
+            "store_tree": self.store_tree,
+            "publish": self.publish,
+        }
+
+    async def prepare(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """Say how far the job has come here.
+
+        1. Read the table.
+        2. Look for the records that an earlier attempt aligned, and for stored trees.
+        """
+        self._order.check(request)
+        table = self._table = await load_job_table(
+            self._tools, self._config, self._spec, with_label=False, missing=self._params.missing
+        )
+        aligned = self._alignment.begin(table.ids, table.rows, table.path, keep=True)
+        await self._stored.read()
+        self._order.first_rounds = range(self._stored.count + 1)  # the label holder may have stored fewer
+        published = self._tools.store.published
+        self._order.done(request, PUBLISHED if published else UNPUBLISHED, *([ALIGNED] if aligned else []))
+        return result(
+            setup_pb2.Prepared(stored_rounds=self._stored.count, published=published, aligned_attempt=aligned)
+        )
+
+    async def bin(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """Take the common records, and bin their columns once for the job."""
+        self._order.check(request)
+        table = self._table = have(self._table).take(self._alignment.records)
+        binned = await bin_features(self._tools, table, self._params.max_bin)
+        self._split_table = SplitTable(self._tools.party, table.columns, binned)
+        self._order.done(request)
+        return done()
+
+    async def take_key(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """Wait for the public key of the label holder."""
+        self._order.check(request)
+        self._key = await take_key(self._tools, self._spec.label_holder, self._spec.key_bits)
+        self._order.done(request)
+        return done()
 
     async def take_labels(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Keep the ciphertext of every record's label in the lanes, as long as this attempt lasts."""
-        self._order.check(("take_labels", request.round, request.stage))
+        """Keep the ciphertext of every record's label in the workers, as long as this attempt lasts."""
+        self._order.check(request)
         await self._drop_pool()  # of a try that failed
         public, slots = have(self._key)
-        total = len(self._alignment.aligned.ids)
+        total, sender = len(have(self._table).ids), self._spec.label_holder
         token = f"{self._tools.job}/{self._tools.attempt}"
         pool = self._pool = CiphertextPool(self._tools.engine, public, slots, total, token)
         self._tools.meter.done, self._tools.meter.total = 0, total
-        async for parcel in self._tools.mailbox.series(self._label_holder, "encrypted_labels", 0, 0):
+        async for parcel in self._tools.mailbox.series(sender, "encrypted_labels", 0, 0):
             block = parcel.protocol.forest.encrypted_labels
             if block.count * public.ciphertext_bytes != len(block.ciphertexts) or block.first != pool.received:
-                raise Malformed(f"{self._label_holder} sent encrypted labels out of place")
+                raise Malformed(f"{sender} sent encrypted labels out of place")
             await pool.add_block(block.first, block.ciphertexts)
             self._tools.meter.done = pool.received
         if pool.received != total:
-            raise Malformed(f"{self._label_holder} sent encrypted labels of {pool.received} of {total} records")
-        self._order.then(*super()._after_key())
+            raise Malformed(f"{sender} sent encrypted labels of {pool.received} of {total} records")
+        self._order.done(request)
+        return done()
+
+    async def build_histograms(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """Step 2 of a tree.
+
+        1. At the root: take the draw. Below: take the instance spaces that the label holder relayed.
+        2. Of every node take the drawn records, each as often as it was drawn, in the bins of the job or of the node.
+        3. Make left sums of every candidate, in an order of this party's own; pack and re-randomise them.
+        4. Send them.
+        """
+        t, level = request.round, request.stage
+        self._order.check(request)
+        nodes = list(request.growth.build_histograms.nodes)
+        tree = await self._growth.take_spaces(t, level) if level else await self._begin_tree(t)
+        pool = have(self._pool)
+        before = dict(pool.operations)
+        tasks = await self._tools.offload(lambda: [self._task(tree, node) for node in nodes])
+        packed = await pool.candidates(tasks, tree.columns.candidates.shapes)
+        self._tools.ledger.operations.update(since(before, pool.operations))
+        public, _ = have(self._key)
+        await self._growth.send_sums(tree, level, nodes, packed, public.ciphertext_bytes)
+        self._order.done(request)
+        return done()
+
+    async def store_tree(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """End of a tree: this party's part of it is on disk before the answer."""
+        self._order.check(request)
+        await self._growth.store(request.round, takes_part=self._takes_part(request.round))
+        self._drawn = None
+        self._order.done(request)
+        return done()
+
+    async def publish(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """Progress becomes a model."""
+        self._order.check(request)
+        if not self._tools.store.published:
+            manifest = {
+                "role": "feature_party",
+                "label_holder": self._spec.label_holder,
+                "trees": self._stored.count,
+                **manifest_of(self._tools, self._spec, have(self._table), self._params.missing),
+            }
+            self._tools.store.publish(manifest)
+        self._order.done(request)
         return done()
 
     async def close(self) -> None:
-        """Let go of the ciphertexts in the workers."""
-        await super().close()
+        """Release the ciphertexts in the workers."""
+        self._growth.forget()
         await self._drop_pool()
 
-    def _after_key(self) -> list[StepId]:
-        return [("take_labels", 0, 0)]
-
-    async def _begin(self, t: int) -> OwnTree:
-        """Columns and draw of the tree."""
-        table = self._alignment.aligned
+    async def _begin_tree(self, t: int) -> OwnTree:
+        """Columns and draw of a tree, in the place of one that was not finished."""
+        self._growth.forget()
+        table, split_table = have(self._table), have(self._split_table)
         total = len(table.ids)
-        series = self._tools.mailbox.series(self._label_holder, "sampled_records", t, 0)
+        series = self._tools.mailbox.series(self._spec.label_holder, "sampled_records", t, 0)
         drawn = self._drawn = await take_drawn(series, total)
-        vault = self._columns(t)
-        if self._forest.binning == "per-node":
-            columns = vault.fresh_columns_of_tree(t, self._forest, table.features, drawn, permuted=True)
+        split_table.next_handle_is(self._stored.first_handle(t))
+        if self._params.binning == "per-node":
+            columns = split_table.fresh_columns_of_tree(t, self._params, table.features, drawn, permuted=True)
         else:
-            columns = vault.columns_of_tree(t, self._forest, permuted=True)
-        return OwnTree(t, columns, total)
-
-    async def _sum(self, tree: OwnTree, level: int, nodes: list[int]) -> tuple[bytes, Mapping[str, int]]:  # noqa: ARG002
-        pool, columns = have(self._pool), tree.columns
-        before = dict(pool.operations)
-        tasks = await self._tools.offload(lambda: [self._task(tree, node) for node in nodes])
-        packed = await pool.candidates(tasks, columns.candidates.shapes)
-        return packed, since(before, pool.operations)
+            columns = split_table.columns_of_tree(t, self._params, permuted=True)
+        return self._growth.plant(t, columns, total)
 
     def _task(self, tree: OwnTree, node: int) -> NodeTask:
         """The drawn records of a node, each as often as it was drawn, in the bins of the job or of the node."""
@@ -98,10 +202,10 @@ class FeatureParty(GrowingFeatureParty):
         rows = np.repeat(rows, drawn[rows])
         return NodeTask(rows, bins.codes(node, rows), tree.columns.order(node))
 
-    async def _drop_tree(self) -> None:
-        self._tree = self._drawn = None
-
     async def _drop_pool(self) -> None:
         if self._pool is not None:
             pool, self._pool = self._pool, None
             await pool.close()
+
+    def _takes_part(self, t: int) -> bool:
+        return self._params.takes_part(t, self._tools.party)

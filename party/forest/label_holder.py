@@ -1,32 +1,23 @@
-"""A random forest at the label holder: labels out once, candidate sums in, splits picked, leaves filled.
-
-after                may come
-prepare              the steps of the alignment, bin if aligned already
-alignment            bin
-bin                  make_keys, publish
-make_keys            share_labels, publish
-share_labels         begin_tree(t) for the next tree t
-begin_tree(t)        choose_splits(t, 0)
-choose_splits(t, l)  apply_splits(t, l) if it won any, relay_children(t, l), finish_tree(t) if nothing split
-apply_splits(t, l)   relay_children(t, l)
-relay_children(t, l) choose_splits(t, l+1), finish_tree(t)
-finish_tree(t)       store_tree(t)
-store_tree(t)        begin_tree(t+1), publish
-"""
+"""A random forest at the label holder: labels out once, candidate sums in, splits picked, leaves filled."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 
 import numpy as np
 
+from party.alignment.steps import ALIGNED, ALIGNMENT, Alignment, alignment_steps
 from party.config import PartyConfig
-from party.forest.out_of_bag import Tally
-from party.growth.label_holder import GrowingLabelHolder
+from party.forest.out_of_bag import OutOfBagScores
+from party.growth.label_holder import TREE_STEPS, LabelHolderGrowth, summary_of_trees, trees_with_scores
+from party.growth.split_table import SplitTable
+from party.growth.stored_trees import StoredTrees
 from party.runtime.context import Step, Tools, done, have
 from party.runtime.messages import drawn_parcels
-from party.runtime.steps import StepId
+from party.runtime.step_order import OPENING, RESUMED, Next, StepOrder, StepTable
+from party.setup.keys import JobKeys, fitting
+from party.setup.labelled_table import LabelledTable, load_labelled_table
+from party.setup.steps import bin_features, manifest_of
 from treetap.paillier.slots import Slots, width_for
 from treetap.protocols.job_spec import params_as, taking_part
 from treetap.tables.labels import Labels
@@ -34,91 +25,176 @@ from treetap.trees import sampling
 from treetap.trees.forest_criterion import ForestRule, Targets, check_labels, targets
 from treetap.trees.growing_tree import Ints
 from treetap.trees.params import ForestParams
+from treetap.wire.frame import result
 from treetap.wire.v2 import control_pb2, forest_pb2, setup_pb2
 
+STEPS: StepTable = {
+    OPENING: (Next("prepare"),),
+    "prepare": (Next(ALIGNMENT), Next("bin", when=ALIGNED)),
+    ALIGNMENT: (Next("bin"),),
+    "bin": (Next("make_keys"), Next("publish")),
+    "make_keys": (Next("share_labels"), Next("publish")),
+    "share_labels": (Next("begin_tree", RESUMED),),
+    **TREE_STEPS,
+}
 
-class LabelHolder(GrowingLabelHolder):
+
+class LabelHolder:
     """The label of every record encrypted once per attempt; per tree only the draw travels."""
 
     def __init__(self, config: PartyConfig, tools: Tools, spec: setup_pb2.JobSpec) -> None:
-        self._forest = params_as(spec, ForestParams)
-        self._found: Targets | None = None
-        super().__init__(config, tools, spec, self._forest)
-        self.steps: Mapping[str, Step] = {**self.steps, "share_labels": self.share_labels}
+        self._config, self._tools, self._spec = config, tools, spec
+        self._params = params_as(spec, ForestParams)
+        members = [spec.label_holder, *spec.feature_parties]
+        self._order = StepOrder(STEPS, {ALIGNMENT: alignment_steps(members, spec.alignment, tools.party)})
+        self._alignment = Alignment(tools, members, spec.alignment, self._order)
+        self._keys = JobKeys(tools, spec)
+        self._stored = StoredTrees(tools, "own")
+        self._growth = LabelHolderGrowth(tools, spec, self._order, self._stored, self._open_sums)
+        self._data: LabelledTable | None = None
+        self._state: OutOfBagScores | None = None
+        self._targets: Targets | None = None
+        self._split_table: SplitTable | None = None
+        self.steps: Mapping[str, Step] = {
+            "prepare": self.prepare,
+            **self._alignment.steps,
+            "bin": self.bin,
+            "make_keys": self.make_keys,
+            "share_labels": self.share_labels,
+            "begin_tree": self.begin_tree,
+            "choose_splits": self._growth.choose_splits,
+            "apply_splits": self._growth.apply_splits,
+            "relay_children": self._growth.relay_children,
+            "finish_tree": self._growth.finish_tree,
+            "store_tree": self._growth.store_tree,
+            "publish": self.publish,
+        }
+
+    async def prepare(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """Say how far the job has come.
+
+        1. Read the table and decode its labels.
+        2. Refuse labels that do not fit the job: now, not after the alignment.
+        3. Look for the records that an earlier attempt aligned, and for stored trees.
+        """
+        self._order.check(request)
+        data = self._data = await load_labelled_table(
+            self._tools, self._config, self._spec, missing=self._params.missing, objective=self._params.objective
+        )
+        self._slots(data.labels)
+        aligned = self._alignment.begin(data.table.ids, data.table.rows, data.table.path, keep=True)
+        stored, published = await trees_with_scores(self._tools.store, self._stored), self._tools.store.published
+        self._order.done(request, *([ALIGNED] if aligned else []))
+        return result(setup_pb2.Prepared(stored_rounds=stored, published=published, aligned_attempt=aligned))
+
+    async def bin(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """Say how many trees there are to be.
+
+        1. Take the common records and their labels.
+        2. Open the scores as they were after the last stored tree.
+        3. Bin the own columns, once for the job.
+        """
+        self._order.check(request)
+        data = self._data = have(self._data).take(self._alignment.records)
+        self._targets = self._targets_of(data.labels)
+        state = self._state = OutOfBagScores(self._params, data.labels, self._tools.store)
+        binned = await bin_features(self._tools, data.table, self._params.max_bin)
+        self._split_table = SplitTable(self._tools.party, data.table.columns, binned)
+        self._order.first_rounds = (state.trees,)
+        self._order.done(request)
+        return result(setup_pb2.Binned(rounds=state.planned, stopped=state.stopped))
+
+    async def make_keys(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """Make or reload the key pair; the public key goes to the feature parties, the secret one to the workers."""
+        self._order.check(request)
+        await self._keys.make(self._slots(have(self._data).labels))
+        self._order.done(request)
+        return done()
 
     async def share_labels(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Once per attempt: the one-hot label, or the target in fixed point, of every record to every feature party."""
-        self._order.check(("share_labels", request.round, request.stage))
-        owner, plain = have(self._owner), self._plain()
-        streams = [self._tools.outbox.open(party, "encrypted_labels", 0) for party in self._feature_parties]
-        meter = self._tools.meter
-        meter.done, meter.total = 0, len(plain)
-        width = have(self._secret).public.ciphertext_bytes
-        slots = [np.ascontiguousarray(plain[:, slot]) for slot in range(plain.shape[1])]
-        async for first, ciphertexts in owner.encrypt_blocks(slots):
-            count = len(ciphertexts) // width
-            block = forest_pb2.EncryptedLabels(first=first, count=count, ciphertexts=ciphertexts)
-            await asyncio.gather(*(stream.put(block) for stream in streams))
-            meter.done = first + count
-            self._tools.ledger.operations["encryptions"] += count
-            self._tools.ledger.ciphertexts["encrypted_labels"] += count * len(streams)
-        await asyncio.gather(*(stream.close() for stream in streams))
-        self._order.then(("begin_tree", have(self._book).trees, 0))
+        self._order.check(request)
+        plain = have(self._targets).values
+        if not self._counts:
+            plain = np.concatenate([plain, _ones(plain)], axis=1)
+        await self._keys.stream(plain, "encrypted_labels", forest_pb2.EncryptedLabels, list(self._spec.feature_parties))
+        self._order.done(request)
         return done()
 
     async def begin_tree(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Step 1 of a tree: draw its records, tell every feature party that takes part which."""
+        """Step 1 of a tree.
+
+        1. Draw its records, and take the own columns in the bins of the job or of its nodes.
+        2. Send the draw to every party that takes part.
+        3. Plant the tree.
+        """
         t = request.round
-        self._order.check(("begin_tree", t, request.stage))
-        found = have(self._found)
-        params, total = self._forest, len(found.values)
-        drawn = sampling.drawn(params.seed, t, total, params.subsample, bootstrap=params.bootstrap)
-        vault = self._columns(t)
+        self._order.check(request)
+        params, found, features = self._params, have(self._targets), have(self._data).table.features
+        drawn = sampling.drawn(params.seed, t, len(features), params.subsample, bootstrap=params.bootstrap)
+        split_table = have(self._split_table)
+        split_table.next_handle_is(self._stored.first_handle(t))
         if params.binning == "per-node":
-            features = self._alignment.aligned.features
-            columns = vault.fresh_columns_of_tree(t, params, features, drawn, permuted=False)
+            columns = split_table.fresh_columns_of_tree(t, params, features, drawn, permuted=False)
         else:
-            columns = vault.columns_of_tree(t, params, permuted=False)
+            columns = split_table.columns_of_tree(t, params, permuted=False)
         for party in taking_part(self._spec, t):
-            await self._tools.outbox.send(party, "sampled_records", drawn_parcels(drawn, total), round=t)
-        one = np.ones((total, 1), dtype=np.int64)
-        values = np.concatenate([found.values, one], axis=1) * drawn[:, None]
-        self._grow(t, values, ForestRule(found, params), columns, subtract=params.binning == "global")
+            await self._tools.outbox.send(party, "sampled_records", drawn_parcels(drawn, len(features)), round=t)
+        values = np.concatenate([found.values, _ones(found.values)], axis=1) * drawn[:, None]
+        rule, subtract = ForestRule(found, params), params.binning == "global"
+        self._growth.plant(t, values, rule, columns, have(self._state), max_depth=params.max_depth, subtract=subtract)
+        self._order.done(request)
         return done()
 
-    def _check_labels(self, labels: Labels) -> None:
-        check_labels(labels.values, self._forest.criterion, len(labels.classes))
+    async def publish(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """Progress becomes a model; the secret key of the job is deleted with what only the training needed."""
+        self._order.check(request)
+        store, data = self._tools.store, have(self._data)
+        if not store.published:
+            manifest = {
+                "role": "label_holder",
+                "feature_parties": list(self._spec.feature_parties),
+                "classes": data.labels.classes,
+                **manifest_of(self._tools, self._spec, data.table, self._params.missing),
+                **await summary_of_trees(have(self._state), self._stored),
+            }
+            store.publish(manifest)
+        await self.close()
+        self._order.done(request)
+        return done()
 
-    def _open_book(self, labels: Labels) -> Tally:
-        self._found = targets(labels.values, self._forest.criterion, len(labels.classes))
-        return Tally(self._forest, labels, self._tools.store)
+    async def close(self) -> None:
+        """The workers forget the key."""
+        await self._keys.close()
 
-    def _after_keys(self) -> StepId:
-        return "share_labels", 0, 0
+    async def _open_sums(self, packed: bytes, groups: int) -> Ints:
+        """Open candidate sums. Counts of the classes add up to the number of records, which is therefore not sent."""
+        sums = await self._keys.open(packed, groups)
+        return np.concatenate([sums, sums.sum(axis=-1, keepdims=True)], axis=-1) if self._counts else sums
 
     def _slots(self, labels: Labels) -> Slots:
-        """One slot per class, which count; or the target and 1. A tree draws no more records than there are."""
-        records = len(labels.values)
-        found = targets(labels.values, self._forest.criterion, len(labels.classes))
+        """A record's plaintext: one slot per class, which count; or the target and 1.
+
+        Each slot is wide enough for the sum over all records; a tree draws no more records than there are.
+
+        Raises:
+            DataError: the labels do not fit the criterion.
+            BadInput: one record does not fit a plaintext of the job's key.
+        """
+        found, records = self._targets_of(labels), len(labels.values)
         widths = [width_for(records, found.largest)] * found.values.shape[1]
-        return Slots(tuple(widths if self._counts else [*widths, width_for(records, 1)]))
+        slots = Slots(tuple(widths if self._counts else [*widths, width_for(records, 1)]))
+        return fitting(slots, labels, self._spec.key_bits, "a longer key")
 
-    def _too_wide(self, labels: Labels, bits: int) -> str:
-        return (
-            f"{len(labels.classes)} classes of {len(labels.values)} records need {bits} bits in one plaintext, a key "
-            f"of {self._spec.key_bits} bits has fewer: use a longer key"
-        )
-
-    def _complete(self, sums: Ints) -> Ints:
-        """Counts of the classes add up to the number of records, which is therefore not sent."""
-        return np.concatenate([sums, sums.sum(axis=-1, keepdims=True)], axis=-1) if self._counts else sums
+    def _targets_of(self, labels: Labels) -> Targets:
+        check_labels(labels.values, self._params.criterion, len(labels.classes))
+        return targets(labels.values, self._params.criterion, len(labels.classes))
 
     @property
     def _counts(self) -> bool:
-        return self._forest.criterion == "gini"
+        return self._params.criterion == "gini"
 
-    def _plain(self) -> Ints:
-        """The slots of every record (N, S)."""
-        values = have(self._found).values
-        one = np.ones((len(values), 1), dtype=np.int64)
-        return values if self._counts else np.concatenate([values, one], axis=1)
+
+def _ones(values: Ints) -> Ints:
+    """A slot of 1 for every record, (N, 1)."""
+    return np.ones((len(values), 1), dtype=np.int64)

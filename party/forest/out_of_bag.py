@@ -19,7 +19,7 @@ from treetap.trees.params import ForestParams
 Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
-class Tally:
+class OutOfBagScores:
     """Sums (N, outputs) over the stored trees; their mean is the forest's prediction of its own training records.
 
     Records that a tree did not draw are among them, so the measures lie between training and test error.
@@ -37,18 +37,18 @@ class Tally:
         self._load()
 
     def outputs(self, tree: int) -> tuple[int, ...]:  # noqa: ARG002 - each tree predicts everything
-        """See `Book`."""
+        """See `LabelState`."""
         return self._outputs
 
     def add(self, tree: Tree, rows: Mapping[int, Rows]) -> None:
-        """See `Book`."""
+        """See `LabelState`."""
         for leaf in tree.leaves:
             self._sums[rows[leaf.node]] += np.array(leaf.weights)
         self.trees += 1
         self.metrics = self._measure()
 
     def save(self) -> None:
-        """See `Book`."""
+        """See `LabelState`."""
         self._store.save_arrays(SCORES, {"trees": np.array(self.trees), "sums": self._sums})
 
     def used(self, trees: list[Tree]) -> list[Tree]:
@@ -56,7 +56,7 @@ class Tally:
         return trees
 
     def summary(self) -> dict[str, Any]:
-        """See `Book`."""
+        """See `LabelState`."""
         params = asdict(self._params)
         params["missing"] = None if np.isnan(self._params.missing) else self._params.missing
         return {

@@ -1,4 +1,4 @@
-"""What a label holder keeps of its labels and scores while trees grow, whatever they are for."""
+"""The label holder's labels and scores while trees grow, whatever the trees are for."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from party.runtime.job_store import JobStore
 from treetap.trees.ensemble import Tree
 
 Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
-#: The name under which every book keeps its scores on disk.
+#: The name under which every label state keeps its scores on disk.
 SCORES = "scores"
 
 
-class Book(Protocol):
+class LabelState(Protocol):
     """Scores after the last stored tree, and what follows from them."""
 
     trees: int  #: how many trees the scores have in them
@@ -24,7 +24,7 @@ class Book(Protocol):
     metrics: dict[str, float]  #: after the last tree, where it ended a round
 
     def outputs(self, tree: int) -> tuple[int, ...]:
-        """Which columns of the score a tree adds to."""
+        """The columns of the score that a tree adds to."""
         ...
 
     def add(self, tree: Tree, rows: Mapping[int, Rows]) -> None:
@@ -40,7 +40,7 @@ class Book(Protocol):
         ...
 
     def summary(self) -> dict[str, Any]:
-        """What the model's manifest says beside its trees."""
+        """The part of the model's manifest that is about neither trees nor columns."""
         ...
 
 

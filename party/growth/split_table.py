@@ -1,7 +1,7 @@
-"""What a party must not lose to anybody: its columns, bins and split table.
+"""A party's binned columns and its own splits, which must stay with it.
 
-Cannot be pickled, so it cannot reach a worker, a message or a file by accident; what leaves goes through
-the typed messages of the protocols, and what is stored goes through `Store` field by field.
+A split table cannot be pickled, so it cannot reach a worker, a message or a file by accident. Data leaves it by the
+typed messages of the protocols, and reaches the disk through `JobStore` field by field.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ Floats = np.ndarray[tuple[int, int], np.dtype[np.float64]]
 Bools = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 
-class Vault:
-    """A party's binned columns and its split table."""
+class SplitTable:
+    """A party's binned columns and its splits, numbered by handles."""
 
     def __init__(self, party: str, columns: list[str], binned: BinnedTable) -> None:
         self.party = party
@@ -34,10 +34,10 @@ class Vault:
         self._splits = 0
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a vault does not leave its process")
+        raise TypeError("a split table does not leave its process")
 
     def __repr__(self) -> str:
-        return f"<Vault of {self.party}>"
+        return f"<SplitTable of {self.party}>"
 
     def next_handle_is(self, handle: int) -> None:
         """Continue the numbering of handles, so that a regrown tree gets the same ones."""
@@ -67,13 +67,13 @@ class Vault:
 class TreeColumns:
     """One party's columns as one tree sees them: sampled, their candidates permuted.
 
-    An order is drawn from the operating system's randomness and told to nobody. With the bins of the job it is the
-    same for all nodes of the tree, because the label holder subtracts sums of siblings; with bins of their own every
-    node has an order of its own.
+    An order is drawn from the operating system's randomness and leaves the party in no message. With the bins of the
+    job it is the same for all nodes of the tree, because the label holder subtracts sums of siblings; with bins of
+    their own every node has an order of its own.
     """
 
-    def __init__(self, vault: Vault, bins: GlobalBins | NodeBins, *, permuted: bool) -> None:
-        self._vault = vault
+    def __init__(self, table: SplitTable, bins: GlobalBins | NodeBins, *, permuted: bool) -> None:
+        self._table = table
         self.bins = bins
         self.candidates = bins.candidates
         self._permuted = permuted
@@ -84,6 +84,10 @@ class TreeColumns:
         """(N, columns) bins of the job."""
         assert isinstance(self.bins, GlobalBins)
         return self.bins.all_codes
+
+    def name_of(self, split: OwnSplit) -> str:
+        """The column that a split is on."""
+        return self._table.columns[split.feature]
 
     def order(self, node: int) -> Rows:
         """For each place the canonical candidate that stands there, in a node: (candidates,)."""
@@ -102,4 +106,4 @@ class TreeColumns:
         candidate = self.candidates.at(int(self.order(node)[places].min()))
         left = goes_left(self.bins, node, rows, candidate)
         own = Candidate(int(self.bins.kept[candidate.feature]), candidate.bin, candidate.missing_left)
-        return self._vault.keep(node, own, self.bins.cut(node, candidate)), rows[left]
+        return self._table.keep(node, own, self.bins.cut(node, candidate)), rows[left]

@@ -44,7 +44,7 @@ class FeatureParty(Answering):
         """One bit for each record of each query, in the order of the queries."""
         block, level = request.round, request.stage
         self._alignment.check(("answer_directions", block, level))
-        table = self._alignment.aligned
+        table = self.aligned
         if (block, level) <= self._answered:
             raise Untimely(f"answer_directions of block {block}, level {level} came after that of {self._answered}")
         if block > self._answered[0] >= 0:

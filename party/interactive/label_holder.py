@@ -64,7 +64,7 @@ class LabelHolder(Scoring):
         """Follow the own splits, then ask each owner about the records that stand at its splits."""
         block, level = request.round, request.stage
         self._order.check(("ask_directions", block, level))
-        table = self._alignment.aligned
+        table = self.aligned
         rows, blocks = self.block(block)
         if level == 0:
             self._standing = _Standing(rows, self.ensemble.used_trees, self._opening.away)

@@ -49,11 +49,6 @@ class Naming:
             step = self.take_names if tools.party == opening.label_holder else self.name_features
             self.steps[step.__name__] = step
 
-    @property
-    def first(self) -> StepId | None:
-        """What follows the alignment."""
-        return (next(iter(self.steps)), 0, 0) if self.steps else self._then
-
     def give(self, own: dict[int, str]) -> None:
         """A feature party's names, by handle."""
         self._own = own

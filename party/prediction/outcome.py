@@ -10,10 +10,7 @@ import numpy as np
 
 from treetap.tables.reading import Floats
 from treetap.trees.ensemble import Ensemble
-from treetap.trees.metrics import REGRESSIONS
-
-#: Objectives whose model has one score, and the probability of the second class from it.
-BINARY = ("binary:logistic",)
+from treetap.trees.params import BINARY, REGRESSIONS
 
 
 @dataclass(frozen=True)

@@ -10,17 +10,17 @@ from typing import ClassVar
 
 import numpy as np
 
-from party.alignment.steps import Alignment
+from party.alignment.steps import ALIGNMENT, Alignment, alignment_steps
 from party.config import PartyConfig
 from party.prediction.batch import Listed
 from party.prediction.decision_paths import OPEN_LEAVES, foreign, packed, write_paths
 from party.prediction.feature_names import Naming, named
 from party.prediction.records import Asked
 from party.prediction.scores_on_disk import Guessed, Scored
-from party.runtime.context import Tools
+from party.runtime.context import Tools, have
 from party.runtime.job_store import Arrays, Store
 from party.runtime.messages import Rows
-from party.runtime.steps import Order
+from party.runtime.step_order import OPENING, Next, StepOrder
 from party.serving.label_holder import Live
 from party.serving.registry import Desk
 from party.setup.steps import load_table, table_config
@@ -58,15 +58,37 @@ class Opened(ABC):
         if self.manifest["role"] != role:
             was = self.manifest["role"]
             raise DataError(f"{config.name} was {was} of model {opening.model}, not {role}", party=config.name)
-        self._order = Order(("open_model", 0, 0))
         members = [opening.label_holder, *(name for name in opening.feature_parties if name not in opening.away)]
         if opening.away:
             log.warning("job %s: goes on without %s, who does not answer", tools.job, ", ".join(opening.away))
         if opening.away_deadline_s:
             tools.outbox.retry_s = min(RETRY_S, opening.away_deadline_s)
-        then = None if first is None else (first, 0, 0)
-        self._names = Naming(tools, opening, self._order, then)
-        self._alignment = Alignment(tools, members, opening.alignment, self._order, self._names.first)
+        after = ("take_names" if role == "label_holder" else "name_features") if opening.explain else first
+        self._order = StepOrder(
+            {
+                OPENING: (Next("open_model"),),
+                "open_model": (Next(ALIGNMENT),),
+                ALIGNMENT: () if after is None else (Next(after),),
+            },
+            {ALIGNMENT: alignment_steps(members, opening.alignment, tools.party)},
+        )
+        self._names = Naming(tools, opening, self._order, None if first is None else (first, 0, 0))
+        self._alignment = Alignment(tools, members, opening.alignment, self._order)
+        self._table: Table | None = None  # the own one, and then of its records those that all parties hold
+        self._common: Table | None = None
+
+    @property
+    def aligned(self) -> Table:
+        """The common records in the common order."""
+        if self._common is None:
+            self._common, self._table = have(self._table).take(self._alignment.records), None
+        return self._common
+
+    def _align(self, table: Table, request: control_pb2.StepRequest) -> None:
+        """The own table is there: the steps of the alignment may come."""
+        self._table = table
+        self._alignment.begin(table.ids, table.rows, table.path, keep=False)
+        self._order.done(request)
 
     async def _load(self) -> Table:
         """The columns of the model from the table of this name; labels are not read."""
@@ -91,7 +113,7 @@ class Opened(ABC):
 
     def directions(self, rows: Rows) -> GoesLeft:
         """Which of some records go left at an own split."""
-        features = self._alignment.aligned.features[rows]
+        features = self.aligned.features[rows]
 
         def goes_left(handle: int) -> Bools:
             split = self.split(handle)
@@ -122,7 +144,7 @@ class Answering(Opened):
     async def open_model(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Load shard and table."""
         self._order.check(("open_model", request.round, request.stage))
-        self._alignment.begin(await self._load(), keep=False)
+        self._align(await self._load(), request)
         return result(prediction_pb2.OpenedModel())
 
     def split(self, handle: int) -> OwnSplit:
@@ -186,7 +208,7 @@ class Scoring(Opened):
         table = await self._load()
         opened = await self.asked.open(table)
         opened.trees = len(self.ensemble.used_trees)
-        self._alignment.begin(table, keep=False)
+        self._align(table, request)
         return result(opened)
 
     def split(self, handle: int) -> OwnSplit:
@@ -231,7 +253,7 @@ class Scoring(Opened):
         self._order.then(self.asked.before_block(number, self.begins, self.size))
 
     def _aligned(self) -> Table:
-        return self._alignment.aligned
+        return self.aligned
 
     def _start(self) -> tuple[str, int]:
         """With which step a block begins, and how many records it may have."""

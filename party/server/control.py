@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import grpc
 import grpc.aio
 
+from treetap.wire.other_versions import refuse_other_versions
 from treetap.wire.ports import PartyPort
 from treetap.wire.rpc import caller_name
 from treetap.wire.status import answering
@@ -44,3 +45,4 @@ def register(server: grpc.aio.Server, name: str, port: PartyPort) -> None:
     """Let a server answer for the party of that name."""
     control_pb2_grpc.add_ControlServicer_to_server(ControlService(name, port), server)
     exchange_pb2_grpc.add_ExchangeServicer_to_server(ExchangeService(name, port), server)
+    refuse_other_versions(server, name)

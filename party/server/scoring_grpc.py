@@ -6,6 +6,7 @@ import grpc
 import grpc.aio
 
 from party.serving.registry import Desk
+from treetap.wire.other_versions import refuse_other_versions
 from treetap.wire.rpc import certified_name
 from treetap.wire.status import answering
 from treetap.wire.v2 import serving_pb2, serving_pb2_grpc
@@ -33,3 +34,4 @@ class ServingService(serving_pb2_grpc.ServingServicer):
 def register(server: grpc.aio.Server, name: str, desk: Desk) -> None:
     """Let a server answer clients of the party of that name."""
     serving_pb2_grpc.add_ServingServicer_to_server(ServingService(name, desk), server)
+    refuse_other_versions(server, name)

@@ -1,4 +1,4 @@
-"""What every job needs, whatever grows afterwards: table, labels, bins, key.
+"""The parts of a training job's set-up, whatever grows afterwards: table, bins, key.
 
 The label holder makes the key pair and sends its public half with the slot layout of one record's plaintext.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,14 +20,17 @@ from treetap.paillier.public_key import PublicKey
 from treetap.paillier.secret_key import SecretKey
 from treetap.paillier.slots import Slots
 from treetap.protocols.paillier_options import PAPER_KEY_BITS
+from treetap.protocols.registry import training_name
 from treetap.tables.categories import Category
 from treetap.tables.config import TableConfig
-from treetap.tables.labels import Labels, read_labels
 from treetap.tables.reading import Table, read_table
 from treetap.trees.binning import BinnedTable, bin_table
 from treetap.wire.v2 import setup_pb2
 
 log = logging.getLogger(__name__)
+#: Outcomes of a feature party's `prepare`.
+PUBLISHED = "its model is published already"
+UNPUBLISHED = "its model is not published yet"
 
 
 def table_config(config: PartyConfig, name: str) -> TableConfig:
@@ -55,6 +59,15 @@ async def load_table(
         raise failure.at(tools.party) from None
 
 
+async def load_job_table(
+    tools: Tools, config: PartyConfig, spec: setup_pb2.JobSpec, *, with_label: bool, missing: float | None
+) -> Table:
+    """Read the party's table of a training job, which must be that of the trees stored already."""
+    table = await load_table(tools, table_config(config, spec.table), with_label=with_label, missing=missing)
+    await bind_table(tools, table)
+    return table
+
+
 async def bind_table(tools: Tools, table: Table) -> None:
     """A resumed job must find the table that its stored trees were grown on, cell for cell."""
     if not tools.store.bind(await tools.offload(lambda: fingerprint(table))):
@@ -77,14 +90,6 @@ def fingerprint(table: Table) -> str:
     return state.hexdigest()
 
 
-def load_labels(tools: Tools, table: Table, column: str, objective: str) -> Labels:
-    """Label holder: its labels from its table."""
-    try:
-        return read_labels(table, column, objective)
-    except DataError as failure:
-        raise failure.at(tools.party) from None
-
-
 async def bin_features(tools: Tools, table: Table, max_bin: int) -> BinnedTable:
     """Bin the party's columns off the event loop."""
     try:
@@ -93,6 +98,17 @@ async def bin_features(tools: Tools, table: Table, max_bin: int) -> BinnedTable:
         )
     except DataError as failure:
         raise DataError(f"{table.path}: {failure}").at(tools.party) from None
+
+
+def manifest_of(tools: Tools, spec: setup_pb2.JobSpec, table: Table, missing: float) -> dict[str, Any]:
+    """The part of a model's manifest that every party writes: job, protocol and the own columns."""
+    return {
+        "job": tools.job,
+        "party": tools.party,
+        "protocol": training_name(spec),
+        "missing": None if np.isnan(missing) else missing,
+        **table.described(),
+    }
 
 
 async def make_key(tools: Tools, bits: int) -> SecretKey:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -360,3 +362,34 @@ def test_points_that_cannot_be_are_told(parties: int, fault: str, tmp_path: Path
 
     passes = [turn.stage for turn in turns(parties) if turn.step == "pass_ids"]
     assert all(run(attempt(level)) for level in passes)
+
+
+@pytest.mark.parametrize("objective", ["binary:logistic", "multi:softprob", "reg:squarederror"])
+def test_labels_are_those_of_the_common_records(objective: str, tmp_path: Path) -> None:
+    """Labels of records that other parties lack do not count, neither as a class nor as a difference."""
+    common = [f"c{number:02d}" for number in range(12)]
+    ids = [[*common, "x0", "x1"], [*common, "y0"]]
+
+    async def main(label: Callable[[str], int], expected: tuple[str, str]) -> None:
+        parties = tables(ids)
+        _, own = parties[NAMES[0]]
+        y = pa.array([label(value) for value in own["train"].column("id").to_pylist()])
+        own["train"] = own["train"].set_column(own["train"].column_names.index("y"), "y", y)
+        federation = Federation(tmp_path / expected[0], parties)
+        status = await federation.train(job(2, replace(PARAMS, objective=objective)))
+        assert status.state == expected[0]
+        assert expected[1] in status.error
+        if status.state == "finished":
+            manifest = json.loads((federation.state(NAMES[0]) / "models" / "job" / "manifest.json").read_text())
+            assert manifest["classes"] == ([] if objective == "reg:squarederror" else ["4", "7"])
+        await federation.close()
+
+    def two(value: str) -> int:
+        return 5 if value == "x0" and objective == "multi:softprob" else 4 if value < "c06" else 7
+
+    def one(value: str) -> int:
+        return 4 if value[0] == "x" else 7
+
+    run(main(two, ("finished", "")))
+    kind = "every record has the same target" if objective == "reg:squarederror" else "holds one class only"
+    run(main(one, ("failed", f"clinic: {tmp_path}/failed/clinic/train.parquet: label column 'y': {kind}")))

@@ -14,7 +14,10 @@ from attacks.report import html
 from tests.attacks.browser import Browser, found
 from tests.attacks.documents import made
 
-pytestmark = pytest.mark.skipif(found() is None, reason="no Chromium on this machine: apt-get install chromium")
+pytestmark = [
+    pytest.mark.skipif(found() is None, reason="no Chromium on this machine: apt-get install chromium"),
+    pytest.mark.xdist_group("browser"),
+]
 
 #: Places of all pictures that are shown, in the document's pixels.
 BOXES = """[...document.querySelectorAll("svg")].filter(it => it.checkVisibility()).map(it => {

@@ -21,7 +21,7 @@ from treetap.wire.v2.transcript_pb2 import TranscriptRecord
 PARAMS = BoostingParams(n_estimators=2, max_depth=3, max_bin=6)
 FEATURE = PARTIES[1]
 Records = list[TranscriptRecord]
-pytestmark = pytest.mark.filterwarnings("ignore:a 512-bit")
+pytestmark = [pytest.mark.filterwarnings("ignore:a 512-bit"), pytest.mark.xdist_group("places")]
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def test_several_jobs_in_one_folder(sound: Path, tmp_path: Path) -> None:
 
     def renamed(records: Records) -> Records:
         for record in records:
-            kind = exchange_pb2.PeerMessage if record.message_type.endswith("Parcel") else StepRequest
+            kind = exchange_pb2.PeerMessage if record.message_type.endswith("PeerMessage") else StepRequest
             if not record.message_type.endswith(("OwnSplit", "OwnAlignment")):
                 message = kind.FromString(record.message)
                 message.job = "second"

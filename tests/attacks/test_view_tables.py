@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from math import inf, log
 from pathlib import Path
 
@@ -14,17 +15,20 @@ import pytest
 
 from attacks.sections import bound_rows, received_rows, sent_rows, signature, signatures, tree_rows
 from attacks.view.known_trees import Ints, OwnSplit, TreeView, known_nodes
-from attacks.view.own_table import Labels, OwnTable, load_labels, load_own_table
+from attacks.view.own_table import load_labels, load_own_table
 from attacks.view.view import Traffic, View, read_view
 from tests.attacks.recorded import train, transcript
 from tests.worlds import PARTIES, world
 from treetap.errors import DataError
+from treetap.tables.config import TableConfig
+from treetap.tables.labels import Labels, read_labels
+from treetap.tables.reading import Table, read_table
 from treetap.trees.params import BoostingParams
 
 PARAMS = BoostingParams(n_estimators=2, max_depth=3, max_bin=6, missing=-999.0)
 HERE = world(60, (1, 2, 2), missing=0.2, sentinel=-999.0, seed=5)
 FEATURE = PARTIES[1]
-pytestmark = pytest.mark.filterwarnings("ignore:a 512-bit")
+pytestmark = [pytest.mark.filterwarnings("ignore:a 512-bit"), pytest.mark.xdist_group("tables")]
 
 
 def _view(path: Path, rows: list[int] | None, trees: tuple[TreeView, ...] = (), **changes: object) -> View:
@@ -106,7 +110,23 @@ def test_text_becomes_numbers_or_one_column_per_value(tmp_path: Path) -> None:
     assert own.ids == ["x", "007", "7"]
     assert own.columns == ["age", "colour=blue", "colour=red", "in , debt"]
     np.testing.assert_array_equal(own.features, [[3.5, 0, 0, 1], [41, 0, 1, 1], [np.nan, 1, 0, 0]])
-    assert own.as_read == {"age", "in , debt"}
+    assert own.made == {"colour=blue", "colour=red"}
+
+
+def test_a_text_column_whose_name_holds_an_equals_sign_is_the_party_s_own(tmp_path: Path) -> None:
+    """One-hot, such a column is split as name=value; a column that merely begins alike is another party's."""
+    path = tmp_path / "own.csv"
+    path.write_text("id,size=EU\n0,low=1\n1,high\n")
+
+    def view(name: str) -> View:
+        nodes = known_nodes(_rows(0, 1), {}, [(OwnSplit(1, 0, 0, name, 0, 0.5, False), _rows(0), _rows(1))])
+        return _view(path, [0, 1], (TreeView(0, 1, True, 2, nodes, None),))
+
+    own = load_own_table(path, view("size=EU=low=1"))
+    assert own.columns == ["size=EU=high", "size=EU=low=1"]
+    for name in ("size=US=low", "size=EUR", "size"):
+        with pytest.raises(DataError, match=f"lacks column '{name}', at which b split: this is another party's table"):
+            load_own_table(path, view(name))
 
 
 @pytest.mark.parametrize(
@@ -115,14 +135,14 @@ def test_text_becomes_numbers_or_one_column_per_value(tmp_path: Path) -> None:
         ("id,age\n1,2\n", "has 1 rows, but row 2"),
         ("key,age\n1,2\n3,4\n", r"has no column 'id'; it has: key, age"),
         ("id,id,age\n1,1,2\n3,3,4\n", "needs just one column 'id'"),
-        ("id,age\n1,2\n1,4\n", "rows 1 and 2 have the same id"),
-        ("id,age\n1,2\n,4\n", "the id in row 2 is missing"),
-        ("id,age\n1,inf\n2,4\n", "column 'age': the cell in row 1 is infinite"),
-        ("id,age\n1,2\n3\n", "is not readable CSV"),
+        ("id,age\n1,2\n1,4\n", "line 3, column 'id': the id is there already, at line 2"),
+        ("id,age\n1,2\n,4\n", "line 3, column 'id': the id is missing"),
+        ("id,age\n1,inf\n2,4\n", "line 2, column 'age': the cell is infinite"),
+        ("id,age\n1,2\n3\n", "line 3: 2 cells expected, 1 found"),
     ],
 )
 def test_faults_of_the_own_table(content: str, fault: str, tmp_path: Path) -> None:
-    """Each names the file, and the column or row."""
+    """Each names the file, and the column or line."""
     path = tmp_path / "own.csv"
     path.write_text(content)
     with pytest.raises(DataError, match=fault) as caught:
@@ -135,15 +155,15 @@ def test_a_table_that_cannot_be_used(tmp_path: Path) -> None:
     view = _view(tmp_path, list(range(300)))
     with pytest.raises(DataError, match="there is no such file"):
         load_own_table(tmp_path / "none.csv", view)
-    with pytest.raises(DataError, match="is a folder, not a table"):
+    with pytest.raises(DataError, match="is a folder, not a file"):
         load_own_table(tmp_path, view)
     path = tmp_path / "names.parquet"
-    pq.write_table(pa.table({"id": range(300), "name": [f"n{i}" for i in range(300)]}), path)
+    pq.write_table(pa.table({"id": range(600), "name": [f"n{i % 300}" for i in range(600)]}), path)
     with pytest.raises(DataError, match="column 'name' holds 300 different texts; leave it out"):
         load_own_table(path, view)
     assert load_own_table(path, view, columns=[]).features.shape == (300, 0)
     pq.write_table(pa.table({"id": range(300), "born": pa.array(range(300), pa.date32())}), path)
-    with pytest.raises(DataError, match=r"column 'born' holds date32\[day\], neither numbers nor text"):
+    with pytest.raises(DataError, match=r"column 'born' holds date32\[day\], not numbers"):
         load_own_table(path, view)
     with pytest.raises(DataError, match="does not say which rows of b's table"):
         load_own_table(path, _view(tmp_path, None))
@@ -152,8 +172,8 @@ def test_a_table_that_cannot_be_used(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("column", "fault"),
     [
-        (["a", None, "b"], "the label in row 2 is missing"),
-        ([1.0, float("nan"), 2.0], "the label in row 2 is missing"),
+        (["a", None, "b"], "the label at row 2 is missing"),
+        ([1.0, float("nan"), 2.0], "the label at row 2 is missing or infinite"),
         ([[1], [2], [3]], "holds list; classes are numbers, text or booleans"),
     ],
 )
@@ -161,28 +181,65 @@ def test_faults_of_labels(column: list[object], fault: str, tmp_path: Path) -> N
     """By file, label column and row; the label itself is not told."""
     path = tmp_path / "labels.parquet"
     pq.write_table(pa.table({"id": ["p", "q", "r"], "y": column}), path)
-    own = OwnTable(tmp_path / "own.csv", ["q", "p"], [], np.empty((2, 0)), frozenset())
+    own = _own(tmp_path, ["q", "p"])
     with pytest.raises(DataError, match=f"{path}: label column 'y'.*{fault}"):
         load_labels(path, "y", own)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([Decimal("2.00"), Decimal("10.50"), Decimal("2.00")]),
+        pa.array([2.0, 10.5, 2.0], pa.float32()),
+        pa.array([2, 10, 2], pa.int8()),
+        pa.array(["b", "a", "b"]).dictionary_encode(),
+        pa.array([True, False, True]),
+    ],
+)
+def test_classes_are_those_of_the_party(column: pa.Array, tmp_path: Path) -> None:
+    """Whatever type the label column has, decimals too, the audit has the label holder's class numbers and names."""
+    path = tmp_path / "labels.parquet"
+    pq.write_table(pa.table({"id": ["p", "q", "r"], "y": column}), path)
+    config = TableConfig(path=path, id="id", label="y")
+    theirs = read_labels(read_table(config, with_label=True, missing=None), "y", "binary:logistic")
+    ours = load_labels(path, "y", _own(tmp_path, ["p", "q", "r"]))
+    assert ours.classes == theirs.classes
+    assert ours.values.tolist() == theirs.values.tolist()
+    if pa.types.is_decimal(column.type):
+        assert ours.classes == ["2", "10.5"]
+
+
+def test_text_for_which_ordinal_numbers_were_trained_on_may_share_a_name_with_a_column(tmp_path: Path) -> None:
+    """Own splits are checked at the column of numbers, not at the 0 and 1 of the text that is called alike."""
+    path = tmp_path / "own.csv"
+    path.write_text("id,colour=red,colour\n0,1,red\n1,2,blue\n")
+    nodes = known_nodes(_rows(0, 1), {}, [(OwnSplit(1, 0, 0, "colour=red", 0, 1.5, False), _rows(0), _rows(1))])
+    own = load_own_table(path, _view(path, [0, 1], (TreeView(0, 1, True, 2, nodes, None),)))
+    assert own.columns == ["colour=red", "colour=blue", "colour=red"]
+    np.testing.assert_array_equal(own.features, [[1, 0, 1], [2, 1, 0]])
 
 
 def test_labels_are_joined_by_id(tmp_path: Path) -> None:
     """More rows than needed do no harm; an id that is not there is counted; too many values are no classes."""
     path = tmp_path / "labels.csv"
     pacsv.write_csv(pa.table({"key": ["4", "1", "2", "3"], "y": ["d", "a", "b", "a"], "z": [2.0, 3.0, 2.0, 2.5]}), path)
-    own = OwnTable(tmp_path / "own.csv", ["3", "2", "1"], [], np.empty((3, 0)), frozenset())
+    own = _own(tmp_path, ["3", "2", "1"])
     labels = load_labels(path, "y", own, "key")
     assert (labels.values.tolist(), labels.classes) == ([0, 1, 0], ["a", "b"])
-    assert labels.counts.tolist() == [2, 1]
     assert load_labels(path, "z", own, "key").classes == ["2", "2.5", "3"]
-    own = OwnTable(tmp_path / "own.csv", ["3", "5", "6"], [], np.empty((3, 0)), frozenset())
+    own = _own(tmp_path, ["3", "5", "6"])
     with pytest.raises(DataError, match=r"column 'key' lacks 2 of the 3 ids of .*own\.csv"):
         load_labels(path, "y", own, "key")
     many = [str(i) for i in range(250)]
     pacsv.write_csv(pa.table({"id": many, "y": many}), path)
-    own = OwnTable(tmp_path / "own.csv", many[:210], [], np.empty((210, 0)), frozenset())
+    own = _own(tmp_path, many[:210])
     with pytest.raises(DataError, match="holds 210 different values; a class label has few"):
         load_labels(path, "y", own)
+
+
+def _own(folder: Path, ids: list[str]) -> Table:
+    """A party's table without a column."""
+    return Table(folder / "own.csv", ids, [], np.empty((len(ids), 0)), None, np.arange(len(ids)))
 
 
 def _rows(*records: int) -> Ints:

@@ -21,7 +21,7 @@ from treetap.wire.v2.transcript_pb2 import TranscriptRecord
 PARAMS = BoostingParams(n_estimators=2, max_depth=3, max_bin=6)
 FEATURE = PARTIES[1]
 Records = list[TranscriptRecord]
-pytestmark = pytest.mark.filterwarnings("ignore:a 512-bit")
+pytestmark = [pytest.mark.filterwarnings("ignore:a 512-bit"), pytest.mark.xdist_group("tampered")]
 
 
 @pytest.fixture(scope="module")

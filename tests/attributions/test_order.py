@@ -15,6 +15,8 @@ from treetap.errors import OutOfOrder
 from treetap.protocols.prediction import predict_request
 from treetap.wire.v2 import jobs_pb2
 
+pytestmark = pytest.mark.xdist_group("explain-steps")
+
 LABEL_HOLDER, FIRST, LAST = PARTIES
 ALLOWED = {party: {"emits": {"EXPLANATION": ["parties"], "FEATURE_NAME": ["parties"]}} for party in (FIRST, LAST)}
 #: Six new records by blocks of four: two blocks.

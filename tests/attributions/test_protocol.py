@@ -19,7 +19,7 @@ from tests.worlds import FOUR, assert_oracles_scores, spec, world
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
 from treetap.trees.paths import paths
-from treetap.wire.frame import name_of
+from treetap.wire.frame import content_of, name_of
 from treetap.wire.v2 import exchange_pb2, jobs_pb2
 
 LABEL_HOLDER, *CHAIN = FOUR
@@ -98,7 +98,7 @@ def asked_for(job: str = "", **changes: Any) -> jobs_pb2.PredictRequest:
     """A prediction with attributions, in blocks of four."""
     request = jobs_pb2.PredictRequest()
     request.CopyFrom(ASKED)
-    request.MergeFrom(predict_request(job=job, **changes))
+    request.MergeFrom(predict_request(changes.pop("protocol", "eini"), job=job, **changes))
     return request
 
 
@@ -155,7 +155,7 @@ def test_what_crosses(tmp_path: Path) -> None:
     seen = [
         body.ciphertexts[at : at + WIDTH]
         for _, _, parcel in parcels
-        for body in [getattr(parcel, name_of(parcel))]
+        for body in [content_of(parcel, name_of(parcel))]
         if hasattr(body, "ciphertexts")
         for at in range(0, len(body.ciphertexts), WIDTH)
     ]

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from party.boosting.gradients import Scorebook
+from party.boosting.gradients import BoostingState
 from party.runtime.job_store import JobStore, Store
 from treetap.tables.labels import Labels
 from treetap.trees import sampling
@@ -32,13 +32,13 @@ def store(tmp_path: Path) -> JobStore:
     return Store(tmp_path / "state").job("job")
 
 
-def _book(params: BoostingParams, store: JobStore) -> Scorebook:
+def _book(params: BoostingParams, store: JobStore) -> BoostingState:
     softmax = params.objective == "multi:softprob"
     labels = Labels(CLASSES, ["a", "b", "c"]) if softmax else Labels(BINARY, ["0", "1"])
-    return Scorebook(params, loss_for(params.objective, len(labels.classes)), labels, store)
+    return BoostingState(params, loss_for(params.objective, len(labels.classes)), labels, store)
 
 
-def _grow(book: Scorebook, weights: np.ndarray) -> None:
+def _grow(book: BoostingState, weights: np.ndarray) -> None:
     """Add a tree that moves each record by its own weight."""
     leaves = tuple(Leaf(N + i, (float(weight),), 1.0) for i, weight in enumerate(weights))
     book.add(Tree(book.trees, book.outputs(book.trees), (), leaves), {N + i: np.array([i]) for i in range(N)})

@@ -16,6 +16,8 @@ from attacks.scores import score
 from tests.commands.command import refused, treetap
 from treetap.commands.local_federation import to_toml
 
+pytestmark = pytest.mark.xdist_group("audit")
+
 ROWS, COLUMNS = 120, 6
 
 

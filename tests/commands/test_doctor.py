@@ -6,10 +6,12 @@ import json
 import os
 import signal
 import socket
+import socketserver
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent import futures
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,8 @@ from treetap.commands.doctor.connections import Finding
 from treetap.commands.local_federation import LocalFederation
 from treetap.wire.ports import Address
 from treetap.wire.tls import TlsFiles, create_authority, issue
+
+pytestmark = pytest.mark.xdist_group("doctor")
 
 MOST_S = 10.0
 TABLE = {"id": "id", "columns": ["x"]}
@@ -229,6 +233,19 @@ def test_authorities_that_differ(serve: Callable[[list[tuple[str, str]]], Addres
     assert len({part.partition(")")[0] for part in keys[1:]}) == 2
 
 
+@contextmanager
+def _hanging_up() -> Iterator[str]:
+    """The address of a server that ends every connection at once."""
+    with socketserver.TCPServer(("127.0.0.1", 0), socketserver.BaseRequestHandler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        try:
+            yield f"127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
 def test_a_partys_own_faults(tmp_path: Path, certs: Path) -> None:
     """Tables, folders, state and port each have their line; what is in order stays in order."""
     (tmp_path / "twice.csv").write_text("id,x\n1,2\n1,3\n")
@@ -239,8 +256,7 @@ def test_a_partys_own_faults(tmp_path: Path, certs: Path) -> None:
         **{"words": {"path": "words.csv", **TABLE}, "absent": {"path": "mnt/absent.csv", **TABLE}},
         "columns": {"path": "table.csv", "id": "id", "columns": ["y"]},
     }
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        listen = f"127.0.0.1:{taken.getsockname()[1]}"
+    with _hanging_up() as listen:
         findings = _doctor(_party(tmp_path, certs, tables=tables, listen=listen, metrics=listen), 2)
     faults = _of(findings, "fault")
     assert "line 3, column 'id': the id is there already" in faults["table twice"]

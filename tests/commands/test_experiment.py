@@ -17,6 +17,8 @@ from sklearn.datasets import load_breast_cancer
 from tests.commands.command import Outcome, refused, treetap
 from treetap.wire.transcript import TranscriptReader
 
+pytestmark = pytest.mark.xdist_group("experiment")
+
 JOB = 'key_bits = 1024\nn_estimators = 3\nmax_depth = 3\nmax_bin = 16\nobjective = "binary:logistic"\n'
 
 

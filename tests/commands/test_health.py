@@ -30,6 +30,8 @@ except SystemExit as ended:
     print(json.dumps([ended.code, sorted(sys.modules)]))
 """
 
+pytestmark = pytest.mark.xdist_group("health")
+
 
 @pytest.fixture(scope="module")
 def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFederation]:

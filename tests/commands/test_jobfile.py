@@ -15,9 +15,9 @@ from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.jobs.client import OperatorConfig
 from treetap.commands.jobs.job_file import JobFile
 from treetap.errors import ConfigError
-from treetap.process.config import load
 from treetap.protocols.job_spec import check_spec, params_of
 from treetap.protocols.registry import training_name
+from treetap.strict import load
 from treetap.wire.v2 import eini_pb2, protocols_pb2
 
 TLS = {"ca": "ca.crt", "certificate": "p.crt", "key": "p.key"}

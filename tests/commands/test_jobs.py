@@ -18,6 +18,8 @@ from tests.system.federations import settings, until
 from tests.worlds import PARTIES, world
 from treetap.commands.local_federation import LocalFederation
 
+pytestmark = pytest.mark.xdist_group("jobs")
+
 HERE = world(40, (1, 1, 1), seed=3)
 LABEL_HOLDER, FEATURE_B, FEATURE_C = PARTIES
 

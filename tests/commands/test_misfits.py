@@ -24,6 +24,8 @@ from treetap.commands.local_federation import LocalFederation
 from treetap.wire import tls as tls_module
 from treetap.wire.tls import TlsFiles, create_authority, fingerprint, issue, load_authorities
 
+pytestmark = pytest.mark.xdist_group("misfits")
+
 MOST_S = 10.0
 LABEL_HOLDER, FEATURE_B, FEATURE_C = PARTIES
 OTHER_VERSION = (

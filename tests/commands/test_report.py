@@ -20,6 +20,8 @@ from treetap.commands.experiment.run import test_metrics as measure
 from treetap.errors import DataError
 from treetap.models.store import SHARD_VERSION
 
+pytestmark = pytest.mark.xdist_group("report")
+
 Split = dict[str, Any]
 
 
@@ -48,7 +50,9 @@ def _shards(folder: Path, best_round: int | None, trees_per_round: int = 1) -> d
         models[party] = folder / party
         models[party].mkdir()
         lines = [
-            {"tree": {"splits": trees[t]}, "own": own[party][t]} if party == "clinic" else {"splits": own[party][t]}
+            {"tree": {"index": t, "outputs": [0], "splits": trees[t], "leaves": []}, "own": own[party][t]}
+            if party == "clinic"
+            else {"splits": own[party][t]}
             for t in range(3)
         ]
         shard = "".join(json.dumps(line) + "\n" for line in lines).encode()

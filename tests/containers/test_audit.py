@@ -8,7 +8,8 @@ import pytest
 
 from tests.containers.composed import AUDIT_IMAGE, JOB, ROOT, Answer, Composed
 
-pytestmark = pytest.mark.timeout(540)  # an image is built before the first test
+# An image is built before the first test.
+pytestmark = [pytest.mark.timeout(540), pytest.mark.xdist_group("containers")]
 
 
 @pytest.fixture(scope="module")

@@ -16,12 +16,13 @@ import pytest
 from tests.containers.composed import JOB, PARTIES, ROOT, SERVERS, Answer, Composed
 from tests.worlds import joined_model
 from treetap.commands.jobs.job_file import JobTable
-from treetap.process.config import Strict, load
+from treetap.strict import Strict, load
 from treetap.trees.binning import bin_table
 from treetap.trees.centralised import CentralModel, train
 from treetap.wire.transcript import summarise
 
-pytestmark = pytest.mark.timeout(540)  # the image is built and a federation runs before the first test
+# The image is built and a federation runs before the first test.
+pytestmark = [pytest.mark.timeout(540), pytest.mark.xdist_group("containers")]
 DATA = ROOT / "examples" / "compose" / "data"
 #: Tries to connect to all addresses at once and prints those it reached; a refusal comes from a host that was reached.
 CONNECT = """

@@ -22,10 +22,10 @@ from tests.containers.composed import IMAGE, PARTIES, ROOT, Composed, compose_co
 from treetap.commands.health.question import read as read_address
 from treetap.commands.jobs.client import read as read_operator
 from treetap.commands.jobs.job_file import JobFile
-from treetap.process.config import load
+from treetap.strict import load
 from treetap.wire.tls import create_authority, issue
 
-pytestmark = pytest.mark.timeout(540)  # the image may have to be built first
+pytestmark = [pytest.mark.timeout(540), pytest.mark.xdist_group("containers")]  # the image may have to be built first
 HOSTS = ROOT / "examples" / "hosts"
 DOMAIN = "example.org"
 

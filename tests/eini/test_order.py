@@ -16,6 +16,8 @@ from treetap.errors import OutOfOrder
 from treetap.protocols.prediction import predict_request
 from treetap.wire.v2 import jobs_pb2
 
+pytestmark = pytest.mark.xdist_group("eini-steps")
+
 LABEL_HOLDER, FIRST, LAST = PARTIES
 ASKED = predict_request(model="job", protocol="eini", block=4)
 #: Protocol → how far scores may be from the oracle's.
@@ -26,7 +28,7 @@ def asked(job: str = "", **changes: Any) -> jobs_pb2.PredictRequest:
     """A prediction of the six new records by blocks of four."""
     request = jobs_pb2.PredictRequest()
     request.CopyFrom(ASKED)
-    request.MergeFrom(predict_request(job=job, **changes))
+    request.MergeFrom(predict_request(changes.pop("protocol", "eini"), job=job, **changes))
     return request
 
 

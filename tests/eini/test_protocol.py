@@ -20,6 +20,8 @@ from treetap.trees.params import BoostingParams
 from treetap.wire.frame import name_of
 from treetap.wire.records import rows_of
 
+pytestmark = pytest.mark.xdist_group("eini")
+
 WIDTH = 256  # bytes of a ciphertext under a key of 1024 bits
 SHAPES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "two parties": ({"dims": (2, 3), "missing": 0.15}, {}),

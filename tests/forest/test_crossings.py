@@ -19,6 +19,8 @@ from treetap.wire.frame import name_of
 from treetap.wire.records import rows_of
 from treetap.wire.v2 import exchange_pb2
 
+pytestmark = pytest.mark.xdist_group("forest-crosses")
+
 LABEL_HOLDER = PARTIES[0]
 GLOBAL = ForestParams(n_estimators=3, max_depth=3, max_bin=8, seed=4, min_samples_leaf=3)
 PER_NODE = replace(GLOBAL, binning="per-node", bootstrap=True)

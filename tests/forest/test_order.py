@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.growth.test_order import Answered, Asked, _every_word_now
-from tests.replay import Conducted, Replay, conducted, word
+from party.forest import feature_party, label_holder
+from tests.growth.test_order import every_step_now, expected
+from tests.replay import Conducted, Replay, conducted
 from tests.runtime.test_malformed import Change, chunk
 from tests.simulator import COORDINATOR, Federation, Message, run
 from tests.worlds import PARTIES, assert_oracles_model, assert_oracles_scores, spec, world
@@ -20,6 +21,8 @@ from treetap.protocols.prediction import predict_request
 from treetap.trees.params import ForestParams
 from treetap.wire.frame import name_of
 from treetap.wire.v2 import exchange_pb2, reveals_pb2
+
+pytestmark = pytest.mark.xdist_group("forest-steps")
 
 LABEL_HOLDER, FEATURE, OTHER = PARTIES
 PARAMS = ForestParams(n_estimators=2, max_depth=2, max_bin=3, colsample_bytree=1.0)
@@ -32,48 +35,6 @@ WIDTH = 256  # bytes of a ciphertext under a key of 1024 bits
 GIVEN_UP_S = 200.0
 
 
-def feature_party_expects(last: Answered) -> list[Asked]:
-    """The transition table of a forest's feature party, written down once more."""
-    request, _ = last
-    t, level = request.round, request.stage
-    deeper_or_done = [("build_histograms", t, level + 1), ("store_tree", t, 0)]
-    return {
-        "prepare": [("send_digest", 0, 0)],
-        "send_digest": [("bin", 0, 0)],
-        "bin": [("take_key", 0, 0), ("publish", 0, 0)],
-        "take_key": [("take_labels", 0, 0), ("publish", 0, 0)],
-        "take_labels": [("build_histograms", 0, 0)],
-        "build_histograms": [("apply_splits", t, level), *deeper_or_done],
-        "apply_splits": deeper_or_done,
-        "store_tree": [("build_histograms", t + 1, 0), ("publish", 0, 0)],
-        "publish": [],
-    }[word(request)]
-
-
-def label_holder_expects(last: Answered) -> list[Asked]:
-    """The transition table of a forest's label holder, written down once more."""
-    request, result = last
-    t, level = request.round, request.stage
-    winners = {decision.owner for decision in result.growth.chosen_splits.decisions}
-    own_first = ("apply_splits" if LABEL_HOLDER in winners else "relay_children", t, level)
-    return {
-        "prepare": [("compare_digests", 0, 0)],
-        "compare_digests": [("bin", 0, 0)],
-        "bin": [("make_keys", 0, 0), ("publish", 0, 0)],
-        "make_keys": [("share_labels", 0, 0), ("publish", 0, 0)],
-        "share_labels": [("begin_tree", 0, 0)],
-        "begin_tree": [("choose_splits", t, 0)],
-        "choose_splits": [own_first if winners else ("finish_tree", t, 0)],
-        "apply_splits": [("relay_children", t, level)],
-        "relay_children": [
-            ("choose_splits", t, level + 1) if result.growth.relayed_children.build else ("finish_tree", t, 0)
-        ],
-        "finish_tree": [("store_tree", t, 0)],
-        "store_tree": [("begin_tree", t + 1, 0), ("publish", 0, 0)],
-        "publish": [],
-    }[word(request)]
-
-
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> Conducted:
     """What a coordinator asks for in the training of a forest."""
@@ -81,7 +42,8 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Conducted:
 
 
 def test_every_wrong_order_of_a_forest_is_refused(played: Conducted, tmp_path: Path) -> None:
-    """After each wave of steps every other step of the job is asked for; the forest is the oracle's all the same."""
+    """After each wave all steps that the tables do not let come are refused; the forest is the oracle's."""
+    expects = expected(label_holder.STEPS, feature_party.STEPS)
 
     async def main() -> None:
         federation = Federation(tmp_path, HERE.tables)
@@ -89,9 +51,8 @@ def test_every_wrong_order_of_a_forest_is_refused(played: Conducted, tmp_path: P
         refused = 0
         async for _ in replay.waves():
             for party in PARTIES:
-                expects = label_holder_expects if party == LABEL_HOLDER else feature_party_expects
                 if replay.answers[party]:
-                    refused += await _every_word_now(replay, party, expects)
+                    refused += await every_step_now(replay, party, expects)
         assert refused > 300
         assert_oracles_model(federation.states, ORACLE)
         await federation.close()

@@ -19,6 +19,8 @@ from treetap.wire.frame import name_of
 from treetap.wire.records import rows_of
 from treetap.wire.v2 import exchange_pb2
 
+pytestmark = pytest.mark.xdist_group("what-crosses")
+
 LABEL_HOLDER = PARTIES[0]
 PARAMS = BoostingParams(n_estimators=3, max_depth=3, max_bin=8, subsample=0.8, reg_lambda=0.5)
 HERE = world(120, (2, 2, 2), missing=0.1, seed=5)

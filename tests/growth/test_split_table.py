@@ -11,7 +11,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from party.growth.split_table import TreeColumns, Vault
+from party.growth.split_table import SplitTable, TreeColumns
 from treetap.errors import Malformed
 from treetap.models.own_split import OwnSplit
 from treetap.trees.binning import bin_table
@@ -26,8 +26,8 @@ COLUMNS = ["age", "income"]
 ALL = np.arange(len(RAW))
 
 
-def _vault() -> Vault:
-    return Vault("feature-b", COLUMNS, bin_table(RAW, COLUMNS, 8))
+def _split_table() -> SplitTable:
+    return SplitTable("feature-b", COLUMNS, bin_table(RAW, COLUMNS, 8))
 
 
 def _split(threshold: float, *, missing_left: bool) -> OwnSplit:
@@ -35,18 +35,18 @@ def _split(threshold: float, *, missing_left: bool) -> OwnSplit:
 
 
 def test_it_cannot_be_pickled() -> None:
-    """Neither the vault nor what a tree sees of it passes through pickle or copy, the way to workers and files."""
-    vault = _vault()
-    for secret in (vault, vault.columns_of_tree(0, BoostingParams(), permuted=True)):
-        with pytest.raises(TypeError, match="a vault does not leave its process"):
+    """Neither the table nor what a tree sees of it passes through pickle or copy, the way to workers and files."""
+    table = _split_table()
+    for secret in (table, table.columns_of_tree(0, BoostingParams(), permuted=True)):
+        with pytest.raises(TypeError, match="a split table does not leave its process"):
             pickle.dumps(secret)
-        with pytest.raises(TypeError, match="a vault does not leave its process"):
+        with pytest.raises(TypeError, match="a split table does not leave its process"):
             copy.deepcopy(secret)
 
 
 def test_its_repr_shows_nothing() -> None:
-    """A log line that has a vault in it shows whose it is and no column."""
-    assert repr(_vault()) == "<Vault of feature-b>"
+    """A log line that has a table in it shows whose it is and no column."""
+    assert repr(_split_table()) == "<SplitTable of feature-b>"
 
 
 @pytest.mark.parametrize("missing_left", [False, True])
@@ -72,7 +72,7 @@ def test_a_split_is_plain_json() -> None:
 @pytest.mark.parametrize("place", range(2 + 3))
 def test_a_kept_split_means_what_training_meant(place: int) -> None:
     """For every candidate the raw values part as their bins did, on the column that the candidate was about."""
-    columns = _vault().columns_of_tree(0, BoostingParams(), permuted=False)
+    columns = _split_table().columns_of_tree(0, BoostingParams(), permuted=False)
     assert len(columns.candidates) == 5
     split, left = columns.split(1, ALL, [place])
     candidate = columns.candidates.at(place)
@@ -83,7 +83,7 @@ def test_a_kept_split_means_what_training_meant(place: int) -> None:
 
 def test_the_last_bin_has_no_cut_above_it() -> None:
     """Present left, missing right: the threshold is +inf."""
-    columns = _vault().columns_of_tree(0, BoostingParams(), permuted=False)
+    columns = _split_table().columns_of_tree(0, BoostingParams(), permuted=False)
     assert columns.bins.cut(1, Candidate(1, 1, missing_left=False)) == math.inf
 
 
@@ -91,7 +91,7 @@ def test_of_tied_candidates_the_lowest_is_kept() -> None:
     """Whatever the permutation of the tree, ties are broken by the canonical order, which no message shows."""
     seen = set()
     for _ in range(20):
-        columns = _vault().columns_of_tree(0, BoostingParams(), permuted=True)
+        columns = _split_table().columns_of_tree(0, BoostingParams(), permuted=True)
         place = {int(canonical): at for at, canonical in enumerate(columns.order(1))}
         split, _ = columns.split(1, ALL, [place[4], place[1], place[3]])
         assert (split.feature, split.bin) == (0, 1)
@@ -102,25 +102,25 @@ def test_of_tied_candidates_the_lowest_is_kept() -> None:
 
 def test_only_the_rows_of_the_node_are_parted() -> None:
     """The rows that go left are among those of the node."""
-    columns = _vault().columns_of_tree(0, BoostingParams(), permuted=False)
+    columns = _split_table().columns_of_tree(0, BoostingParams(), permuted=False)
     _, left = columns.split(2, np.array([1, 3, 5]), [0])
     assert left.tolist() == [3]
 
 
 def test_a_permutation_only_where_candidates_leave() -> None:
     """The label holder's own candidates stay where they are, and keep the canonical order."""
-    columns = _vault().columns_of_tree(0, BoostingParams(), permuted=False)
+    columns = _split_table().columns_of_tree(0, BoostingParams(), permuted=False)
     assert columns.order(1).tolist() == list(range(5))
 
 
 @pytest.mark.parametrize("places", [[], [5], [0, 99]])
 def test_winners_that_were_not_offered(places: list[int]) -> None:
     """A decision about candidates that do not exist is the other side's fault, and keeps no split."""
-    vault = _vault()
-    columns = vault.columns_of_tree(0, BoostingParams(), permuted=True)
+    table = _split_table()
+    columns = table.columns_of_tree(0, BoostingParams(), permuted=True)
     with pytest.raises(Malformed, match="node 1: the winning candidates are not among those that were offered"):
         columns.split(1, ALL, places)
-    assert vault.keep(1, Candidate(0, 0, missing_left=False), 0.5).handle == 0
+    assert table.keep(1, Candidate(0, 0, missing_left=False), 0.5).handle == 0
 
 
 def test_bins_of_a_node_part_as_their_thresholds_do() -> None:
@@ -129,7 +129,7 @@ def test_bins_of_a_node_part_as_their_thresholds_do() -> None:
     rows = np.arange(len(RAW))
     orders = set()
     for place in range(5):
-        columns = _vault().fresh_columns_of_tree(0, BoostingParams(), RAW, drawn, permuted=True)
+        columns = _split_table().fresh_columns_of_tree(0, BoostingParams(), RAW, drawn, permuted=True)
         assert isinstance(columns.bins, NodeBins)
         for node in (1, 2):
             columns.bins.see(node, rows)
@@ -146,11 +146,11 @@ WIDE_NAMES = [f"x{j}" for j in range(200)]
 
 def _wide(*, fresh: bool) -> TreeColumns:
     """5000 records of 200 columns in the bins of the job or of node 1."""
-    vault = Vault("feature-b", WIDE_NAMES, bin_table(WIDE, WIDE_NAMES, 8))
+    table = SplitTable("feature-b", WIDE_NAMES, bin_table(WIDE, WIDE_NAMES, 8))
     if not fresh:
-        return vault.columns_of_tree(0, BoostingParams(), permuted=False)
+        return table.columns_of_tree(0, BoostingParams(), permuted=False)
     drawn = np.ones(len(WIDE), dtype=np.int64)
-    columns = vault.fresh_columns_of_tree(0, BoostingParams(max_bin=8), WIDE, drawn, permuted=False)
+    columns = table.fresh_columns_of_tree(0, BoostingParams(max_bin=8), WIDE, drawn, permuted=False)
     assert isinstance(columns.bins, NodeBins)
     columns.bins.see(1, np.arange(len(WIDE)))
     return columns
@@ -184,7 +184,7 @@ def test_features_are_numbered_among_all_columns() -> None:
     """A tree that sees one sampled column still stores its number among all of them."""
     features = set()
     for seed in range(20):
-        columns = _vault().columns_of_tree(0, BoostingParams(seed=seed, colsample_bytree=0.5), permuted=True)
+        columns = _split_table().columns_of_tree(0, BoostingParams(seed=seed, colsample_bytree=0.5), permuted=True)
         split, left = columns.split(1, ALL, [0])
         assert np.flatnonzero(split.goes_left(RAW[:, split.feature])).tolist() == left.tolist()
         features.add(split.feature)
@@ -193,11 +193,11 @@ def test_features_are_numbered_among_all_columns() -> None:
 
 def test_handles_go_on_where_they_are_told() -> None:
     """A tree that is grown again numbers its splits as it did the first time."""
-    vault = _vault()
+    table = _split_table()
     candidate = Candidate(0, 0, missing_left=False)
-    assert [vault.keep(1, candidate, 0.5).handle for _ in range(3)] == [0, 1, 2]
-    vault.next_handle_is(1)
-    assert vault.keep(1, candidate, 0.5).handle == 1
+    assert [table.keep(1, candidate, 0.5).handle for _ in range(3)] == [0, 1, 2]
+    table.next_handle_is(1)
+    assert table.keep(1, candidate, 0.5).handle == 1
 
 
 @pytest.mark.parametrize("threshold", [0.5, -1e300, math.inf])

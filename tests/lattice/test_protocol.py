@@ -20,6 +20,8 @@ from treetap.trees.params import BoostingParams, ForestParams, TreeParams
 from treetap.wire.frame import name_of
 from treetap.wire.v2 import exchange_pb2
 
+pytestmark = pytest.mark.xdist_group("lattice")
+
 MODELS: dict[str, tuple[dict[str, Any], TreeParams]] = {
     **{
         name: (

@@ -22,6 +22,8 @@ from treetap.wire.frame import name_of
 from treetap.wire.transcript import TranscriptReader, open_message
 from treetap.wire.v2 import control_pb2, exchange_pb2
 
+pytestmark = pytest.mark.xdist_group("blindness")
+
 OPEN = {"CONTROL", "TOPOLOGY", "METRIC"}
 PARAMS = BoostingParams(objective="reg:squarederror", n_estimators=3, max_depth=3, max_bin=8)
 METRICS = {"train_rmse"}

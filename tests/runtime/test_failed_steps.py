@@ -23,8 +23,8 @@ LABEL_HOLDER, FEATURE, _ = PARTIES
 def cut_sums(sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
     """Candidate sums of one feature party come without what they are about."""
     if sender == FEATURE and name_of(parcel) == "candidate_sums":
-        parcel.candidate_sums.Clear()
-        parcel.candidate_sums.SetInParent()
+        parcel.growth.candidate_sums.Clear()
+        parcel.growth.candidate_sums.SetInParent()
     return parcel
 
 
@@ -40,7 +40,7 @@ def test_after_a_failure_the_attempt_is_over_at_that_party(jobs: tuple[Conducted
         (choose,) = [
             request
             for kind, to, request in jobs[0]
-            if (kind, to, word(request), request.tree, request.level) == ("begin", LABEL_HOLDER, "choose_splits", 0, 0)
+            if (kind, to, word(request), request.round, request.stage) == ("begin", LABEL_HOLDER, "choose_splits", 0, 0)
         ]
         with pytest.raises(Malformed) as again:
             await ask(federation, LABEL_HOLDER, choose)
@@ -53,10 +53,10 @@ def test_after_a_failure_the_attempt_is_over_at_that_party(jobs: tuple[Conducted
                 f"choose_splits of round 0, stage 0 failed: {first.value}; resume the job for a new one"
             )
         account = await ask(federation, LABEL_HOLDER, with_word("account"))
-        assert {row.disclosure for row in account.accounted.traffic} >= {"CIPHERTEXT"}
+        assert {row.disclosure for row in account.setup.accounted.traffic} >= {"CIPHERTEXT"}
         federation.tamper = None
         prepare = with_word("prepare", attempt=2)
-        assert (await ask(federation, LABEL_HOLDER, prepare)).prepared.aligned_attempt == 1
+        assert (await ask(federation, LABEL_HOLDER, prepare)).setup.prepared.aligned_attempt == 1
         await ask(federation, LABEL_HOLDER, with_word("leave", attempt=2))
         assert federation.node(LABEL_HOLDER)._sessions == {}
         await federation.close()

@@ -9,7 +9,7 @@ import pytest
 
 from party.policy import CLIENTS, COORDINATORS, EVERYBODY, PARTIES, Policy
 from treetap.errors import ConfigError, Refused
-from treetap.process.config import load
+from treetap.strict import load
 from treetap.wire.disclosure import CLASSES
 
 

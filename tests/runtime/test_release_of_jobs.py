@@ -11,6 +11,7 @@ from weakref import WeakValueDictionary
 
 import pytest
 
+from coordinator.runtime import journal
 from coordinator.runtime.journal import Journal
 from coordinator.runtime.metrics import STATES, CoordinatorMetrics
 from party.node import SESSION_S
@@ -54,11 +55,18 @@ def _attributes(each: object) -> Iterator[tuple[str, Any]]:
 
 def _of_all(federation: Federation) -> dict[str, Counter[str]]:
     found = {name: held(federation.node(name)) for name in PARTIES}
-    return {**found, COORDINATOR: held(federation.jobs)}
+    kept = held(federation.jobs)
+    for name in ("_Held.events[]", "_Held.found", "_Held.events"):
+        kept.pop(name, None)  # of the one job that the journal read last
+    return {**found, COORDINATOR: kept}
 
 
-def test_many_jobs_leave_nothing_in_memory(tmp_path: Path) -> None:
-    """Trained, predicted, refused, interrupted, cancelled: the fourth round of jobs leaves as much as the first."""
+def test_many_jobs_leave_nothing_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trained, predicted, refused, interrupted, cancelled: the fourth round of jobs leaves as much as the first.
+
+    The journal holds jobs up to a bound, which is none here.
+    """
+    monkeypatch.setattr(journal, "HELD_BYTES", 0)
 
     async def main() -> None:
         federation = Federation(tmp_path, HERE.tables, record="both")
@@ -186,5 +194,5 @@ def test_jobs_are_counted_by_state_without_their_names(tmp_path: Path, monkeypat
     run(main())
 
 
-def _full(*_: object) -> None:
+def _full(*_: object, **__: object) -> None:
     raise OSError(28, "No space left on device")

@@ -20,6 +20,8 @@ from treetap.trees.params import BoostingParams
 from treetap.wire.transcript import TranscriptReader
 from treetap.wire.v2 import jobs_pb2
 
+pytestmark = pytest.mark.xdist_group("kill")
+
 HERE = world(120, (2, 2, 1), seed=8, missing=0.1)
 PARAMS = BoostingParams(n_estimators=12, max_depth=3, max_bin=8, subsample=0.9)
 LONG = BoostingParams(n_estimators=5000, max_depth=3, max_bin=8)

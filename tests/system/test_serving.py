@@ -33,6 +33,8 @@ from treetap.wire.tls import TlsFiles, create_authority, issue
 from treetap.wire.v2 import jobs_pb2, serving_pb2, serving_pb2_grpc
 
 pytest.importorskip("aiohttp", reason="the HTTP endpoint needs the extra serve")
+
+pytestmark = pytest.mark.xdist_group("serving")
 LABEL_HOLDER, B, C = PARTIES
 HERE = world(24, (1, 1, 1), fresh=6, seed=25)
 PARAMS = BoostingParams(n_estimators=2, max_depth=2, max_bin=4)

@@ -32,6 +32,8 @@ from treetap.trees.params import BoostingParams
 from treetap.wire.transcript import TranscriptReader, open_message, summarise
 from treetap.wire.v2 import jobs_pb2, transcript_pb2
 
+pytestmark = pytest.mark.xdist_group("sockets")
+
 JOBS: dict[str, tuple[World, BoostingParams]] = {
     "logistic": (
         world(80, (2, 2, 1), seed=8),

@@ -19,8 +19,8 @@ from treetap.commands.audit.cli import needs
 from treetap.commands.data.cli import data
 from treetap.commands.health import cli as health
 from treetap.commands.jobs import serve
+from treetap.commands.jobs.operator_options import AwayDeadline, OperatorFile, Protocol, operating
 from treetap.commands.model.cli import model
-from treetap.commands.operator_options import AwayDeadline, OperatorFile, Protocol, operating
 from treetap.commands.stdout import guarded
 from treetap.errors import BadInput, Malformed, TreetapError
 
@@ -148,7 +148,7 @@ def train(
 ) -> None:
     """Hand a training job to the coordinator and watch it. Ctrl-C stops the watching, not the job."""
     from treetap.commands.jobs.job_file import JobFile
-    from treetap.process.config import load
+    from treetap.strict import load
     from treetap.wire.v2 import jobs_pb2
 
     job = load(file, JobFile)

@@ -32,8 +32,9 @@ def predict_request(protocol: str = "", **given: Any) -> jobs_pb2.PredictRequest
     own = jobs_pb2.PredictRequest.DESCRIPTOR.fields_by_name
     request = jobs_pb2.PredictRequest(**{name: value for name, value in given.items() if name in own})
     asked = {name: value for name, value in given.items() if name not in own and value}
-    name = protocol or next(iter(PREDICTION))
-    found = prediction(name)
+    if not protocol and not asked:
+        return request
+    found = prediction(protocol or next(iter(PREDICTION)))
     options = {option.name for option in fields(found.options)}
     if faults := [_foreign(found, option, value) for option, value in asked.items() if option not in options]:
         raise ConfigError("\n".join(faults))

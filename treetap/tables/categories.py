@@ -18,7 +18,7 @@ from treetap.errors import DataError
 from treetap.tables.numbers import as_stored, kind_name, number, numbers_of
 
 Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
-#: A column may have as many categories whatever its length.
+#: A column may have as many categories, and a label as many classes, whatever the number of records.
 FEW = 100
 
 
@@ -96,11 +96,21 @@ def categories_of(path: Path, name: str, column: pa.ChunkedArray, encode: str | 
     if _all_numbers(cells):
         return None
     values = sorted(set(cells))
-    if len(values) > max(FEW, len(column) // 2):
+    if len(values) > most_categories(len(column)):
         raise DataError(
             f"{path}: column {name!r} holds {len(values)} different texts; a category has few: leave it out"
         )
-    return Category(encode, values, [name] if encode == "ordinal" else [f"{name}={value}" for value in values])
+    return Category(encode, values, [name] if encode == "ordinal" else one_hot_names(name, values))
+
+
+def one_hot_names(column: str, values: list[str]) -> list[str]:
+    """The features that a column of text becomes one-hot."""
+    return [f"{column}={value}" for value in values]
+
+
+def most_categories(records: int) -> int:
+    """The most different values of a column of categories or classes: one with more is taken for names or numbers."""
+    return max(FEW, records // 2)
 
 
 def is_text(column: pa.ChunkedArray) -> bool:

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import model_validator
 
-from treetap.process.config import Strict
+from treetap.strict import Strict
 
 #: How columns of text become numbers.
 Encoding = Literal["ordinal", "one-hot"]

@@ -1,28 +1,37 @@
-"""The label holder's labels: from the cells of a column to class numbers or target values."""
+"""Labels: from the cells of a column to class numbers or target values."""
 
 from __future__ import annotations
 
 import decimal
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from treetap.errors import DataError
+from treetap.tables.categories import is_text, most_categories
 from treetap.tables.numbers import kind_name
 from treetap.tables.reading import Table
-from treetap.trees.metrics import REGRESSIONS
+from treetap.trees.params import BINARY, REGRESSIONS
 
 
 @dataclass(frozen=True)
 class Labels:
     """`values`: N class numbers (int64) or targets (float64); `classes`: their names, none for a regression."""
 
-    values: np.ndarray[tuple[int], np.dtype[np.float64] | np.dtype[np.int64]]
+    values: np.ndarray[tuple[int], np.dtype[Any]]
     classes: list[str]
 
     def __repr__(self) -> str:
         return f"<Labels of {len(self.values)} records>"
+
+    def take(self, records: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Labels:
+        """The labels of the records at these places, in this order; classes that none of them has are left out."""
+        if not self.classes:
+            return Labels(self.values[records], [])
+        present, numbers = np.unique(self.values[records], return_inverse=True)
+        return Labels(numbers.astype(np.int64), [self.classes[number] for number in present.tolist()])
 
 
 def read_labels(table: Table, column: str, objective: str) -> Labels:
@@ -30,37 +39,73 @@ def read_labels(table: Table, column: str, objective: str) -> Labels:
 
     `DataError` names the fault, never a label: another type, missing, infinite, one class only, too many classes.
     """
-    assert table.label is not None
-    where = f"{table.path}: label column {column!r}"
+    found = _targets(table, column, objective) if objective in REGRESSIONS else read_classes(table, column)
+    return learnable(found, table, column, objective)
+
+
+def learnable(labels: Labels, table: Table, column: str, objective: str) -> Labels:
+    """The labels of all or some records of a table's label column.
+
+    Raises:
+        DataError: all are the same, or there are too many classes.
+    """
+    where, count = _where(table, column), len(labels.classes)
+    if objective in REGRESSIONS:
+        if np.ptp(labels.values) == 0:
+            raise DataError(f"{where}: every record has the same target; there is nothing to learn")
+        return labels
+    if count < 2:
+        raise DataError(f"{where}: holds one class only; there is nothing to learn")
+    if objective in BINARY and count != 2:
+        raise DataError(f"{where}: holds {count} classes; {objective} needs two (multi:softprob takes more)")
+    if count > most_categories(len(labels.values)):
+        raise DataError(f"{where}: holds {count} different values; a class label has few, or use reg:squarederror")
+    return labels
+
+
+def read_classes(table: Table, column: str) -> Labels:
+    """Classes in the order of their values, however many: numbers, text or booleans.
+
+    `DataError` names the fault, never a label: another type, missing, infinite.
+    """
+    cells = _complete(table, column)
+    if not (_is_number(cells.type) or is_text(cells) or pa.types.is_boolean(cells.type)):
+        raise DataError(
+            f"{_where(table, column)}: holds {kind_name(cells.type)}; classes are numbers, text or booleans"
+        )
+    names, numbers = np.unique(np.asarray(cells.to_pylist()), return_inverse=True)
+    return Labels(numbers.astype(np.int64), [class_name(name) for name in names])
+
+
+def _targets(table: Table, column: str, objective: str) -> Labels:
+    cells, where = _complete(table, column), _where(table, column)
+    if not _is_number(cells.type):
+        raise DataError(f"{where}: holds {kind_name(cells.type)}; {objective} needs numbers")
+    targets = np.asarray(cells.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), dtype=np.float64)
+    return Labels(targets, [])
+
+
+def _where(table: Table, column: str) -> str:
+    return f"{table.path}: label column {column!r}"
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def _complete(table: Table, column: str) -> pa.ChunkedArray:
+    """The cells, of which none may be missing or infinite."""
     cells = table.label
-    kind = cells.type
-    number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-    text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-    if pa.types.is_floating(kind):
+    assert cells is not None
+    if pa.types.is_floating(cells.type):
         values = np.asarray(cells.to_numpy(zero_copy_only=False), dtype=np.float64)
         bad = np.flatnonzero(~np.isfinite(values))
         if bad.size:
-            raise DataError(f"{where}: the label at {table.where(int(bad[0]))} is missing or infinite")
+            raise DataError(f"{_where(table, column)}: the label at {table.where(int(bad[0]))} is missing or infinite")
     elif cells.null_count:
         index = int(np.flatnonzero(cells.is_null().to_numpy())[0])
-        raise DataError(f"{where}: the label at {table.where(index)} is missing")
-    if objective in REGRESSIONS:
-        if not number:
-            raise DataError(f"{where}: holds {kind_name(kind)}; {objective} needs numbers")
-        targets = np.asarray(cells.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), dtype=np.float64)
-        if np.ptp(targets) == 0:
-            raise DataError(f"{where}: every record has the same target; there is nothing to learn")
-        return Labels(targets, [])
-    if not (number or text or pa.types.is_boolean(kind)):
-        raise DataError(f"{where}: holds {kind_name(kind)}; classes are numbers, text or booleans")
-    names, numbers = np.unique(np.asarray(cells.to_pylist()), return_inverse=True)
-    if len(names) < 2:
-        raise DataError(f"{where}: holds one class only; there is nothing to learn")
-    if objective == "binary:logistic" and len(names) != 2:
-        raise DataError(f"{where}: holds {len(names)} classes; binary:logistic needs two (multi:softprob takes more)")
-    if len(names) > max(100, len(numbers) // 2):
-        raise DataError(f"{where}: holds {len(names)} different values; a class label has few, or use reg:squarederror")
-    return Labels(numbers.astype(np.int64), [class_name(name) for name in names])
+        raise DataError(f"{_where(table, column)}: the label at {table.where(index)} is missing")
+    return cells
 
 
 def class_name(value: object) -> str:

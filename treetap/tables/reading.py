@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from treetap.tables.numbers import BLOCK, csv_rows, kind_name, row_name
 
 log = logging.getLogger(__name__)
 Floats = np.ndarray[tuple[int, int], np.dtype[np.float64]]
-PARSING = pacsv.ParseOptions(newlines_in_values=True)
+_PARSING = pacsv.ParseOptions(newlines_in_values=True)
 #: How each kind of text in a file is held: views cannot be put in order.
 TEXT = {"string": pa.string(), "large_string": pa.large_string(), "string_view": pa.large_string()}
 
@@ -48,6 +48,9 @@ class Table:
     rows: np.ndarray[tuple[int], np.dtype[np.int64]]
     sources: list[str] = field(default_factory=list)
     categories: Mapping[str, Category] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"<Table of {len(self.ids)} records>"
 
     @property
     def made(self) -> set[str]:
@@ -80,12 +83,17 @@ class Table:
         )
 
     def digest(self) -> bytes:
-        """SHA-256 over the sorted ids, each with its length: what `sorted-ids` alignment compares."""
-        state = hashlib.sha256()
-        for value in self.ids:
-            raw = value.encode("utf-8")
-            state.update(len(raw).to_bytes(4, "big") + raw)
-        return state.digest()
+        """SHA-256 over the sorted ids."""
+        return digest_of(self.ids)
+
+
+def digest_of(ids: list[str]) -> bytes:
+    """SHA-256 over ids, each with its length; of the sorted ids it is what `sorted-ids` alignment compares."""
+    state = hashlib.sha256()
+    for value in ids:
+        raw = value.encode("utf-8")
+        state.update(len(raw).to_bytes(4, "big") + raw)
+    return state.digest()
 
 
 def read_table(
@@ -105,7 +113,7 @@ def read_table(
         if config.label is None:
             raise DataError(f"{config.path}: the configuration names no label column for this table")
         wanted.append(config.label)
-    table = _load(config.path, wanted, frozenset(categories or {}))
+    table = _load(config.path, wanted, {config.id, *(categories or {})})
     columns = {name: plain_column(config.path, f"column {name!r}", table.column(name)) for name in wanted}
     ids = ids_of(config.path, f"column {config.id!r}", columns[config.id])
     order = np.array(sorted(range(len(ids)), key=ids.__getitem__), dtype=np.int64)
@@ -132,7 +140,11 @@ def read_ids(path: Path) -> list[str]:
     if names.count(names[0]) > 1:
         raise DataError(f"{path}: another column has the name of the first one")
     # without a header the name is somebody's id, hence is not told
-    return ids_of(path, "first column", plain_column(path, "first column", _read(path, names[:1]).column(0)))
+    return ids_of(
+        path,
+        "first column",
+        plain_column(path, "first column", read_columns(path, names[:1], set(names[:1])).column(0)),
+    )
 
 
 def columns_of(path: Path) -> list[str]:
@@ -140,15 +152,15 @@ def columns_of(path: Path) -> list[str]:
     try:
         if path.suffix == ".parquet":
             return list(pq.read_schema(path).names)
-        with pacsv.open_csv(path, pacsv.ReadOptions(block_size=BLOCK), PARSING) as reader:
+        with pacsv.open_csv(path, pacsv.ReadOptions(block_size=BLOCK), _PARSING) as reader:
             return list(reader.schema.names)
     except UnicodeDecodeError:
         raise DataError(f"{path}: the names of its columns are not UTF-8 text") from None
     except (pa.ArrowException, OSError) as failure:
-        raise unreadable(path, failure) from None
+        raise _unreadable(path, failure) from None
 
 
-def _load(path: Path, wanted: list[str], text: frozenset[str]) -> pa.Table:
+def _load(path: Path, wanted: list[str], text: Collection[str]) -> pa.Table:
     have = columns_of(path)
     absent = [name for name in wanted if name not in have]
     if absent:
@@ -158,39 +170,41 @@ def _load(path: Path, wanted: list[str], text: frozenset[str]) -> pa.Table:
     doubled = sorted({name for name in wanted if have.count(name) > 1})
     if doubled:
         raise DataError(f"{path}: has column {doubled[0]!r} more than once")
-    return _read(path, wanted, text)
+    return read_columns(path, wanted, text)
 
 
-def _read(path: Path, wanted: list[str], text: frozenset[str] = frozenset()) -> pa.Table:
-    """The columns, which are there, those in `text` as text.
+def read_columns(path: Path, wanted: list[str], text: Collection[str]) -> pa.Table:
+    """The columns, which are there, in the file's order of rows; those in `text` as they are written.
 
-    Nothing of what Arrow says goes into an error, for Arrow quotes whole rows.
+    Raises:
+        DataError: the file cannot be read or has no rows. Nothing of what Arrow says goes into it, for Arrow quotes
+            whole rows.
     """
     try:
         table = pq.read_table(path, columns=wanted) if path.suffix == ".parquet" else _read_csv(path, wanted, text)
     except (pa.ArrowException, OSError) as failure:
-        raise (_undecodable(path, wanted) or unreadable(path, failure)) from None
+        raise (_undecodable(path, wanted) or _unreadable(path, failure)) from None
     if table.num_rows == 0:
         raise DataError(f"{path}: has no rows")
     return table
 
 
-def _read_csv(path: Path, wanted: list[str], text: frozenset[str]) -> pa.Table:
-    """Ids, the first column wanted, stay as they are written: read as numbers, 007 would become 7.
+def _read_csv(path: Path, wanted: list[str], text: Collection[str]) -> pa.Table:
+    """Ids are among the columns of text: read as numbers, 007 would become 7.
 
     An unquoted NA or nothing is a missing cell in a column of text as in one of numbers.
     """
     conversion = pacsv.ConvertOptions(
         include_columns=wanted,
         # of text that is not UTF-8, Arrow would not say in which row
-        column_types={name: pa.binary() for name in (wanted[0], *sorted(text))},
+        column_types={name: pa.binary() for name in text},
         strings_can_be_null=True,
         quoted_strings_can_be_null=False,
     )
-    return pacsv.read_csv(path, pacsv.ReadOptions(block_size=BLOCK), PARSING, conversion)
+    return pacsv.read_csv(path, pacsv.ReadOptions(block_size=BLOCK), _PARSING, conversion)
 
 
-def unreadable(path: Path, failure: Exception) -> DataError:
+def _unreadable(path: Path, failure: Exception) -> DataError:
     """What to say of a file that Arrow cannot read, without a word of its content."""
     log.debug("%s: reading it raised %s", path, type(failure).__name__)
     if isinstance(failure, FileNotFoundError):

@@ -6,9 +6,9 @@ Nodes are numbered as in a heap: the root is 1, the children of u are 2u (left) 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,10 @@ from treetap.trees.loss import loss_for
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
+#: What importances are grouped by.
+K = TypeVar("K", bound=Hashable)
+#: The number of a tree's root.
+ROOT = 1
 
 
 @dataclass(frozen=True)
@@ -100,9 +104,7 @@ class Ensemble:
     @property
     def used_trees(self) -> tuple[Tree, ...]:
         """The trees of the rounds up to the best one."""
-        if self.best_round is None:
-            return self.trees
-        return self.trees[: (self.best_round + 1) * self.trees_per_round]
+        return used_of(self.trees, self.best_round, self.trees_per_round)
 
     def scores(self, reached: Iterable[Ints], n: int) -> Floats:
         """Scores (n, outputs) from the leaf numbers (n,) that the records reached in each used tree, in order."""
@@ -155,6 +157,11 @@ class Ensemble:
             raise DataError(f"not a stored ensemble: {error!r}") from error
 
 
+def used_of(trees: tuple[Tree, ...], best_round: int | None, trees_per_round: int) -> tuple[Tree, ...]:
+    """The trees that predictions use: those of the rounds up to the best one, or all."""
+    return trees if best_round is None else trees[: (best_round + 1) * trees_per_round]
+
+
 def cover_shares(tree: Tree) -> dict[int, tuple[float, float]]:
     """Split (heap number) → the shares of its cover that went left and right. Raises DataError where there is none."""
     cover = {split.node: split.cover for split in tree.splits} | {leaf.node: leaf.cover for leaf in tree.leaves}
@@ -172,8 +179,8 @@ def route(tree: Tree, n: int, goes_left: Callable[[Split, Ints], Bools]) -> Ints
 
     `goes_left(split, rows)` answers for the records `rows` (row numbers, ascending) at that split: (len(rows),) bool.
     """
-    reached = np.ones(n, dtype=np.int64)
-    rows_at: dict[int, Ints] = {1: np.arange(n)}
+    reached = np.full(n, ROOT, dtype=np.int64)
+    rows_at: dict[int, Ints] = {ROOT: np.arange(n)}
     for split in sorted(tree.splits, key=lambda s: s.node):
         rows = rows_at.pop(split.node)
         left = goes_left(split, rows)
@@ -202,13 +209,13 @@ class Importance:
         return self.total_cover / self.weight
 
 
-def importance(trees: Iterable[Tree], key: Callable[[Split], str]) -> dict[str, Importance]:
+def importance(trees: Iterable[Tree], key: Callable[[Split], K]) -> dict[K, Importance]:
     """Importances of the splits grouped by `key`.
 
     The label holder groups by owner; an owner that has been told gain and cover of its handles groups by its own
     feature; the centralised trainer knows both.
     """
-    totals: dict[str, Importance] = {}
+    totals: dict[K, Importance] = {}
     for tree in trees:
         for split in tree.splits:
             name = key(split)

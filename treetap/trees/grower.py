@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from treetap.trees.candidates import Candidate
 from treetap.trees.criterion import Rule
-from treetap.trees.ensemble import Leaf, Split, Tree
+from treetap.trees.ensemble import ROOT, Leaf, Split, Tree
 from treetap.trees.tree_bins import GlobalBins, NodeBins, goes_left, left_sums_of
 
 Ints = npt.NDArray[np.int64]
@@ -40,8 +40,8 @@ class Grower:
     ) -> None:
         self._bins, self._values, self._rule, self._max_depth, self._splits = bins, values, rule, max_depth, splits
         self._drawn = values[:, -1] > 0
-        self._members: dict[int, Ints] = {1: np.arange(len(values))}
-        self._sums: dict[int, Ints] = {1: values.sum(axis=0)}
+        self._members: dict[int, Ints] = {ROOT: np.arange(len(values))}
+        self._sums: dict[int, Ints] = {ROOT: values.sum(axis=0)}
         self._lefts: dict[int, list[Ints]] = {}
 
     def grow(self, index: int, outputs: tuple[int, ...]) -> tuple[Tree, Ints]:
@@ -49,8 +49,8 @@ class Grower:
         reached = np.ones(len(self._values), dtype=np.int64)
         splits: list[Split] = []
         leaves: list[Leaf] = []
-        frontier = [1]
-        self._count([1])
+        frontier = [ROOT]
+        self._count([ROOT])
         for depth in range(self._max_depth + 1):
             chosen = self._choose(frontier) if depth < self._max_depth else {}
             for node in frontier:

@@ -14,11 +14,10 @@ import numpy as np
 
 from treetap.errors import Malformed
 from treetap.trees.criterion import Rule
-from treetap.trees.ensemble import Leaf, Split, Tree
+from treetap.trees.ensemble import ROOT, Leaf, Split, Tree
 
 Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
-ROOT = 1
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Array = npt.NDArray[Any]
+from treetap.trees.params import REGRESSIONS
 
-#: Objectives whose labels are numbers, not classes.
-REGRESSIONS = ("reg:squarederror", "squared_error")
+Array = npt.NDArray[Any]
 
 # Probabilities are kept this far from 0 and 1 before a logarithm (double precision's unit, as scikit-learn does).
 _CLIP = float(np.finfo(np.float64).eps)
@@ -104,6 +103,6 @@ def evaluate(objective: str, prediction: Array, labels: Array) -> dict[str, floa
 def watched(objective: str, prediction: Array, labels: Array) -> float:
     """The loss that early stopping watches, lower is better: XGBoost's default metric of the objective."""
     predicted = np.asarray(prediction, dtype=np.float64)
-    if objective == "reg:squarederror":
+    if objective in REGRESSIONS:
         return rmse(predicted.reshape(-1), labels)
     return logloss(predicted, labels)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable
 import numpy as np
 import numpy.typing as npt
 
-from treetap.trees.ensemble import Ensemble, Split, Tree, cover_shares
+from treetap.trees.ensemble import ROOT, Ensemble, Split, Tree, cover_shares
 from treetap.trees.paths import Decide
 
 Bools = npt.NDArray[np.bool_]
@@ -48,7 +48,7 @@ class Walk:
         self._splits = {split.node: split for split in tree.splits}
         self._shares = reaching(tree, away)
         self.standing: dict[int, Places] = {}
-        self._arrive(1, np.arange(n, dtype=np.int32))
+        self._arrive(ROOT, np.arange(n, dtype=np.int32))
 
     def waiting(self) -> list[tuple[Split, Places]]:
         """The splits at which records stand, by node; none any more: all are at leaves."""
@@ -111,7 +111,7 @@ def scores_without(
 
 def reaching(tree: Tree, away: Collection[str]) -> dict[int, float]:
     """Node → the share of a record that comes there if it does at all."""
-    shares, covers = {1: 1.0}, cover_shares(tree) if away else {}
+    shares, covers = {ROOT: 1.0}, cover_shares(tree) if away else {}
     for split in sorted(tree.splits, key=lambda split: split.node):
         left, right = covers[split.node] if split.owner in away else (1.0, 1.0)
         shares[2 * split.node], shares[2 * split.node + 1] = shares[split.node] * left, shares[split.node] * right
@@ -127,7 +127,7 @@ def expected_guesses(trees: Iterable[Tree], n: int, decide: Decide, away: Collec
     passed, guessed = np.zeros(n), np.zeros(n)
     for tree in trees:
         splits, shares = {split.node: split for split in tree.splits}, cover_shares(tree)
-        waiting = [(1, np.ones(n))]
+        waiting = [(ROOT, np.ones(n))]
         while waiting:
             node, part = waiting.pop()
             if (split := splits.get(node)) is None:
@@ -158,4 +158,4 @@ def open_ways(tree: Tree, n: int, decide: Decide, away: Collection[str]) -> Floa
         goes_left = decide(split)
         return left + right if goes_left is None else np.where(goes_left, left, right)
 
-    return ways(1)
+    return ways(ROOT)

@@ -135,6 +135,10 @@ class TreeParams(ABC):
 
 
 OBJECTIVES = ("binary:logistic", "multi:softprob", "reg:squarederror")
+#: Objectives whose labels are numbers, not classes.
+REGRESSIONS = ("reg:squarederror", "squared_error")
+#: Objectives of two classes with one score, from which the probability of the second class follows.
+BINARY = ("binary:logistic",)
 MULTI_STRATEGIES = ("one_output_per_tree", "multi_output_tree")
 
 
@@ -179,7 +183,7 @@ class BoostingParams(TreeParams):
         """Raise ConfigError naming every field that is wrong, with the range it must lie in."""
         ranges = dict(_BOOSTING_RANGES)
         if self.base_score is not None:
-            logistic = self.objective == "binary:logistic"
+            logistic = self.objective in BINARY
             ranges["base_score"] = Range(0, 1, open_low=True, open_high=True) if logistic else _ANY
         if self.early_stopping_rounds is not None:
             ranges["early_stopping_rounds"] = Range(1, 100_000, integer=True)

@@ -20,7 +20,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from treetap.trees.ensemble import Ensemble, Split, Tree
+from treetap.trees.ensemble import ROOT, Ensemble, Split, Tree
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -172,4 +172,4 @@ def least_candidates(own_nodes: Iterable[int]) -> int:
         left, right = least(2 * node), least(2 * node + 1)
         return left + right if node in own else min(left, right)
 
-    return least(1)
+    return least(ROOT)

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from typing import Protocol
 
-from treetap.metrics import ProcessMetrics
 from treetap.wire.v2 import types_pb2
+
+
+class SentMetrics(Protocol):
+    """The process's metrics, as far as they count bytes."""
+
+    def sent(self, to: str, disclosure: str, size: int) -> None:
+        """Count bytes of a class that left for `to`."""
+        ...
 
 
 class Traffic:
     """Its lines in the who-received-what table; the process's metrics count them too."""
 
-    def __init__(self, name: str, metrics: ProcessMetrics) -> None:
+    def __init__(self, name: str, metrics: SentMetrics) -> None:
         self._name, self._metrics = name, metrics
         self._messages: Counter[tuple[str, str, str]] = Counter()
         self._bytes: Counter[tuple[str, str, str]] = Counter()

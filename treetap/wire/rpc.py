@@ -9,6 +9,7 @@ channels and servers stand here, so that both ends agree.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -17,7 +18,8 @@ import grpc
 import grpc.aio
 
 from treetap import logs, version
-from treetap.errors import BadInput, Incompatible, Refused, Unreachable
+from treetap.errors import BadInput, Incompatible, Interrupted, Refused, Unreachable
+from treetap.wire.hello import say_hello
 from treetap.wire.insecure import NAME_KEY, Plaintext, Transport, check_near
 from treetap.wire.listening import bound
 from treetap.wire.ports import Address
@@ -30,11 +32,14 @@ if TYPE_CHECKING:
 else:
     JobsStub = jobs_pb2_grpc.JobsStub
 
+log = logging.getLogger(__name__)
 MESSAGE_LIMIT = 16 * 1024 * 1024
 #: Seconds that one parcel may take to be filed; the receiver may hold it back while its queue is full.
 DELIVER_DEADLINE = 90.0
 #: Seconds that an operator's short question may take.
 ASK_DEADLINE = 30.0
+#: Seconds that a server may take to tell its version.
+HELLO_S = 3.0
 
 _LONGEST = "grpc.max_receive_message_length"
 _COMMON = [
@@ -206,12 +211,25 @@ class GrpcDialer:
         return cast(grpc.aio.Channel, _Telling(self.channel(to), more))
 
     async def explain(self, failure: grpc.aio.AioRpcError, to: Address) -> Exception:
-        """What a failed call means; a bare UNAVAILABLE is looked into, since gRPC does not say why."""
+        """What a failed call means; gRPC does not say why a bare UNAVAILABLE or UNIMPLEMENTED is: it is looked into."""
         error = error_of(failure, to.name)
+        if failure.code() is grpc.StatusCode.UNIMPLEMENTED:
+            return await self._other_version(to) or error
         if isinstance(error, Unreachable) and not isinstance(self._transport, Plaintext):
             found = await asyncio.to_thread(examine, to.location, to.name, self._transport)
             return Incompatible(found.line) if found.lasting else Unreachable(found.line)
         return error
+
+    async def _other_version(self, to: Address) -> Incompatible | None:
+        """The error of a server that lacks our services since it speaks another version; None where it does not."""
+        try:
+            heard = await asyncio.to_thread(say_hello, to, self._transport, HELLO_S)
+            version.check(heard.protocol, to.name, "its caller")
+        except Incompatible as error:
+            return error
+        except Interrupted as failure:
+            log.debug("%s: which version it speaks is not known: %s", to.name, failure)
+        return None
 
     async def close(self) -> None:
         """See `Dialer.close`."""

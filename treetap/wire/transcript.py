@@ -14,9 +14,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import importlib
 import os
-import pkgutil
 import re
 import threading
 import time
@@ -29,13 +27,13 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeAlias, cast
 
 import zstandard
-from google.protobuf import descriptor_pool, message_factory
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import DecodeError, Message
 
-import treetap.wire.v2
 from treetap.errors import BadInput, Interrupted, Malformed, Refused
 from treetap.wire.disclosure import bytes_by_class_of
+from treetap.wire.generated import message_class
+from treetap.wire.v1 import convert
 from treetap.wire.v2.transcript_pb2 import TranscriptRecord
 
 HEADER = b"treetap transcript 1\n"
@@ -189,19 +187,22 @@ class TranscriptReader:
                     yield record
 
 
+def type_of(record: TranscriptRecord) -> str:
+    """Full name of the type of the message that :func:`open_message` gives for ``record``."""
+    return convert.name_today(record.message_type)
+
+
 def open_message(record: TranscriptRecord) -> Message:
-    """The message that ``record`` holds, decoded. Raises Malformed for an unknown type or bytes that do not fit it."""
-    pool = descriptor_pool.Default()
+    """The message that ``record`` holds, decoded; one of version 1 of the wire as the message of today for it.
+
+    Raises Malformed for an unknown type or bytes that do not fit it.
+    """
     try:
-        try:
-            descriptor = pool.FindMessageTypeByName(record.message_type)
-        except KeyError:
-            _load_generated()
-            descriptor = pool.FindMessageTypeByName(record.message_type)
+        if record.message_type.startswith(convert.PACKAGE):
+            return convert.upgraded(record.message_type, record.message)
+        return message_class(record.message_type).FromString(record.message)
     except KeyError:
         raise Malformed(f"record {record.sequence}: this version knows no type {record.message_type!r}") from None
-    try:
-        return message_factory.GetMessageClass(descriptor).FromString(record.message)
     except DecodeError:
         raise Malformed(f"record {record.sequence}: its bytes are no {record.message_type}") from None
 
@@ -349,10 +350,3 @@ def _secret_type(message_type: Descriptor) -> str:
         seen |= inner
         pending += inner
     return ""
-
-
-def _load_generated() -> None:
-    """Register every message of the wire; generated service code, which needs gRPC, is left out."""
-    for module in pkgutil.iter_modules(treetap.wire.v2.__path__):
-        if module.name.endswith("_pb2"):
-            importlib.import_module(f"treetap.wire.v2.{module.name}")

@@ -165,6 +165,16 @@ def test_a_regression_of_text() -> None:
     assert "holds string; reg:squarederror needs numbers" in _fault(["1", "2"], SQUARED)
 
 
+def test_labels_of_some_records() -> None:
+    """Classes that none of the records has are left out, the others numbered anew; targets stay as they are."""
+    labels = _labels(["b", "a", "d", "c", "d", "b"], SOFTMAX)
+    some = labels.take(np.array([4, 0, 5, 2]))
+    assert (some.values.tolist(), some.classes) == ([1, 0, 0, 1], ["b", "d"])
+    assert some.values.dtype == np.int64
+    numbers = _labels([0.5, -2.0, 7.0], SQUARED).take(np.array([2, 1]))
+    assert (numbers.values.tolist(), numbers.classes) == ([7.0, -2.0], [])
+
+
 def test_nothing_of_the_labels_is_shown() -> None:
     """A log line that has labels in it shows how many, not which."""
     assert repr(_labels([0, 1, 0], BINARY)) == "<Labels of 3 records>"

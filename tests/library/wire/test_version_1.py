@@ -19,12 +19,15 @@ import pytest
 
 from attacks.audit import audit
 from attacks.audit_file import read
-from coordinator.runtime.journal import Journal
+from attacks.view.replay import Story
+from coordinator.runtime.journal import CANCELLED, Journal, packed
 from tests.commands.command import treetap
 from tests.simulator import COORDINATOR, Federation, run
 from treetap.commands.jobs import progress_view
 from treetap.commands.model.view import describe
+from treetap.errors import Conflict, Incompatible
 from treetap.protocols.prediction import predict_request
+from treetap.protocols.registry import prediction_name, training_name
 from treetap.wire.transcript import TranscriptReader, open_message, summarise
 from treetap.wire.v2 import jobs_pb2
 
@@ -114,19 +117,122 @@ def test_audits_have_the_figures_of_version_1(job: str) -> None:
     assert list(_differences(found, _expected(f"audit-{job}.json"), 1e-6)) == []
 
 
+@pytest.mark.parametrize("party", [B, C])
+def test_records_of_both_versions_tell_one_story(party: str) -> None:
+    """A transcript that another version went on with is read as one: the trees that its party saw are the same."""
+
+    def story(mixed: bool) -> Story:
+        found = Story("boosting")
+        for number, record in enumerate(TranscriptReader(V1 / party / "state" / "transcripts" / "boosting")):
+            if mixed and number % 2:
+                message = open_message(record)
+                record.message_type, record.message = message.DESCRIPTOR.full_name, message.SerializeToString()
+                assert record.message_type.startswith("treetap.wire.v2.")
+            found.take(record)
+        return found
+
+    mixed, before = story(True), story(False)
+    assert mixed.growths == before.growths
+    assert (mixed.peers, mixed.owners, mixed.own_digest) == (before.peers, before.owners, before.own_digest)
+    assert (mixed.messages, mixed.bytes) == (before.messages, before.bytes)
+    assert str(mixed.alignments) == str(before.alignments) != "{}"
+    assert len(before.growths) == 3
+    assert before.peers >= {LABEL_HOLDER}
+
+
+#: Unfinished job of version 1 → what to do with it.
+UNFINISHED = {"unfinished": "train", "unfinished-serve": "serve"}
+
+
+def _outdated(job: str, kind: str) -> str:
+    """Why a job of version 1 does not go on."""
+    return (
+        f"job {job} was begun in version 1 of the protocol, and version 2 cannot go on with it: treetap cancel {job}, "
+        f"then treetap {kind} under another name"
+    )
+
+
+def _status_of_version_1(status: jobs_pb2.JobStatus) -> dict[str, Any]:
+    """A status as `treetap status --json` shows it, with the names that rounds and stages had in version 1."""
+    found = progress_view.status_dict(status)
+    for name, before in (("round", "tree"), ("rounds", "trees"), ("stage", "depth")):
+        found[before] = found.pop(name)
+    return found
+
+
+def _journal(folder: Path) -> Journal:
+    """A journal that holds what version 1 left."""
+    return Journal(Path(shutil.copytree(V1 / "coordinator" / "state" / "journal", folder / "journal")))
+
+
 def test_the_journal_has_the_states_of_version_1(tmp_path: Path) -> None:
-    """Every job is listed as version 1 listed it: finished, failed, cancelled and interrupted ones of all kinds."""
-    journal = Journal(Path(shutil.copytree(V1 / "coordinator" / "state" / "journal", tmp_path / "journal")))
+    """Every job is listed as version 1 listed it: finished, failed, cancelled and interrupted ones of all kinds.
+
+    Of those that version 1 would have gone on with, the error says that this version does not, and what to do.
+    """
+    journal = _journal(tmp_path)
     expected = _expected("status.json")
     assert set(journal.jobs()) == set(expected)
     for job, status in expected.items():
-        assert list(_differences(progress_view.status_dict(journal.status(job)), status, 0.0, job)) == []
+        if job in UNFINISHED:
+            assert status["error"].startswith("the coordinator stopped; ")
+            status["error"] = f"the coordinator stopped; {_outdated(job, UNFINISHED[job])}"
+        assert list(_differences(_status_of_version_1(journal.status(job)), status, 0.0, job)) == []
     states = {(status["kind"], status["state"]) for status in expected.values()}
     trainings = {("train", "finished"), ("train", "cancelled"), ("train", "interrupted")}
     assert states == trainings | {("predict", "finished"), ("predict", "failed")} | {
         ("serve", "cancelled"),
         ("serve", "interrupted"),
     }
+
+
+@pytest.mark.parametrize(
+    ("told", "cause"),
+    [
+        ("feature-b does not answer; then: treetap resume unfinished", "feature-b does not answer"),
+        ("too few rows; mend it, then: treetap resume unfinished", "too few rows"),
+        ("the coordinator stopped", "the coordinator stopped"),
+    ],
+)
+def test_no_job_of_version_1_says_that_it_can_be_resumed(told: str, cause: str, tmp_path: Path) -> None:
+    """The cause of an interruption stays; the advice is that of this version."""
+    journal = _journal(tmp_path)
+    status = jobs_pb2.JobStatus(job="unfinished", kind="train", state="interrupted", attempt=1, error=told)
+    journal.write("unfinished", "ended", attempt=1, status=packed(status))
+    assert journal.status("unfinished").error == f"{cause}; {_outdated('unfinished', 'train')}"
+
+
+def test_what_was_submitted_in_version_1_is_read(tmp_path: Path) -> None:
+    """Kind, nonce, protocol and members of jobs of all kinds; a line of a later version than this is told."""
+    journal = _journal(tmp_path)
+    training, serving = journal.submitted("boosting"), journal.submitted("unfinished-serve")
+    assert (training.kind, training.wire, training.submission) == ("train", 1, "6391838938207529295")
+    assert (serving.kind, serving.wire, serving.submission) == ("serve", 1, "11452751864153464565")
+    assert training.members == serving.members == list(COLUMNS)
+    assert (training_name(training.spec), prediction_name(serving.opening)) == ("boosting", "eini")
+    assert prediction_name(journal.submitted("boosting-lattice").opening) == "eini-lattice"
+    assert journal.submitted("boosting-per-tree").opening.parameters.interactive.form == "per-tree"
+    file = tmp_path / "journal" / "later.jsonl"
+    file.write_text('{"event":"submitted","kind":"train","spec":"","submission":"5","wire":3}\n')
+    with pytest.raises(Incompatible, match="job later is written in version 3 of the protocol, this is 2"):
+        _ = journal.submitted("later").spec
+
+
+def test_new_jobs_say_their_version(tmp_path: Path) -> None:
+    """The first line of a job tells the version of its message, and is read back with it."""
+    journal = Journal(tmp_path / "journal")
+    spec = _journal(tmp_path / "before").submitted("forest").spec
+    journal.write_submitted("new", "train", spec, "77")
+    line = json.loads((tmp_path / "journal" / "new.jsonl").read_text())
+    assert {name: line[name] for name in line if name != "spec"} == {
+        "event": "submitted",
+        "kind": "train",
+        "submission": "77",
+        "wire": 2,
+    }
+    found = journal.submitted("new")
+    assert (found.kind, found.wire, found.submission, found.spec, found.outdated) == ("train", 2, "77", spec, "")
+    assert "treetap resume new" in journal.status("new").error
 
 
 @pytest.mark.parametrize("folder", _folders("models"))
@@ -188,6 +294,33 @@ def test_models_of_version_1_predict_as_they_did(tmp_path: Path) -> None:
         assert bool(status.attributions) == asked.get("attributions", False)
         if status.attributions:
             _assert_same(status.attributions, before / f"{name}.attributions.parquet", within)
+
+
+def test_unfinished_jobs_of_version_1_are_refused_and_cancelled(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """`resume` names the job, its version and what to do; none is served by itself; a cancelled one leaves no files."""
+
+    async def main() -> None:
+        federation = _federation(tmp_path / "federation")
+        federation.jobs.serve_on()
+        served = [record for record in caplog.records if "unfinished-serve" in record.getMessage()]
+        assert [record.levelname for record in served] == ["WARNING"]
+        assert _outdated("unfinished-serve", "serve") in served[0].getMessage()
+        assert "running" not in {status.state for status in federation.jobs.status("")}
+        for job, kind in {**UNFINISHED, "failed": "predict"}.items():
+            with pytest.raises(Incompatible, match=_outdated(job, kind)):
+                federation.jobs.resume(job)
+        assert all((federation.state(party) / "jobs" / "unfinished").is_dir() for party in COLUMNS)
+        for job in UNFINISHED:
+            ended = await federation.jobs.cancel(job)
+            assert (ended.state, ended.error) == ("cancelled", CANCELLED)
+        assert not any((federation.state(party) / "jobs" / "unfinished").exists() for party in COLUMNS)
+        with pytest.raises(Conflict, match="boosting is finished"):
+            federation.jobs.resume("boosting")
+        await federation.close()
+
+    run(main())
 
 
 def _assert_same(path: str, before: Path, within: float) -> None:

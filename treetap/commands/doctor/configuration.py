@@ -29,7 +29,7 @@ from treetap.commands.doctor.connections import (
 )
 from treetap.commands.jobs import client
 from treetap.errors import BadInput, ConfigError, DataError
-from treetap.process.config import read_toml
+from treetap.strict import read_toml
 from treetap.tables import config
 from treetap.tables.reading import read_table
 from treetap.wire.insecure import Plaintext

@@ -9,9 +9,9 @@ from pydantic import Field, field_validator, model_validator
 
 from treetap.commands.jobs.job_file import JobTable
 from treetap.names import Name
-from treetap.process.config import Strict
 from treetap.protocols.job_spec import foreign_dropout
 from treetap.protocols.registry import PREDICTION, prediction
+from treetap.strict import Strict
 from treetap.tables.config import Encoding
 
 #: The protocols that predict; the first is the default.

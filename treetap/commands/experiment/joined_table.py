@@ -13,17 +13,15 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv as pacsv
-import pyarrow.parquet as pq
 
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.errors import ConfigError, DataError
 from treetap.tables.categories import categories_of
 from treetap.tables.labels import read_labels
-from treetap.tables.numbers import BLOCK, numbers_of
-from treetap.tables.reading import PARSING, Table, columns_of, ids_of, plain_column, unreadable
+from treetap.tables.numbers import numbers_of
+from treetap.tables.reading import Table, columns_of, ids_of, plain_column, read_columns
 from treetap.trees import sampling
-from treetap.trees.metrics import REGRESSIONS
+from treetap.trees.params import REGRESSIONS
 
 ID = "treetap_id"
 
@@ -51,10 +49,9 @@ def read_table(experiment: ExperimentFile, base: Path) -> pa.Table:
     path = base / expanded
     names = columns_of(path)
     _check_names(experiment, path, names)
-    table = _read(path, data.id)
-    if not table.num_rows:
-        raise DataError(f"{path}: has no rows")
     kept = [name for name in names if name not in (data.id, *data.drop)]
+    own_ids = [] if data.id is None else [data.id]
+    table = read_columns(path, [*own_ids, *kept], own_ids)
     columns = {name: table.column(name) for name in kept}
     used = _used(experiment, kept)
     for name in kept:
@@ -96,21 +93,6 @@ def _used(experiment: ExperimentFile, names: list[str]) -> set[str]:
     """Columns that some party gets in some run."""
     runs = (_columns(experiment, names, seed) for seed in experiment.data.seeds)
     return {name for run in runs for own in run.values() for name in own}
-
-
-def _read(path: Path, name_of_id: str | None) -> pa.Table:
-    """Every column as a party reads it: ids of a CSV file as they are written, an unquoted NA as missing."""
-    conversion = pacsv.ConvertOptions(
-        column_types={name_of_id: pa.binary()} if name_of_id else {},
-        strings_can_be_null=True,
-        quoted_strings_can_be_null=False,
-    )
-    try:
-        if path.suffix == ".parquet":
-            return pq.read_table(path)
-        return pacsv.read_csv(path, pacsv.ReadOptions(block_size=BLOCK), PARSING, conversion)
-    except (pa.ArrowException, OSError) as failure:
-        raise unreadable(path, failure) from None
 
 
 def split(experiment: ExperimentFile, table: pa.Table, seed: int) -> Split:

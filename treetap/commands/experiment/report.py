@@ -12,6 +12,8 @@ from rich.table import Table
 
 from treetap import terminal
 from treetap.models.store import read_model
+from treetap.trees import ensemble
+from treetap.trees.ensemble import Tree, used_of
 from treetap.wire.v2 import jobs_pb2
 
 #: Classes that every job shows everybody; the tables for people leave them out or put them last.
@@ -77,21 +79,13 @@ def importance(models: dict[str, Path]) -> list[dict[str, Any]]:
         for line in lines
         for split in (line["own"] if "own" in line else line["splits"])
     }
-    trees = [line["tree"] for line in shard]
-    if manifest["best_round"] is not None:
-        trees = trees[: (manifest["best_round"] + 1) * manifest["trees_per_round"]]
-    totals: defaultdict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
-    for tree in trees:
-        for split in tree["splits"]:
-            row = totals[split["owner"], feature[split["owner"], split["handle"]]]
-            row[0] += 1
-            row[1] += split["gain"]
-            row[2] += split["cover"]
-    rows = [
-        {"party": party, "feature": name, "weight": int(n), "gain": gain / n, "cover": cover / n}
-        for (party, name), (n, gain, cover) in totals.items()
+    trees = tuple(Tree.from_dict(line["tree"]) for line in shard)
+    used = used_of(trees, manifest["best_round"], manifest["trees_per_round"])
+    totals = ensemble.importance(used, lambda split: (split.owner, feature[split.owner, split.handle]))
+    return [
+        {"party": party, "feature": name, "weight": each.weight, "gain": each.gain, "cover": each.cover}
+        for (party, name), each in sorted(totals.items(), key=lambda item: -item[1].total_gain)
     ]
-    return sorted(rows, key=lambda row: -row["gain"] * row["weight"])
 
 
 def received_table(traffic: list[dict[str, Any]]) -> Table:

@@ -24,11 +24,12 @@ from treetap.commands.experiment.report import collect, document, print_run, tra
 from treetap.commands.jobs import progress_view
 from treetap.commands.local_federation import LocalFederation, clean_end, working_folder
 from treetap.errors import BadInput, Interrupted, TreetapError
-from treetap.process.config import load
 from treetap.protocols.prediction import predict_request
 from treetap.protocols.registry import PREDICTION
+from treetap.strict import load
 from treetap.tables.labels import class_name
 from treetap.trees import metrics, sampling
+from treetap.trees.params import BINARY, REGRESSIONS
 from treetap.wire.v2 import jobs_pb2
 
 #: The end of an error that tells how to go on with a job: an experiment's federation is gone by then.
@@ -206,14 +207,14 @@ def test_metrics(
     order = [place[str(value)] for value in rows.column(ID).to_pylist()]
     label = rows.column(experiment.data.label).to_pylist()
     objective = experiment.job.params().objective
-    if objective in metrics.REGRESSIONS:
+    if objective in REGRESSIONS:
         prediction = scores.column("prediction").to_numpy()[order]
         with np.errstate(over="ignore", invalid="ignore"):
             return metrics.evaluate(objective, prediction, np.asarray(label, dtype=np.float64))
     classes = manifest["classes"]
     known = {name: k for k, name in enumerate(classes)}
     labels = np.array([known[class_name(value)] for value in label], dtype=np.int64)
-    if objective == "binary:logistic":
+    if objective in BINARY:
         return metrics.evaluate(objective, scores.column("probability").to_numpy()[order], labels)
     columns = [scores.column(f"probability_{name}").to_numpy()[order] for name in classes]
     return metrics.evaluate(objective, np.stack(columns, axis=1), labels)

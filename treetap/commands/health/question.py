@@ -9,7 +9,8 @@ from pydantic import ConfigDict
 from treetap.errors import BadInput, Interrupted, Unreachable
 from treetap.names import Address as AddressText
 from treetap.names import Name, asked_at
-from treetap.process.config import Process, load
+from treetap.process.config import Process
+from treetap.strict import load
 from treetap.wire.hello import say_hello
 from treetap.wire.insecure import Plaintext, Transport
 from treetap.wire.ports import Address

@@ -12,7 +12,8 @@ import grpc.aio
 from treetap.errors import BadInput, Interrupted, Unreachable
 from treetap.names import Address as AddressText
 from treetap.names import Name, check_name
-from treetap.process.config import Process, load
+from treetap.process.config import Process
+from treetap.strict import load
 from treetap.wire import rpc
 from treetap.wire.ports import Address
 from treetap.wire.v2 import jobs_pb2

@@ -10,10 +10,10 @@ from pydantic import Field, create_model, model_validator
 
 from treetap.errors import BadInput
 from treetap.names import Name
-from treetap.process.config import Strict
 from treetap.protocols.job_spec import ALIGNMENTS, check_spec, put_params
 from treetap.protocols.paillier_options import KEY_BITS, PAPER_KEY_BITS, Obfuscation
 from treetap.protocols.registry import TRAINING, training
+from treetap.strict import Strict
 from treetap.trees.params import TreeParams
 from treetap.wire.v2 import setup_pb2
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from treetap.commands.operator_options import AwayDeadline, OperatorFile, Protocol, operating
+from treetap.commands.jobs.operator_options import AwayDeadline, OperatorFile, Protocol, operating
 from treetap.errors import BadInput, Incompatible, Interrupted, TreetapError
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from treetap import terminal
 from treetap.errors import BadInput, DataError
 from treetap.models.own_split import OwnSplit
 from treetap.models.store import Names, read_model, read_names
-from treetap.trees.ensemble import Importance, Split, Tree, importance, importance_by_owner
+from treetap.trees.ensemble import ROOT, Importance, Split, Tree, importance, importance_by_owner, used_of
 from treetap.trees.paths import condition
 
 Json = dict[str, Any]
@@ -58,11 +58,10 @@ def describe(folder: Path) -> Json:
 
 
 def _label_holder(manifest: Json, shards: list[Json], told: Names) -> Json:
-    trees = [Tree.from_dict(shard["tree"]) for shard in shards]
+    trees = tuple(Tree.from_dict(shard["tree"]) for shard in shards)
     own = {row["handle"]: OwnSplit.from_dict(row) for shard in shards for row in shard["own"]}
     name, columns = manifest["party"], manifest["columns"]
-    best_round = manifest.get("best_round")
-    used = trees if best_round is None else trees[: (best_round + 1) * manifest["trees_per_round"]]
+    used = used_of(trees, manifest.get("best_round"), manifest["trees_per_round"])
     features = importance(used, lambda s: columns[own[s.handle].feature] if s.owner == name else "")
     features.pop("", None)
     named = importance(used, lambda s: _told(s, told))
@@ -203,7 +202,7 @@ def _drawn(tree: Json) -> Drawing:
                 grow(drawing.add(label(child, came)), child)
 
     root = Drawing(Text(f"tree {tree['tree']}, outputs {', '.join(map(str, tree['outputs']))}"))
-    grow(root.add(label(1, "")), 1)
+    grow(root.add(label(ROOT, "")), ROOT)
     return root
 
 

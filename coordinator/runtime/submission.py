@@ -1,0 +1,90 @@
+"""A submission as the journal has it: the message that says what the job is, and the version of the wire it is of."""
+
+from __future__ import annotations
+
+import base64
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from treetap.errors import Incompatible
+from treetap.wire.v1 import convert
+from treetap.wire.v2 import prediction_pb2, setup_pb2
+
+M = TypeVar("M", setup_pb2.JobSpec, prediction_pb2.OpenModel)
+#: Version of the wire whose messages are written.
+WIRE = 2
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """What was handed in.
+
+    Attributes:
+        kind: train, predict or serve: the command, too.
+        submission: the nonce by which parties tell this job from another one of the same name.
+        wire: the version of the wire that the job was begun in.
+    """
+
+    job: str
+    kind: str
+    submission: str
+    wire: int
+    _packed: str
+
+    @property
+    def spec(self) -> setup_pb2.JobSpec:
+        """Of a training."""
+        return self._opened(setup_pb2.JobSpec)
+
+    @property
+    def opening(self) -> prediction_pb2.OpenModel:
+        """Of a prediction, and of serving."""
+        return self._opened(prediction_pb2.OpenModel)
+
+    @property
+    def members(self) -> list[str]:
+        """Who takes part, the label holder first."""
+        found = self.spec if self.kind == "train" else self.opening
+        return [found.label_holder, *found.feature_parties]
+
+    @property
+    def outdated(self) -> str:
+        """Why the job cannot go on, and what to do; empty for one that was begun in today's version."""
+        if self.wire == WIRE:
+            return ""
+        return (
+            f"job {self.job} was begun in version {self.wire} of the protocol, and version {WIRE} cannot go on with "
+            f"it: treetap cancel {self.job}, then treetap {self.kind} under another name"
+        )
+
+    def _opened(self, kind: type[M]) -> M:
+        content = base64.b64decode(self._packed)
+        if self.wire == WIRE:
+            return kind.FromString(content)
+        if self.wire != 1:
+            raise Incompatible(f"job {self.job} is written in version {self.wire} of the protocol, this is {WIRE}")
+        found = convert.upgraded(f"{convert.PACKAGE}{kind.DESCRIPTOR.name}", content)
+        assert isinstance(found, kind)
+        return found
+
+
+def submitted_in(job: str, line: Mapping[str, Any]) -> Submitted:
+    """The submission that a line of the journal tells.
+
+    One that tells no version is of version 1, which wrote "word" for "submission".
+    """
+    kind, wire = line["kind"], line.get("wire", 1)
+    submission = line["word" if wire == 1 else "submission"]
+    return Submitted(job, kind, submission, wire, line[content_key(kind)])
+
+
+def content_key(kind: str) -> str:
+    """The key of the message of a job of this kind."""
+    return "spec" if kind == "train" else "opening"
+
+
+def new_submission() -> str:
+    """A nonce that tells a submission of a job from another one of the same name."""
+    return str(secrets.randbits(64))

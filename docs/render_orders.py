@@ -1,0 +1,92 @@
+"""Renders the tables of steps in docs/protocol-*.md from those that the roles execute.
+
+python docs/render_orders.py            write the tables
+python docs/render_orders.py --check    exit with status 1 if a page is stale
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from pathlib import Path
+
+from party.alignment.steps import ALIGNMENT
+from party.runtime.step_order import (
+    NEXT_ROUND,
+    NEXT_STAGE,
+    ONCE,
+    OPENING,
+    RESUMED,
+    SAME,
+    THIS_ROUND,
+    Next,
+    StepTable,
+)
+
+DOCS = Path(__file__).resolve().parent
+#: Page → the roles whose tables it has.
+PAGES = {
+    "protocol-boosting.md": ("boosting.label_holder", "boosting.feature_party"),
+    "protocol-forest.md": ("forest.label_holder", "forest.feature_party"),
+}
+#: Names in a table that are no steps: as what was done, as what may come.
+NO_STEPS = {OPENING: ("opening the job", ""), ALIGNMENT: ("the alignment", "the steps of the alignment")}
+
+
+def main() -> int:
+    """Write the pages, or compare them; returns the exit status."""
+    parser = argparse.ArgumentParser(description="Render the tables of steps.")
+    parser.add_argument("--docs", type=Path, default=DOCS, help="the folder of the pages")
+    parser.add_argument("--check", action="store_true", help="change nothing; exit with status 1 if a page is stale")
+    options = parser.parse_args()
+    stale = False
+    for name, roles in PAGES.items():
+        page = options.docs / name
+        old = new = page.read_text(encoding="utf-8")
+        for role in roles:
+            new = with_table(new, role, rendered(importlib.import_module(f"party.{role}").STEPS))
+        if options.check and new != old:
+            print(f"{page} is stale: run make orders", file=sys.stderr)
+            stale = True
+        elif new != old:
+            page.write_text(new, encoding="utf-8")
+    return int(stale)
+
+
+def with_table(page: str, role: str, table: str) -> str:
+    """The page with the text between a role's markers replaced; ValueError where it has not just one of each."""
+    begin, end = f"<!-- steps of {role}: begin -->", f"<!-- steps of {role}: end -->"
+    if page.count(begin) != 1 or page.count(end) != 1:
+        raise ValueError(f"the page must have {begin} and {end} once each")
+    before, rest = page.split(begin)
+    return f"{before}{begin}\n{table}{end}{rest.split(end)[1]}"
+
+
+def rendered(table: StepTable) -> str:
+    """A role's table in Markdown, a line per step that was done."""
+    targets = [each for row in table.values() for each in row]
+    with_round = {each.step for each in targets if each.place is not ONCE}
+    with_stage = {each.step for each in targets if each.place in (SAME, NEXT_STAGE)}
+    lines = ["| after | may come |", "|---|---|"]
+    for done, row in table.items():
+        arguments = "(t, l)" if done in with_stage else "(t)" if done in with_round else ""
+        after = NO_STEPS[done][0] if done in NO_STEPS else f"`{done}{arguments}`"
+        lines.append(f"| {after} | {'; '.join(_next(each, each.step in with_stage) for each in row) or 'nothing'} |")
+    return "\n".join(lines) + "\n"
+
+
+def _next(each: Next, staged: bool) -> str:
+    if each.step in NO_STEPS:
+        step = NO_STEPS[each.step][1]
+    else:
+        places = {ONCE: "", SAME: "(t, l)", NEXT_STAGE: "(t, l+1)"}
+        places |= dict.fromkeys((THIS_ROUND, RESUMED), "(t, 0)" if staged else "(t)")
+        places[NEXT_ROUND] = "(t+1, 0)" if staged else "(t+1)"
+        step = f"`{each.step}{places[each.place]}`"
+    resumed = " for a tree t to go on with" if each.place is RESUMED else ""
+    return step + resumed + (f"{',' if resumed else ''} if {each.when}" if each.when else "")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,36 @@
+"""A party's part of the trees of a job that are on its disk, and the handles of its own splits in them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from party.growth.handles import Handles
+from party.runtime.context import Tools
+
+
+class StoredTrees:
+    """The shard of one job; each stored tree is a line, with the party's own splits under the name `own`."""
+
+    def __init__(self, tools: Tools, own: str) -> None:
+        self._tools, self._own = tools, own
+        self._handles = Handles()
+
+    @property
+    def count(self) -> int:
+        """How many trees are stored."""
+        return self._tools.store.count()
+
+    async def read(self) -> list[dict[str, Any]]:
+        """All stored trees, read off the event loop; first when the job is prepared, since handles follow from them."""
+        trees = await self._tools.offload(self._tools.store.trees)
+        self._handles = Handles(len(tree[self._own]) for tree in trees)
+        return trees
+
+    def first_handle(self, tree: int) -> int:
+        """The handle of a tree's first own split; all trees before it are stored."""
+        return self._handles.first_of(tree)
+
+    def add(self, index: int, content: dict[str, Any]) -> None:
+        """Put a tree on disk, dropping what an interrupted attempt left at or after it."""
+        self._tools.store.add_tree(content, index)
+        self._handles.stored(index, len(content[self._own]))

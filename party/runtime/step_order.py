@@ -1,0 +1,119 @@
+"""Which step may follow which: each role declares a table, its order executes it, its protocol's page shows it.
+
+A table has a row per step that was done, and in it the steps that may come next:
+
+    "relay_children": (Next("choose_splits", NEXT_STAGE, when=SPLITTABLE), Next("finish_tree", THIS_ROUND, when=ENDS))
+
+Two kinds of names are no steps. `OPENING` is the row before the first step. A phase, such as the alignment, stands for
+a sequence of steps that depends on the job; as a row it means that its last step was done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from party.runtime.steps import Order, StepId
+from treetap.wire.frame import name_of
+from treetap.wire.v2 import control_pb2
+
+#: The row of what may come before any step was done.
+OPENING = "opening"
+
+
+class Place(Enum):
+    """Round and stage of the next step, where t and l are those of the step that was done."""
+
+    ONCE = "0, 0"
+    SAME = "t, l"
+    NEXT_STAGE = "t, l+1"
+    THIS_ROUND = "t, 0"
+    NEXT_ROUND = "t+1, 0"
+    RESUMED = "t, 0 for each of the order's first rounds t"
+
+
+ONCE, SAME, NEXT_STAGE, THIS_ROUND, NEXT_ROUND, RESUMED = Place
+
+
+@dataclass(frozen=True)
+class Next:
+    """A step or phase that may come next, at a place, and `when`.
+
+    `when`: an outcome of the step that was done, or a condition on the round of the next one; None: always.
+    """
+
+    step: str
+    place: Place = ONCE
+    when: str | None = None
+
+
+#: Step, phase or `OPENING` → what may come after it.
+StepTable = Mapping[str, Sequence[Next]]
+#: Phase → its steps at one party, in order; there may be none.
+Phases = Mapping[str, Sequence[StepId]]
+#: Text of a condition → whether it holds in a round.
+Conditions = Mapping[str, Callable[[int], bool]]
+
+
+def id_of(request: control_pb2.StepRequest) -> StepId:
+    """Name, round and stage of a step."""
+    return name_of(request), request.round, request.stage
+
+
+class StepOrder(Order):
+    """The steps that may come next by a role's table; everything else is the caller's error.
+
+    Attributes:
+        first_rounds: rounds with which this attempt may go on; an earlier one may have stored some.
+    """
+
+    def __init__(self, table: StepTable, phases: Phases | None = None, conditions: Conditions | None = None) -> None:
+        self._table, self._phases, self._conditions = table, phases or {}, conditions or {}
+        self.first_rounds: Sequence[int] = (0,)
+        super().__init__(*self._after(OPENING, 0, 0, ()))
+
+    def check(self, step: StepId | control_pb2.StepRequest) -> None:
+        """`OutOfOrder` unless the step may come now."""
+        super().check(step if isinstance(step, tuple) else id_of(step))
+
+    def done(self, request: control_pb2.StepRequest, *outcomes: str) -> None:
+        """After a step succeeded: what may come next.
+
+        Raises:
+            ValueError: the step's row knows no such outcome.
+        """
+        step = id_of(request)
+        for phase, sequence in self._phases.items():
+            if step in sequence:
+                later = sequence[sequence.index(step) + 1 :]
+                self.then(*(later[:1] or self._after(phase, 0, 0, outcomes)))
+                return
+        kind, t, stage = step
+        self.then(*self._after(kind, t, stage, outcomes))
+
+    def _after(self, done: str, t: int, stage: int, outcomes: Sequence[str]) -> Iterator[StepId]:
+        row = self._table[done]
+        if unknown := set(outcomes) - {each.when for each in row}:
+            raise ValueError(f"{done} has no outcome {', '.join(sorted(unknown))}")
+        for each in row:
+            for round, next_stage in self._places(each.place, t, stage):
+                condition = self._conditions.get(each.when) if each.when else None
+                if not (each.when is None or each.when in outcomes or (condition and condition(round))):
+                    continue
+                sequence = self._phases.get(each.step)
+                if sequence is None:
+                    yield each.step, round, next_stage
+                elif sequence:
+                    yield sequence[0]
+                else:
+                    yield from self._after(each.step, 0, 0, ())
+
+    def _places(self, place: Place, t: int, stage: int) -> list[tuple[int, int]]:
+        if place is RESUMED:
+            return [(round, 0) for round in self.first_rounds]
+        return [
+            {ONCE: (0, 0), SAME: (t, stage), NEXT_STAGE: (t, stage + 1), THIS_ROUND: (t, 0), NEXT_ROUND: (t + 1, 0)}[
+                place
+            ]
+        ]

@@ -1,0 +1,85 @@
+"""The Paillier key pair of a training job at the label holder: made once, used by the workers, deleted with the job."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from google.protobuf.message import Message
+
+from party.runtime.context import Tools, have
+from party.setup.steps import make_key, send_key
+from treetap.errors import BadInput, PlaintextOverflow
+from treetap.paillier.key_holder import Owner
+from treetap.paillier.slots import Slots
+from treetap.tables.labels import Labels
+from treetap.wire.v2 import setup_pb2
+
+Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
+
+
+def fitting(slots: Slots, labels: Labels, key_bits: int, remedy: str) -> Slots:
+    """The layout of one record; `BadInput` names the remedy where it does not fit a plaintext of the job's key."""
+    try:
+        slots.groups_per_plaintext(key_bits)
+    except PlaintextOverflow as failure:
+        raise BadInput(
+            f"{len(labels.classes)} classes of {len(labels.values)} records need {slots.bits} bits in one plaintext, a "
+            f"key of {key_bits} bits has fewer: use {remedy}"
+        ) from failure
+    return slots
+
+
+class JobKeys:
+    """Encrypts for the feature parties and opens what they return, for one attempt at a job."""
+
+    def __init__(self, tools: Tools, spec: setup_pb2.JobSpec) -> None:
+        self._tools, self._spec = tools, spec
+        self._ciphertext_bytes = 0
+        self._owner: Owner | None = None
+
+    async def make(self, slots: Slots) -> None:
+        """Make the key pair, or reload that of an earlier attempt.
+
+        The public key goes to every feature party with the layout of a record's plaintext, the secret one to the
+        workers.
+        """
+        secret = await make_key(self._tools, self._spec.key_bits)
+        self._ciphertext_bytes = secret.public.ciphertext_bytes
+        token = f"{self._tools.job}/{self._tools.attempt}"
+        self._owner = Owner(self._tools.engine, secret, slots, self._spec.obfuscation, token)
+        await self._owner.start()
+        await send_key(self._tools, secret, slots, list(self._spec.feature_parties))
+
+    async def stream(
+        self, values: Ints, kind: str, body: Callable[..., Message], parties: Sequence[str], round: int = 0
+    ) -> None:
+        """Encrypt records (n, S) once, and send every block to all these parties while the next ones are encrypted.
+
+        `kind`: the name of the messages; `body`: makes one, of its `first` record, `count` and `ciphertexts`.
+        """
+        streams = [self._tools.outbox.open(party, kind, round) for party in parties]
+        meter, ledger = self._tools.meter, self._tools.ledger
+        meter.done, meter.total = 0, len(values)
+        slots = [np.ascontiguousarray(values[:, slot]) for slot in range(values.shape[1])]
+        async for first, ciphertexts in have(self._owner).encrypt_blocks(slots):
+            count = len(ciphertexts) // self._ciphertext_bytes
+            block = body(first=first, count=count, ciphertexts=ciphertexts)
+            await asyncio.gather(*(stream.put(block) for stream in streams))
+            meter.done = first + count
+            ledger.operations["encryptions"] += count
+            ledger.ciphertexts[kind] += count * len(streams)
+        await asyncio.gather(*(stream.close() for stream in streams))
+
+    async def open(self, packed: bytes, groups: int) -> Ints:
+        """Decrypt sums: (groups, S) int64, of ciphertexts that hold as many groups as a plaintext has room for."""
+        sums = await have(self._owner).open(packed, groups)
+        self._tools.ledger.operations["decryptions"] += len(packed) // self._ciphertext_bytes
+        return sums
+
+    async def close(self) -> None:
+        """The workers forget the key."""
+        if self._owner is not None:
+            owner, self._owner = self._owner, None
+            await owner.close()

@@ -1,0 +1,47 @@
+"""The label holder's table with its labels, whose cells are decoded once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from party.config import PartyConfig
+from party.runtime.context import Tools, have
+from party.runtime.messages import Rows
+from party.setup.steps import load_job_table, table_config
+from treetap.errors import DataError
+from treetap.tables.labels import Labels, learnable, read_labels
+from treetap.tables.reading import Table
+from treetap.wire.v2 import setup_pb2
+
+
+@dataclass(frozen=True)
+class LabelledTable:
+    """Records and their labels; the label column is not in the table any more."""
+
+    party: str
+    table: Table
+    labels: Labels
+    column: str
+    objective: str
+
+    def take(self, records: Rows) -> LabelledTable:
+        """The records at these places, in this order; `DataError` where their labels teach nothing."""
+        labels = self.labels.take(records)
+        try:
+            learnable(labels, self.table, self.column, self.objective)
+        except DataError as failure:
+            raise failure.at(self.party) from None
+        return replace(self, table=self.table.take(records), labels=labels)
+
+
+async def load_labelled_table(
+    tools: Tools, config: PartyConfig, spec: setup_pb2.JobSpec, *, missing: float | None, objective: str
+) -> LabelledTable:
+    """Read the label holder's table of a training job, and decode its labels."""
+    table = await load_job_table(tools, config, spec, with_label=True, missing=missing)
+    column = have(table_config(config, spec.table).label)
+    try:
+        labels = read_labels(table, column, objective)
+    except DataError as failure:
+        raise failure.at(tools.party) from None
+    return LabelledTable(tools.party, replace(table, label=None), labels, column, objective)

@@ -1,0 +1,113 @@
+"""Every line of the tables of steps is taken in some job, and no job takes a step that they have not."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import party.boosting.feature_party
+import party.boosting.label_holder
+import party.forest.feature_party
+import party.forest.label_holder
+from party.runtime.step_order import StepTable
+from tests.growth.test_party_dropout import BOOSTING, FOREST
+from tests.replay import CLOSING, HERE
+from tests.simulator import Federation, Message, run
+from tests.step_tables import Asked, Line, TableReader, id_of, lines_of, taken
+from tests.worlds import PARTIES, assert_oracles_model, spec
+from treetap.trees.params import TreeParams
+from treetap.wire.frame import name_of
+
+LABEL_HOLDER, B, C = PARTIES
+#: Parameters, and such as let no node split; the tables of the label holder and of the feature parties.
+WORDS = {
+    "boosting": (
+        BOOSTING,
+        replace(BOOSTING, min_child_weight=1e6, n_estimators=1),
+        party.boosting.label_holder.STEPS,
+        party.boosting.feature_party.STEPS,
+    ),
+    "forest": (
+        FOREST,
+        replace(FOREST, min_samples_leaf=9, n_estimators=2),
+        party.forest.label_holder.STEPS,
+        party.forest.feature_party.STEPS,
+    ),
+}
+
+
+def _attempts(federation: Federation, name: str) -> list[list[Asked]]:
+    """The steps that a party has done, attempt by attempt at each job."""
+    found: defaultdict[tuple[str, int], list[Asked]] = defaultdict(list)
+    for kind, to, request in federation.conducted:
+        if kind == "end" and to == name and name_of(request) not in CLOSING:
+            found[request.job, request.attempt].append(id_of(request))
+    return list(found.values())
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_every_line_is_taken(word: str, tmp_path: Path) -> None:
+    """Interrupted in a tree, while models are published, and when all trees of a forest without splits are stored."""
+    params, stumps, label_holder, feature_party = WORDS[word]
+    lines: dict[str, set[Line]] = {name: set() for name in PARTIES}
+
+    def follow(federation: Federation) -> None:
+        for name in PARTIES:
+            table: StepTable = label_holder if name == LABEL_HOLDER else feature_party
+            aligning = "compare_digests" if name == LABEL_HOLDER else "send_digest"
+            for steps in _attempts(federation, name):
+                lines[name] |= taken(TableReader(table, aligning, resumes=range(4)), steps)
+
+    def break_off(
+        federation: Federation, step: str, to: str, round: int | None = None, *, served: bool = False
+    ) -> None:
+        """Kill the party that a step, of a round, goes to, once, before or after the step."""
+
+        def hook(message: Message) -> None:
+            if (message.word, message.to, message.served) != (step, to, served):
+                return
+            if round in (None, federation.jobs.status("job")[0].round):
+                federation.hook = None
+                federation.kill(to)
+
+        federation.hook = hook
+
+    async def main() -> None:
+        federation = Federation(tmp_path / "trees", HERE.tables)
+        job = spec(params, obfuscation="standard")
+        break_off(federation, "choose_splits", LABEL_HOLDER, 3)
+        assert (await federation.train(job)).state == "interrupted"
+        federation.start(LABEL_HOLDER)
+        for name in (B, C):
+            break_off(federation, "publish", name)
+            assert (await federation.resume()).state == "interrupted"
+            federation.start(name)
+        assert (await federation.resume()).state == "finished"
+        assert_oracles_model(federation.states, HERE.oracle(params))
+        follow(federation)
+        await federation.close()
+        others = Federation(tmp_path / "stumps", HERE.tables)
+        job = spec(stumps, obfuscation="standard")
+        assert (await others.train(job, "at-once")).state == "finished"
+        break_off(others, "store_tree", LABEL_HOLDER, stumps.n_estimators, served=True)
+        assert (await others.train(job)).state == "interrupted"
+        others.start(LABEL_HOLDER)
+        assert (await others.resume()).state == "finished"
+        follow(others)
+        await others.close()
+
+    run(main())
+    assert lines[LABEL_HOLDER] == lines_of(label_holder)
+    assert lines[B] | lines[C] == lines_of(feature_party)
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_every_step_has_a_row(word: str) -> None:
+    """What may come has a row of what follows it; so no step is a way into nothing."""
+    params, _, *tables = WORDS[word]
+    assert isinstance(params, TreeParams)
+    for table in tables:
+        assert {line.step for line in lines_of(table)} <= set(table)

@@ -1,0 +1,130 @@
+"""An order that executes a table of steps, and the pages that show the tables."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from party.runtime.step_order import (
+    NEXT_ROUND,
+    NEXT_STAGE,
+    OPENING,
+    RESUMED,
+    SAME,
+    THIS_ROUND,
+    Next,
+    StepOrder,
+    StepTable,
+)
+from party.runtime.steps import StepId
+from tests.replay import with_word
+from treetap.errors import OutOfOrder
+from treetap.wire.v2 import control_pb2
+
+DOCS = Path(__file__).parents[2] / "docs"
+TABLE: StepTable = {
+    OPENING: (Next("prepare"),),
+    "prepare": (Next("aligning"), Next("bin", when="aligned")),
+    "aligning": (Next("bin"),),
+    "bin": (Next("begin_tree", RESUMED, "odd"), Next("store_tree", RESUMED, "even"), Next("publish")),
+    "begin_tree": (Next("choose_splits", THIS_ROUND),),
+    "choose_splits": (Next("apply_splits", SAME, "won"), Next("choose_splits", NEXT_STAGE, "deeper")),
+    "apply_splits": (Next("store_tree", THIS_ROUND),),
+    "store_tree": (Next("begin_tree", NEXT_ROUND, "odd"), Next("store_tree", NEXT_ROUND, "even")),
+    "publish": (),
+}
+STEPS = ("prepare", "blind_ids", "pass_ids", "bin", "begin_tree", "choose_splits", "apply_splits", "store_tree")
+
+
+def _order(*aligning: StepId) -> StepOrder:
+    return StepOrder(TABLE, {"aligning": aligning}, {"odd": lambda t: t % 2 == 1, "even": lambda t: t % 2 == 0})
+
+
+def _request(name: str, round: int = 0, stage: int = 0) -> control_pb2.StepRequest:
+    request = with_word(name)
+    request.round, request.stage = round, stage
+    return request
+
+
+def _may_come(order: StepOrder) -> set[StepId]:
+    """What the order lets come, of all steps in the first rounds and stages."""
+    found = set()
+    for step in [(name, round, stage) for name in (*STEPS, "publish") for round in range(5) for stage in range(4)]:
+        try:
+            order.check(_request(*step))
+            found.add(step)
+        except OutOfOrder:
+            pass
+    return found
+
+
+def test_rounds_and_stages_follow_from_the_step_that_was_done() -> None:
+    """Each place of a table's lines: the same, the next stage, this round's and the next round's beginning."""
+    order = _order()
+    assert _may_come(order) == {("prepare", 0, 0)}
+    order.done(_request("begin_tree", 3))
+    assert _may_come(order) == {("choose_splits", 3, 0)}
+    order.done(_request("choose_splits", 3, 1), "won")
+    assert _may_come(order) == {("apply_splits", 3, 1)}
+    order.done(_request("choose_splits", 3, 1), "won", "deeper")
+    assert _may_come(order) == {("apply_splits", 3, 1), ("choose_splits", 3, 2)}
+    order.done(_request("apply_splits", 3, 2))
+    assert _may_come(order) == {("store_tree", 3, 0)}
+    order.done(_request("publish"))
+    assert _may_come(order) == set()
+
+
+def test_conditions_are_asked_of_the_next_round() -> None:
+    """A line with a condition lets its step come in rounds in which that holds; a resumed job may have several."""
+    order = _order()
+    for t, step in ((0, "begin_tree"), (1, "store_tree")):
+        order.done(_request("store_tree", t))
+        assert _may_come(order) == {(step, t + 1, 0)}
+    order.first_rounds = range(3)
+    order.done(_request("bin"))
+    assert _may_come(order) == {("store_tree", 0, 0), ("begin_tree", 1, 0), ("store_tree", 2, 0), ("publish", 0, 0)}
+
+
+def test_a_phase_is_a_sequence_of_steps() -> None:
+    """Its first step comes where the table names the phase, then one after another, then the phase's own row."""
+    order = _order(("blind_ids", 0, 0), ("pass_ids", 0, 1), ("pass_ids", 0, 3))
+    order.done(_request("prepare"))
+    assert _may_come(order) == {("blind_ids", 0, 0)}
+    order.done(_request("blind_ids"))
+    assert _may_come(order) == {("pass_ids", 0, 1)}
+    order.done(_request("pass_ids", stage=1))
+    assert _may_come(order) == {("pass_ids", 0, 3)}
+    order.done(_request("pass_ids", stage=3))
+    assert _may_come(order) == {("bin", 0, 0)}
+    order.done(_request("prepare"), "aligned")
+    assert _may_come(order) == {("blind_ids", 0, 0), ("bin", 0, 0)}
+
+
+def test_a_phase_without_steps_is_passed_over() -> None:
+    """What follows it comes in its place."""
+    order = _order()
+    order.done(_request("prepare"))
+    assert _may_come(order) == {("bin", 0, 0)}
+
+
+def test_an_outcome_that_the_row_does_not_know_is_a_defect() -> None:
+    """A role cannot report what its table does not have."""
+    with pytest.raises(ValueError, match="apply_splits has no outcome won"):
+        _order().done(_request("apply_splits"), "won")
+
+
+def test_the_pages_show_the_tables_that_are_executed(tmp_path: Path) -> None:
+    """The protocols' pages are as rendered, and a copy in which one line is changed is reported as stale."""
+    for name in ("protocol-boosting.md", "protocol-forest.md"):
+        shutil.copy(DOCS / name, tmp_path / name)
+    page = tmp_path / "protocol-forest.md"
+    page.write_text(page.read_text(encoding="utf-8").replace("`share_labels`; `publish`", "`share_labels`"), "utf-8")
+    for folder, status in ((DOCS, 0), (tmp_path, 1)):
+        command = [sys.executable, str(DOCS / "render_orders.py"), "--check", "--docs", str(folder)]
+        checked = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert checked.returncode == status, checked.stderr
+        assert ("protocol-forest.md is stale: run make orders" in checked.stderr) == bool(status)

@@ -1,0 +1,101 @@
+"""Roles' tables of steps, read once more and independently of the order that executes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import NamedTuple
+
+from party.alignment.steps import ALIGNED, ALIGNMENT
+from party.growth.feature_party import SITS_OUT, TAKES_PART
+from party.growth.label_holder import NONE_SPLITS, NONE_SPLITTABLE, OTHERS_WON, OWN_WON, SPLITTABLE
+from party.runtime.step_order import OPENING, StepTable
+from party.setup.steps import PUBLISHED, UNPUBLISHED
+from treetap.wire.frame import name_of
+from treetap.wire.v2 import control_pb2
+
+Asked = tuple[str, int, int]
+Answered = tuple[control_pb2.StepRequest, control_pb2.StepResult]
+
+
+class Line(NamedTuple):
+    """What a table says of one step after another, wherever it stands."""
+
+    done: str
+    step: str
+    place: str
+    when: str | None
+
+
+def lines_of(table: StepTable) -> set[Line]:
+    """Every line of a table."""
+    return {Line(done, each.step, each.place.name, each.when) for done, row in table.items() for each in row}
+
+
+class TableReader:
+    """A role's table in jobs whose records are aligned by the single step `aligning`.
+
+    `resumes`: trees with which the party may go on; `takes_part`: whether it takes part in a tree.
+    """
+
+    def __init__(
+        self,
+        table: StepTable,
+        aligning: str,
+        resumes: Sequence[int] = (0,),
+        takes_part: Callable[[int], bool] = lambda t: True,
+    ) -> None:
+        self._table, self._aligning, self._resumes, self._takes_part = table, aligning, resumes, takes_part
+
+    def after(self, done: Asked | None, outcomes: Collection[str] | None) -> dict[Asked, Line]:
+        """What may come after a step, or at first: each with the line that lets it. Without outcomes: after any."""
+        name, t, level = done or (OPENING, 0, 0)
+        if name == self._aligning:
+            name = ALIGNMENT
+        found = {}
+        for each in self._table[name]:
+            for round, stage in {
+                "ONCE": [(0, 0)],
+                "SAME": [(t, level)],
+                "NEXT_STAGE": [(t, level + 1)],
+                "THIS_ROUND": [(t, 0)],
+                "NEXT_ROUND": [(t + 1, 0)],
+                "RESUMED": [(round, 0) for round in self._resumes],
+            }[each.place.name]:
+                known = {TAKES_PART if self._takes_part(round) else SITS_OUT, *(outcomes or ())}
+                if outcomes is None or each.when is None or each.when in known:
+                    step = self._aligning if each.step == ALIGNMENT else each.step
+                    found[step, round, stage] = Line(name, each.step, each.place.name, each.when)
+        return found
+
+
+def outcomes_of(answered: Answered, label_holder: str, me: str) -> set[str]:
+    """The outcomes of a step of growing trees that can be seen in its answer."""
+    request, result = answered
+    step = name_of(request)
+    if step == "prepare":
+        prepared = result.setup.prepared
+        found = {ALIGNED} if prepared.aligned_attempt else set()
+        return found if me == label_holder else found | {PUBLISHED if prepared.published else UNPUBLISHED}
+    if step == "choose_splits":
+        winners = {decision.owner for decision in result.growth.chosen_splits.decisions}
+        return {OWN_WON if me in winners else OTHERS_WON if winners else NONE_SPLITS}
+    if step == "relay_children":
+        return {SPLITTABLE if result.growth.relayed_children.build else NONE_SPLITTABLE}
+    return set()
+
+
+def id_of(request: control_pb2.StepRequest) -> Asked:
+    """Name, round and stage of a step."""
+    return name_of(request), request.round, request.stage
+
+
+def taken(reader: TableReader, steps: Iterable[Asked]) -> set[Line]:
+    """The lines that let the steps of an attempt come, one after another; `AssertionError` for one that none lets."""
+    found = set()
+    before = None
+    for step in steps:
+        allowed = reader.after(before, None)
+        assert step in allowed, f"{step} came after {before}, where the table has {sorted(allowed)}"
+        found.add(allowed[step])
+        before = step
+    return found

@@ -1,0 +1,85 @@
+"""TOML files checked against a schema, all faults reported together."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
+
+from treetap.errors import ConfigError
+
+
+class Strict(BaseModel):
+    """Base of all configuration: an unknown key and a value of another type are errors, not silent defaults.
+
+    A whole number may stand for a real one. Text may not stand for a number, nor true for 1.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _as_path(cls, value: Any, info: ValidationInfo) -> Any:
+        """TOML has no paths: where one is wanted, text is one."""
+        kind = cls.model_fields[info.field_name or ""].annotation
+        return Path(value) if isinstance(value, str) and Path in (kind, *get_args(kind)) else value
+
+
+Schema = TypeVar("Schema", bound=BaseModel)
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The content of a TOML file; `ConfigError` names the file and what is wrong with it."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: there is no such file") from None
+    except OSError as failure:
+        raise ConfigError(f"{path}: cannot be read: {failure.strerror}") from None
+    except UnicodeDecodeError as failure:
+        raise ConfigError(f"{path}: is not UTF-8 text ({failure.reason})") from None
+    except tomllib.TOMLDecodeError as failure:
+        twice = "Cannot overwrite" in str(failure) or "Cannot declare" in str(failure)
+        more = "; a key or table stands there twice: each name once" if twice else ""
+        raise ConfigError(f"{path}: is not TOML: {failure}{more}") from None
+
+
+def load(path: Path, schema: type[Schema]) -> Schema:
+    """Read and check a TOML file; `ConfigError` names the file and every field that is wrong."""
+    data = read_toml(path)
+    try:
+        return schema.model_validate(data)
+    except ValidationError as failure:
+        lines = [
+            f"  {_where(error['loc'])}: {_what(error)}{_misplaced(error['loc'], error['type'], schema)}"
+            for error in failure.errors()
+        ]
+        raise ConfigError("\n".join([f"{path}: {len(lines)} wrong:", *lines])) from None
+
+
+def _misplaced(location: tuple[int | str, ...], kind: str, schema: type[BaseModel]) -> str:
+    """A hint for keys that were added at the end of a file, hence to its last table."""
+    if kind == "extra_forbidden" and len(location) > 1 and location[-1] in schema.model_fields:
+        return "; it is a key of the whole file: put it above the first [table]"
+    return ""
+
+
+def _where(location: tuple[int | str, ...]) -> str:
+    return ".".join(f"[{part + 1}]" if isinstance(part, int) else part for part in location) or "the file"
+
+
+def _what(error: object) -> str:
+    assert isinstance(error, dict)
+    if error["type"] == "extra_forbidden":
+        return "unknown key"
+    if error["type"] == "missing":
+        return "is missing"
+    if error["type"] == "is_instance_of":  # of the fields of our files, only paths are no type of TOML
+        return f"a path is text (it is {error['input']!r})"
+    if error["type"] == "list_type" and isinstance(error["input"], str):
+        return f"a list of names, such as [{json.dumps(error['input'])}] (it is {error['input']!r})"
+    message = str(error["msg"]).removeprefix("Value error, ")
+    return f"{message} (it is {error['input']!r})" if not isinstance(error["input"], dict) else message

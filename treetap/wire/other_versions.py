@@ -1,0 +1,44 @@
+"""Callers of other versions of the wire: a server tells them why it does not understand them.
+
+A version's services are named by its package (treetap.wire.v2.Control). To a call of a service that a server does not
+have, gRPC by itself answers UNIMPLEMENTED and no more.
+"""
+
+from __future__ import annotations
+
+import re
+
+import grpc
+import grpc.aio
+
+from treetap import version
+from treetap.wire.rpc import certified_name
+from treetap.wire.status import answering
+
+_METHOD = re.compile(r"/treetap\.wire\.v(\d{1,4})\.")
+Context = grpc.aio.ServicerContext[object, object]
+
+
+class _Refusal(grpc.GenericRpcHandler):
+    """Answers every call of a service of another version with `Incompatible`."""
+
+    def __init__(self, own: str) -> None:
+        self._own = own
+
+    def service(self, call: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes] | None:
+        """See gRPC: None where the call is for others to answer."""
+        found = _METHOD.match(call.method)
+        if found is None or found[1] == str(version.PROTOCOL_VERSION):
+            return None
+
+        async def refuse(_request: bytes, context: Context) -> bytes:
+            async with answering(context, self._own):
+                version.check(found[1], certified_name(context), self._own)
+            return b""
+
+        return grpc.unary_unary_rpc_method_handler(refuse)
+
+
+def refuse_other_versions(server: grpc.aio.Server, own: str) -> None:
+    """Let a server, whose process is called `own`, refuse callers of other versions by name."""
+    server.add_generic_rpc_handlers((_Refusal(own),))
