@@ -19,7 +19,7 @@ from party.runtime.mailbox import Mailbox
 from party.runtime.outbox import Outbox
 from party.runtime.steps import Meter, describe, follow
 from party.runtime.transcript_recorder import Recorders
-from party.serving.registry import Desk
+from party.serving.registry import ServedModels
 from treetap import logs
 from treetap.errors import BadInput, Conflict, Interrupted, Malformed, OutOfOrder, Refused, UnknownJob
 from treetap.names import NAME
@@ -57,7 +57,7 @@ class PartyNode:
         self._recorders = recorders
         self._offload = offload
         self._store = Store(config.state)
-        self.desk = Desk(config, self._metrics)  #: where clients of served models ask
+        self.served_models = ServedModels(config, self._metrics)  #: where clients of served models ask
         self._sessions: dict[str, Session] = {}
         # A repeated opening must not come between the old session's end and the new one.
         # Each lock is there as long as an opening of its job holds or awaits it.
@@ -186,7 +186,7 @@ class PartyNode:
             opening = request.prediction.open_model
             check_prediction(opening)
             law.check_job(name, sent_in_prediction(opening, caller))
-            return role_for_prediction(self._config, self._store, tools, opening, self.desk)
+            return role_for_prediction(self._config, self._store, tools, opening, self.served_models)
         spec = request.setup.prepare.spec
         check_spec(spec)
         law.check_key(name, spec.key_bits)
@@ -243,7 +243,7 @@ class PartyNode:
         if self._sessions.get(session.tools.job) is session:
             del self._sessions[session.tools.job]
             log.info("job %s, attempt %d: left", session.tools.job, session.tools.attempt)
-        self.desk.leave(session.tools.job)  # first: clients wait for an answer
+        self.served_models.leave(session.tools.job)  # first: clients wait for an answer
         await session.close(discard)
 
     def _expect_more(self, session: Session) -> None:

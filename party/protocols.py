@@ -13,7 +13,7 @@ from typing import Any
 from party.config import PartyConfig
 from party.runtime.context import Role, Tools
 from party.runtime.job_store import Store
-from party.serving.registry import Desk
+from party.serving.registry import ServedModels
 from treetap.protocols.registry import prediction_name, training_name
 from treetap.wire.v2 import prediction_pb2, setup_pb2
 
@@ -39,13 +39,13 @@ def role_for_training(config: PartyConfig, tools: Tools, spec: setup_pb2.JobSpec
 
 
 def role_for_prediction(
-    config: PartyConfig, store: Store, tools: Tools, opening: prediction_pb2.OpenModel, desk: Desk
+    config: PartyConfig, store: Store, tools: Tools, opening: prediction_pb2.OpenModel, served_models: ServedModels
 ) -> Role:
     """The role of this party in a prediction that `check_prediction` has passed."""
-    package = "party.attributions" if opening.attributions else PREDICTION[prediction_name(opening)]
+    package = PREDICTION[prediction_name(opening)]
     role: Role
     if opening.label_holder == config.name:
-        role = _role(package, holds_labels=True)(config, store, tools, opening, desk)
+        role = _role(package, holds_labels=True)(config, store, tools, opening, served_models)
     else:
         role = _role(package, holds_labels=False)(config, store, tools, opening)
     return role

@@ -1,41 +1,34 @@
-"""Attributions at the label holder of a Fed-EINI prediction: further entries under the same key, block by block.
-
-after               may come
-open_model …        as in a prediction of scores alone, up to
-make_keys           score_block(0)
-score_block(b)      attribute_block(b)
-attribute_block(b)  score_block(b+1), write_predictions after the last
-"""
+"""Attributions at the label holder of a Fed-EINI prediction: further entries under the same key, block by block."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from party.attributions.layout import layout_parcels
+from party.attributions.layout import VALUES, layout_parcels
 from party.attributions.results import write_attributions
-from party.config import PartyConfig
-from party.eini.label_holder import BLOCK_BYTES
-from party.eini.label_holder import LabelHolder as EiniLabelHolder
-from party.prediction.scores_on_disk import Guessed, Scored
-from party.runtime.context import Tools, have
-from party.runtime.job_store import Arrays, Store
+from party.prediction.chain import chain_of, check_hidden, scored_block
+from party.prediction.opened_model import OpenedModel
+from party.prediction.paillier_scheme import PaillierScheme
+from party.prediction.records import RecordSource
+from party.prediction.scores_on_disk import Imputed, ScoreStore
+from party.prediction.tree_model import TreeModel
+from party.prediction.tree_results import TreeResults
+from party.runtime.context import Step, Tools, have
 from party.runtime.messages import Rows
-from party.serving.registry import Desk
 from treetap.errors import Malformed
 from treetap.paillier.masked_sums import EntryOwner, ciphertexts_of
-from treetap.paillier.public_key import PublicKey
 from treetap.paillier.secret_key import SecretKey
-from treetap.trees.leaf_entries import SUM_BITS, Ints
-from treetap.trees.paths import Bools, Floats
+from treetap.trees.leaf_entries import SUM_BITS
+from treetap.trees.paths import Floats
 from treetap.trees.shapley import expected_score
 from treetap.trees.shapley_entries import AttributionEntries
 from treetap.wire.v2 import control_pb2, prediction_pb2
 
-#: Under which name attributions are kept with the scores.
+#: The name under which attributions are kept with the scores.
 ATTRIBUTIONS = "attributions"
 #: What sums of doubles may lose, of their size.
 DOUBLES = 1e-12
@@ -43,51 +36,83 @@ DOUBLES = 1e-12
 
 @dataclass(frozen=True)
 class _Held:
-    """A block that has been scored: its records, their scores, and how they are kept once the attributions are here."""
+    """A block that has its scores and waits for its attributions."""
 
     rows: Rows
     scores: Floats
-    keep: Callable[[Floats], None]
+    imputed: Imputed
 
 
-class LabelHolder(EiniLabelHolder):
-    """Answers the steps of the label holder."""
+class Attributions:
+    """The part of `party.eini.label_holder` that computes the attributions of each block after its scores.
+
+    Scores are held back until their attributions are there, so that an interruption loses both or neither.
+    """
 
     def __init__(
-        self, config: PartyConfig, store: Store, tools: Tools, opening: prediction_pb2.OpenModel, desk: Desk
+        self,
+        tools: Tools,
+        opening: prediction_pb2.OpenModel,
+        opened: OpenedModel,
+        model: TreeModel,
+        records: RecordSource,
+        results: TreeResults,
     ) -> None:
-        super().__init__(config, store, tools, opening, desk)
-        self._attributed: AttributionEntries | None = None
+        self._tools, self._opening, self._opened = tools, opening, opened
+        self._model, self._records, self._results = model, records, results
+        self._chain = chain_of(opening)
+        self._entries: AttributionEntries | None = None
         self._expected: Floats | None = None
-        self._attributing: EntryOwner | None = None
-        self._shape = (1, 1)  # ciphertexts of an entry, slots of a ciphertext
+        self._score_bits = 0
+        self._scheme: PaillierScheme | None = None
         self._held: _Held | None = None
-        self.steps = {**self.steps, "attribute_block": self.attribute_block}
+        self.steps: Mapping[str, Step] = {"attribute_block": self.attribute_block}
 
-    def lay_out(self) -> None:
-        """The entries of the leaves and of the attributions, and what is to be expected of a record."""
-        super().lay_out()
-        columns = self.manifest["columns"]
-        feature_of = {handle: columns[split.feature] for handle, split in self.own.items()}
-        self._attributed = AttributionEntries(self.ensemble, self._tools.party, self.parties, feature_of)
-        self._expected = expected_score(self.ensemble)
+    def lay_out(self, score_bits: int) -> None:
+        """Compute the entries, and the score that is to be expected of a record; slow.
 
-    async def make_keys(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """As for scores, if the paths stay hidden behind so many more sums."""
-        self._order.check(("make_keys", request.round, request.stage))
-        law = self._tools.law
-        if law.min_candidate_bits is not None:
-            spare = await self._tools.offload(self._spare_of_all)
-            players = len(have(self._attributed).players)
-            fault = f"with attributions to {players} players the trees leave some record fewer leaves than that"
-            law.check_paths(self._tools.party, spare, fault)
-        return await super().make_keys(request)
+        `score_bits`: binary places of the scores as they travel.
+        """
+        columns, model = self._opened.manifest["columns"], self._model
+        feature_of = {handle: columns[split.feature] for handle, split in model.own.items()}
+        self._entries = AttributionEntries(model.ensemble, self._tools.party, self._chain, feature_of)
+        self._expected = expected_score(model.ensemble)
+        self._score_bits = score_bits
 
-    async def score_block(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """The scores of a block; then its attributions, and both are kept together."""
-        result = await super().score_block(request)
-        self._order.then(("attribute_block", request.round, 0))
-        return result
+    async def check_hidden(self) -> None:
+        """`Refused` where the own policy wants more paths to explain scores and attributions than there are."""
+        entries, bits = have(self._entries), self._score_bits
+        fault = (
+            f"with attributions to {len(entries.players)} players the trees leave some record fewer leaves than that"
+        )
+        await check_hidden(
+            self._tools, self._model, self._records, lambda goes_left, n: entries.spare(goes_left, n, bits), fault
+        )
+
+    async def begin(self, secret: SecretKey) -> None:
+        """Every feature party learns which entries there are; those that never change go to the first of the chain."""
+        tools, entries, chain = self._tools, have(self._entries), self._chain
+        values = len(entries.players) * len(have(self._expected))
+        _, slots = ciphertexts_of(values, secret.public.bits)
+        obfuscation, token = self._opening.parameters.eini.obfuscation, f"{tools.job}/{tools.attempt}/attributions"
+        owner = EntryOwner(tools.engine, secret, slots, obfuscation, SUM_BITS, token)
+        self._scheme = scheme = PaillierScheme(tools, owner, chain, VALUES, values, self.advance)
+        await scheme.start()
+        self._records.size = max(1, min(self._records.size, scheme.fitting(len(entries.varying))))
+        for party, hop in zip(chain, await tools.offload(entries.hops), strict=True):
+            constant = entries.constant.tolist() if party == chain[0] else []
+            bodies = layout_parcels(hop, constant, len(entries.players))
+            await tools.outbox.send(party, "attribution_layout", bodies)
+        await scheme.send_constants(await tools.offload(entries.constants))
+
+    def advance(self, records: int) -> None:
+        """Show that this number of records of the block is done; half of each is done once it has its score."""
+        before = 0 if self._held is None else len(self._held.rows)
+        self._records.advance((before + records) // 2)
+
+    def keep(self, rows: Rows, scores: Floats, imputed: Imputed) -> None:
+        """Hold the scores of a block until their attributions are there."""
+        self._held = _Held(rows, scores, imputed)
 
     async def attribute_block(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """The attributions of the block that has been scored.
@@ -97,94 +122,36 @@ class LabelHolder(EiniLabelHolder):
         3. the last of the chain returns the sums, which are opened and must add up to the scores.
         """
         number = request.round
-        self._order.check(("attribute_block", number, request.stage))
-        held = have(self._held)
-        rows = held.rows
-        owner, entries, goes_left = have(self._attributing), have(self._attributed), self.directions(rows)
-        values = await self._tools.offload(lambda: self._in_slots(entries.values(goes_left, len(rows))))
-        await self._send(owner, "attribution_entries", number, values.reshape(len(rows), -1, self._shape[1]))
-        opened = await self._take(owner, "attribution_sums", number, len(rows) * self._shape[0])
-        wanted = len(entries.players) * len(have(self._expected))
-        found = entries.weights(opened.reshape(len(rows), -1)[:, :wanted])
+        self._opened.order.check(("attribute_block", number, request.stage))
+        held, entries, scheme = have(self._held), have(self._entries), have(self._scheme)
+        goes_left, n = self._model.directions(held.rows), len(held.rows)
+        values = await self._tools.offload(lambda: entries.values(goes_left, n))
+        await scheme.send(values, number)
+        found = entries.weights(await scheme.receive(number))
         self._check_complete(number, found, held.scores)
-        held.keep(found)
+        self._results.keep(held.rows, held.scores, held.imputed, further={ATTRIBUTIONS: found})
         self._held = None
         self._tools.mailbox.forget(number)
-        self.next_block(number + 1)
-        return self.scored(self.block(number)[1])
+        self._opened.order.then(self._records.before_block(number + 1))
+        return scored_block(self._tools, self._records.block(number)[1])
 
-    def advance(self, records: int) -> None:
-        """A block is gone through twice: half of it is done once it has its scores."""
-        before = 0 if self._held is None else len(self._held.rows)
-        super().advance((before + records) // 2)
-
-    def keep(
-        self,
-        rows: Rows,
-        scores: Floats,
-        guessed: Guessed | None = None,
-        *,
-        leaves: Iterable[Bools] | None = None,
-        further: Arrays | None = None,
-    ) -> None:
-        """Hold the scores back until their attributions have come, so that an interruption loses both or neither."""
-
-        def keep(found: Floats) -> None:
-            kept = {**(further or {}), ATTRIBUTIONS: found}
-            super(LabelHolder, self).keep(rows, scores, guessed, leaves=leaves, further=kept)
-
-        self._held = _Held(rows, scores, keep)
-
-    async def close(self) -> None:
-        """The workers forget the key."""
-        await super().close()
-        if self._attributing is not None:
-            owner, self._attributing = self._attributing, None
-            await owner.close()
-
-    async def also_begin(self, secret: SecretKey) -> None:
-        """Everybody learns which entries there are; those that never change go to the first of the chain."""
-        tools, entries, chain = self._tools, have(self._attributed), self.parties
-        token = f"{tools.job}/{tools.attempt}/attributions"
-        obfuscation = self._opening.parameters.eini.obfuscation
-        owner = EntryOwner(tools.engine, secret, self._shape[1], obfuscation, SUM_BITS, token)
-        self._attributing = owner
-        await owner.start()
-        for party, hop in zip(chain, await tools.offload(entries.hops), strict=True):
-            constant = entries.constant.tolist() if party == chain[0] else []
-            bodies = layout_parcels(hop, constant, len(entries.players))
-            await tools.outbox.send(party, "attribution_layout", bodies)
-        values = await tools.offload(lambda: self._in_slots(entries.constants()))
-        await self._send_constants(owner, "constant_attributions", values.reshape(-1, self._shape[1]))
-
-    async def _explain(
-        self, path: Path, known: list[str], scored: Scored, written: prediction_pb2.WrittenPredictions
+    async def write(
+        self, path: Path, known: list[str], scored: ScoreStore, written: prediction_pb2.WrittenPredictions
     ) -> None:
         """The attributions of every record that has a score, beside the predictions."""
-        await super()._explain(path, known, scored, written)
         target = path.with_name(f"{self._tools.job}.attributions.parquet")
         scores, found = scored.rows("scores", known), scored.rows(ATTRIBUTIONS, known)
-        players, classes, expected = have(self._attributed).players, self.manifest["classes"], have(self._expected)
+        players, classes, expected = have(self._entries).players, self._opened.classes, have(self._expected)
         await self._tools.offload(
-            lambda: write_attributions(target, known, scores, expected, found, players, self.parties, classes)
+            lambda: write_attributions(target, known, scores, expected, found, players, self._chain, classes)
         )
         written.attributions = str(target)
 
-    def _block_size(self, public: PublicKey, outputs: int) -> int:
-        """So few records that the ciphertexts and the plaintexts of their attributions fit too."""
-        attributed = have(self._attributed)
-        self._shape = ciphertexts_of(len(attributed.players) * outputs, public.bits)
-        count, slots = self._shape
-        entry = count * max(public.ciphertext_bytes, 8 * slots)
-        fitting = BLOCK_BYTES // (entry * len(attributed.varying))
-        return max(1, min(super()._block_size(public, outputs), fitting))
-
-    def _in_slots(self, values: Ints) -> Ints:
-        """Values (…, players · outputs) as (…, ciphertexts, slots), those left over zero."""
-        count, slots = self._shape
-        whole = np.zeros((*values.shape[:-1], count * slots), dtype=np.int64)
-        whole[..., : values.shape[-1]] = values
-        return whole.reshape(*values.shape[:-1], count, slots)
+    async def close(self) -> None:
+        """Make the workers forget the key."""
+        scheme, self._scheme = self._scheme, None
+        if scheme is not None:
+            await scheme.close()
 
     def _check_complete(self, number: int, found: Floats, scores: Floats) -> None:
         """Expected score and values make the score, whatever the masks are: unless these differ from the score's.
@@ -192,18 +159,12 @@ class LabelHolder(EiniLabelHolder):
         Raises:
             Malformed: they do not, by more than fixed point explains.
         """
-        trees = len(self.ensemble.used_trees)
-        expected = have(self._expected)
-        rounding = np.ldexp(trees, -have(self._entries).fraction_bits - 1) / self.ensemble.divisor
+        ensemble, expected = self._model.ensemble, have(self._expected)
+        rounding = np.ldexp(len(ensemble.used_trees), -self._score_bits - 1) / ensemble.divisor
         size = np.abs(found).sum(axis=1) + np.abs(scores) + np.abs(expected)
         gap = np.abs(expected + found.sum(axis=1) - scores)
-        if (gap > have(self._attributed).tolerance + rounding + DOUBLES * size).any():
+        if (gap > have(self._entries).tolerance + rounding + DOUBLES * size).any():
             raise Malformed(
-                f"block {number}: the attributions do not add up to the scores; {', '.join(self.parties)}: one of them "
+                f"block {number}: the attributions do not add up to the scores; {', '.join(self._chain)}: one of them "
                 "has not kept for both what its columns allow"
             )
-
-    def _spare_of_all(self) -> Floats:
-        """Of each record to predict, the bits by which its candidate leaves exceed the possible sums of all kinds."""
-        entries, bits = have(self._attributed), have(self._entries).fraction_bits
-        return self.by_parts(lambda goes_left, n: entries.spare(goes_left, n, bits))

@@ -1,4 +1,4 @@
-"""The entries of attributions: told by the label holder, checked by a feature party against its own shard."""
+"""The entries of attributions: sent by the label holder, checked by a feature party against its own shard."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from party.eini.layout import MemberLayout, NamedTrees, Turns
+from party.prediction.member_entries import MemberEntries, NamedTrees, Turns
+from party.prediction.paillier_scheme import MessageNames
 from party.runtime.messages import batches
 from treetap.errors import Malformed
-from treetap.trees.leaf_entries import SUM_BITS
-from treetap.trees.paths import least_candidate_bits
+from treetap.trees.leaf_entries import SUM_BITS, GoesLeft
+from treetap.trees.paths import Bools, least_candidate_bits
 from treetap.trees.shapley_entries import AttributedHop
 from treetap.wire.v2 import attributions_pb2, exchange_pb2
 
+#: How the messages are called that carry what adds up to attributions.
+VALUES = MessageNames("constant_attributions", "attribution_entries", "attribution_sums")
 #: Of a tree: the columns of the score it adds to, the players that have a split there, the own splits by heap number.
 TreeSplits = tuple[tuple[int, ...], frozenset[int], list[int]]
 #: No model has more features that count: a bound on what a message can make a party hold.
@@ -25,7 +28,7 @@ MOST_PLAYERS = 100_000
 def layout_parcels(
     hop: Sequence[AttributedHop], constant: list[int], players: int
 ) -> Iterator[attributions_pb2.AttributionLayout]:
-    """What one member of the chain is told, in bounded messages."""
+    """The layout for one member of the chain, in bounded messages."""
     trees = (
         attributions_pb2.AttributedTree(
             tree=each.tree,
@@ -41,13 +44,18 @@ def layout_parcels(
 
 
 @dataclass(frozen=True)
-class AttributedLayout(MemberLayout):
-    """The entries as one member gets them: its own turns that each depends on, where each goes, which come once.
+class AttributedLayout:
+    """The entries as one member gets them, and the number of players to whose values they add.
 
-    `spare`: bits by which the leaves that its own splits leave open exceed those of a score and of all players' values.
+    The spare bits of the entries are those beyond a score and all players' values.
     """
 
+    entries: MemberEntries
     players: int
+
+    def masks(self, goes_left: GoesLeft, n: int) -> Bools:
+        """The entries that n records may be in by the own columns (n, entries)."""
+        return self.entries.masks(goes_left, n)
 
 
 async def take_layout(
@@ -59,7 +67,7 @@ async def take_layout(
     *,
     last: bool,
 ) -> AttributedLayout:
-    """What the label holder told this party, checked against its shard; the score has so many columns.
+    """Take the layout for this party and check it against its shard. `outputs`: columns of the score.
 
     Raises:
         DataError: the trees are others than in the shard.
@@ -94,13 +102,13 @@ async def take_layout(
         raise Malformed(f"{label_holder} says that there are {players} players")
     if any(not playing <= set(range(players)) or (nodes and not playing) for _, playing, nodes in splits):
         raise Malformed(f"{label_holder} has told wrongly which of {players} players split a tree")
-    return AttributedLayout(
+    entries = MemberEntries(
         turns,
         np.array(outgoing, dtype=np.int64),
         np.array(sorted(set(constant)), dtype=np.int64),
         _spare(splits),
-        players,
     )
+    return AttributedLayout(entries, players)
 
 
 def _spare(splits: Sequence[TreeSplits]) -> float:

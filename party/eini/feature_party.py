@@ -2,99 +2,106 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from party.attributions.feature_party import Attributions
 from party.config import PartyConfig
-from party.eini.blocks import BlockMasker
-from party.eini.layout import MemberLayout, take_layout
-from party.runtime.context import Tools, have
+from party.eini.layout import SCORES, take_layout
+from party.prediction.chain import ChainPlace, blaming, check_hides, take_block
+from party.prediction.member_entries import MemberEntries
+from party.prediction.opened_model import OpenedModel
+from party.prediction.paillier_scheme import PaillierMasking
+from party.prediction.tree_model import OwnSplits
+from party.runtime.context import Step, Tools, done, have
 from party.runtime.job_store import Store
-from party.runtime.messages import ciphertext_body, ciphertexts_in
-from party.runtime.outbox import PARCEL_BYTES, Series
 from party.setup.steps import take_key
-from treetap.errors import Malformed
 from treetap.paillier.masked_sums import EntryMember
-from treetap.paillier.public_key import PublicKey
-from treetap.trees.leaf_entries import GoesLeft
-from treetap.trees.paths import Bools
-from treetap.wire.v2 import prediction_pb2
+from treetap.wire.v2 import control_pb2, prediction_pb2
 
 
-class FeatureParty(BlockMasker):
-    """Answers the steps of a feature party."""
+class FeatureParty:
+    """Does the steps of a feature party.
+
+    after                 may come
+    open_model            the steps of the alignment
+    alignment             take_key
+    take_key              mask_block(0)
+    mask_block(b)         mask_block(b+1)
+                          with attributions: mask_attributions(b)
+    mask_attributions(b)  mask_block(b+1)
+    """
 
     def __init__(self, config: PartyConfig, store: Store, tools: Tools, opening: prediction_pb2.OpenModel) -> None:
+        """Raises Refused where the own policy does not allow attributions, or so short a key; else as `OpenedModel`."""
+        self._tools, self._opening = tools, opening
+        self._attributions: Attributions | None = None
+        if opening.attributions:
+            tools.law.check_emits(tools.party, opening.label_holder, ["EXPLANATION"])
         tools.law.check_key(config.name, opening.parameters.eini.key_bits)
-        super().__init__(config, store, tools, opening)
-        self._layout: MemberLayout | None = None
-        self._member: EntryMember | None = None
-        self._public: PublicKey | None = None
+        self._place = ChainPlace.of(tools.party, opening)
+        self._opened = OpenedModel(config, store, tools, opening, "take_key")
+        self._model = OwnSplits(self._opened, "splits")
+        self._opened.names.give(self._model.names())
+        if opening.attributions:
+            self._attributions = Attributions(tools, opening, self._opened, self._model, self._place)
+        self._layout: MemberEntries | None = None
+        self._scheme: PaillierMasking | None = None
+        self.steps: Mapping[str, Step] = {
+            "open_model": self._opened.open_model,
+            **self._opened.steps,
+            "take_key": self.take_key,
+            "mask_block": self.mask_block,
+            **(self._attributions.steps if self._attributions else {}),
+        }
 
-    async def begin(self) -> None:
-        """The public key of this prediction, which entry each leaf is in, and the entries that never change."""
-        tools, opening = self._tools, self._opening
-        sender = opening.label_holder
-        public, slots = await take_key(tools, sender, opening.parameters.eini.key_bits)
-        parcels = tools.mailbox.series(sender, "entry_layout", 0, 0)
-        layout = await take_layout(parcels, tools.party, sender, self._trees, len(slots.widths))
-        if len(layout.constant) and self.before != sender:
-            raise Malformed(f"{sender} sends constant entries to the first of the chain only, {tools.party} is not it")
-        self.check_paths(layout.spare)
-        obfuscation = None if self.last else opening.parameters.eini.obfuscation
+    async def take_key(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """The public key of this prediction, the entry that each leaf is in, and the entries that never change."""
+        self._opened.order.check(("take_key", request.round, request.stage))
+        tools, options, place = self._tools, self._opening.parameters.eini, self._place
+        public, slots = await take_key(tools, place.label_holder, options.key_bits)
+        parcels = tools.mailbox.series(place.label_holder, "entry_layout", 0, 0)
+        outputs = len(slots.widths)
+        layout = await take_layout(parcels, tools.party, place.label_holder, self._opened.shard, outputs)
+        layout.check_place(place)
+        check_hides(tools, layout.spare, "a sum")
+        obfuscation = None if place.last else options.obfuscation
         token = f"{tools.job}/{tools.attempt}"
         member = EntryMember(tools.engine, public, slots, layout.outgoing, layout.constant, obfuscation, token)
-        self._layout, self._member, self._public = layout, member, public
-        await member.start(await self._constants("constant_entries"))
-        await self.also_begin(public, len(slots.widths))
+        self._layout = layout
+        self._scheme = PaillierMasking(tools, member, place, SCORES, public.ciphertext_bytes)
+        await self._scheme.start()
+        if self._attributions is not None:
+            await self._attributions.begin(public, outputs)
+        self._opened.order.then(("mask_block", 0, 0))
+        return done()
 
-    async def also_begin(self, public: PublicKey, outputs: int) -> None:
-        """What else begins under this key, for a score of so many columns; with scores alone nothing."""
-
-    async def mask(self, number: int, goes_left: GoesLeft, n: int) -> None:
+    async def mask_block(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Stage 2 for a block of records.
 
-        1. The 0/1 vectors from the own columns (equation 9),
-        2. applied to the entries as they come (equation 13), which go on while others come, each of them fresh;
-        3. at the last of the chain: summed (equation 14), packed, re-randomised, returned.
+        1. The records of the block, as the label holder names them,
+        2. their 0/1 vectors from the own columns (equation 9),
+        3. applied to the entries as they come (equation 13), which go on while others come, each of them fresh;
+           at the last of the chain: summed (equation 14), packed, re-randomised, returned.
         """
-        layout = have(self._layout)
-        masks = await self._tools.offload(lambda: layout.masks(goes_left, n))
-        await self._through(have(self._member), number, masks, "leaf_entries", "leaf_sums")
+        self._opened.order.check(("mask_block", request.round, request.stage))
+        number, tools, layout = request.round, self._tools, have(self._layout)
+        rows = await take_block(tools, self._place.label_holder, number, len(self._opened.aligned.ids))
+        with blaming(self._place.before, number):
+            goes_left = self._model.directions(rows)
+            masks = await tools.offload(lambda: layout.masks(goes_left, len(rows)))
+            await have(self._scheme).pass_on(masks, number)
+        tools.mailbox.forget(number)
+        self._opened.order.then(
+            ("mask_block", number + 1, 0)
+            if self._attributions is None
+            else self._attributions.after_scores(number, rows)
+        )
+        return done()
 
     async def close(self) -> None:
-        """The workers forget the ciphertexts."""
-        if self._member is not None:
-            member, self._member = self._member, None
-            await member.close()
-
-    async def _constants(self, kind: str) -> bytes:
-        """Entries that come once; to the first of the chain only."""
-        sender = self._opening.label_holder
-        if self.before != sender:
-            return b""
-        parcels = self._tools.mailbox.series(sender, kind, 0, 0)
-        return b"".join([part async for part in ciphertexts_in(parcels, kind)])
-
-    async def _through(self, member: EntryMember, number: int, masks: Bools, entries: str, sums: str) -> None:
-        """Take the entries of a block as they come, pass on what the masks (n, entries) keep; the last: the sums."""
-        tools, before = self._tools, dict(member.operations)
-        block, kind = member.block(masks), sums if self.last else entries
-        series = tools.outbox.open(self.after, kind, number)
-        try:
-            async for part in ciphertexts_in(tools.mailbox.series(self.before, entries, number, 0), entries):
-                await self._pass_on(series, kind, await block.take(part))
-                tools.meter.done = block.done
-            await self._pass_on(series, kind, await block.finish())
-        finally:
-            await block.close()
-        await series.close()
-        for name, count in member.operations.items():
-            tools.ledger.operations[name] += count - before[name]
-
-    async def _pass_on(self, series: Series, kind: str, parts: list[bytes]) -> None:
-        """To the next of the chain, in parcels of bounded size."""
-        width = have(self._public).ciphertext_bytes
-        step = PARCEL_BYTES // width * width
-        for part in parts:
-            for start in range(0, len(part), step):
-                body = part[start : start + step]
-                self._tools.ledger.ciphertexts[kind] += len(body) // width
-                await series.put(ciphertext_body(kind, body))
+        """Make the workers forget the ciphertexts."""
+        scheme, self._scheme = self._scheme, None
+        if scheme is not None:
+            await scheme.close()
+        if self._attributions is not None:
+            await self._attributions.close()

@@ -2,124 +2,193 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+import numpy as np
+
+from party.attributions.label_holder import Attributions
 from party.config import PartyConfig
-from party.eini.blocks import BlockSender
-from party.eini.layout import layout_parcels
-from party.prediction.scores_on_disk import Guessed
-from party.runtime.context import Tools, have
+from party.eini.layout import SCORES, layout_parcels
+from party.prediction.batch import Beside
+from party.prediction.chain import chain_of, check_hidden, scored_block, send_block
+from party.prediction.opened_model import OpenedModel
+from party.prediction.paillier_scheme import PaillierScheme
+from party.prediction.records import record_source
+from party.prediction.tree_model import TreeModel
+from party.prediction.tree_results import TreeResults
+from party.runtime.context import Step, Tools, done, have
 from party.runtime.job_store import Store
-from party.runtime.messages import Rows, ciphertext_body, ciphertexts_in
-from party.serving.registry import Desk
+from party.runtime.steps import StepId
+from party.serving.registry import ServedModels
 from party.setup.steps import make_passing_key, send_key
 from treetap.errors import BadInput, PlaintextOverflow
 from treetap.paillier.masked_sums import EntryOwner
-from treetap.paillier.public_key import PublicKey
 from treetap.paillier.secret_key import SecretKey
-from treetap.trees.leaf_entries import SUM_BITS, GoesLeft, Ints, LeafEntries
-from treetap.trees.paths import Floats
-from treetap.wire.v2 import prediction_pb2
-
-#: Most bytes of ciphertexts of one block: what may lie at a party before its step begins.
-BLOCK_BYTES = 64 * 1024 * 1024
+from treetap.trees.leaf_entries import SUM_BITS, Ints, LeafEntries
+from treetap.wire.frame import result
+from treetap.wire.v2 import control_pb2, prediction_pb2
 
 
-class LabelHolder(BlockSender):
-    """Answers the steps of the label holder."""
+class LabelHolder:
+    """Does the steps of the label holder.
+
+    after               may come
+    open_model          the steps of the alignment
+    alignment           make_keys
+    make_keys           score_block(0)
+    score_block(b)      score_block(b+1), write_predictions after the last; served: await_requests before each block
+                        with attributions: attribute_block(b)
+    attribute_block(b)  score_block(b+1), write_predictions after the last
+    """
 
     def __init__(
-        self, config: PartyConfig, store: Store, tools: Tools, opening: prediction_pb2.OpenModel, desk: Desk
+        self,
+        config: PartyConfig,
+        store: Store,
+        tools: Tools,
+        opening: prediction_pb2.OpenModel,
+        served_models: ServedModels,
     ) -> None:
-        tools.law.check_key(config.name, opening.parameters.eini.key_bits)
-        super().__init__(config, store, tools, opening, desk)
-        self._entries: LeafEntries | None = None
-        self._owner: EntryOwner | None = None
+        """`served_models`: where clients ask.
 
-    def lay_out(self) -> None:
-        """The entries of the leaves."""
-        self._entries = LeafEntries(self.ensemble, self._tools.party, self.chain, list(self._opening.away))
-
-    async def begin(self) -> None:
-        """A key pair; everybody learns which entry each leaf is in."""
-        tools, options, entries = self._tools, self._opening.parameters.eini, have(self._entries)
-        secret = await make_passing_key(tools, options.key_bits)
-        outputs = len(self.ensemble.base_margin)
-        token = f"{tools.job}/{tools.attempt}"
-        try:
-            owner = EntryOwner(tools.engine, secret, outputs, options.obfuscation, SUM_BITS, token)
-        except PlaintextOverflow as failure:
-            raise BadInput(f"{outputs} classes do not fit one ciphertext: {failure}") from failure
-        self._owner = owner
-        await owner.start()
-        self.size = self._block_size(secret.public, outputs)
-        await send_key(tools, secret, owner.slots, self.chain)
-        for party, hop in zip(self.chain, await tools.offload(entries.hops), strict=True):
-            constant = entries.constant.tolist() if party == self.chain[0] else []
-            await tools.outbox.send(party, "entry_layout", layout_parcels(hop, constant))
-        await self._send_constants(owner, "constant_entries", await tools.offload(entries.constants))
-        await self.also_begin(secret)
-
-    async def also_begin(self, secret: SecretKey) -> None:
-        """What else begins under this key; with scores alone nothing."""
-
-    async def sums(self, number: int, rows: Rows) -> tuple[Floats, Guessed | None]:
-        """Stage 1 and 2 for a block of records.
-
-        1. W_k of every tree from the own columns (equation 8),
-        2. encrypted entry by entry and sent to the first of the chain while the next ones are encrypted;
-        3. the last of the chain returns the sums (equation 14), which are opened.
+        Raises:
+            Refused: the key is shorter than the own policy allows.
+            BadInput: see `OpenedModel`.
         """
-        tools, entries, n = self._tools, have(self._entries), len(rows)
-        goes_left = self.directions(rows)
-        values = await tools.offload(lambda: entries.values(goes_left, n))
-        guessed = await tools.offload(lambda: entries.guessed(goes_left, n)) if self._opening.away else None
-        if not self.chain:
-            return entries.weights(values[:, 0]), guessed
-        owner = have(self._owner)
-        await self._send(owner, "leaf_entries", number, values)
-        return entries.weights(await self._take(owner, "leaf_sums", number, n)), guessed
+        tools.law.check_key(config.name, opening.parameters.eini.key_bits)
+        self._tools, self._opening = tools, opening
+        self._chain = chain_of(opening)
+        self._opened = OpenedModel(config, store, tools, opening, "make_keys")
+        self._model = TreeModel(self._opened)
+        beside: list[Beside] = []
+        self._records = record_source(config, store, tools, opening, self._opened, served_models, "score_block", beside)
+        results = TreeResults(tools, opening, self._opened, self._model, self._records)
+        beside.append(results.write)
+        self._attributions: Attributions | None = None
+        if opening.attributions:
+            self._attributions = Attributions(tools, opening, self._opened, self._model, self._records, results)
+            beside.append(self._attributions.write)
+        self._results = self._attributions or results
+        self._entries: LeafEntries | None = None
+        self._scheme: PaillierScheme | _NoChain = _NoChain()
+        self.steps: Mapping[str, Step] = {
+            "open_model": self.open_model,
+            **self._opened.steps,
+            "make_keys": self.make_keys,
+            "score_block": self.score_block,
+            **(self._attributions.steps if self._attributions else {}),
+            **self._records.steps,
+        }
 
-    def spare(self, goes_left: GoesLeft, n: int) -> Floats:
-        """Bits by which the candidate leaves of n records exceed the possible sums, (n,)."""
-        return have(self._entries).spare(goes_left, n)
+    async def open_model(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """Lay out the entries, which takes a while and so leaves the event loop; load the table, begin to align it."""
+        self._opened.order.check(("open_model", request.round, request.stage))
+        await self._tools.offload(self._lay_out)
+        table = await self._opened.load()
+        await self._records.open(table)
+        self._opened.align(table, request)
+        return result(prediction_pb2.OpenedModel(trees=len(self._model.ensemble.used_trees)))
+
+    async def make_keys(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """A key pair for this prediction alone, in memory only, and what the others must know of the trees."""
+        self._opened.order.check(("make_keys", request.round, request.stage))
+        if self._chain:
+            await self._check_hidden()
+            await self._begin()
+        self._opened.order.then(self._records.before_block(0))
+        return done()
+
+    async def score_block(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """Stages 1 and 2 for a block of records.
+
+        1. The records of the block, to every feature party,
+        2. W_k of every tree from the own columns (equation 8),
+        3. encrypted entry by entry and sent to the first of the chain while the next ones are encrypted;
+        4. the last of the chain returns the sums (equation 14), which are opened:
+        5. the scores.
+        """
+        self._opened.order.check(("score_block", request.round, request.stage))
+        number, entries, scheme = request.round, have(self._entries), self._scheme
+        rows, blocks = self._records.block(number)
+        await send_block(self._tools, self._chain, number, rows, len(self._opened.aligned.ids))
+        goes_left, n = self._model.directions(rows), len(rows)
+        values, imputed = await self._tools.offload(
+            lambda: (entries.values(goes_left, n), entries.guessed(goes_left, n))
+        )
+        await scheme.send(values, number)
+        sums = await scheme.receive(number)
+        self._results.keep(rows, entries.scores(sums), imputed)
+        self._tools.mailbox.forget(number)
+        self._opened.order.then(self._after_block(number))
+        return scored_block(self._tools, blocks)
 
     async def close(self) -> None:
-        """The workers forget the key; it was nowhere else."""
-        if self._owner is not None:
-            owner, self._owner = self._owner, None
-            await owner.close()
+        """Make the workers forget the key; it was nowhere else."""
+        await self._scheme.close()
+        if self._attributions is not None:
+            await self._attributions.close()
 
-    async def _send_constants(self, owner: EntryOwner, kind: str, values: Ints) -> None:
-        """The entries that are the same for every record, (entries, values), to the first of the chain."""
-        bodies = [ciphertext_body(kind, part) async for part in owner.encrypt(values)]
-        self._count(kind, len(values))
-        await self._tools.outbox.send(self.chain[0], kind, bodies)
+    def _lay_out(self) -> None:
+        """Compute from the model alone what its blocks need."""
+        chain, away = self._chain, list(self._opening.away)
+        self._entries = LeafEntries(self._model.ensemble, self._tools.party, chain, away)
+        if self._attributions is not None:
+            self._attributions.lay_out(self._entries.fraction_bits)
 
-    async def _send(self, owner: EntryOwner, kind: str, number: int, values: Ints) -> None:
-        """Encrypt and stream (n, entries, values) of a block; memory holds a few parcels, whatever the block."""
-        total, sent = values.shape[0] * values.shape[1], 0
-        series = self._tools.outbox.open(self.chain[0], kind, number)
-        async for part in owner.encrypt(values):
-            await series.put(ciphertext_body(kind, part))
-            sent += len(part) // owner.ciphertext_bytes
-            self.advance(round(len(values) * sent / total))
-        await series.close()
-        self._count(kind, sent)
+    async def _check_hidden(self) -> None:
+        """`Refused` where the own policy wants more paths to explain what is opened than there are."""
+        if self._attributions is not None:
+            await self._attributions.check_hidden()
+        fault = "the trees leave some record fewer leaves than that"
+        await check_hidden(self._tools, self._model, self._records, have(self._entries).spare, fault)
 
-    async def _take(self, owner: EntryOwner, kind: str, number: int, count: int) -> Ints:
-        """So many sums of a block, opened, as the last of the chain returns them."""
-        parcels = self._tools.mailbox.series(self.chain[-1], kind, number, 0)
-        sums = b"".join([part async for part in ciphertexts_in(parcels, kind)])
-        opened = await owner.open(sums, count)
-        self._tools.ledger.operations["decryptions"] += len(sums) // owner.ciphertext_bytes
-        return opened
+    async def _begin(self) -> None:
+        """Make a key pair; every feature party learns which entry each leaf is in, the first which are constant."""
+        tools, chain, entries = self._tools, self._chain, have(self._entries)
+        secret = await make_passing_key(tools, self._opening.parameters.eini.key_bits)
+        owner = self._owner(secret)
+        advance = self._records.advance if self._attributions is None else self._attributions.advance
+        self._scheme = scheme = PaillierScheme(tools, owner, chain, SCORES, len(owner.slots.widths), advance)
+        await scheme.start()
+        self._records.size = max(1, min(self._records.size, scheme.fitting(len(entries.varying))))
+        await send_key(tools, secret, owner.slots, chain)
+        for party, hop in zip(chain, await tools.offload(entries.hops), strict=True):
+            constant = entries.constant.tolist() if party == chain[0] else []
+            await tools.outbox.send(party, "entry_layout", layout_parcels(hop, constant))
+        await scheme.send_constants(await tools.offload(entries.constants))
+        if self._attributions is not None:
+            await self._attributions.begin(secret)
 
-    def _count(self, kind: str, sent: int) -> None:
-        """Ciphertexts that were made and sent."""
-        self._tools.ledger.operations["encryptions"] += sent
-        self._tools.ledger.ciphertexts[kind] += sent
+    def _owner(self, secret: SecretKey) -> EntryOwner:
+        """The key's owner for the scores, whose values are all in one ciphertext."""
+        tools, outputs = self._tools, len(self._model.ensemble.base_margin)
+        obfuscation = self._opening.parameters.eini.obfuscation
+        try:
+            return EntryOwner(tools.engine, secret, outputs, obfuscation, SUM_BITS, f"{tools.job}/{tools.attempt}")
+        except PlaintextOverflow as failure:
+            raise BadInput(f"{outputs} classes do not fit one ciphertext: {failure}") from failure
 
-    def _block_size(self, public: PublicKey, outputs: int) -> int:
-        """As many records as the opening says, as far as their ciphertexts and their plaintexts fit."""
-        entry = max(public.ciphertext_bytes, 8 * outputs)
-        fitting = BLOCK_BYTES // (entry * len(have(self._entries).varying))
-        return max(1, min(self.size, fitting))
+    def _after_block(self, number: int) -> StepId:
+        if self._attributions is not None:
+            return "attribute_block", number, 0
+        return self._records.before_block(number + 1)
+
+
+class _NoChain:
+    """In the place of a scheme where every feature party is away: there is no decision to hide."""
+
+    def __init__(self) -> None:
+        self._sums: Ints = np.zeros((0, 0), dtype=np.int64)
+
+    async def send(self, values: Ints, number: int) -> None:
+        """Keep the one entry (n, 1, values), which no party further down decides."""
+        del number
+        self._sums = values[:, 0]
+
+    async def receive(self, number: int) -> Ints:
+        """The sums (n, values)."""
+        del number
+        return self._sums
+
+    async def close(self) -> None:
+        """Nothing is held elsewhere."""

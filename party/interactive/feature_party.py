@@ -1,6 +1,6 @@
 """Multi-interactive inference at a feature party: directions of the records that the label holder asks about.
 
-The steps of both roles: `party.interactive.roles.label_holder`.
+The steps of both roles: `party.interactive.label_holder`.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ from typing import Any
 import numpy as np
 
 from party.config import PartyConfig
-from party.prediction.roles import Answering
+from party.prediction.opened_model import OpenedModel
+from party.prediction.tree_model import OwnSplits
 from party.runtime.context import Step, Tools, done
 from party.runtime.job_store import Store
 from party.runtime.messages import Rows
 from party.runtime.steps import Untimely
 from treetap.errors import Malformed
-from treetap.tables.reading import Floats
-from treetap.trees.paths import Bools
 from treetap.wire import records
 from treetap.wire.records import rows_of
 from treetap.wire.v2 import control_pb2, interactive_pb2, prediction_pb2, types_pb2
@@ -27,31 +26,34 @@ from treetap.wire.v2 import control_pb2, interactive_pb2, prediction_pb2, types_
 ANSWERS_PER_PARCEL = 4 * 1024 * 1024
 
 
-class FeatureParty(Answering):
+class FeatureParty:
     """A feature party: says which way records go at its own splits."""
 
     def __init__(self, config: PartyConfig, store: Store, tools: Tools, opening: prediction_pb2.OpenModel) -> None:
-        super().__init__(config, store, tools, opening)
+        """Raises BadInput: see `OpenedModel`."""
+        self._tools, self._opening = tools, opening
+        self._opened = OpenedModel(config, store, tools, opening, None)
+        self._model = OwnSplits(self._opened, "splits")
+        self._opened.names.give(self._model.names())
         self._answered = (-1, 0)  # the last block and level
         self.steps: Mapping[str, Step] = {
-            "open_model": self.open_model,
-            **self._alignment.steps,
-            **self._names.steps,
+            "open_model": self._opened.open_model,
+            **self._opened.steps,
             "answer_directions": self.answer_directions,
         }
 
     async def answer_directions(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """One bit for each record of each query, in the order of the queries."""
         block, level = request.round, request.stage
-        self._alignment.check(("answer_directions", block, level))
-        table = self.aligned
+        self._opened.check_aligned(("answer_directions", block, level))
         if (block, level) <= self._answered:
             raise Untimely(f"answer_directions of block {block}, level {level} came after that of {self._answered}")
         if block > self._answered[0] >= 0:
             self._tools.mailbox.forget(self._answered[0])
         asker = self._opening.label_holder
-        queries = await _take_queries(self._tools.mailbox.series(asker, "route_queries", block, level), len(table.ids))
-        answers = [self._directions(table.features, handle, rows) for handle, rows in queries]
+        parcels = self._tools.mailbox.series(asker, "route_queries", block, level)
+        queries = await _take_queries(parcels, len(self._opened.aligned.ids))
+        answers = [self._model.goes_left(handle, rows) for handle, rows in queries]
         bits = np.concatenate([np.zeros(0, dtype=bool), *answers])
         bodies = [
             interactive_pb2.RouteAnswers(count=len(part), left=records.pack_bits(part))
@@ -63,10 +65,6 @@ class FeatureParty(Answering):
 
     async def close(self) -> None:
         """Nothing is held elsewhere."""
-
-    def _directions(self, features: Floats, handle: int, rows: Rows) -> Bools:
-        split = self.split(handle)
-        return split.goes_left(features[rows, split.feature])
 
 
 async def _take_queries(parcels: Any, total: int) -> list[tuple[int, Rows]]:

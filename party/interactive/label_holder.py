@@ -20,13 +20,16 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import numpy as np
 
 from party.config import PartyConfig
-from party.prediction.roles import Scoring
+from party.prediction.batch import Beside
+from party.prediction.opened_model import OpenedModel
+from party.prediction.records import record_source
+from party.prediction.tree_model import TreeModel
+from party.prediction.tree_results import TreeResults
 from party.runtime.context import Step, Tools, done, have
 from party.runtime.job_store import Store
 from party.runtime.messages import Rows, batches
-from party.serving.registry import Desk
+from party.serving.registry import ServedModels
 from treetap.errors import Malformed
-from treetap.tables.reading import Floats
 from treetap.trees.ensemble import Split, Tree
 from treetap.trees.missing_party import Guesses, Places, Walk
 from treetap.wire import records
@@ -39,60 +42,79 @@ Bools = np.ndarray[tuple[int], np.dtype[np.bool_]]
 Queries = dict[str, list[tuple[int, Split, Places]]]
 
 
-class LabelHolder(Scoring):
+class LabelHolder:
     """The label holder: leads records from the roots to the leaves."""
 
-    begins = "ask_directions"
-
     def __init__(
-        self, config: PartyConfig, store: Store, tools: Tools, opening: prediction_pb2.OpenModel, desk: Desk
+        self,
+        config: PartyConfig,
+        store: Store,
+        tools: Tools,
+        opening: prediction_pb2.OpenModel,
+        served_models: ServedModels,
     ) -> None:
-        super().__init__(config, store, tools, opening, desk, self.begins)
+        """`served_models`: where clients ask. Raises BadInput: see `OpenedModel`."""
+        self._tools, self._opening = tools, opening
+        begins = "ask_directions"
+        first = "await_requests" if opening.serve else begins
+        self._opened = OpenedModel(config, store, tools, opening, first)
+        self._model = TreeModel(self._opened)
+        beside: list[Beside] = []
+        self._records = record_source(config, store, tools, opening, self._opened, served_models, begins, beside)
+        there = [party for party in opening.feature_parties if party not in opening.away]
+        self._results = TreeResults(tools, opening, self._opened, self._model, self._records, there)
+        beside.append(self._results.write)
         self._per_tree = opening.parameters.interactive.form == "per-tree"
-        self.heard = frozenset(opening.feature_parties) - frozenset(opening.away)
         self._standing: _Standing | None = None
         self.steps: Mapping[str, Step] = {
             "open_model": self.open_model,
-            **self._alignment.steps,
-            **self._names.steps,
+            **self._opened.steps,
             "ask_directions": self.ask_directions,
             "take_directions": self.take_directions,
-            **self.asked.steps,
+            **self._records.steps,
         }
+
+    async def open_model(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """Load the table and begin to align it; say how many trees there are to walk."""
+        self._opened.order.check(("open_model", request.round, request.stage))
+        table = await self._opened.load()
+        await self._records.open(table)
+        self._opened.align(table, request)
+        return result(prediction_pb2.OpenedModel(trees=len(self._model.ensemble.used_trees)))
 
     async def ask_directions(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Follow the own splits, then ask each owner about the records that stand at its splits."""
         block, level = request.round, request.stage
-        self._order.check(("ask_directions", block, level))
-        table = self.aligned
-        rows, blocks = self.block(block)
+        self._opened.order.check(("ask_directions", block, level))
+        ensemble, total = self._model.ensemble, len(self._opened.aligned.ids)
+        rows, blocks = self._records.block(block)
         if level == 0:
-            self._standing = _Standing(rows, self.ensemble.used_trees, self._opening.away)
+            self._standing = _Standing(rows, ensemble.used_trees, self._opening.away)
         standing = have(self._standing)
-        standing.queries = self._next_queries(standing, table.features)
-        asked = [party for party in self.parties if party in standing.queries]
+        standing.queries = self._next_queries(standing)
+        asked = [party for party in self._opening.feature_parties if party in standing.queries]
         for party in asked:
             items = (
                 interactive_pb2.RouteQuery(handle=split.handle, records=chunk)
                 for _, split, places in standing.queries[party]
-                for chunk in chunks_of(standing.rows[places], len(table.ids))
+                for chunk in chunks_of(standing.rows[places], total)
             )
             bodies = (interactive_pb2.RouteQueries(queries=batch) for batch in batches(items))
             await self._tools.outbox.send(party, "route_queries", bodies, round=block, stage=level)
         if asked:
-            self._order.then(("take_directions", block, level))
+            self._opened.order.then(("take_directions", block, level))
         else:
             values = (walk.values() for walk in standing.walks)
             leaves = (walk.open_leaves() for walk in standing.walks)
-            self.keep(rows, self.ensemble.summed(values, len(rows)), standing.guesses.share(), leaves=leaves)
-            self.next_block(block + 1)
+            self._results.keep(rows, ensemble.summed(values, len(rows)), standing.guesses.share(), leaves=leaves)
+            self._opened.order.then(self._records.before_block(block + 1))
         meter = self._tools.meter
         return result(interactive_pb2.AskedDirections(asked=asked, blocks=blocks, done=meter.done, total=meter.total))
 
     async def take_directions(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Move the records down as the owners said."""
         block, level = request.round, request.stage
-        self._order.check(("take_directions", block, level))
+        self._opened.order.check(("take_directions", block, level))
         standing = have(self._standing)
         for party, queries in standing.queries.items():
             parts: list[Bools] = []
@@ -110,39 +132,38 @@ class LabelHolder(Scoring):
                 standing.walks[tree].move(split.node, bits[start : start + len(places)])
                 start += len(places)
         self._tools.mailbox.forget(block)
-        self._order.then(("ask_directions", block, level + 1))
+        self._opened.order.then(("ask_directions", block, level + 1))
         return done()
 
     async def close(self) -> None:
         """Nothing is held elsewhere."""
 
-    def _next_queries(self, standing: _Standing, features: Floats) -> Queries:
-        """Whom to ask about what in this round; nobody any more: all records stand at leaves."""
+    def _next_queries(self, standing: _Standing) -> Queries:
+        """The questions of this round by owner; none: all records stand at leaves."""
         if not self._per_tree:
-            return self._follow_own(standing, features, range(len(standing.walks)))
+            return self._follow_own(standing, range(len(standing.walks)))
         while standing.tree < len(standing.walks):
-            found = self._follow_own(standing, features, [standing.tree])
+            found = self._follow_own(standing, [standing.tree])
             if found:
                 return found
             standing.tree += 1
         return {}
 
-    def _follow_own(self, standing: _Standing, features: Floats, trees: Iterable[int]) -> Queries:
+    def _follow_own(self, standing: _Standing, trees: Iterable[int]) -> Queries:
         """Move records through own splits; returns what waits at those of others who are there."""
         waiting: Queries = {}
         for tree in trees:
             walk = standing.walks[tree]
-            while own := [(split, places) for split, places in walk.waiting() if split.owner == self._config.name]:
+            while own := [(split, places) for split, places in walk.waiting() if split.owner == self._tools.party]:
                 for split, places in own:
-                    known = self.own[split.handle]
-                    walk.move(split.node, known.goes_left(features[standing.rows[places], known.feature]))
+                    walk.move(split.node, self._model.own.goes_left(split.handle, standing.rows[places]))
             for split, places in walk.waiting():
                 waiting.setdefault(split.owner, []).append((tree, split, places))
         return waiting
 
 
 class _Standing:
-    """Where the records of a block, `rows` (n,) positions, stand in each tree."""
+    """The node of each tree where each record of a block stands; `rows` (n,) are positions."""
 
     def __init__(self, rows: Rows, trees: Sequence[Tree], away: Collection[str]) -> None:
         self.rows = rows

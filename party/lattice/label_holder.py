@@ -3,120 +3,128 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
-
-import numpy as np
-import numpy.typing as npt
+from collections.abc import Mapping
 
 from party.config import PartyConfig
-from party.eini.blocks import BlockSender
 from party.lattice.layout import layout_parcels
-from party.prediction.scores_on_disk import Guessed
-from party.runtime.context import Tools, have
+from party.lattice.scheme import BlockColumns, LatticeScheme
+from party.prediction.batch import Beside
+from party.prediction.chain import blaming, chain_of, check_hidden, scored_block, send_block
+from party.prediction.opened_model import OpenedModel
+from party.prediction.records import record_source
+from party.prediction.tree_model import TreeModel
+from party.prediction.tree_results import TreeResults
+from party.runtime.context import Step, Tools, done, have
 from party.runtime.job_store import Store
-from party.runtime.messages import Rows
-from party.runtime.outbox import PARCEL_BYTES
-from party.serving.registry import Desk
-from treetap.errors import Malformed
-from treetap.lattice.columns import NodeColumns, shape_of, widest
+from party.serving.registry import ServedModels
+from treetap.lattice.columns import NodeColumns, shape_of
 from treetap.lattice.kernels import LatticeOwner
 from treetap.lattice.key_holder import LatticeKey
 from treetap.lattice.seal import scheme_of
-from treetap.trees.leaf_entries import GoesLeft
-from treetap.trees.paths import Floats
-from treetap.wire.v2 import lattice_pb2, prediction_pb2
+from treetap.wire.frame import result
+from treetap.wire.v2 import control_pb2, lattice_pb2, prediction_pb2
 
 log = logging.getLogger(__name__)
-Ints = npt.NDArray[np.int64]
 #: Most bytes of ciphertexts that the first of the chain gets in one block: what may lie there before its step begins.
 BLOCK_BYTES = 64 * 1024 * 1024
 
 
-class LabelHolder(BlockSender):
-    """Answers the steps of the label holder."""
+class LabelHolder:
+    """Does the steps of the label holder, which are those of `party.eini.label_holder`."""
 
     def __init__(
-        self, config: PartyConfig, store: Store, tools: Tools, opening: prediction_pb2.OpenModel, desk: Desk
+        self,
+        config: PartyConfig,
+        store: Store,
+        tools: Tools,
+        opening: prediction_pb2.OpenModel,
+        served_models: ServedModels,
     ) -> None:
-        super().__init__(config, store, tools, opening, desk)
-        self._shape = shape_of(self.ensemble, config.name, len(self.chain))
+        """`served_models`: where clients ask.
+
+        Raises:
+            BadInput: the scheme has no sizes for such a model; else as `OpenedModel`.
+        """
+        self._tools, self._opening = tools, opening
+        self._chain = chain_of(opening)
+        self._opened = OpenedModel(config, store, tools, opening, "make_keys")
+        self._model = TreeModel(self._opened)
+        beside: list[Beside] = []
+        self._records = record_source(config, store, tools, opening, self._opened, served_models, "score_block", beside)
+        self._results = TreeResults(tools, opening, self._opened, self._model, self._records)
+        beside.append(self._results.write)
+        self._shape = shape_of(self._model.ensemble, config.name, len(self._chain))
         self._parameters = self._shape.parameters()
         self._columns: NodeColumns | None = None
-        self._owner: LatticeOwner | None = None
+        self._scheme: LatticeScheme | None = None
+        self.steps: Mapping[str, Step] = {
+            "open_model": self.open_model,
+            **self._opened.steps,
+            "make_keys": self.make_keys,
+            "score_block": self.score_block,
+            **self._records.steps,
+        }
 
-    def lay_out(self) -> None:
-        """The columns of the trees."""
-        self._columns = NodeColumns(self.ensemble, self._tools.party, scheme_of(self._parameters).modulus)
+    async def open_model(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """Lay out the columns, which takes a while and so leaves the event loop; load the table, begin to align it."""
+        self._opened.order.check(("open_model", request.round, request.stage))
+        await self._tools.offload(self._lay_out)
+        table = await self._opened.load()
+        await self._records.open(table)
+        self._opened.align(table, request)
+        return result(prediction_pb2.OpenedModel(trees=len(self._model.ensemble.used_trees)))
 
-    async def begin(self) -> None:
-        """A key; everybody learns on which of its own turns each column depends."""
+    async def make_keys(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """A key for this prediction alone, in memory only; each party learns its own turns that a column depends on."""
+        self._opened.order.check(("make_keys", request.round, request.stage))
         tools, parameters, columns = self._tools, self._parameters, have(self._columns)
+        fault = "the trees leave some record fewer leaves than that"
+        await check_hidden(tools, self._model, self._records, columns.spare, fault)
         log.info("job %s: %d columns, %s", tools.job, self._shape.columns, parameters)
         key = await tools.offload(lambda: LatticeKey(parameters))
-        self._owner = LatticeOwner(tools.engine, key, f"{tools.job}/{tools.attempt}")
-        await self._owner.start()
+        owner = LatticeOwner(tools.engine, key, f"{tools.job}/{tools.attempt}")
+        outputs, advance = self._shape.outputs, self._records.advance
+        self._scheme = LatticeScheme(tools, owner, parameters, outputs, self._chain, advance)
+        await self._scheme.start()
         # what the owner encrypts has half the size of a ciphertext: its uniform half is a seed
-        fitting = 2 * BLOCK_BYTES // parameters.ciphertext_bytes
-        self.size = min(self.size, self._shape.records(parameters.degree, fitting))
+        fitting = self._shape.records(parameters.degree, 2 * BLOCK_BYTES // parameters.ciphertext_bytes)
+        self._records.size = min(self._records.size, fitting)
         public = lattice_pb2.LatticeKey(public=await tools.offload(key.public_bytes))
-        for party in self.chain:
+        for party in self._chain:
             await tools.outbox.send(party, "lattice_key", [public])
             await tools.outbox.send(party, "column_layout", layout_parcels(columns, party))
+        self._opened.order.then(self._records.before_block(0))
+        return done()
 
-    async def sums(self, number: int, rows: Rows) -> tuple[Floats, Guessed | None]:
+    async def score_block(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """A block of records.
 
-        1. The columns of every tree from the own splits, a tree at a time,
-        2. encrypted page by page and sent to the first of the chain while the next ones are encrypted;
-        3. the last of the chain returns a sum for each output, which is opened; D(root) is added.
+        1. Its records, to every feature party,
+        2. the columns of every tree from the own splits, a tree at a time,
+        3. encrypted page by page and sent to the first of the chain while the next ones are encrypted;
+        4. the last of the chain returns a sum for each output, which is opened; D(root) is added:
+        5. the scores.
         """
-        tools, owner, columns, n = self._tools, have(self._owner), have(self._columns), len(rows)
-        pages = self._shape.pages(n, self._parameters.degree)
-        total = sum(len(page.outputs) for page in pages)
-        base = np.zeros((self._shape.outputs, n), dtype=np.int64)
-        numbers = columns.pages(self.directions(rows), n, pages, base)
-        series = tools.outbox.open(self.chain[0], "lattice_columns", number)
-        sent = 0
-        groups = _in_groups(numbers, 2 * PARCEL_BYTES // self._parameters.ciphertext_bytes)
-        async for part in owner.encrypt(groups):
-            await series.put(lattice_pb2.LatticeColumns(ciphertexts=part))
-            sent += len(part)
-            self.advance(n * sent // total)
-        await series.close()
-        tools.ledger.operations["encryptions"] += sent
-        tools.ledger.ciphertexts["lattice_columns"] += sent
-        last = self.chain[-1]
-        answers: list[bytes] = []
-        async for parcel in tools.mailbox.series(last, "lattice_sums", number, 0):
-            answers += parcel.protocol.lattice.lattice_sums.ciphertexts
-        if len(answers) != self._shape.outputs:
-            raise Malformed(f"{last}, block {number}: {len(answers)} sums of {self._shape.outputs} outputs")
-        try:
-            opened = await owner.open(answers, widest(pages) * n)
-            tools.ledger.operations["decryptions"] += len(answers)
-            return columns.weights(opened, base), None
-        except Malformed as failure:
-            raise Malformed(f"{last}, block {number}: {failure}") from failure
-
-    def spare(self, goes_left: GoesLeft, n: int) -> Floats:
-        """Bits by which the candidate leaves of n records exceed the possible sums, (n,)."""
-        return have(self._columns).spare(goes_left, n)
+        self._opened.order.check(("score_block", request.round, request.stage))
+        number, scheme = request.round, have(self._scheme)
+        rows, blocks = self._records.block(number)
+        await send_block(self._tools, self._chain, number, rows, len(self._opened.aligned.ids))
+        goes_left, pages = self._model.directions(rows), self._shape.pages(len(rows), self._parameters.degree)
+        values = BlockColumns.of(have(self._columns), pages, goes_left, self._shape.outputs, len(rows))
+        await scheme.send(values, number)
+        with blaming(self._chain[-1], number):
+            sums = values.sums(await scheme.receive(number))
+        self._results.keep(rows, self._model.ensemble.from_sums(sums))
+        self._tools.mailbox.forget(number)
+        self._opened.order.then(self._records.before_block(number + 1))
+        return scored_block(self._tools, blocks)
 
     async def close(self) -> None:
-        """The workers forget the key; it was nowhere else."""
-        if self._owner is not None:
-            owner, self._owner = self._owner, None
-            await owner.close()
+        """Make the workers forget the key; it was nowhere else."""
+        scheme, self._scheme = self._scheme, None
+        if scheme is not None:
+            await scheme.close()
 
-
-def _in_groups(pages: Iterable[Ints], count: int) -> Iterator[list[Ints]]:
-    """The numbers of so many ciphertexts at a time, (slots,) each, in the order of pages and outputs."""
-    group: list[Ints] = []
-    for page in pages:
-        for numbers in page:
-            group.append(numbers)
-            if len(group) >= count:
-                yield group
-                group = []
-    if group:
-        yield group
+    def _lay_out(self) -> None:
+        modulus = scheme_of(self._parameters).modulus
+        self._columns = NodeColumns(self._model.ensemble, self._tools.party, modulus)

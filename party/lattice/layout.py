@@ -1,4 +1,4 @@
-"""What each column's mask depends on: told by the label holder, checked by a feature party against its own shard."""
+"""The turns that masks of columns depend on: sent by the label holder, checked by a feature party by its shard."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from party.eini.layout import NamedTrees
+from party.prediction.member_entries import NamedTrees
 from party.runtime.messages import batches
 from treetap.errors import DataError, Malformed
 from treetap.lattice.columns import ColumnShape, GoesLeft, NodeColumns, Page, TreeShape, Turns
@@ -16,7 +16,7 @@ from treetap.wire.v2 import exchange_pb2, lattice_pb2, types_pb2
 
 
 def layout_parcels(columns: NodeColumns, member: str) -> Iterator[lattice_pb2.ColumnLayout]:
-    """What one member of the chain is told, in bounded messages."""
+    """The layout for one member of the chain, in bounded messages."""
     trees = (
         lattice_pb2.TreeColumns(
             tree=tree.index,
@@ -34,7 +34,7 @@ def layout_parcels(columns: NodeColumns, member: str) -> Iterator[lattice_pb2.Co
 
 
 @dataclass(frozen=True)
-class MemberLayout:
+class MemberColumns:
     """The columns as one member gets them: its own turns on the way of each.
 
     `nodes`: by the columns of the score, its own nodes in each tree that adds to them.
@@ -45,7 +45,7 @@ class MemberLayout:
     nodes: dict[tuple[int, ...], list[list[int]]]
 
     def mask(self, page: Page, goes_left: GoesLeft, n: int) -> Bools:
-        """What n records keep of a page: (slots,)."""
+        """The slots of a page that n records keep: (slots,)."""
         return reachable(self.ways[page.first : page.last], n, goes_left).T.reshape(-1)
 
 
@@ -55,8 +55,8 @@ async def take_layout(
     label_holder: str,
     shard: Sequence[dict[str, Any]],
     members: int,
-) -> MemberLayout:
-    """What the label holder told this party, checked against its shard; the chain has so many members.
+) -> MemberColumns:
+    """Take the layout for this party and check it against its shard; the chain has `members` feature parties.
 
     Raises:
         DataError: trees, leaves or splits are others than in the shard.
@@ -80,7 +80,7 @@ async def take_layout(
         len(set(t.outputs)) != len(t.outputs) or not t.outputs for t in trees
     ):
         raise Malformed(f"{label_holder} has named columns of the score wrongly")
-    return MemberLayout(ColumnShape(trees, len(columns), members), ways, dict(nodes))
+    return MemberColumns(ColumnShape(trees, len(columns), members), ways, dict(nodes))
 
 
 def _check_tree(

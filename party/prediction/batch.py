@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,25 +10,26 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from party.config import PartyConfig
+from party.prediction.opened_model import OpenedModel
 from party.prediction.outcome import Outcome
-from party.prediction.scores_on_disk import Guessed, Scored
+from party.prediction.scores_on_disk import Imputed, ScoreStore
 from party.runtime.context import Step, Tools
 from party.runtime.job_store import Arrays, Store
 from party.runtime.messages import Rows
-from party.runtime.steps import Order, StepId
+from party.runtime.steps import StepId
 from party.setup.steps import fingerprint
 from treetap.errors import DataError
 from treetap.models.durable import write_whole
 from treetap.tables.reading import Floats, Table, read_ids
-from treetap.trees.ensemble import Ensemble
 from treetap.wire.frame import result
 from treetap.wire.v2 import control_pb2, prediction_pb2
 
-#: Where the predictions go, the ids that have a score, what was kept of them, and the answer to say more in.
-Explain = Callable[[Path, list[str], Scored, prediction_pb2.WrittenPredictions], Awaitable[None]]
+#: Writes a further file beside the predictions: given their path, the ids that have a score, what was kept of them, and
+#: the answer to say more in.
+Beside = Callable[[Path, list[str], ScoreStore, prediction_pb2.WrittenPredictions], Awaitable[None]]
 
 
-class Listed:
+class BatchPrediction:
     """Records by their ids; blocks that are scored are on disk until the predictions are written.
 
     So another attempt goes on with the records that have no score.
@@ -40,74 +41,73 @@ class Listed:
         store: Store,
         tools: Tools,
         opening: prediction_pb2.OpenModel,
-        order: Order,
-        aligned: Callable[[], Table],
-        ensemble: Ensemble,
-        classes: list[str],
-        explain: Explain,
+        opened: OpenedModel,
+        begins: str,
+        beside: Sequence[Beside],
     ) -> None:
-        """`explain`: writes beside the predictions what explains them, if that was asked for."""
+        """`begins`: the protocol's first step of a block; `beside`: what writes further files."""
         self._config, self._store, self._tools, self._opening = config, store, tools, opening
-        self._order, self._aligned = order, aligned
-        self._ensemble, self._classes, self._explain = ensemble, classes, explain
-        self._scored = Scored(tools.store, opening.prediction)
+        self._opened, self._begins, self._beside = opened, begins, beside
+        self._scored = ScoreStore(tools.store, opening.prediction)
         self._done = 0  # records with a score, those of earlier attempts included
         self._asked_for: list[str] = []
         self._again = False  # all have their score: what is scored now is not kept
         self._wanted: Rows | None = None
+        self.size = max(1, opening.block)  #: see `RecordSource`
         self.steps: Mapping[str, Step] = {"write_predictions": self.write_predictions}
 
-    async def open(self, table: Table) -> prediction_pb2.OpenedModel:
+    async def open(self, table: Table) -> None:
         """The ids to predict, and what earlier attempts have scored of them."""
         self._asked_for = self._ids_asked_for(table)
         self._scored.open(await self._tools.offload(lambda: fingerprint(table)), table.path)
-        return prediction_pb2.OpenedModel()
 
     @property
     def wanted(self) -> Rows:
         """Places in the aligned order of the records to predict that have no score yet, ascending."""
         if self._wanted is None:
-            self._wanted, self._done = self._places(self._aligned())
+            self._wanted, self._done = self._places(self._opened.aligned)
             self._tools.meter.done, self._tools.meter.total = self._done, self._done + len(self._wanted)
         return self._wanted
 
-    def block(self, number: int, size: int) -> tuple[Rows, int]:
-        """See `Asked`."""
-        return self.wanted[number * size : (number + 1) * size], self._blocks(size)
+    def block(self, number: int) -> tuple[Rows, int]:
+        """See `RecordSource`."""
+        return self.wanted[number * self.size : (number + 1) * self.size], self._blocks
 
     def advance(self, records: int) -> None:
-        """See `Asked`."""
+        """See `RecordSource`."""
         self._tools.meter.done = self._done + records
 
-    def keep(self, rows: Rows, scores: Floats, guessed: Guessed, further: Arrays) -> None:
-        """See `Asked`: on disk before anything else is asked."""
-        ids = self._aligned().ids
+    def keep(self, rows: Rows, scores: Floats, imputed: Imputed, further: Arrays) -> None:
+        """See `RecordSource`: on disk before anything else is asked."""
+        ids = self._opened.aligned.ids
         if not self._again:
-            self._scored.add([ids[row] for row in rows], scores, guessed, further)
+            self._scored.add([ids[row] for row in rows], scores, imputed, further)
         self._done += len(rows)
         self._tools.meter.done = self._done
 
-    def before_block(self, number: int, begins: str, size: int) -> StepId:
-        """See `Asked`: after the last block, the file."""
-        return (begins, number, 0) if number == 0 or number < self._blocks(size) else ("write_predictions", 0, 0)
+    def before_block(self, number: int) -> StepId:
+        """See `RecordSource`: after the last block, the file."""
+        return (self._begins, number, 0) if number == 0 or number < self._blocks else ("write_predictions", 0, 0)
 
     async def write_predictions(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """One Parquet file: id, raw score(s), and probability, class or value."""
-        self._order.check(("write_predictions", request.round, request.stage))
+        self._opened.order.check(("write_predictions", request.round, request.stage))
         path = self._store.predictions / f"{self._tools.job}.parquet"
-        ids, ensemble, classes = self._asked_for, self._ensemble, self._classes
+        ids, objective, classes = self._asked_for, self._opened.objective, self._opened.classes
         known = self._scored.known(ids)
         found = known, self._scored.rows("scores", known), self._scored.rows("guessed", known)
         degraded = self._opening.away_policy == "degrade"
         written = prediction_pb2.WrittenPredictions(path=str(path), records=len(ids))
-        await self._explain(path, known, self._scored, written)
-        await self._tools.offload(lambda: _write(path, ids, found, ensemble, classes, degraded=degraded))
+        for write in self._beside:
+            await write(path, known, self._scored, written)
+        await self._tools.offload(lambda: _write(path, ids, found, objective, classes, degraded=degraded))
         self._scored.discard()
-        self._order.then()
+        self._opened.order.then()
         return result(written)
 
-    def _blocks(self, size: int) -> int:
-        return -(-len(self.wanted) // size)
+    @property
+    def _blocks(self) -> int:
+        return -(-len(self.wanted) // self.size)
 
     def _ids_asked_for(self, table: Table) -> list[str]:
         """The ids to predict, sorted: all of the own table, or those of the file of ids."""
@@ -132,7 +132,7 @@ class Listed:
         return sorted(ids)
 
     def _places(self, table: Table) -> tuple[Rows, int]:
-        """Where the records to predict stand in the aligned order, and how many more have a score already.
+        """The places of the records to predict in the aligned order, and the number of those that have a score already.
 
         Those that some party lacks stand nowhere. Where all have their score, the first one comes again, so that no
         protocol has to do with none; the score that it has stays.
@@ -152,20 +152,20 @@ class Listed:
 def _write(
     path: Path,
     ids: list[str],
-    found: tuple[list[str], Floats, Guessed],
-    ensemble: Ensemble,
+    found: tuple[list[str], Floats, Imputed],
+    objective: str,
     classes: list[str],
     *,
     degraded: bool,
 ) -> None:
     """Write the predictions, a row per id; empty cells where a record is not common to all parties.
 
-    `degraded`: also how much of the way of each record was guessed.
+    `degraded`: also the share of the way of each record that was imputed.
     """
-    known, scores, guessed = found
-    columns = {"id": known, **Outcome.of(ensemble, classes, scores).columns(classes)}
+    known, scores, imputed = found
+    columns = {"id": known, **Outcome.of(objective, classes, scores).columns(classes)}
     if degraded:
-        columns["guessed"] = guessed
+        columns["guessed"] = imputed
     table = pa.table(columns)
     if len(known) < len(ids):
         table = pa.table({"id": ids}).join(table, "id").sort_by("id")

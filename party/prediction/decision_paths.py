@@ -51,7 +51,7 @@ def packed(masks: Iterable[Bools]) -> Bytes:
 
 
 def foreign(split: Split, names: Mapping[int, str], left: bool | None) -> str:
-    """Another party's split: by name if it was told, else by handle; and by its side where that is known."""
+    """Another party's split: by name if its owner sent it, else by handle; and by its side where that is known."""
     name = names.get(split.handle)
     what = f"{split.owner}#{split.handle}" if name is None else f"{split.owner}: {name}"
     return what if left is None else f"{what} ({'left' if left else 'right'})"

@@ -1,7 +1,7 @@
-"""The names of features: told by a feature party whose policy lets FEATURE_NAME go to the label holder, else withheld.
+"""The names of features: sent by a feature party whose policy lets FEATURE_NAME go to the label holder, else withheld.
 
 name_features (feature party), take_names (label holder): after the alignment, where the opening says `explain`. What is
-told is the column's name, and nothing of a split's threshold or direction; of a column of text not the category either.
+sent is the column's name, and nothing of a split's threshold or direction; of a column of text not the category either.
 """
 
 from __future__ import annotations
@@ -11,38 +11,38 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from party.runtime.context import Step, Tools, done, have
+from party.runtime.job_store import Store
 from party.runtime.messages import batches
 from party.runtime.steps import Order, StepId
 from treetap.errors import Malformed
 from treetap.models.own_split import OwnSplit
-from treetap.models.store import Names
 from treetap.tables.categories import Category
-from treetap.trees.ensemble import Ensemble
 from treetap.wire.v2 import control_pb2, prediction_pb2
 
 log = logging.getLogger(__name__)
 #: Most characters of a name.
 LONGEST = 1000
-#: Keeps what parties have told, by handle, and forgets what those told before who withhold it now.
-Keep = Callable[[Names, Collection[str]], None]
+#: The splits that a party owns, by handle.
+HandlesOf = Callable[[str], Collection[int]]
 
 
 class Naming:
-    """One party's part in telling names; without `explain` there is nothing to do.
+    """One party's part in sending names; without `explain` there is nothing to do.
 
     Attributes:
-        steps: what the party does when the coordinator says a word.
-        told: at the label holder, what parties have told in this prediction.
+        steps: by name.
+        sent: at the label holder, the names that parties have sent in this prediction.
         withheld: at the label holder, who did not.
     """
 
-    def __init__(self, tools: Tools, opening: prediction_pb2.OpenModel, order: Order, then: StepId | None) -> None:
-        """`order`: the role's, which goes on with `then` once names are told."""
-        self._tools, self._opening, self._order, self._then = tools, opening, order, then
+    def __init__(
+        self, tools: Tools, store: Store, opening: prediction_pb2.OpenModel, order: Order, then: StepId | None
+    ) -> None:
+        """`order`: the role's, which goes on with `then` once names are there."""
+        self._tools, self._store, self._opening, self._order, self._then = tools, store, opening, order, then
         self._own: dict[int, str] = {}
-        self._ensemble: Ensemble | None = None
-        self._keep: Keep | None = None
-        self.told: dict[str, dict[int, str]] = {}
+        self._handles_of: HandlesOf | None = None
+        self.sent: dict[str, dict[int, str]] = {}
         self.withheld: list[str] = []
         self.steps: dict[str, Step] = {}
         if opening.explain:
@@ -53,9 +53,9 @@ class Naming:
         """A feature party's names, by handle."""
         self._own = own
 
-    def take(self, ensemble: Ensemble, keep: Keep) -> None:
-        """The label holder's trees, and what is done with the names."""
-        self._ensemble, self._keep = ensemble, keep
+    def expect(self, handles_of: HandlesOf) -> None:
+        """The splits that the label holder knows of, which alone may be named."""
+        self._handles_of = handles_of
 
     async def name_features(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """All names, or word that they are withheld. The outbox holds to the policy whatever is decided here."""
@@ -72,17 +72,17 @@ class Naming:
         return done()
 
     async def take_names(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """What each feature party that is there tells; kept beside the model for later."""
+        """Take the names of each feature party that is there, and keep them beside the model."""
         self._order.check(("take_names", request.round, request.stage))
         for party in self._opening.feature_parties:
             if party not in self._opening.away:
                 await self._take(party)
-        have(self._keep)(self.told, self.withheld)
+        self._store.keep_names(self._opening.model, self.sent, self.withheld)
         self._go_on()
         return done()
 
     async def _take(self, party: str) -> None:
-        handles = {split.handle for tree in have(self._ensemble).trees for split in tree.splits if split.owner == party}
+        handles = have(self._handles_of)(party)
         found: dict[int, str] = {}
         withheld = False
         async for parcel in self._tools.mailbox.series(party, "split_names", 0, 0):
@@ -96,14 +96,14 @@ class Naming:
         if withheld:
             self.withheld.append(party)
         else:
-            self.told[party] = found
+            self.sent[party] = found
 
     def _go_on(self) -> None:
         self._order.then(*([] if self._then is None else [self._then]))
 
 
 def named(manifest: dict[str, Any], splits: Iterable[OwnSplit]) -> dict[int, str]:
-    """Handle → name of the column that the split is on. A one-hot feature's own name would tell the category."""
+    """Handle → name of the column that the split is on. A one-hot feature's own name would show the category."""
     columns, categories = manifest["columns"], manifest.get("categories", {})
     source = {feature: column for column, each in categories.items() for feature in Category.from_dict(each).features}
     return {split.handle: source.get(columns[split.feature], columns[split.feature]) for split in splits}

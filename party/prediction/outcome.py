@@ -1,4 +1,4 @@
-"""What a person reads from scores: class or value, and probability; the same in a file and in an answer to a client."""
+"""The meaning of scores: class or value, and probability; the same in a file and in an answer to a client."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from treetap.tables.reading import Floats
-from treetap.trees.ensemble import Ensemble
+from treetap.trees.loss import outcome_of
 from treetap.trees.params import BINARY, REGRESSIONS
 
 
@@ -25,12 +25,12 @@ class Outcome:
     probabilities: Floats
 
     @classmethod
-    def of(cls, ensemble: Ensemble, classes: Sequence[str], scores: Floats) -> Outcome:
-        """What the scores (n, outputs) of a model mean."""
-        found = ensemble.outcome(scores)
-        if ensemble.objective in REGRESSIONS:
+    def of(cls, objective: str, classes: Sequence[str], scores: Floats) -> Outcome:
+        """The outcome by the scores (n, outputs) of a model that was trained for an objective."""
+        found = outcome_of(objective, len(classes), scores)
+        if objective in REGRESSIONS:
             return cls(found.tolist(), scores[:, :1], np.zeros((len(scores), 0)))
-        if ensemble.objective in BINARY:
+        if objective in BINARY:
             second = found.tolist()
             return cls([classes[int(p > 0.5)] for p in second], scores[:, :1], found.reshape(-1, 1))
         return cls([classes[k] for k in found.argmax(axis=1)], scores, found)

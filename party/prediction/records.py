@@ -1,33 +1,41 @@
 """The records of a prediction, block by block, and the destination of their scores.
 
 These are a table and a file (`party.prediction.batch`), or requests of clients and their answers
-(`party.serving.label_holder`). No protocol knows which.
+(`party.prediction.served`). No protocol knows which.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from party.prediction.scores_on_disk import Guessed
-from party.runtime.context import Step
-from party.runtime.job_store import Arrays
+from party.config import PartyConfig
+from party.prediction.batch import BatchPrediction, Beside
+from party.prediction.opened_model import OpenedModel
+from party.prediction.scores_on_disk import Imputed
+from party.prediction.served import ServedPrediction
+from party.runtime.context import Step, Tools
+from party.runtime.job_store import Arrays, Store
 from party.runtime.messages import Rows
 from party.runtime.steps import StepId
+from party.serving.registry import ServedModels
 from treetap.tables.reading import Floats, Table
 from treetap.wire.v2 import prediction_pb2
 
 
-class Asked(Protocol):
-    """The records are places in the aligned order, ascending, each once in a block."""
+class RecordSource(Protocol):
+    """The records are places in the aligned order, ascending, each once in a block.
 
-    @property
-    def steps(self) -> Mapping[str, Step]:
-        """Steps beside those of the protocol."""
-        ...
+    Attributes:
+        size: most records of a block; a protocol may lower it before the first one.
+        steps: steps beside those of the protocol.
+    """
 
-    async def open(self, table: Table) -> prediction_pb2.OpenedModel:
-        """The own table is there, not yet aligned; returns what the coordinator is told of it."""
+    size: int
+    steps: Mapping[str, Step]
+
+    async def open(self, table: Table) -> None:
+        """The own table is there, not yet aligned."""
         ...
 
     @property
@@ -35,21 +43,40 @@ class Asked(Protocol):
         """All records that may come, once the tables are aligned."""
         ...
 
-    def block(self, number: int, size: int) -> tuple[Rows, int]:
-        """The records of a block of at most `size`, and how many blocks there are as far as is known."""
+    def block(self, number: int) -> tuple[Rows, int]:
+        """The records of a block, and the number of blocks as far as it is known."""
         ...
 
     def advance(self, records: int) -> None:
-        """So many records of the block at hand are done, for those who watch."""
+        """Show that this number of records of the block at hand is done."""
         ...
 
-    def keep(self, rows: Rows, scores: Floats, guessed: Guessed, further: Arrays) -> None:
-        """The scores (n, outputs) of these records, and how much of the way of each was guessed (n,).
+    def keep(self, rows: Rows, scores: Floats, imputed: Imputed, further: Arrays) -> None:
+        """The scores (n, outputs) of these records, and the share of the way of each that was imputed (n,).
 
         `further`: what explains them, arrays with a row per record.
         """
         ...
 
-    def before_block(self, number: int, begins: str, size: int) -> StepId:
-        """The step that comes next when a block may begin with the step `begins`; another one where there is none."""
+    def before_block(self, number: int) -> StepId:
+        """The step that comes when the protocol is ready for a block, or after the last one."""
         ...
+
+
+def record_source(
+    config: PartyConfig,
+    store: Store,
+    tools: Tools,
+    opening: prediction_pb2.OpenModel,
+    opened: OpenedModel,
+    served_models: ServedModels,
+    begins: str,
+    beside: Sequence[Beside],
+) -> RecordSource:
+    """The records that an opening asks for.
+
+    `begins`: the protocol's first step of a block; `beside`: what writes further files beside the predictions.
+    """
+    if opening.serve:
+        return ServedPrediction(config, tools, opening, opened, served_models, begins)
+    return BatchPrediction(config, store, tools, opening, opened, begins, beside)

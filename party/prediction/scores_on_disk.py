@@ -12,12 +12,13 @@ from party.runtime.job_store import Arrays, JobStore
 from treetap.errors import DataError
 from treetap.tables.reading import Floats
 
-Guessed = np.ndarray[tuple[int], np.dtype[np.float64]]
+#: The share of the way of each of n records that was imputed, because its owner was away, (n,).
+Imputed = np.ndarray[tuple[int], np.dtype[np.float64]]
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-class Scored:
-    """Ids, scores (n, outputs), guessed shares (n,) and what explains the scores, of the blocks that are done.
+class ScoreStore:
+    """Ids, scores (n, outputs), imputed shares (n,) and what explains the scores, of the blocks that are done.
 
     Kept by id and not by place, because private set intersection aligns in another order every time.
     """
@@ -40,10 +41,10 @@ class Scored:
                 )
             self._blocks.append((arrays["ids"].tolist(), arrays))
 
-    def add(self, ids: list[str], scores: Floats, guessed: Guessed, further: Arrays) -> None:
+    def add(self, ids: list[str], scores: Floats, imputed: Imputed, further: Arrays) -> None:
         """A block is done: on disk before anything else is asked. `further`: arrays with a row per record, by name."""
         self._store.claim(self._submission)
-        arrays = {"scores": scores, "guessed": guessed, **further}
+        arrays = {"scores": scores, "guessed": imputed, **further}
         keys = {"table": np.array(self._table), "ids": np.array(ids, dtype=np.str_)}
         self._store.save_arrays(self._name(), {**keys, **arrays})
         self._blocks.append((ids, arrays))
@@ -58,7 +59,7 @@ class Scored:
         return [value for value in wanted if value in ids]
 
     def rows(self, name: str, known: Sequence[str]) -> Array:
-        """What was kept under a name for ids that have a score, a row each, in their order."""
+        """The arrays kept under a name for ids that have a score, a row each, in their order."""
         place = {value: k for k, value in enumerate(value for ids, _ in self._blocks for value in ids)}
         whole = np.concatenate([arrays[name] for _, arrays in self._blocks])
         return whole[[place[value] for value in known]]

@@ -1,4 +1,4 @@
-"""Clients' HTTP face: JSON in, ask the desk, JSON out, errors as statuses."""
+"""Clients' HTTP face: JSON in, ask the registry of served models, JSON out, errors as statuses."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from party.server.http_json import (
     predict_request,
 )
 from party.server.openapi import PROBLEMS, document
-from party.serving.registry import Desk
+from party.serving.registry import ServedModels
 from treetap import errors, logs
 from treetap.errors import BadInput, Refused
 from treetap.wire.insecure import NAME_KEY
@@ -51,8 +51,8 @@ RETRY_AFTER_S = 1
 class Web:
     """The endpoint's routes. `secured`: who asks is known by a certificate, else by what it says."""
 
-    def __init__(self, desk: Desk, config: ServeConfig, *, secured: bool) -> None:
-        self._desk, self._secured = desk, secured
+    def __init__(self, served_models: ServedModels, config: ServeConfig, *, secured: bool) -> None:
+        self._served_models, self._secured = served_models, secured
         self._form: type[PredictRequest] = predict_request(config.most_ids)
         self._document = document(self._form, secured=secured)
         self.application = web.Application(client_max_size=MOST_BODY, middlewares=[attended, _problems])
@@ -68,39 +68,43 @@ class Web:
     async def predict(self, request: web.Request) -> web.Response:
         """Predict records; a fault of the only record asked about is the answer's status."""
         client = self._caller(request)
-        self._desk.admit(client)
+        self._served_models.admit(client)
         if request.content_type != "application/json":
-            self._desk.malformed(client)
+            self._served_models.malformed(client)
             return _problem(415, "the body must be application/json")
         try:
             async with asyncio.timeout(SLOWEST_S):
                 body = await request.read()
         except web.HTTPRequestEntityTooLarge:
-            self._desk.malformed(client)
+            self._served_models.malformed(client)
             raise
         except TimeoutError:
-            self._desk.malformed(client)
+            self._served_models.malformed(client)
             return _problem(408, f"the body did not come within {SLOWEST_S:g} s")
         try:
             form = self._form.model_validate_json(body)
         except ValidationError as failure:
-            self._desk.malformed(client)
+            self._served_models.malformed(client)
             return _problem(422, "; ".join(map(_where, failure.errors(include_url=False, include_input=False))))
         asked = serving_pb2.PredictRecords(model=form.model or "", ids=form.ids)
-        answer = await self._desk.predict(client, asked, form.deadline_s)
+        answer = await self._served_models.predict(client, asked, form.deadline_s)
         if len(answer.predictions) == 1 and (fault := _fault(answer.predictions[0])):
             return fault
         return _json(200, predict_reply(answer))
 
     async def model(self, request: web.Request) -> web.Response:
         """What is served."""
-        found = self._desk.describe(self._caller(request), request.query.get("model", ""))
+        found = self._served_models.describe(self._caller(request), request.query.get("model", ""))
         return _json(200, model_reply(found))
 
     async def health(self, request: web.Request) -> web.Response:
         """Whether predictions can be asked for now; whoever has a certificate may know."""
         del request
-        return _json(200, HealthReply(status="serving")) if self._desk.ready else _json(503, HealthReply(status="idle"))
+        return (
+            _json(200, HealthReply(status="serving"))
+            if self._served_models.ready
+            else _json(503, HealthReply(status="idle"))
+        )
 
     async def openapi(self, request: web.Request) -> web.Response:
         """The endpoint's own description."""

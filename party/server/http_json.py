@@ -99,13 +99,13 @@ def predict_request(most_ids: int) -> type[PredictRequest]:
 
 
 def predict_reply(answer: serving_pb2.PredictedRecords) -> PredictReply:
-    """The desk's answer."""
+    """The answer to a client."""
     found = [_record(each, answer.classes) for each in answer.predictions]
     return PredictReply(model=answer.model, job=answer.job, predictions=found)
 
 
 def model_reply(found: serving_pb2.ModelDescription) -> ModelReply:
-    """The desk's description of a model."""
+    """The description of a served model."""
     return ModelReply(
         model=found.model,
         job=found.job,

@@ -66,11 +66,15 @@ async def _serve(config: PartyConfig, engine: ProcessEngine, until_stdin_closes:
     address = f"{config.listen.rpartition(':')[0]}:{number}"
     front = Front()
     try:
-        await front.open(config, node.desk)  # before a job can ask where that is
+        await front.open(config, node.served_models)  # before a job can ask where that is
         await server.start()
         await status.set("", health_pb2.HealthCheckResponse.SERVING)
         where = {"name": config.name, "address": address, **({"metrics": measured} if measured else {})}
-        where |= {f"predict_{way}": at for way, at in (("grpc", node.desk.grpc), ("http", node.desk.http)) if at}
+        where |= {
+            f"predict_{way}": at
+            for way, at in (("grpc", node.served_models.grpc), ("http", node.served_models.http))
+            if at
+        }
         await serve_until_stopped("party", where, until_stdin_closes=until_stdin_closes)
     finally:
         await status.enter_graceful_shutdown()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from party.config import PartyConfig
 from party.server.http_json import IDLE_S, MOST_BODY, SLOWEST_S
 from party.server.scoring_grpc import register
-from party.serving.registry import Desk
+from party.serving.registry import ServedModels
 from treetap.errors import BadInput
 from treetap.wire import rpc
 from treetap.wire.hello import serve_health
@@ -31,8 +31,8 @@ class Front:
         self._server: grpc.aio.Server | None = None
         self._runner: AppRunner | None = None
 
-    async def open(self, config: PartyConfig, desk: Desk) -> None:
-        """Listen, and tell the desk where.
+    async def open(self, config: PartyConfig, served_models: ServedModels) -> None:
+        """Listen, and note where in the registry of served models.
 
         Raises:
             BadInput: one cannot listen there, or HTTP is asked for where its library is not installed.
@@ -42,11 +42,11 @@ class Front:
             return
         if served.listen is not None:
             self._server, credentials = rpc.server(config.transport(), MOST_BODY, served.queue, SLOWEST_S, IDLE_S)
-            register(self._server, config.name, desk)
+            register(self._server, config.name, served_models)
             serve_health(self._server)
             number = rpc.bind(self._server, credentials, served.listen, "serve.listen")
             await self._server.start()
-            desk.grpc = f"{served.listen.rpartition(':')[0]}:{number}"
+            served_models.grpc = f"{served.listen.rpartition(':')[0]}:{number}"
         if served.http is not None:
             try:
                 from party.server import http
@@ -59,9 +59,9 @@ class Front:
             plain = served.plain_http or isinstance(transport, Plaintext)
             if plain:
                 log.warning("serve.http %s: no encryption, and whoever is on this host can be anybody", served.http)
-            made = http.Web(desk, served, secured=not plain)
+            made = http.Web(served_models, served, secured=not plain)
             files = None if isinstance(transport, Plaintext) or plain else transport
-            self._runner, desk.http = await http.start(made, served.http, files)
+            self._runner, served_models.http = await http.start(made, served.http, files)
 
     async def close(self, grace_s: float) -> None:
         """Stop; calls under way may take so many seconds to end."""

@@ -1,11 +1,11 @@
-"""Clients' gRPC face: decode, ask the desk, encode, map errors. No logic, no state."""
+"""Clients' gRPC face: decode, ask the registry of served models, encode, map errors. No logic, no state."""
 
 from __future__ import annotations
 
 import grpc
 import grpc.aio
 
-from party.serving.registry import Desk
+from party.serving.registry import ServedModels
 from treetap.wire.other_versions import refuse_other_versions
 from treetap.wire.rpc import certified_name
 from treetap.wire.status import answering
@@ -17,21 +17,21 @@ Context = grpc.aio.ServicerContext[object, object]
 class ServingService(serving_pb2_grpc.ServingServicer):
     """Client to label holder."""
 
-    def __init__(self, name: str, desk: Desk) -> None:
-        self._name, self._desk = name, desk
+    def __init__(self, name: str, served_models: ServedModels) -> None:
+        self._name, self._served_models = name, served_models
 
     async def Predict(self, request: serving_pb2.PredictRecords, context: Context) -> serving_pb2.PredictedRecords:
         """See serving.proto; the call's own deadline counts where it is shorter than the party's."""
         async with answering(context, self._name):
-            return await self._desk.predict(certified_name(context), request, context.time_remaining())
+            return await self._served_models.predict(certified_name(context), request, context.time_remaining())
 
     async def Describe(self, request: serving_pb2.DescribeModel, context: Context) -> serving_pb2.ModelDescription:
         """See serving.proto."""
         async with answering(context, self._name):
-            return self._desk.describe(certified_name(context), request.model)
+            return self._served_models.describe(certified_name(context), request.model)
 
 
-def register(server: grpc.aio.Server, name: str, desk: Desk) -> None:
+def register(server: grpc.aio.Server, name: str, served_models: ServedModels) -> None:
     """Let a server answer clients of the party of that name."""
-    serving_pb2_grpc.add_ServingServicer_to_server(ServingService(name, desk), server)
+    serving_pb2_grpc.add_ServingServicer_to_server(ServingService(name, served_models), server)
     refuse_other_versions(server, name)

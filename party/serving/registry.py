@@ -1,4 +1,4 @@
-"""Where clients ask a party: lets in whom `[serve]` names, finds the model, accounts for what is told."""
+"""The models that a party serves: clients that `[serve]` names may ask, every request is counted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OUTCOMES: dict[type[BaseException], str] = {
 }
 
 
-class Served(Protocol):
+class ServedModel(Protocol):
     """A model that a job serves."""
 
     config: ServeConfig
@@ -40,7 +40,7 @@ class Served(Protocol):
         ...
 
     def describe(self) -> serving_pb2.ModelDescription:
-        """What a client may know of the model."""
+        """The description of the model for clients."""
         ...
 
     def recorded(self, client: str, request: serving_pb2.PredictRecords) -> None:
@@ -56,10 +56,10 @@ class Served(Protocol):
         ...
 
 
-class Desk:
+class ServedModels:
     """The models that this party serves now, at most one job each, and the clients who may ask.
 
-    `grpc`, `http`: where they ask, `host:port`, as far as anybody listens.
+    `grpc`, `http`: the addresses, `host:port`, at which clients ask; empty where this party does not listen.
     """
 
     def __init__(self, config: PartyConfig, metrics: PartyMetrics) -> None:
@@ -67,58 +67,59 @@ class Desk:
         self._clients = frozenset(config.serve.clients if config.serve else ())
         self.metrics = metrics
         self.grpc = self.http = ""
-        self._served: dict[str, Served] = {}
+        self._served: dict[str, ServedModel] = {}
 
     # ---- for jobs
 
-    def take(self, live: Served) -> None:
+    def take(self, served: ServedModel) -> None:
         """A job is about to serve its model; `ConfigError` where another one does."""
-        other = self._served.get(live.model)
-        if other is not None and other.job != live.job:
+        other = self._served.get(served.model)
+        if other is not None and other.job != served.job:
             raise errors.ConfigError(
-                f"{self._name} serves model {live.model} already, by job {other.job}: treetap cancel {other.job} first",
+                f"{self._name} serves model {served.model} already, by job {other.job}: "
+                f"treetap cancel {other.job} first",
                 party=self._name,
             )
-        self._served[live.model] = live
+        self._served[served.model] = served
 
     def leave(self, job: str) -> None:
         """A job's attempt ends."""
-        for model, live in list(self._served.items()):
-            if live.job == job:
+        for model, served in list(self._served.items()):
+            if served.job == job:
                 del self._served[model]
-                live.close()
+                served.close()
 
     # ---- for clients
 
     @property
     def ready(self) -> bool:
         """Whether any model is served now."""
-        return any(live.ready for live in self._served.values())
+        return any(served.ready for served in self._served.values())
 
     async def predict(
         self, client: str, request: serving_pb2.PredictRecords, within_s: float | None = None
     ) -> serving_pb2.PredictedRecords:
-        """Answer a client, who is who its certificate names, within so many seconds or fewer.
+        """Answer a client, known by its certificate, within `within_s` seconds or fewer.
 
         Raises:
-            Refused: nobody whom this party answers.
+            Refused: not a client that this party answers.
             BadInput: no id, or too many.
             UnknownJob: no such model.
             NotServed, Overloaded, Silent: ask again later.
         """
         self.admit(client, request.model)
         with self._counted(client, request.model):
-            live = self._find(request.model)
-            if not 0 < len(request.ids) <= live.config.most_ids:
+            served = self._find(request.model)
+            if not 0 < len(request.ids) <= served.config.most_ids:
                 raise errors.BadInput(
-                    f"{len(request.ids)} ids: a request has 1 to {live.config.most_ids} of them (most_ids)"
+                    f"{len(request.ids)} ids: a request has 1 to {served.config.most_ids} of them (most_ids)"
                 )
-            live.recorded(client, request)
-            longest = live.config.deadline_s
-            return await live.predict(client, request.ids, longest if within_s is None else min(within_s, longest))
+            served.recorded(client, request)
+            longest = served.config.deadline_s
+            return await served.predict(client, request.ids, longest if within_s is None else min(within_s, longest))
 
     def describe(self, client: str, model: str = "") -> serving_pb2.ModelDescription:
-        """What a client may know of a served model. Raises as `predict` does."""
+        """The description of a served model for a client. Raises as `predict` does."""
         self.admit(client, model)
         return self._find(model).describe()
 
@@ -128,7 +129,7 @@ class Desk:
         self._refused("")
 
     def admit(self, client: str, model: str = "") -> None:
-        """`Refused` where the client may not ask, or may not be told predictions."""
+        """`Refused` where the client may not ask, or may not receive predictions."""
         try:
             if client not in self._clients:
                 raise errors.Refused(f"{client} is not a client of {self._name} ([serve] clients = …)")
@@ -138,7 +139,7 @@ class Desk:
             self._refused(model)
             raise
 
-    def _find(self, model: str) -> Served:
+    def _find(self, model: str) -> ServedModel:
         if not self._served:
             raise errors.NotServed(f"{self._name} serves no model now; ask again later")
         if model in self._served:

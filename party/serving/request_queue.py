@@ -1,4 +1,4 @@
-"""What clients ask, in the order of asking, until a round takes it: bounded, and nobody waits beyond a deadline."""
+"""Requests of clients in the order of asking, until a round takes them: bounded, each with a deadline."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Scores = np.ndarray[tuple[int], np.dtype[np.float64]]
 
 
 @dataclass(eq=False)
-class _Question:
+class _Request:
     """One request: its records that no round has taken yet, and the scores that have come."""
 
     left: list[int]
@@ -27,20 +27,20 @@ class _Question:
     scores: dict[int, Scores] = field(default_factory=dict)
 
 
-class Questions:
+class RequestQueue:
     """The requests for one served model.
 
     Args:
         most: records that may wait for a round.
         window_s: how long the first request of a round waits for others to go with it.
-        waiting: told of every change of the number of records that wait.
+        waiting: called with every change of the number of records that wait.
     """
 
     def __init__(self, most: int, window_s: float, waiting: Callable[[int], None]) -> None:
         self._most, self._window, self._waiting = most, window_s, waiting
-        self._queue: deque[_Question] = deque()
-        self._open: set[_Question] = set()
-        self._block: dict[int, list[_Question]] = {}  # place → who asked, of the round under way
+        self._queue: deque[_Request] = deque()
+        self._open: set[_Request] = set()
+        self._block: dict[int, list[_Request]] = {}  # place → who asked, of the round under way
         self._records = 0  # that wait
         self._arrived = asyncio.Event()
         self._closed = ""
@@ -50,7 +50,7 @@ class Questions:
 
         Raises:
             Overloaded: too many records wait already.
-            Silent: no answer within so many seconds.
+            Silent: no answer within `within_s` seconds.
             NotServed: the serving ends first.
         """
         left = list(places)
@@ -59,22 +59,22 @@ class Questions:
         if self._records + len(left) > self._most:
             raise Overloaded(f"{self._records} records wait for a prediction already, at most {self._most} may")
         loop = asyncio.get_running_loop()
-        question = _Question(left, len(left), loop.time(), loop.create_future())
-        self._queue.append(question)
-        self._open.add(question)
+        request = _Request(left, len(left), loop.time(), loop.create_future())
+        self._queue.append(request)
+        self._open.add(request)
         self._count(len(left))
         self._arrived.set()
         try:
             async with asyncio.timeout(within_s):
-                await question.answered
+                await request.answered
         except TimeoutError:
             raise Silent(f"no prediction within {within_s:g} s") from None
         finally:
-            self._drop(question)
-        return question.scores
+            self._drop(request)
+        return request.scores
 
     async def gather(self, most: int, wait_s: float) -> Rows:
-        """Records for a round, at most so many, ascending; none after so many seconds in which nobody asked."""
+        """Records for a round, `most` of them at most, ascending; none if no client asks for `wait_s` seconds."""
         loop = asyncio.get_running_loop()
         end = loop.time() + wait_s
         while True:
@@ -92,20 +92,20 @@ class Questions:
                 continue
 
     def keep(self, rows: Rows, scores: Floats) -> None:
-        """The scores (n, outputs) of the records of the round under way: whoever has all of its own is answered."""
+        """The scores (n, outputs) of the records of the round under way; a request that has all its own is answered."""
         for place, found in zip(rows.tolist(), scores, strict=True):
-            for question in self._block.pop(place, ()):
-                question.scores[place] = found
-                question.missing -= 1
-                if not question.missing and not question.answered.done():
-                    question.answered.set_result(None)
+            for request in self._block.pop(place, ()):
+                request.scores[place] = found
+                request.missing -= 1
+                if not request.missing and not request.answered.done():
+                    request.answered.set_result(None)
 
     def close(self, why: str) -> None:
-        """Nothing more is answered, and whoever waits is told so."""
+        """Answer nothing more; requests that wait get this error."""
         self._closed = why
-        for question in list(self._open):
-            if not question.answered.done():
-                question.answered.set_exception(NotServed(why))
+        for request in list(self._open):
+            if not request.answered.done():
+                request.answered.set_exception(NotServed(why))
         self._arrived.set()
 
     def _take(self, most: int) -> Rows:
@@ -121,12 +121,12 @@ class Questions:
             self._queue.popleft()
         return np.array(sorted(self._block), dtype=np.int64)
 
-    def _drop(self, question: _Question) -> None:
-        """Whoever asked has its answer or has gone."""
-        self._open.discard(question)
-        if question.left:
-            self._queue.remove(question)
-            self._count(-len(question.left))
+    def _drop(self, request: _Request) -> None:
+        """The client has its answer or has gone."""
+        self._open.discard(request)
+        if request.left:
+            self._queue.remove(request)
+            self._count(-len(request.left))
 
     def _count(self, change: int) -> None:
         self._records += change

@@ -71,7 +71,7 @@ def test_a_feature_partys_own_bound(players: list[set[int]], spare: float) -> No
         yield filled(exchange_pb2.PeerMessage(), "attribution_layout", layout)
 
     found = run(take_layout(parcels(), "b", "a", shard, 1, last=True))
-    assert found.spare == pytest.approx(spare)
+    assert found.entries.spare == pytest.approx(spare)
 
 
 def test_paths_that_attributions_would_show(tmp_path: Path) -> None:

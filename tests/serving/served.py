@@ -51,7 +51,7 @@ def ask(federation: Federation, *ids: str, client: str = CLIENT, **more: Any) ->
     """A client's request, under way."""
     within = more.pop("within_s", None)
     request = serving_pb2.PredictRecords(ids=ids, **more)
-    return asyncio.ensure_future(federation.node(LABEL_HOLDER).desk.predict(client, request, within))
+    return asyncio.ensure_future(federation.node(LABEL_HOLDER).served_models.predict(client, request, within))
 
 
 async def phase(federation: Federation, job: str, wanted: str) -> jobs_pb2.JobStatus:

@@ -16,7 +16,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from party.config import PartyConfig, ServeConfig
 from party.metrics import PartyMetrics
 from party.server import main as party_main
-from party.serving.registry import Desk
+from party.serving.registry import ServedModels
 from tests.names import stands_for
 from treetap.errors import BadInput
 from treetap.process.config import TlsConfig
@@ -52,10 +52,10 @@ async def _listening(folder: Path, **changes: object) -> AsyncIterator[tuple[str
     config = _config(folder, http="127.0.0.1:0")
     if changes:
         config = PartyConfig.model_validate({**config.model_dump(), **changes})
-    clients, desk = scoring.Front(), Desk(config, PartyMetrics(config.name))
-    await clients.open(config, desk)
+    clients, served_models = scoring.Front(), ServedModels(config, PartyMetrics(config.name))
+    await clients.open(config, served_models)
     try:
-        yield "127.0.0.1", int(desk.http.rpartition(":")[2])
+        yield "127.0.0.1", int(served_models.http.rpartition(":")[2])
     finally:
         await clients.close(0)
 
@@ -163,9 +163,9 @@ def test_http_at_every_address_of_the_name(tmp_path: Path, monkeypatch: pytest.M
     config = _config(tmp_path, http="localhost:0")
 
     async def main() -> None:
-        clients, desk = scoring.Front(), Desk(config, PartyMetrics(config.name))
-        await clients.open(config, desk)
-        port = int(desk.http.removeprefix("localhost:"))
+        clients, served_models = scoring.Front(), ServedModels(config, PartyMetrics(config.name))
+        await clients.open(config, served_models)
+        port = int(served_models.http.removeprefix("localhost:"))
         for host in ("127.0.0.1", "127.0.0.2"):
             reader, writer = await asyncio.open_connection(host, port)
             writer.write(HEAD + b"\r\n")
@@ -189,7 +189,7 @@ def test_http_where_one_address_is_taken(tmp_path: Path, monkeypatch: pytest.Mon
             f"serve.http = 'localhost:{port}': cannot listen there: Address already in use at 127.0.0.2, port {port}"
         )
         with pytest.raises(BadInput, match=re.escape(fault)):
-            asyncio.run(scoring.Front().open(config, Desk(config, PartyMetrics(config.name))))
+            asyncio.run(scoring.Front().open(config, ServedModels(config, PartyMetrics(config.name))))
         socket.create_server(("127.0.0.1", port)).close()
 
 
@@ -199,9 +199,9 @@ def test_grpc_hangs_up_too(tmp_path: Path) -> None:
 
     async def main() -> None:
         config = _config(tmp_path, listen="127.0.0.1:0")
-        clients, desk = scoring.Front(), Desk(config, PartyMetrics(config.name))
-        await clients.open(config, desk)
-        host, _, port = desk.grpc.rpartition(":")
+        clients, served_models = scoring.Front(), ServedModels(config, PartyMetrics(config.name))
+        await clients.open(config, served_models)
+        host, _, port = served_models.grpc.rpartition(":")
         settings = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
         for first, limit in ((b"", SLOWEST_S), (settings, IDLE_S)):
             reader, writer = await asyncio.open_connection(host, int(port))
@@ -231,9 +231,9 @@ def test_where_clients_ask_is_known_before_jobs_can(tmp_path: Path, monkeypatch:
 
     opens = scoring.Front.open
 
-    async def slowly(self: scoring.Front, config: PartyConfig, desk: Desk) -> None:
+    async def slowly(self: scoring.Front, config: PartyConfig, served_models: ServedModels) -> None:
         await ask(0.5)
-        await opens(self, config, desk)
+        await opens(self, config, served_models)
 
     async def served(kind: str, where: dict[str, str], *, until_stdin_closes: bool) -> None:
         assert where["predict_grpc"]

@@ -284,7 +284,7 @@ def test_a_coordinator_that_stops_and_comes_back(tmp_path: Path) -> None:
             await asyncio.sleep(20)
             with pytest.raises(NotServed, match="model job is not served: its coordinator is away"):
                 await ask(federation, IDS[0])
-            assert not federation.node(LABEL_HOLDER).desk.ready
+            assert not federation.node(LABEL_HOLDER).served_models.ready
             federation.start(COORDINATOR)
             (status,) = federation.jobs.status("s")
             assert (status.state, status.error) == (
@@ -371,7 +371,7 @@ def test_preparing_is_not_serving(tmp_path: Path) -> None:
 
         async def look() -> None:
             try:
-                await federation.node(LABEL_HOLDER).desk.predict(CLIENT, request)
+                await federation.node(LABEL_HOLDER).served_models.predict(CLIENT, request)
             except NotServed as failure:
                 seen.append(str(failure))
 

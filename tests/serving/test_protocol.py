@@ -103,7 +103,7 @@ def test_classes_and_values(objective: str, tmp_path: Path) -> None:
             assert (found.WhichOneof("prediction"), found.value) == ("value", row["prediction"])
             assert (list(found.scores), list(found.probabilities)) == ([row["score"]], [])
         else:
-            described = federation.node(LABEL_HOLDER).desk.describe("app")
+            described = federation.node(LABEL_HOLDER).served_models.describe("app")
             assert found.label == row["prediction"]
             assert list(found.scores) == [row[f"score_{name}"] for name in described.classes]
             assert list(found.probabilities) == [row[f"probability_{name}"] for name in described.classes]
@@ -136,7 +136,7 @@ def test_ids_that_cannot_be_predicted_do_not_fail_a_round(way: str, tmp_path: Pa
         (unknown,) = (await ask(federation, "nobody")).predictions
         assert unknown.status == serving_pb2.UNKNOWN_ID
         assert rounds(federation) == before == 1
-        assert federation.node(LABEL_HOLDER).desk.describe("app").records == 5
+        assert federation.node(LABEL_HOLDER).served_models.describe("app").records == 5
         await federation.close()
 
     run(main())
@@ -194,7 +194,7 @@ def test_who_gives_up_is_not_scored(tmp_path: Path) -> None:
             await asyncio.sleep(6)
             (status,) = federation.jobs.status("s")
             assert (status.serving.records, status.serving.rounds, status.serving.refused) == (1, 1, 1)
-            metrics = federation.node(LABEL_HOLDER).desk.metrics.registry
+            metrics = federation.node(LABEL_HOLDER).served_models.metrics.registry
             assert metrics.get_sample_value("treetap_served_waiting_records") == 0
             count = {
                 outcome: metrics.get_sample_value(

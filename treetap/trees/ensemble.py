@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.errors import DataError
-from treetap.trees.loss import loss_for
+from treetap.trees.loss import outcome_of
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -119,9 +119,7 @@ class Ensemble:
 
     def outcome(self, scores: Floats) -> Floats:
         """Scores (n, outputs) as P(label = 1) (n,), class probabilities (n, C) or values (n,)."""
-        if not self.averaged:
-            return loss_for(self.objective, self.classes).transform(scores)
-        return scores if self.objective == "gini" else scores[:, 0]
+        return outcome_of(self.objective, self.classes, scores)
 
     def from_sums(self, sums: Floats) -> Floats:
         """Scores (n, outputs) from the sums of the leaf weights over the used trees (n, outputs)."""

@@ -141,6 +141,10 @@ class LeafEntries:
         """Sums (n, outputs) in fixed point as leaf weights."""
         return np.ldexp(sums.astype(np.float64), -self.fraction_bits)
 
+    def scores(self, sums: Ints) -> Floats:
+        """Scores (n, outputs) from sums (n, outputs) in fixed point."""
+        return self._ensemble.from_sums(self.weights(sums))
+
     def _candidates(self, tree: Tree, goes_left: GoesLeft, n: int) -> Bools:
         return candidate_leaves(tree, n, self._decided(goes_left))
 

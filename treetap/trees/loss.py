@@ -215,6 +215,18 @@ def loss_for(objective: str, classes: int) -> Loss:
     raise ConfigError(f"unknown objective {objective!r}")
 
 
+def outcome_of(objective: str, classes: int, scores: Floats) -> Floats:
+    """Scores (n, outputs) of a model as P(label = 1) (n,), class probabilities (n, C) or values (n,).
+
+    The scores of a forest are means already: class probabilities by `gini`, values by `squared_error`.
+    """
+    if objective == "gini":
+        return scores
+    if objective == "squared_error":
+        return scores[:, 0]
+    return loss_for(objective, classes).transform(scores)
+
+
 def check_classes(labels: npt.NDArray[Any], classes: int, objective: str) -> None:
     """DataError unless labels are class numbers 0..classes−1, two of them present."""
     present = np.unique(np.asarray(labels, dtype=np.float64))

@@ -16,7 +16,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from coordinator.jobs import Jobs
 from coordinator.server import service as jobs_service
 from party.server import control, scoring_grpc
-from party.serving.registry import Desk
+from party.serving.registry import ServedModels
 from treetap import version
 from treetap.errors import Incompatible, ProtocolError, TreetapError
 from treetap.wire import rpc
@@ -58,7 +58,7 @@ class _HealthOfVersion1(health_pb2_grpc.HealthServicer):  # type: ignore[misc] #
 
 
 class _Called:
-    """In place of a party, a coordinator and a desk: none of them is asked anything."""
+    """In place of a party, a coordinator and served models: none of them is asked anything."""
 
     def __getattr__(self, name: str) -> Any:
         def ask(*_: Any) -> Any:
@@ -86,7 +86,7 @@ def _today(server: grpc.aio.Server) -> None:
     """All services of today under one roof."""
     nothing: Any = _Called()
     control.register(server, PARTY, cast(PartyPort, nothing))
-    scoring_grpc.register(server, PARTY, cast(Desk, nothing))
+    scoring_grpc.register(server, PARTY, cast(ServedModels, nothing))
     jobs_service.register(server, cast(Jobs, nothing), [])
     serve_health(server)
 

@@ -2,7 +2,7 @@
 
 after                              may come
 alignment, or the protocol's keys  await_requests(b=0, 0)
-await_requests(b, k)               await_requests(b, k+1) where nobody asked, else the protocol's block b
+await_requests(b, k)               await_requests(b, k+1) where no client asked, else the protocol's block b
 the protocol's block b             await_requests(b+1, 0)
 """
 
@@ -11,103 +11,98 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from party.config import PartyConfig, ServeConfig
+from party.prediction.opened_model import OpenedModel
 from party.prediction.outcome import Outcome
-from party.prediction.scores_on_disk import Guessed
+from party.prediction.scores_on_disk import Imputed
 from party.runtime.context import Step, Tools
 from party.runtime.job_store import Arrays
 from party.runtime.messages import Rows
-from party.runtime.steps import Order, StepId
-from party.serving.registry import Desk
-from party.serving.request_queue import Questions, Scores
+from party.runtime.steps import StepId
+from party.serving.registry import ServedModels
+from party.serving.request_queue import RequestQueue, Scores
 from treetap.errors import ConfigError, NotServed
 from treetap.protocols.registry import prediction_name
 from treetap.tables.reading import Floats, Table
-from treetap.trees.ensemble import Ensemble
 from treetap.wire.disclosure import bytes_by_class
 from treetap.wire.frame import result
 from treetap.wire.v2 import control_pb2, prediction_pb2, serving_pb2
 
 #: Seconds for which a step waits for requests.
 WAIT_S = 2.0
-#: Seconds after which the coordinator is taken for gone: between two steps, and in a round that does not move.
+#: Seconds after which the coordinator counts as gone: between two steps, and in a round that does not move.
 ALONE_S, ROUND_S = 15.0, 120.0
 #: Answers whose times are looked at, and seconds over which records are counted.
 LATEST, RATE_S = 1000, 60.0
 
 
-class Live:
+class ServedPrediction:
     """One served model at the label holder."""
 
     def __init__(
         self,
         config: PartyConfig,
         tools: Tools,
-        desk: Desk,
         opening: prediction_pb2.OpenModel,
-        order: Order,
-        aligned: Callable[[], Table],
-        ensemble: Ensemble,
-        classes: list[str],
-        block: Callable[[], tuple[str, int]],
+        opened: OpenedModel,
+        served_models: ServedModels,
+        begins: str,
     ) -> None:
-        """`block`: the first step of the protocol's blocks, and how many records one may have."""
+        """`begins`: the protocol's first step of a block."""
         self.config = serve_config(config)
-        self._tools, self._desk, self._opening, self._order = tools, desk, opening, order
-        self._aligned, self._ensemble, self._classes, self._block = aligned, ensemble, classes, block
+        self._tools, self._opening, self._opened = tools, opening, opened
+        self._served_models, self._begins = served_models, begins
         self.model, self.job = opening.model, tools.job
-        metrics = desk.metrics
-        self._questions = Questions(self.config.queue, self.config.window_ms / 1000, metrics.records_wait)
+        metrics = served_models.metrics
+        self._queue = RequestQueue(self.config.queue, self.config.window_ms / 1000, metrics.records_wait)
         self._own: set[str] = set()
-        self._places: dict[str, int] | None = None  # None: nobody can be answered yet
+        self._places: dict[str, int] | None = None  # None: no client can be answered yet
         self._rows: Rows = np.zeros(0, dtype=np.int64)
         self._alone_at: float | None = None  # when the coordinator will count as gone; None: it waits with us
-        self._figures = serving_pb2.ServingFigures(grpc=desk.grpc, http=desk.http)
+        self._figures = serving_pb2.ServingFigures(grpc=served_models.grpc, http=served_models.http)
         self._latest: deque[float] = deque(maxlen=LATEST)
         self._scored: deque[tuple[float, int]] = deque()
+        self.size = max(1, opening.block)  #: see `RecordSource`
         self.steps: Mapping[str, Step] = {"await_requests": self.await_requests}
 
-    # ---- what a protocol needs: see `party.prediction.roles.records.Asked`
+    # ---- what a protocol needs: see `party.prediction.records.RecordSource`
 
-    async def open(self, table: Table) -> prediction_pb2.OpenedModel:
-        """See `Asked`: from here on clients are told that the model is being prepared."""
+    async def open(self, table: Table) -> None:
+        """See `RecordSource`: from here on clients hear that the model is being prepared."""
         self._own = set(table.ids)
-        self._desk.take(self)
-        return prediction_pb2.OpenedModel()
+        self._served_models.take(self)
 
     @property
     def wanted(self) -> Rows:
-        """See `Asked`: clients may ask about any record that all parties hold."""
-        return np.arange(len(self._aligned().ids), dtype=np.int64)
+        """See `RecordSource`: clients may ask about any record that all parties hold."""
+        return np.arange(len(self._opened.aligned.ids), dtype=np.int64)
 
-    def block(self, number: int, size: int) -> tuple[Rows, int]:
-        """See `Asked`: what clients asked about."""
-        del size
+    def block(self, number: int) -> tuple[Rows, int]:
+        """See `RecordSource`: what clients asked about."""
         self._expect(ROUND_S)
         return self._rows, number + 1
 
     def advance(self, records: int) -> None:
-        """See `Asked`."""
+        """See `RecordSource`."""
         self._tools.meter.done = self._figures.records + records
         self._expect(ROUND_S)
 
-    def keep(self, rows: Rows, scores: Floats, guessed: Guessed, further: Arrays) -> None:
-        """See `Asked`: clients are answered. Who serves does not go on without a party and explains nothing."""
-        del guessed, further
+    def keep(self, rows: Rows, scores: Floats, imputed: Imputed, further: Arrays) -> None:
+        """See `RecordSource`: clients are answered. Who serves does not go on without a party and explains nothing."""
+        del imputed, further
         now = asyncio.get_running_loop().time()
         self._figures.records += len(rows)
         self._figures.rounds += 1
         self._scored.append((now, len(rows)))
         self._tools.meter.done = self._figures.records
-        self._questions.keep(rows, scores)
+        self._queue.keep(rows, scores)
 
-    def before_block(self, number: int, begins: str, size: int) -> StepId:
-        """See `Asked`."""
-        del begins, size
+    def before_block(self, number: int) -> StepId:
+        """See `RecordSource`: what clients ask about."""
         self._expect(ALONE_S)
         return "await_requests", number, 0
 
@@ -116,21 +111,20 @@ class Live:
     async def await_requests(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Wait for requests; what has come is the next block."""
         number = request.round
-        self._order.check(("await_requests", number, request.stage))
+        self._opened.order.check(("await_requests", number, request.stage))
         if self._places is None:
-            self._places = {value: place for place, value in enumerate(self._aligned().ids)}
-            self._tools.ledger.level = logging.DEBUG  # of what comes again and again, the metrics tell enough
-        begins, size = self._block()
+            self._places = {value: place for place, value in enumerate(self._opened.aligned.ids)}
+            self._tools.ledger.level = logging.DEBUG  # steps come again and again; metrics count them
         self._alone_at = None
-        self._rows = await self._questions.gather(size, WAIT_S)
+        self._rows = await self._queue.gather(self.size, WAIT_S)
         self._expect(ALONE_S)
         if len(self._rows):
-            self._desk.metrics.block_taken(len(self._rows))
+            self._served_models.metrics.block_taken(len(self._rows))
             self._tools.meter.total = self._figures.records + len(self._rows)
-            self._order.then((begins, number, 0))
+            self._opened.order.then((self._begins, number, 0))
         else:
-            self._order.then(("await_requests", number, request.stage + 1))
-        awaited = serving_pb2.AwaitedRequests(records=len(self._rows), figures=self._told())
+            self._opened.order.then(("await_requests", number, request.stage + 1))
+        awaited = serving_pb2.AwaitedRequests(records=len(self._rows), figures=self._current_figures())
         return result(awaited)
 
     # ---- what a client asks: by way of `party.serving.registry`
@@ -139,19 +133,19 @@ class Live:
         """An answer for each id, in their order.
 
         Raises:
-            NotServed, Overloaded, Silent: see `Questions.ask`.
+            NotServed, Overloaded, Silent: see `RequestQueue.ask`.
         """
         places = self._open_for_requests()
         began = asyncio.get_running_loop().time()
         wanted = dict.fromkeys(places[value] for value in ids if value in places)
-        found = await self._questions.ask(wanted, within_s) if wanted else {}
+        found = await self._queue.ask(wanted, within_s) if wanted else {}
         self._figures.requests += 1
         self._latest.append(asyncio.get_running_loop().time() - began)
         answer = serving_pb2.PredictedRecords(
             model=self.model,
             job=self.job,
             predictions=self._answers(ids, places, found),
-            classes=self._classes,
+            classes=self._opened.classes,
         )
         self._tools.ledger.traffic.sent(client, "predict", bytes_by_class(answer))
         self._tools.recorder.answered(client, self._tools.attempt, answer)
@@ -166,21 +160,21 @@ class Live:
         self._tools.recorder.asked(client, self._tools.attempt, request)
 
     def describe(self) -> serving_pb2.ModelDescription:
-        """What a client may know of the model; `NotServed` before it is served."""
+        """The description for clients; `NotServed` before the model is served."""
         return serving_pb2.ModelDescription(
             model=self.model,
             job=self.job,
             protocol=prediction_name(self._opening),
-            objective=self._ensemble.objective,
-            classes=self._classes,
+            objective=self._opened.objective,
+            classes=self._opened.classes,
             records=len(self._open_for_requests()),
             most_ids=self.config.most_ids,
             deadline_s=self.config.deadline_s,
         )
 
     def close(self) -> None:
-        """The attempt ends: whoever waits is told so."""
-        self._questions.close(f"model {self.model} is not served any more; ask again later")
+        """The attempt ends: requests that wait get an error."""
+        self._queue.close(f"model {self.model} is not served any more; ask again later")
 
     @property
     def ready(self) -> bool:
@@ -189,7 +183,7 @@ class Live:
         return self._places is not None and (self._alone_at is None or now < self._alone_at)
 
     def _expect(self, within_s: float) -> None:
-        """The coordinator is to ask for the next step, or somebody to send what the round waits for."""
+        """The coordinator is to ask for the next step, or a party to send what the round waits for."""
         self._alone_at = asyncio.get_running_loop().time() + within_s
 
     def _open_for_requests(self) -> Mapping[str, int]:
@@ -208,7 +202,7 @@ class Live:
         if not known:
             return answers
         scores = np.stack([found[places[answer.id]] for answer in known])
-        outcome = Outcome.of(self._ensemble, self._classes, scores)
+        outcome = Outcome.of(self._opened.objective, self._opened.classes, scores)
         for k, answer in enumerate(known):
             prediction = outcome.predictions[k]
             if isinstance(prediction, str):
@@ -224,8 +218,8 @@ class Live:
             return serving_pb2.PREDICTED
         return serving_pb2.NOT_COMMON if value in self._own else serving_pb2.UNKNOWN_ID
 
-    def _told(self) -> serving_pb2.ServingFigures:
-        """How it goes, for operators."""
+    def _current_figures(self) -> serving_pb2.ServingFigures:
+        """The figures of serving, for operators."""
         now = asyncio.get_running_loop().time()
         while self._scored and self._scored[0][0] < now - RATE_S:
             self._scored.popleft()
@@ -237,7 +231,7 @@ class Live:
 
 
 def serve_config(config: PartyConfig) -> ServeConfig:
-    """The table `[serve]`; `ConfigError` where there is none, or it and the policy together let nobody be answered."""
+    """The table `[serve]`; `ConfigError` where there is none, or it and the policy leave no client to answer."""
     if config.serve is None:
         raise ConfigError(
             f"{config.name} serves nobody: its configuration has no table [serve]; it needs clients = [names of "

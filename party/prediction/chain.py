@@ -1,0 +1,107 @@
+"""The chain of an encrypted prediction: the label holder, the feature parties in the opening's order, the label holder.
+
+Ciphertexts travel along it block by block; the records of a block go from the label holder to every feature party.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+
+from party.prediction.records import RecordSource
+from party.prediction.tree_model import TreeModel
+from party.runtime.context import Tools
+from party.runtime.messages import Rows, batches
+from treetap.errors import Incompatible, Malformed
+from treetap.trees.leaf_entries import GoesLeft
+from treetap.trees.paths import Floats
+from treetap.wire.frame import result
+from treetap.wire.records import chunks_of, rows_of
+from treetap.wire.v2 import control_pb2, prediction_pb2, types_pb2
+
+
+def chain_of(opening: prediction_pb2.OpenModel) -> list[str]:
+    """The feature parties that are there, in the order in which ciphertexts travel."""
+    return [party for party in opening.feature_parties if party not in opening.away]
+
+
+@dataclass(frozen=True)
+class ChainPlace:
+    """The place of a feature party: the party before it, the one after it, and the label holder."""
+
+    party: str
+    before: str
+    after: str
+    label_holder: str
+
+    @classmethod
+    def of(cls, party: str, opening: prediction_pb2.OpenModel) -> ChainPlace:
+        """The place of a party in the chain of an opening."""
+        chain = [opening.label_holder, *chain_of(opening), opening.label_holder]
+        place = chain.index(party)
+        return cls(party, chain[place - 1], chain[place + 1], opening.label_holder)
+
+    @property
+    def first(self) -> bool:
+        """Whether ciphertexts come from the label holder."""
+        return self.before == self.label_holder
+
+    @property
+    def last(self) -> bool:
+        """Whether sums go to the label holder."""
+        return self.after == self.label_holder
+
+
+async def send_block(tools: Tools, chain: list[str], number: int, rows: Rows, total: int) -> None:
+    """Label holder: the records of a block, of `total` common ones, to every feature party."""
+    chunks = [prediction_pb2.BlockRecords(chunks=batch) for batch in batches(chunks_of(rows, total))]
+    await asyncio.gather(*(tools.outbox.send(party, "block_records", chunks, round=number) for party in chain))
+
+
+async def take_block(tools: Tools, label_holder: str, number: int, total: int) -> Rows:
+    """Feature party: the records of a block; progress begins anew with them."""
+    chunks: list[types_pb2.RecordChunk] = []
+    async for parcel in tools.mailbox.series(label_holder, "block_records", number, 0):
+        chunks += parcel.prediction.block_records.chunks
+    rows = rows_of(chunks, total)
+    if not len(rows):
+        raise Malformed(f"{label_holder}, block {number}: a block of no records")
+    tools.meter.done, tools.meter.total = 0, len(rows)
+    return rows
+
+
+def scored_block(tools: Tools, blocks: int) -> control_pb2.StepResult:
+    """Label holder: the answer of a step that scores a block, of the number of `blocks`."""
+    scored = prediction_pb2.ScoredBlock(blocks=blocks, done=tools.meter.done, total=tools.meter.total)
+    return result(scored)
+
+
+@contextmanager
+def blaming(sender: str, number: int) -> Iterator[None]:
+    """Name the party that sent what cannot be in a block."""
+    try:
+        yield
+    except (Malformed, Incompatible) as failure:
+        raise type(failure)(f"{sender}, block {number}: {failure}") from failure
+
+
+async def check_hidden(
+    tools: Tools, model: TreeModel, records: RecordSource, spare: Callable[[GoesLeft, int], Floats], fault: str
+) -> None:
+    """Label holder: `Refused` with this fault where the own policy wants more leaves left open to some record.
+
+    `spare`: bits by which the candidate leaves of n records exceed the possible sums, (n,).
+    """
+    if tools.law.min_candidate_bits is not None:
+        found = await tools.offload(lambda: model.count(records.wanted, spare))
+        tools.law.check_paths(tools.party, found, fault)
+
+
+def check_hides(tools: Tools, spare: float, beyond: str) -> None:
+    """Feature party: `Refused` where the own policy wants more leaves left open; `spare`: bits `beyond` the sums."""
+    fault = f"its own splits of this model leave {spare:.1f} bits beyond those of {beyond}"
+    tools.law.check_paths(tools.party, np.array([spare]), fault)

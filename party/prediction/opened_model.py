@@ -1,0 +1,135 @@
+"""A party's share of the model that a prediction opens: its shard, its table, and the records that all parties hold.
+
+It is the same for every protocol that predicts. What the lines of a shard mean is the protocol's own business
+(`party.prediction.tree_model`).
+"""
+
+from __future__ import annotations
+
+import logging
+
+from party.alignment.steps import ALIGNMENT, Alignment, alignment_steps
+from party.config import PartyConfig
+from party.prediction.feature_names import Naming
+from party.runtime.context import Tools, have
+from party.runtime.job_store import Store
+from party.runtime.step_order import OPENING, Next, StepOrder
+from party.runtime.steps import StepId
+from party.setup.steps import load_table, table_config
+from treetap.errors import DataError
+from treetap.tables.categories import Category
+from treetap.tables.config import TableConfig
+from treetap.tables.reading import Table
+from treetap.wire.frame import result
+from treetap.wire.timeouts import RETRY_S
+from treetap.wire.v2 import control_pb2, prediction_pb2
+
+log = logging.getLogger(__name__)
+
+
+class OpenedModel:
+    """A shard with the table that it is used on.
+
+    Attributes:
+        party: whose shard it is.
+        name: of the model.
+        manifest: what was published with the shard.
+        shard: its lines.
+        order: the steps of the prediction that may come next.
+        names: this party's part in sending the names of features.
+        steps: those of the alignment and of the names.
+    """
+
+    def __init__(
+        self, config: PartyConfig, store: Store, tools: Tools, opening: prediction_pb2.OpenModel, first: str | None
+    ) -> None:
+        """`first`: the step that follows the alignment; None where a later one sees to the order by itself.
+
+        Raises:
+            DataError: there is no such model here, or it is of other parties.
+        """
+        self._config, self._tools, self._opening = config, tools, opening
+        self.party, self.name = config.name, opening.model
+        self.manifest, self.shard = store.model(opening.model, opening.submission)
+        self._check_parties()
+        if opening.away:
+            log.warning("job %s: goes on without %s, who does not answer", tools.job, ", ".join(opening.away))
+        if opening.away_deadline_s:
+            tools.outbox.retry_s = min(RETRY_S, opening.away_deadline_s)
+        members = [opening.label_holder, *(name for name in opening.feature_parties if name not in opening.away)]
+        naming = "take_names" if opening.label_holder == config.name else "name_features"
+        after = naming if opening.explain else first
+        self.order = StepOrder(
+            {
+                OPENING: (Next("open_model"),),
+                "open_model": (Next(ALIGNMENT),),
+                ALIGNMENT: () if after is None else (Next(after),),
+            },
+            {ALIGNMENT: alignment_steps(members, opening.alignment, config.name)},
+        )
+        self.names = Naming(tools, store, opening, self.order, None if first is None else (first, 0, 0))
+        self._alignment = Alignment(tools, members, opening.alignment, self.order)
+        self._table: Table | None = None  # the own one, until the common records are known
+        self._common: Table | None = None
+        self.steps = {**self._alignment.steps, **self.names.steps}
+
+    async def load(self) -> Table:
+        """The columns of the model from the party's table of the opening's name; labels are not read."""
+        named = table_config(self._config, self._opening.table)
+        # models of releases before columns of text could be encoded say of neither: their features are their columns
+        columns = self.manifest.get("source_columns", self.manifest["columns"])
+        encoded = self.manifest.get("categories", {})
+        absent = [name for name in columns if name not in named.columns]
+        if absent:
+            raise DataError(
+                f"model {self._opening.model} needs column {absent[0]!r}, "
+                f"which table {self._opening.table!r} of the configuration does not name"
+            ).at(self._config.name)
+        wanted = TableConfig(path=named.path, id=named.id, columns=columns)
+        categories = {name: Category.from_dict(each) for name, each in encoded.items()}
+        missing = self.manifest["missing"]
+        return await load_table(self._tools, wanted, with_label=False, missing=missing, categories=categories)
+
+    def align(self, table: Table, request: control_pb2.StepRequest) -> None:
+        """Begin to find the records that all parties hold: the steps of the alignment may come."""
+        self._table = table
+        self._alignment.begin(table.ids, table.rows, table.path, keep=False)
+        self.order.done(request)
+
+    async def open_model(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """Load the table and begin to align it: all that a feature party does in this step."""
+        self.order.check(("open_model", request.round, request.stage))
+        self.align(await self.load(), request)
+        return result(prediction_pb2.OpenedModel())
+
+    @property
+    def aligned(self) -> Table:
+        """The records that all parties hold, in their common order."""
+        if self._common is None:
+            self._common, self._table = have(self._table).take(self._alignment.records), None
+        return self._common
+
+    def check_aligned(self, step: StepId) -> None:
+        """`Untimely` for a step that came before the alignment."""
+        self._alignment.check(step)
+
+    @property
+    def objective(self) -> str:
+        """Of the training; the label holder knows it."""
+        return str(self.manifest["objective"])
+
+    @property
+    def classes(self) -> list[str]:
+        """Values of the label, none of a regression; the label holder knows them."""
+        return list(self.manifest["classes"])
+
+    def _check_parties(self) -> None:
+        me, opening, manifest = self._config.name, self._opening, self.manifest
+        role = "label_holder" if opening.label_holder == me else "feature_party"
+        if manifest["role"] != role:
+            was = manifest["role"]
+            raise DataError(f"{me} was {was} of model {opening.model}, not {role}", party=me)
+        if role == "feature_party" and manifest["label_holder"] != opening.label_holder:
+            raise DataError(f"model {opening.model} belongs to label holder {manifest['label_holder']}")
+        if role == "label_holder" and sorted(manifest["feature_parties"]) != sorted(opening.feature_parties):
+            raise DataError(f"model {opening.model} was trained with {', '.join(manifest['feature_parties'])}")

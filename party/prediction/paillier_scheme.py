@@ -1,0 +1,182 @@
+"""Paillier along the chain: entries go out encrypted, are masked on the way, and come back as sums (Fed-EINI).
+
+`PaillierScheme` is the label holder's end, `PaillierMasking` a feature party's. What the values of an entry mean,
+scores or attributions, is known to neither; several of each may go under one key, by messages of other names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from party.prediction.chain import ChainPlace
+from party.runtime.context import Tools
+from party.runtime.messages import ciphertext_body, ciphertexts_in
+from party.runtime.outbox import PARCEL_BYTES, Series
+from treetap.paillier.masked_sums import EntryMember, EntryOwner
+from treetap.trees.leaf_entries import Ints
+from treetap.trees.paths import Bools
+
+#: Most bytes of ciphertexts of one block: what may lie at a party before its step begins.
+BLOCK_BYTES = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class MessageNames:
+    """The messages of a chain: entries that come once, the entries of a block, the sums of a block."""
+
+    constants: str
+    entries: str
+    sums: str
+
+
+class PaillierScheme:
+    """The label holder's end of the chain.
+
+    Args:
+        tools: of the attempt.
+        owner: encrypts and opens; an entry takes as many ciphertexts as its values need.
+        chain: the feature parties.
+        names: of the messages.
+        values: of an entry.
+        advance: shows how many records of the block have been sent.
+    """
+
+    def __init__(
+        self,
+        tools: Tools,
+        owner: EntryOwner,
+        chain: list[str],
+        names: MessageNames,
+        values: int,
+        advance: Callable[[int], None],
+    ) -> None:
+        self._tools, self._owner, self._chain, self._names = tools, owner, chain, names
+        self._values, self._advance = values, advance
+        self._slots = len(owner.slots.widths)
+        self._ciphertexts = -(-values // self._slots)
+        self._records = 0  # of the block under way
+
+    async def start(self) -> None:
+        """Hand the key to the workers."""
+        await self._owner.start()
+
+    def fitting(self, entries: int) -> int:
+        """The most records of a block whose varying entries fit, as ciphertexts and as plaintexts; it may be 0."""
+        entry = self._ciphertexts * max(self._owner.ciphertext_bytes, 8 * self._slots)
+        return BLOCK_BYTES // (entry * entries)
+
+    async def send_constants(self, values: Ints) -> None:
+        """The entries that are the same for every record, (entries, values), to the first of the chain."""
+        plain = await self._in_slots(values)
+        bodies = [ciphertext_body(self._names.constants, part) async for part in self._owner.encrypt(plain)]
+        self._count(self._names.constants, plain.size // self._slots)
+        await self._tools.outbox.send(self._chain[0], self._names.constants, bodies)
+
+    async def send(self, values: Ints, number: int) -> None:
+        """Encrypt the entries of a block, (n, entries, values), and send them to the first of the chain meanwhile.
+
+        Memory holds a few parcels of ciphertexts, however large the block is.
+        """
+        self._records, sent = len(values), 0
+        plain = await self._in_slots(values)
+        total = plain.size // self._slots
+        series = self._tools.outbox.open(self._chain[0], self._names.entries, number)
+        async for part in self._owner.encrypt(plain):
+            await series.put(ciphertext_body(self._names.entries, part))
+            sent += len(part) // self._owner.ciphertext_bytes
+            self._advance(round(self._records * sent / total))
+        await series.close()
+        self._count(self._names.entries, sent)
+
+    async def receive(self, number: int) -> Ints:
+        """The sums of the block that was sent, (n, values), opened as the last of the chain returns them."""
+        parcels = self._tools.mailbox.series(self._chain[-1], self._names.sums, number, 0)
+        sums = b"".join([part async for part in ciphertexts_in(parcels, self._names.sums)])
+        opened = await self._owner.open(sums, self._records * self._ciphertexts)
+        self._tools.ledger.operations["decryptions"] += len(sums) // self._owner.ciphertext_bytes
+        return opened.reshape(self._records, -1)[:, : self._values]
+
+    async def close(self) -> None:
+        """Make the workers forget the key."""
+        await self._owner.close()
+
+    async def _in_slots(self, values: Ints) -> Ints:
+        """Values (…, values) by ciphertext (…, ciphertexts, slots); slots that are left over hold zero."""
+        width = self._ciphertexts * self._slots
+        if width == values.shape[-1]:
+            return values.reshape(*values.shape[:-1], self._ciphertexts, self._slots)
+
+        def padded() -> Ints:
+            whole = np.zeros((*values.shape[:-1], width), dtype=np.int64)
+            whole[..., : values.shape[-1]] = values
+            return whole.reshape(*values.shape[:-1], self._ciphertexts, self._slots)
+
+        return await self._tools.offload(padded)
+
+    def _count(self, name: str, sent: int) -> None:
+        """Count ciphertexts that were made and sent."""
+        self._tools.ledger.operations["encryptions"] += sent
+        self._tools.ledger.ciphertexts[name] += sent
+
+
+class PaillierMasking:
+    """A feature party's place in the chain.
+
+    Args:
+        tools: of the attempt.
+        member: masks, adds up, re-randomises.
+        place: in the chain.
+        names: of the messages.
+        ciphertext_bytes: width of a ciphertext.
+    """
+
+    def __init__(
+        self, tools: Tools, member: EntryMember, place: ChainPlace, names: MessageNames, ciphertext_bytes: int
+    ) -> None:
+        self._tools, self._member, self._place, self._names = tools, member, place, names
+        self._sends = names.sums if place.last else names.entries
+        self._width = ciphertext_bytes
+
+    async def start(self) -> None:
+        """Hand the entries that come once, to the first of the chain only, and where entries go to the workers."""
+        constants = b""
+        if self._place.first:
+            parcels = self._tools.mailbox.series(self._place.label_holder, self._names.constants, 0, 0)
+            constants = b"".join([part async for part in ciphertexts_in(parcels, self._names.constants)])
+        await self._member.start(constants)
+
+    async def pass_on(self, masks: Bools, number: int) -> None:
+        """Take the ciphertexts of a block as they come, pass on what the masks (n, ciphertexts) keep.
+
+        The last of the chain returns the sums: added up, packed, re-randomised.
+        """
+        tools, before = self._tools, dict(self._member.operations)
+        block = self._member.block(masks)
+        series = tools.outbox.open(self._place.after, self._sends, number)
+        try:
+            parcels = tools.mailbox.series(self._place.before, self._names.entries, number, 0)
+            async for part in ciphertexts_in(parcels, self._names.entries):
+                await self._put(series, await block.take(part))
+                tools.meter.done = block.done
+            await self._put(series, await block.finish())
+        finally:
+            await block.close()
+        await series.close()
+        for name, count in self._member.operations.items():
+            tools.ledger.operations[name] += count - before[name]
+
+    async def close(self) -> None:
+        """Make the workers forget the ciphertexts."""
+        await self._member.close()
+
+    async def _put(self, series: Series, parts: list[bytes]) -> None:
+        """To the next of the chain, in parcels of bounded size."""
+        step = PARCEL_BYTES // self._width * self._width
+        for part in parts:
+            for start in range(0, len(part), step):
+                body = part[start : start + step]
+                self._tools.ledger.ciphertexts[self._sends] += len(body) // self._width
+                await series.put(ciphertext_body(self._sends, body))

@@ -1,0 +1,95 @@
+"""A model of trees in a prediction: directions of records at a party's own splits, and the label holder's trees."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, ItemsView, Iterator
+
+import numpy as np
+
+from party.prediction.feature_names import named
+from party.prediction.opened_model import OpenedModel
+from party.runtime.messages import Rows
+from treetap.errors import Malformed
+from treetap.models.own_split import OwnSplit
+from treetap.trees.ensemble import Ensemble, Tree
+from treetap.trees.leaf_entries import GoesLeft
+from treetap.trees.paths import Bools, Floats, candidate_leaves
+
+#: Records whose candidate leaves are counted at a time.
+COUNTED = 4096
+
+
+class OwnSplits:
+    """The splits of a party's own shard, by handle."""
+
+    def __init__(self, opened: OpenedModel, field: str) -> None:
+        """`field`: where a line of the shard has them."""
+        splits = [OwnSplit.from_dict(split) for tree in opened.shard for split in tree[field]]
+        self._opened = opened
+        self._by_handle = {split.handle: split for split in splits}
+
+    def items(self) -> ItemsView[int, OwnSplit]:
+        """Handle → split."""
+        return self._by_handle.items()
+
+    def split(self, handle: int) -> OwnSplit:
+        """The meaning of a handle; `Malformed` where this party never gave it."""
+        if handle not in self._by_handle:
+            raise Malformed(f"{self._opened.party} has no split {handle} in model {self._opened.name}")
+        return self._by_handle[handle]
+
+    def goes_left(self, handle: int, rows: Rows) -> Bools:
+        """Directions of some records at a split, (n,), true for left: one column of theirs is read."""
+        split = self.split(handle)
+        return split.goes_left(self._opened.aligned.features[rows, split.feature])
+
+    def directions(self, rows: Rows) -> GoesLeft:
+        """Directions of some records at any split: all columns of theirs are gathered once."""
+        features = self._opened.aligned.features[rows]
+
+        def goes_left(handle: int) -> Bools:
+            split = self.split(handle)
+            return split.goes_left(features[:, split.feature])
+
+        return goes_left
+
+    def names(self) -> dict[int, str]:
+        """Handle → name of the column that the split is on."""
+        return named(self._opened.manifest, self._by_handle.values())
+
+
+class TreeModel:
+    """The label holder's part: the shape of the trees, the weights of their leaves, and its own splits."""
+
+    def __init__(self, opened: OpenedModel) -> None:
+        self._party, manifest = opened.party, opened.manifest
+        self.ensemble = Ensemble(
+            objective=opened.objective,
+            classes=len(opened.classes),
+            base_margin=tuple(manifest["base_margin"]),
+            trees=tuple(Tree.from_dict(line["tree"]) for line in opened.shard),
+            trees_per_round=manifest["trees_per_round"],
+            best_round=manifest["best_round"],
+            averaged=manifest.get("averaged", False),  # models of releases before forests say nothing
+        )
+        self.own = OwnSplits(opened, "own")
+        opened.names.expect(self.handles_of)
+
+    def directions(self, rows: Rows) -> GoesLeft:
+        """See `OwnSplits.directions`."""
+        return self.own.directions(rows)
+
+    def open_leaves(self, rows: Rows) -> Iterator[Bools]:
+        """Of each used tree the leaves that the own columns leave open to some records (n, leaves)."""
+        goes_left = self.directions(rows)
+        for tree in self.ensemble.used_trees:
+            yield candidate_leaves(tree, len(rows), lambda s: goes_left(s.handle) if s.owner == self._party else None)
+
+    def count(self, rows: Rows, figure: Callable[[GoesLeft, int], Floats]) -> Floats:
+        """A figure of some records (n,) by their directions, for a part of them at a time."""
+        parts = np.split(rows, range(COUNTED, len(rows), COUNTED))
+        return np.concatenate([figure(self.directions(part), len(part)) for part in parts])
+
+    def handles_of(self, party: str) -> set[int]:
+        """The splits that another party owns."""
+        return {split.handle for tree in self.ensemble.trees for split in tree.splits if split.owner == party}

@@ -1,0 +1,82 @@
+"""Scores by trees: handed to the record source, and where it was asked for explained by the leaves that are open."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from pathlib import Path
+
+import numpy as np
+
+from party.prediction.decision_paths import OPEN_LEAVES, foreign, packed, write_paths
+from party.prediction.opened_model import OpenedModel
+from party.prediction.records import RecordSource
+from party.prediction.scores_on_disk import Imputed, ScoreStore
+from party.prediction.tree_model import TreeModel
+from party.runtime.context import Tools
+from party.runtime.job_store import Arrays
+from party.runtime.messages import Rows
+from treetap.tables.reading import Floats
+from treetap.trees.ensemble import Split
+from treetap.trees.paths import Bools, condition
+from treetap.wire.v2 import prediction_pb2
+
+
+class TreeResults:
+    """The scores of a prediction by trees at the label holder.
+
+    `directed`: parties that send which way records go at their splits.
+    """
+
+    def __init__(
+        self,
+        tools: Tools,
+        opening: prediction_pb2.OpenModel,
+        opened: OpenedModel,
+        model: TreeModel,
+        records: RecordSource,
+        directed: Collection[str] = (),
+    ) -> None:
+        self._tools, self._opening, self._opened = tools, opening, opened
+        self._model, self._records, self._directed = model, records, frozenset(directed)
+
+    def keep(
+        self,
+        rows: Rows,
+        scores: Floats,
+        imputed: Imputed | None = None,
+        *,
+        leaves: Iterable[Bools] | None = None,
+        further: Arrays | None = None,
+    ) -> None:
+        """The scores (n, outputs) of some records, and the share of the way of each that was imputed (n,).
+
+        `leaves`: of each used tree those that they may have reached (n, leaves); without it all that the own columns
+        leave open, f_k(x) of Fed-EINI. `further`: what else is kept of them, by name.
+        """
+        kept = dict(further or {})
+        if self._opening.explain:
+            kept[OPEN_LEAVES] = packed(self._model.open_leaves(rows) if leaves is None else leaves)
+        self._records.keep(rows, scores, np.zeros(len(rows)) if imputed is None else imputed, kept)
+
+    async def write(
+        self, path: Path, known: list[str], scored: ScoreStore, written: prediction_pb2.WrittenPredictions
+    ) -> None:
+        """Write the decision paths of scored records beside the predictions, as far as they were asked for."""
+        opening, names = self._opening, self._opened.names
+        if not opening.explain:
+            return
+        shown = known[: opening.explain_limit or len(known)]
+        target = path.with_name(f"{self._tools.job}.explained.parquet")
+        leaves = scored.rows(OPEN_LEAVES, shown)
+        trees = self._model.ensemble.used_trees
+        await self._tools.offload(lambda: write_paths(target, shown, leaves, trees, self._meaning))
+        written.explanations = str(target)
+        written.withheld.extend(names.withheld)
+
+    def _meaning(self, split: Split, left: bool) -> str:
+        """One side of a split as text."""
+        if split.owner == self._tools.party:
+            own = self._model.own.split(split.handle)
+            return condition(self._opened.manifest["columns"][own.feature], own.threshold, own.missing_left, left)
+        known = self._opened.names.sent.get(split.owner, {})
+        return foreign(split, known, left if split.owner in self._directed else None)
