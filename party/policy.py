@@ -104,6 +104,6 @@ class Policy(Strict):
         if 0 < records < self.min_instance_space:
             raise Refused(
                 f"{party} does not tell {to} the records of node {node}: its policy says min_instance_space = "
-                f"{self.min_instance_space}, and there are fewer; a greater min_child_weight, in a forest "
-                "min_samples_leaf, keeps nodes larger"
+                f"{self.min_instance_space}, and there are fewer; a greater min_child_weight or "
+                "min_samples_leaf, whichever the job has, keeps nodes larger"
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,44 +14,18 @@ from treetap.errors import Malformed
 from treetap.wire.frame import content_of
 from treetap.wire.records import chunks_of, rows_of
 from treetap.wire.v2 import (
-    attributions_pb2,
-    eini_pb2,
     exchange_pb2,
     growth_pb2,
-    interactive_pb2,
-    lattice_pb2,
-    prediction_pb2,
     types_pb2,
 )
 
 Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
-Item = TypeVar(
-    "Item",
-    growth_pb2.Child,
-    growth_pb2.NodeSpace,
-    eini_pb2.TreeEntries,
-    attributions_pb2.AttributedTree,
-    prediction_pb2.SplitName,
-    interactive_pb2.RouteQuery,
-    lattice_pb2.TreeColumns,
-    types_pb2.RecordChunk,
-)
-
-
-#: Bodies that are ciphertexts and nothing else, by the name that a parcel has for them.
-CIPHERTEXTS: Mapping[str, Callable[..., Message]] = {
-    "constant_entries": eini_pb2.ConstantEntries,
-    "leaf_entries": eini_pb2.LeafEntries,
-    "leaf_sums": eini_pb2.LeafSums,
-    "constant_attributions": attributions_pb2.ConstantAttributions,
-    "attribution_entries": attributions_pb2.AttributionEntries,
-    "attribution_sums": attributions_pb2.AttributionSums,
-}
+Item = TypeVar("Item", bound=Message)
 
 
 def ciphertext_body(kind: str, ciphertexts: bytes) -> Message:
-    """A body of one of these kinds."""
-    return CIPHERTEXTS[kind](ciphertexts=ciphertexts)
+    """A body that is ciphertexts and nothing else, of the kind that a frame knows by this name."""
+    return type(content_of(exchange_pb2.PeerMessage(), kind))(ciphertexts=ciphertexts)
 
 
 async def ciphertexts_in(parcels: AsyncIterator[exchange_pb2.PeerMessage], kind: str) -> AsyncIterator[bytes]:

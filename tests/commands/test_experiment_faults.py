@@ -91,7 +91,7 @@ def test_a_protocol_whose_library_is_not_there(
     table(tmp_path)
     monkeypatch.setattr(experiment_file, "find_spec", lambda _: None)
     message = refused(job='[predict]\nprotocols = ["eini", "eini-lattice"]')
-    assert "predict.protocols: eini-lattice needs TenSEAL: pip install 'treetap[lattice]'" in message
+    assert "predict.protocols: eini-lattice needs tenseal: pip install 'treetap[lattice]'" in message
 
 
 @pytest.mark.parametrize("name", ["coordinator", "operator", "certs", "ca"])

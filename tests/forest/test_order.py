@@ -227,7 +227,7 @@ def test_sums_over_another_draw_are_noticed(tmp_path: Path) -> None:
         (LABEL_HOLDER, {"emits": {"CIPHERTEXT": [FEATURE]}}, f"CIPHERTEXT to {OTHER}"),
         (LABEL_HOLDER, {"emits": {"INSTANCE_SPACE": []}}, "emits.INSTANCE_SPACE = []"),
         (OTHER, {"emits": {"CANDIDATE_SUM": []}}, "emits.CANDIDATE_SUM = []"),
-        (FEATURE, {"min_instance_space": 15}, "in a forest min_samples_leaf"),
+        (FEATURE, {"min_instance_space": 15}, "min_child_weight or min_samples_leaf"),
     ],
 )
 def test_a_policy_forbids_what_a_forest_needs(party: str, policy: dict[str, Any], named: str, tmp_path: Path) -> None:

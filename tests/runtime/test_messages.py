@@ -11,11 +11,11 @@ from tests.replay import HERE, JOB, ORACLE, Conducted, Replay
 from tests.simulator import COORDINATOR, Federation, run
 from tests.worlds import PARTIES, assert_oracles_model
 from treetap.errors import Conflict, Malformed, OutOfOrder, Refused, UnknownJob
-from treetap.wire.frame import filled, name_of
+from treetap.wire.frame import PATHS, filled, name_of
 from treetap.wire.v2 import exchange_pb2
 
 LABEL_HOLDER, FEATURE, OTHER = PARTIES
-KINDS = [field.name for field in exchange_pb2.PeerMessage.DESCRIPTOR.oneofs_by_name["body"].fields]
+KINDS = list(PATHS[exchange_pb2.PeerMessage])
 
 
 def parcel(

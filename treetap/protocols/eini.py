@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from treetap.protocols.emissions import (
     BLOCKS,
@@ -15,7 +16,9 @@ from treetap.protocols.emissions import (
 )
 from treetap.protocols.paillier_options import key_faults
 from treetap.protocols.registry import PredictionProtocol
-from treetap.wire.v2 import setup_pb2
+
+if TYPE_CHECKING:
+    from treetap.wire.v2 import setup_pb2
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,7 @@ class EiniOptions:
 
 PROTOCOL = PredictionProtocol(
     field="eini",
+    summary="encrypted, without decision paths",
     options=EiniOptions,
     block=1024,  # entries are many and large
     encrypted=True,
@@ -54,5 +58,7 @@ PROTOCOL = PredictionProtocol(
         Emission("attribution_entries", along_chain),
         Emission("attribution_sums", from_last),
     ),
+    library="",
+    extra="",
     foreign={},
 )

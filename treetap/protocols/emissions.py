@@ -13,8 +13,6 @@ from itertools import pairwise
 from typing import TypeAlias
 
 from treetap.protocols.alignment_routes import turns
-from treetap.wire.disclosure import classes_within
-from treetap.wire.frame import type_of
 
 #: (sender, receiver).
 Pairs: TypeAlias = "Iterable[tuple[str, str]]"
@@ -169,4 +167,8 @@ def sent_by(emissions: Iterable[Emission], members: Members) -> Iterator[Sent]:
 @cache
 def _classes(content: str) -> frozenset[str]:
     """The classes of a content, the frame's own included."""
+    # Not above: the command line reads what protocols say of themselves, and starts faster without the messages.
+    from treetap.wire.disclosure import classes_within
+    from treetap.wire.frame import type_of
+
     return classes_within(type_of(content)) | {"CONTROL"}

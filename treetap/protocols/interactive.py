@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from treetap.protocols.emissions import Emission, label_holder_reports, to_feature_parties, to_label_holder
 from treetap.protocols.registry import PredictionProtocol
-from treetap.wire.v2 import setup_pb2
+
+if TYPE_CHECKING:
+    from treetap.wire.v2 import setup_pb2
 
 #: How the trees are walked: all at once, or one after the other as the method was published.
 FORMS = ("batched", "per-tree")
@@ -30,6 +33,7 @@ class InteractiveOptions:
 
 PROTOCOL = PredictionProtocol(
     field="interactive",
+    summary="a round of questions per level of the trees",
     options=InteractiveOptions,
     block=65_536,
     encrypted=False,
@@ -40,5 +44,7 @@ PROTOCOL = PredictionProtocol(
         Emission("asked_directions", label_holder_reports),
     ),
     sends_attributions=(),
+    library="",
+    extra="",
     foreign={"key_bits": "an interactive prediction encrypts nothing; leave it out"},
 )

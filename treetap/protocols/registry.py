@@ -12,18 +12,18 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
-
 from treetap.errors import ConfigError
-from treetap.protocols.emissions import Emission
-from treetap.trees.params import TreeParams
-from treetap.wire.v2 import prediction_pb2, protocols_pb2, setup_pb2
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # the command line reads names and summaries alone, and starts faster without these
+    import numpy as np
+    import numpy.typing as npt
+
+    from treetap.protocols.emissions import Emission
     from treetap.tables.reading import Table
+    from treetap.trees.params import TreeParams
+    from treetap.wire.v2 import prediction_pb2, protocols_pb2, setup_pb2
 
-Floats = npt.NDArray[np.float64]
+Floats: TypeAlias = "npt.NDArray[np.float64]"
 #: Tables of the same records by party, the label holder's first.
 Tables: TypeAlias = "Sequence[tuple[str, Table]]"
 #: Name of a protocol that trains → its module.
@@ -81,22 +81,27 @@ class PredictionProtocol:
 
     Attributes:
         field: its field in the oneofs of protocols.proto.
+        summary: what distinguishes it, for whoever chooses one.
         options: its own options.
         block: records per block where the request names none.
         encrypted: whether it hides the path of a record.
         no_degrade: why it cannot go on without a party; empty if it can.
         sends: what its roles send beside what those of every prediction do.
         sends_attributions: what they send besides where attributions go with it; empty: they cannot.
+        library: a module that it needs beside those of every installation, of treetap's `extra`; empty: none.
         foreign: options of other protocols → why this one has them not, where that helps.
     """
 
     field: str
+    summary: str
     options: type[Options]
     block: int
     encrypted: bool
     no_degrade: str
     sends: Sequence[Emission]
     sends_attributions: Sequence[Emission]
+    library: str
+    extra: str
     foreign: Mapping[str, str]
 
 

@@ -101,10 +101,11 @@ def attack(
         bool, typer.Option(help="Go by messages alone, without own splits and set differences.")
     ] = False,
     drawn_only: Annotated[
-        bool, typer.Option(help="Of each leaf only the records that its tree was trained on; forests draw some.")
+        bool, typer.Option(help="Of each leaf only the records that its tree drew, where the protocol draws some.")
     ] = False,
     discount: Annotated[
-        float | None, typer.Option(help="Weight of each further tree; 0.6 for boosting, 1 for forests.")
+        float | None,
+        typer.Option(help="Weight of each further tree; by default 0.6 of trees in sequence, else 1."),
     ] = None,
     alpha: Annotated[float, typer.Option(help="Weight of communities against own features.")] = 3.0,
     chunk_size: Annotated[int, typer.Option(help="B: records per chunk.")] = 1000,

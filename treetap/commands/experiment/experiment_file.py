@@ -10,9 +10,12 @@ from pydantic import Field, field_validator, model_validator
 from treetap.commands.jobs.job_file import JobTable
 from treetap.names import Name
 from treetap.protocols.job_spec import foreign_dropout
+from treetap.protocols.registry import PREDICTION, prediction
 from treetap.strict import Strict
 from treetap.tables.config import Encoding
 
+#: The protocols that predict; the first is the default.
+PROTOCOLS = tuple(PREDICTION)
 #: Names of the federation's other processes, and of the certificates' folder and authority.
 RESERVED = ("coordinator", "operator", "certs", "ca")
 
@@ -99,7 +102,7 @@ class AuditTable(Strict):
 class PredictTable(Strict):
     """How the held-out rows are predicted, and how many of them."""
 
-    protocols: Annotated[list[Literal["interactive", "eini", "eini-lattice"]], Field(min_length=1)] = ["interactive"]
+    protocols: Annotated[list[Literal[PROTOCOLS]], Field(min_length=1)] = [PROTOCOLS[0]]  # type: ignore[valid-type]
     limit: Annotated[int, Field(ge=1)] | None = None
 
     @field_validator("protocols")
@@ -107,8 +110,10 @@ class PredictTable(Strict):
     def _once(cls, protocols: list[str]) -> list[str]:
         if len(set(protocols)) < len(protocols):
             raise ValueError("names a protocol twice")
-        if "eini-lattice" in protocols and find_spec("tenseal") is None:
-            raise ValueError("eini-lattice needs TenSEAL: pip install 'treetap[lattice]'")
+        for name in protocols:
+            found = prediction(name)
+            if found.library and find_spec(found.library) is None:
+                raise ValueError(f"{name} needs {found.library}: pip install 'treetap[{found.extra}]'")
         return protocols
 
 

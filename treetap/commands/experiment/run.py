@@ -25,6 +25,7 @@ from treetap.commands.jobs import progress_view
 from treetap.commands.local_federation import LocalFederation, clean_end, working_folder
 from treetap.errors import BadInput, Interrupted, TreetapError
 from treetap.protocols.prediction import predict_request
+from treetap.protocols.registry import PREDICTION
 from treetap.strict import load
 from treetap.tables.labels import class_name
 from treetap.trees import metrics, sampling
@@ -131,7 +132,7 @@ def _run(
         name = operator.submit(jobs_pb2.SubmitRequest(job="experiment", spec=job.spec(holder, others, "train")))
         with progress_view.live(f"seed {seed}") as update:
             trained = _finished(operator.watch(name, update))
-            protocols = ["interactive"] if experiment.predict is None else experiment.predict.protocols
+            protocols = [next(iter(PREDICTION))] if experiment.predict is None else experiment.predict.protocols
             done = {}
             for protocol in protocols:
                 words = "experiment-predict" if protocol == protocols[0] else f"experiment-predict-{protocol}"

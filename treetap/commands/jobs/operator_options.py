@@ -11,6 +11,7 @@ import typer
 
 from treetap import logs
 from treetap.errors import BadInput, Conflict, Incompatible, UnknownJob
+from treetap.protocols.registry import PREDICTION, prediction
 
 if TYPE_CHECKING:
     from treetap.commands.jobs.client import Operator
@@ -23,8 +24,8 @@ OperatorFile = Annotated[
 Protocol = Annotated[
     str,
     typer.Option(
-        help="interactive (default); eini: encrypted, without decision paths; eini-lattice: the same, much faster "
-        "for many records, if every party has the extra 'lattice'."
+        help="; ".join(f"{name}: {prediction(name).summary}" for name in PREDICTION)
+        + f". By default {next(iter(PREDICTION))}."
     ),
 ]
 AwayDeadline = Annotated[float, typer.Option(help="Seconds until it counts as away, 3 to 3600; 0: 30.")]

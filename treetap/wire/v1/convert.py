@@ -96,15 +96,21 @@ def _holding_spec(old: Any, new: Any) -> None:
 
 def _spec(old: Any, new: Any) -> None:
     """The protocol was named by a word, and each protocol had a field for its parameters."""
-    protocol, trained = old.protocol, {"boosting": old.boosting, "forest": old.forest}
+    protocol, trained = old.protocol, _trained()
     if protocol and protocol not in trained:
         raise Malformed(f"a training job of version 1 names the protocol {protocol!r}, which did not train then")
-    parameters = _upgraded(trained[protocol]) if protocol else None
+    parameters = _upgraded(getattr(old, protocol)) if protocol else None
     for field in ("protocol", *trained):
         old.ClearField(field)
     _same(old, new)
     if parameters is not None:
         getattr(new.parameters, protocol).CopyFrom(parameters)
+
+
+def _trained() -> dict[str, str]:
+    """The protocols that trained, by the field of a job that held their parameters → the message of these."""
+    fields = descriptors().FindMessageTypeByName(PACKAGE + "JobSpec").fields
+    return {field.name: field.message_type.name for field in fields if field.message_type is not None}
 
 
 def _tree_parameters(old: Message, new: Any) -> None:
@@ -144,8 +150,7 @@ CHANGED: dict[str, Callable[[Any, Any], None]] = {
     "Parcel": _frame,
     "Prepare": _holding_spec,
     "JobSpec": _spec,
-    "BoostingParams": _tree_parameters,
-    "ForestParams": _tree_parameters,
+    **dict.fromkeys(_trained().values(), _tree_parameters),
     "OpenModel": _opening,
     "StepEvent": _never_stored,
     "SubmitRequest": _never_stored,
