@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import re
 import sys
 from pathlib import Path
 
@@ -25,11 +26,8 @@ from party.runtime.step_order import (
 )
 
 DOCS = Path(__file__).resolve().parent
-#: Page → the roles whose tables it has.
-PAGES = {
-    "protocol-boosting.md": ("boosting.label_holder", "boosting.feature_party"),
-    "protocol-forest.md": ("forest.label_holder", "forest.feature_party"),
-}
+#: Begins the table of a role, a module below `party`.
+BEGIN = re.compile(r"<!-- steps of (\S+): begin -->")
 #: Names in a table that are no steps: as what was done, as what may come.
 NO_STEPS = {OPENING: ("opening the job", ""), ALIGNMENT: ("the alignment", "the steps of the alignment")}
 
@@ -41,10 +39,9 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="change nothing; exit with status 1 if a page is stale")
     options = parser.parse_args()
     stale = False
-    for name, roles in PAGES.items():
-        page = options.docs / name
+    for page in sorted(options.docs.glob("protocol-*.md")):
         old = new = page.read_text(encoding="utf-8")
-        for role in roles:
+        for role in BEGIN.findall(old):
             new = with_table(new, role, rendered(importlib.import_module(f"party.{role}").STEPS))
         if options.check and new != old:
             print(f"{page} is stale: run make orders", file=sys.stderr)

@@ -119,8 +119,10 @@ def test_an_outcome_that_the_row_does_not_know_is_a_defect() -> None:
 
 def test_the_pages_show_the_tables_that_are_executed(tmp_path: Path) -> None:
     """The protocols' pages are as rendered, and a copy in which one line is changed is reported as stale."""
-    for name in ("protocol-boosting.md", "protocol-forest.md"):
-        shutil.copy(DOCS / name, tmp_path / name)
+    for word in ("boosting", "forest"):
+        copied = Path(shutil.copy(DOCS / f"protocol-{word}.md", tmp_path))
+        for role in ("label_holder", "feature_party"):
+            assert f"<!-- steps of {word}.{role}: begin -->" in copied.read_text(encoding="utf-8")
     page = tmp_path / "protocol-forest.md"
     page.write_text(page.read_text(encoding="utf-8").replace("`share_labels`; `publish`", "`share_labels`"), "utf-8")
     for folder, status in ((DOCS, 0), (tmp_path, 1)):
