@@ -9,23 +9,23 @@ import pytest
 
 from tests.replay import HERE, Replay, ask, conducted
 from tests.simulator import Federation, Message, run
+from tests.trainings import DROPOUT, jobs_of, oracle
 from tests.worlds import PARTIES, assert_oracles_model, assert_oracles_scores, lattice_tolerance, manifest, spec
 from treetap.errors import OutOfOrder
 from treetap.protocols.job_spec import taking_part
 from treetap.protocols.prediction import predict_request
-from treetap.trees.params import BoostingParams, ForestParams, TreeParams
+from treetap.protocols.registry import TRAINING
+from treetap.trees.params import TreeParams
 from treetap.wire.frame import name_of
 from treetap.wire.v2 import control_pb2, exchange_pb2, growth_pb2
 
 LABEL_HOLDER, B, C = PARTIES
-DROPOUT = {B: 0.4, C: 0.6}
-BOOSTING = BoostingParams(n_estimators=4, max_depth=2, max_bin=3, min_child_weight=0.1, party_dropout=DROPOUT)
-FOREST = ForestParams(n_estimators=4, max_depth=2, max_bin=3, party_dropout=DROPOUT)
+TRAININGS = {name: jobs_of(name).PARAMS for name in TRAINING}
 #: Who takes part in the four trees.
 THERE = [[], [B, C], [C], [B]]
 
 
-@pytest.mark.parametrize("params", [BOOSTING, FOREST], ids=["boosting", "forest"])
+@pytest.mark.parametrize("params", TRAININGS.values(), ids=TRAININGS)
 def test_a_party_that_sits_a_tree_out_learns_how_many_leaves_it_has(params: TreeParams, tmp_path: Path) -> None:
     """It is asked to store and gets paths without turns; no sample, ciphertext of the tree or instance space."""
     parcels: list[tuple[str, str, exchange_pb2.PeerMessage]] = []
@@ -34,21 +34,21 @@ def test_a_party_that_sits_a_tree_out_learns_how_many_leaves_it_has(params: Tree
         parcels.append((sender, to, parcel))
         return parcel
 
-    job, oracle = spec(params, obfuscation="standard"), HERE.oracle(params)
+    job, expected = spec(params, obfuscation="standard"), oracle(HERE, params)
     assert [taking_part(job, tree) for tree in range(4)] == THERE
 
     async def main() -> None:
         federation = Federation(tmp_path, HERE.tables)
         federation.tamper = keep
         assert (await federation.train(job)).state == "finished"
-        assert_oracles_model(federation.states, oracle)
+        assert_oracles_model(federation.states, expected)
         assert manifest(federation.state(LABEL_HOLDER))["params"]["party_dropout"] == DROPOUT
         for protocol in ("interactive", "eini", "eini-lattice"):
             request = predict_request(model="job", protocol=protocol)
             predicted = await federation.predict(request)
             assert (predicted.state, predicted.error) == ("finished", "")
-            within = lattice_tolerance(oracle) if protocol == "eini-lattice" else 1e-9
-            assert_oracles_scores(predicted.predictions, oracle, HERE.newcomers, 16, within)
+            within = lattice_tolerance(expected) if protocol == "eini-lattice" else 1e-9
+            assert_oracles_scores(predicted.predictions, expected, HERE.newcomers, 16, within)
         asked = defaultdict(set)
         for kind, to, request in federation.conducted:
             if kind == "begin" and request.job == "job":
@@ -73,13 +73,13 @@ def test_a_party_that_sits_a_tree_out_learns_how_many_leaves_it_has(params: Tree
             else:
                 assert kinds == {"leaf_paths"}
                 paths = [path for p in mine if name_of(p) == "leaf_paths" for path in p.growth.leaf_paths.leaves]
-                assert len(paths) == sum(not hasattr(node, "owner") for node in oracle[tree].nodes.values())
+                assert len(paths) == sum(not hasattr(node, "owner") for node in expected[tree].nodes.values())
                 assert not any(path.branches for path in paths)
 
 
 def test_nobody_else_than_those_who_take_part_may_be_asked(tmp_path: Path) -> None:
     """To sum in a tree that the party sits out, or to store one of which it has seen nothing, is refused."""
-    job = spec(BOOSTING, obfuscation="standard")
+    job = spec(TRAININGS["boosting"], obfuscation="standard")
     training, _ = conducted(tmp_path / "once", job=job)
 
     async def main() -> None:
@@ -119,11 +119,11 @@ def _ready(federation: Federation) -> bool:
 
 
 @pytest.mark.parametrize("victim", PARTIES)
-@pytest.mark.parametrize("params", [BOOSTING, FOREST], ids=["boosting", "forest"])
+@pytest.mark.parametrize("params", TRAININGS.values(), ids=TRAININGS)
 def test_killed_in_every_tree_and_resumed(params: TreeParams, victim: str, tmp_path: Path) -> None:
     """Whether the victim takes part in a tree or not, the job is resumed with the same parties in every tree."""
     killed: set[tuple[str, int]] = set()
-    oracle = HERE.oracle(params)
+    expected = oracle(HERE, params)
 
     async def main() -> None:
         federation = Federation(tmp_path, HERE.tables)
@@ -144,7 +144,7 @@ def test_killed_in_every_tree_and_resumed(params: TreeParams, victim: str, tmp_p
                 break
             status = await federation.resume()
         assert (status.state, status.error) == ("finished", "")
-        assert_oracles_model(federation.states, oracle)
+        assert_oracles_model(federation.states, expected)
         await federation.close()
 
     run(main())

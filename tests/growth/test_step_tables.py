@@ -2,41 +2,29 @@
 
 from __future__ import annotations
 
+import importlib
 from collections import defaultdict
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-import party.boosting.feature_party
-import party.boosting.label_holder
-import party.forest.feature_party
-import party.forest.label_holder
+from party.protocols import TRAINING
 from party.runtime.step_order import StepTable
-from tests.growth.test_party_dropout import BOOSTING, FOREST
 from tests.replay import CLOSING, HERE
 from tests.simulator import Federation, Message, run
 from tests.step_tables import Asked, Line, TableReader, id_of, lines_of, taken
+from tests.trainings import jobs_of, oracle
 from tests.worlds import PARTIES, assert_oracles_model, spec
-from treetap.trees.params import TreeParams
 from treetap.wire.frame import name_of
 
 LABEL_HOLDER, B, C = PARTIES
-#: Parameters, and such as let no node split; the tables of the label holder and of the feature parties.
-WORDS = {
-    "boosting": (
-        BOOSTING,
-        replace(BOOSTING, min_child_weight=1e6, n_estimators=1),
-        party.boosting.label_holder.STEPS,
-        party.boosting.feature_party.STEPS,
-    ),
-    "forest": (
-        FOREST,
-        replace(FOREST, min_samples_leaf=9, n_estimators=2),
-        party.forest.label_holder.STEPS,
-        party.forest.feature_party.STEPS,
-    ),
-}
+
+
+def _tables(word: str) -> tuple[StepTable, StepTable]:
+    """The tables of a protocol's label holder and feature party."""
+    roles = ("label_holder", "feature_party")
+    label_holder, feature_party = (importlib.import_module(f"{TRAINING[word]}.{role}").STEPS for role in roles)
+    return label_holder, feature_party
 
 
 def _attempts(federation: Federation, name: str) -> list[list[Asked]]:
@@ -48,10 +36,11 @@ def _attempts(federation: Federation, name: str) -> list[list[Asked]]:
     return list(found.values())
 
 
-@pytest.mark.parametrize("word", WORDS)
+@pytest.mark.parametrize("word", TRAINING)
 def test_every_line_is_taken(word: str, tmp_path: Path) -> None:
     """Interrupted in a tree, while models are published, and when all trees of a forest without splits are stored."""
-    params, stumps, label_holder, feature_party = WORDS[word]
+    params, stumps = jobs_of(word).PARAMS, jobs_of(word).WITHOUT_SPLITS
+    label_holder, feature_party = _tables(word)
     lines: dict[str, set[Line]] = {name: set() for name in PARTIES}
 
     def follow(federation: Federation) -> None:
@@ -86,7 +75,7 @@ def test_every_line_is_taken(word: str, tmp_path: Path) -> None:
             assert (await federation.resume()).state == "interrupted"
             federation.start(name)
         assert (await federation.resume()).state == "finished"
-        assert_oracles_model(federation.states, HERE.oracle(params))
+        assert_oracles_model(federation.states, oracle(HERE, params))
         follow(federation)
         await federation.close()
         others = Federation(tmp_path / "stumps", HERE.tables)
@@ -104,10 +93,8 @@ def test_every_line_is_taken(word: str, tmp_path: Path) -> None:
     assert lines[B] | lines[C] == lines_of(feature_party)
 
 
-@pytest.mark.parametrize("word", WORDS)
+@pytest.mark.parametrize("word", TRAINING)
 def test_every_step_has_a_row(word: str) -> None:
     """What may come has a row of what follows it; so no step is a way into nothing."""
-    params, _, *tables = WORDS[word]
-    assert isinstance(params, TreeParams)
-    for table in tables:
+    for table in _tables(word):
         assert {line.step for line in lines_of(table)} <= set(table)

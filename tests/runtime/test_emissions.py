@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.replay import HERE, JOB, PARAMS
+from tests.replay import HERE, JOB
 from tests.serving.served import CLIENT, IDS, config, serve
 from tests.serving.served import ask as ask_as_client
 from tests.simulator import COORDINATOR, Federation, run
-from tests.worlds import PARTIES, spec, world
+from tests.trainings import jobs_of
+from tests.worlds import PARTIES, world
 from treetap.errors import Malformed
 from treetap.protocols.emissions import Emission, Members, Sent, sent_by, to_label_holder
 from treetap.protocols.job_spec import sent_in_training
 from treetap.protocols.prediction import predict_request, sent_in_prediction
 from treetap.protocols.registry import PREDICTION, TRAINING
-from treetap.trees.params import ForestParams
 from treetap.wire.disclosure import bytes_by_class
 from treetap.wire.frame import name_of
 from treetap.wire.v2 import control_pb2, exchange_pb2, prediction_pb2, setup_pb2
@@ -28,14 +27,9 @@ from treetap.wire.v2 import control_pb2, exchange_pb2, prediction_pb2, setup_pb2
 LABEL_HOLDER, FEATURE, LAST = PARTIES
 #: A world in which every party wins splits in each of the trainings, and some of their children are split again.
 WIDE = world(40, (1, 1, 1), seed=25, fresh=6)
-DEEP = replace(PARAMS, max_depth=3)
-FOREST = ForestParams(n_estimators=3, max_depth=3, max_bin=4)
+#: Protocol that trains, and what is special about the job → the job.
 TRAININGS: dict[str, setup_pb2.JobSpec] = {
-    "boosting": spec(DEEP),
-    "boosting between two": spec(DEEP, parties=2, alignment="psi"),
-    "boosting by psi": spec(DEEP, alignment="psi"),
-    "forest": spec(FOREST),
-    "forest, bins per node": spec(replace(FOREST, binning="per-node", bootstrap=True), alignment="psi"),
+    f"{protocol}, {case}": job for protocol in TRAINING for case, job in jobs_of(protocol).EMITTING.items()
 }
 PREDICTIONS: dict[str, dict[str, Any]] = {
     "interactive": {"protocol": "interactive"},
@@ -154,7 +148,7 @@ def test_a_served_model_sends_what_it_declares(tmp_path: Path) -> None:
 
 def test_every_protocol_is_watched_here() -> None:
     """A protocol that is registered has a job above that shows what it sends."""
-    assert {name.split()[0].rstrip(",") for name in TRAININGS} == set(TRAINING)
+    assert {name.partition(",")[0] for name in TRAININGS} == set(TRAINING)
     assert {asked["protocol"] for asked in PREDICTIONS.values()} == set(PREDICTION)
 
 

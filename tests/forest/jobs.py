@@ -1,0 +1,19 @@
+"""Jobs of a forest: see `tests.trainings`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.forest.oracle import forest_train
+from tests.trainings import DROPOUT
+from tests.worlds import spec
+from treetap.trees.params import ForestParams
+
+PARAMS = ForestParams(n_estimators=4, max_depth=2, max_bin=3, party_dropout=DROPOUT)
+WITHOUT_SPLITS = replace(PARAMS, min_samples_leaf=9, n_estimators=2)
+DEEP = ForestParams(n_estimators=3, max_depth=3, max_bin=4)
+EMITTING = {
+    "bins of the job": spec(DEEP),
+    "bins per node": spec(replace(DEEP, binning="per-node", bootstrap=True), alignment="psi"),
+}
+train_naively = forest_train
