@@ -1,6 +1,6 @@
 """Time the building blocks of the homomorphic layer: one table of figures, or JSON.
 
-    python benchmarks/he_blocks.py --bits 2048 --lanes 2 --json
+    python benchmarks/he_blocks.py --bits 2048 --workers 2 --json
 
 Per operation the best of several rounds, so that a busy machine disturbs little; whole pipelines run once.
 """
@@ -21,7 +21,7 @@ from gmpy2 import mpz
 
 from treetap.paillier.fixed_base import table_bytes, window_for
 from treetap.paillier.joint_cells import feature_sums, plan
-from treetap.paillier.key_holder import Owner
+from treetap.paillier.key_holder import KeyHolder
 from treetap.paillier.packing import Packer
 from treetap.paillier.public_key import SHORT_EXPONENT_BITS, Obfuscators
 from treetap.paillier.secret_key import SecretKey
@@ -135,17 +135,17 @@ def swallow(_state: dict[str, Any], data: bytes) -> int:
     return len(data)
 
 
-async def pipeline(key: SecretKey, slots: Slots, records: int, lanes: int) -> dict[str, Any]:
-    """One tree's root and a level of two nodes through worker lanes: seconds, and MB per worker."""
+async def pipeline(key: SecretKey, slots: Slots, records: int, workers: int) -> dict[str, Any]:
+    """One tree's root and a level of two nodes through worker workers: seconds, and MB per worker."""
     figures: dict[str, Any] = {}
 
     def lap(name: str, start: float) -> None:
         figures[name] = time.perf_counter() - start
 
     start = time.perf_counter()
-    engine = ProcessEngine(lanes)
+    engine = ProcessEngine(workers)
     engine.start()
-    await asyncio.gather(*(engine.call(lane, swallow, b"") for lane in range(lanes)))
+    await asyncio.gather(*(engine.call(worker, swallow, b"") for worker in range(workers)))
     lap("workers started, s", start)
     figures["idle worker, MB"] = [round(used.peak_rss_mb, 1) for used in engine.usage()]
     data = bytes(30_000 * key.public.ciphertext_bytes)
@@ -157,7 +157,7 @@ async def pipeline(key: SecretKey, slots: Slots, records: int, lanes: int) -> di
     one = 1 << FRACTION_BITS
     columns = [rng.integers(-one, one, records), rng.integers(0, one, records), np.ones(records, dtype=np.int64)]
     codes, shapes = tables(records)["10 of 32 bins"]
-    owner = Owner(engine, key, slots, "short-exponent", "bench")
+    owner = KeyHolder(engine, key, slots, "short-exponent", "bench")
     start = time.perf_counter()
     await owner.start()
     lap("owner started, s", start)
@@ -203,7 +203,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bits", type=int, default=2048, help="key size (default 2048)")
     parser.add_argument("--records", type=int, default=10_000, help="records of the tables (default 10000)")
-    parser.add_argument("--lanes", type=int, default=2, help="worker processes (default 2)")
+    parser.add_argument("--workers", type=int, default=2, help="worker processes (default 2)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     args = parser.parse_args()
     key = SecretKey.generate(args.bits)
@@ -214,7 +214,7 @@ def main() -> None:
         "records": args.records,
         "operations, microseconds": operations(key, slots),
         "joint cells": joint_cells(key, args.records),
-        f"pipeline, {args.lanes} lanes": asyncio.run(pipeline(key, slots, args.records, args.lanes)),
+        f"pipeline, {args.workers} workers": asyncio.run(pipeline(key, slots, args.records, args.workers)),
     }
     if args.json:
         print(json.dumps(figures, indent=2))

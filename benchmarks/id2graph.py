@@ -34,7 +34,7 @@ from attacks.id2graph.leaves import Ints
 from attacks.id2graph.settings import SEQUENTIAL_DISCOUNT, Settings
 from attacks.registry import ATTACKS, attack
 from attacks.scores import score
-from attacks.view.expected_leakage import foreseen
+from attacks.view.expected_leakage import expected_views
 from treetap import terminal, usage
 from treetap.trees import centralised
 from treetap.trees.binning import bin_table
@@ -77,7 +77,7 @@ def make_case(x: npt.NDArray[np.float64], y: npt.NDArray[Any], seed: int, strate
     )
     model = centralised.train(tables, y, params, classes)
     blocks = [(name, x[:, columns]) for name, columns in own.items()]
-    views = foreseen(model, blocks, ATTACKER, [str(j) for j in own[ATTACKER]])
+    views = expected_views(model, blocks, ATTACKER, [str(j) for j in own[ATTACKER]])
     return Case([[leaf.records for leaf in view.leaves()] for view in views], blocks[1][1], y, classes)
 
 

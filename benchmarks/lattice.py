@@ -1,8 +1,8 @@
-"""Time the lattice backend: single operations, then a whole masked inference on the lanes of two parties.
+"""Time the lattice backend: single operations, then a whole masked inference on the workers of two parties.
 
-    python benchmarks/lattice.py --records 30000 --columns 1600 --lanes 1
+    python benchmarks/lattice.py --records 30000 --columns 1600 --workers 1
 
-The whole inference runs owner and member in this process over worker lanes of their own: no network, keys and
+The whole inference runs owner and member in this process over worker workers of their own: no network, keys and
 arithmetic as in a federation. Its numbers are random; its cost does not depend on them.
 """
 
@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from treetap.lattice.kernels import LatticeMember, LatticeOwner
+from treetap.lattice.kernels import LatticeKeyHolder, LatticeMember
 from treetap.lattice.key_holder import LatticeKey
 from treetap.lattice.member import MaskedSum, Member, flood
 from treetap.lattice.parameters import Parameters
@@ -70,19 +70,19 @@ def operations(parameters: Parameters) -> dict[str, float]:
     return figures
 
 
-async def whole(parameters: Parameters, records: int, columns: int, lanes: int) -> dict[str, Any]:
-    """Every column of every block through an owner's and a member's lanes."""
-    engines = ProcessEngine(lanes), ProcessEngine(lanes)
+async def whole(parameters: Parameters, records: int, columns: int, workers: int) -> dict[str, Any]:
+    """Every column of every block through an owner's and a member's workers."""
+    engines = ProcessEngine(workers), ProcessEngine(workers)
     for engine in engines:
         engine.start()
     figures: dict[str, Any] = {}
     rng = np.random.default_rng(1)
     start = time.perf_counter()
     key = LatticeKey(parameters)
-    owner = LatticeOwner(engines[0], key, "bench")
+    owner = LatticeKeyHolder(engines[0], key, "bench")
     member = LatticeMember(engines[1], parameters, key.public_bytes(), "bench")
     await asyncio.gather(owner.start(), member.start())
-    figures["keys to the lanes, s"] = time.perf_counter() - start
+    figures["keys to the workers, s"] = time.perf_counter() - start
     sent = 0
     expected = np.zeros(records, dtype=np.int64)
     opened = np.zeros(records, dtype=np.int64)
@@ -106,7 +106,7 @@ async def whole(parameters: Parameters, records: int, columns: int, lanes: int) 
             masks = list(mask_store.pop(0))
             places = [(column, 0) for column in range(len(masks))]
             under_way.add(asyncio.create_task(member.add(block, masks, ciphertexts, places)))
-            if len(under_way) >= 2 * lanes:
+            if len(under_way) >= 2 * workers:
                 done, under_way = await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     task.result()
@@ -117,8 +117,8 @@ async def whole(parameters: Parameters, records: int, columns: int, lanes: int) 
     figures["sent by the owner, MB"] = sent / 2**20
     for name, engine in zip(("owner", "member"), engines, strict=True):
         used = engine.usage()
-        figures[f"{name}: CPU of its lanes, s"] = sum(part.cpu_seconds for part in used)
-        figures[f"{name}: peak of each lane, MB"] = [round(part.peak_rss_mb, 1) for part in used]
+        figures[f"{name}: CPU of its workers, s"] = sum(part.cpu_seconds for part in used)
+        figures[f"{name}: peak of each worker, MB"] = [round(part.peak_rss_mb, 1) for part in used]
         await engine.close()
     figures["this process: CPU, s"] = measure().cpu_seconds
     figures["this process: peak, MB"] = measure().peak_rss_mb
@@ -131,7 +131,7 @@ def main() -> None:
     parser.add_argument("--columns", type=int, default=1600, help="columns in one sum (default 1600)")
     parser.add_argument("--members", type=int, default=1, help="feature parties in the chain (default 1)")
     parser.add_argument("--records", type=int, default=0, help="records of a whole inference (default: none)")
-    parser.add_argument("--lanes", type=int, default=1, help="worker processes of each party (default 1)")
+    parser.add_argument("--workers", type=int, default=1, help="worker processes of each party (default 1)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     args = parser.parse_args()
     parameters = Parameters.choose(args.trees, args.columns, args.members)
@@ -142,7 +142,7 @@ def main() -> None:
     }
     if args.records:
         one = Parameters.choose(args.trees, args.columns, 1)
-        figures["whole"] = asyncio.run(whole(one, args.records, args.columns, args.lanes))
+        figures["whole"] = asyncio.run(whole(one, args.records, args.columns, args.workers))
     if args.json:
         print(json.dumps(figures, indent=2))
         return

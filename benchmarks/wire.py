@@ -57,12 +57,12 @@ async def send(tls: TlsFiles, to: Address, mebibytes: int, in_flight: int) -> fl
     ]
     await dialer.deliver(to, parcels[0])  # the handshake is not what is measured
 
-    async def lane(parcel: exchange_pb2.PeerMessage) -> None:
+    async def worker(parcel: exchange_pb2.PeerMessage) -> None:
         for _ in range(mebibytes // in_flight):
             await dialer.deliver(to, parcel)
 
     start = time.perf_counter()
-    await asyncio.gather(*(lane(parcel) for parcel in parcels))
+    await asyncio.gather(*(worker(parcel) for parcel in parcels))
     seconds = time.perf_counter() - start
     await dialer.close()
     return seconds

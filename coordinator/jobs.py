@@ -23,7 +23,7 @@ from treetap import logs
 from treetap.errors import BadInput, ConfigError, Conflict, Incompatible, Interrupted, TreetapError, UnknownJob
 from treetap.names import NAME
 from treetap.protocols.job_spec import check_spec
-from treetap.wire.byte_counts import Traffic
+from treetap.wire.byte_counts import ByteCounts
 from treetap.wire.ports import Address, Dialer
 from treetap.wire.timeouts import RETRY_S
 from treetap.wire.v2 import control_pb2, jobs_pb2, setup_pb2
@@ -241,8 +241,8 @@ class Jobs:
     async def _train(self, job: str, attempt: int, progress: Progress) -> None:
         submitted = self._journal.submitted(job)
         spec = submitted.spec
-        traffic = Traffic(self._name, self._metrics)
-        roster = self._roster(job, attempt, [spec.label_holder, *spec.feature_parties], traffic, progress)
+        byte_counts = ByteCounts(self._name, self._metrics)
+        roster = self._roster(job, attempt, [spec.label_holder, *spec.feature_parties], byte_counts, progress)
         progress.phase("prepare")
         found = await setup.prepare(roster, spec, submitted.submission)
         if spec.label_holder not in found.published:
@@ -255,28 +255,28 @@ class Jobs:
                 await course.train(roster, spec, plan, progress)
             progress.phase("publish")
             await setup.publish(roster, spec)
-        await self._finish(roster, job, progress, traffic)
+        await self._finish(roster, job, progress, byte_counts)
 
     async def _predict(self, job: str, _attempt: int, progress: Progress) -> None:
         opening = self._journal.submitted(job).opening
-        traffic = Traffic(self._name, self._metrics)
+        byte_counts = ByteCounts(self._name, self._metrics)
         waits = opening.away_deadline_s or None
 
         def begin(members: Sequence[str]) -> Roster:
-            return self._roster(job, progress.status.attempt, members, traffic, progress, waits)
+            return self._roster(job, progress.status.attempt, members, byte_counts, progress, waits)
 
         roster, written = await conduct(opening, progress, begin, lambda: self._again(job, progress))
         progress.status.predictions = written.path
         progress.status.explanations, progress.status.attributions = written.explanations, written.attributions
         progress.status.withheld.extend(written.withheld)
-        await self._finish(roster, job, progress, traffic, patient=opening.away_policy == "degrade")
+        await self._finish(roster, job, progress, byte_counts, patient=opening.away_policy == "degrade")
 
     async def _finish(
-        self, roster: Roster, job: str, progress: Progress, traffic: Traffic, *, patient: bool = False
+        self, roster: Roster, job: str, progress: Progress, byte_counts: ByteCounts, *, patient: bool = False
     ) -> None:
         """Collect what the job has cost, let the parties go, write it all down; `patient`: also without some."""
         progress.accounts(await accounts(roster, all_of_them=not patient))
-        own = setup_pb2.Accounted(traffic=traffic.rows())
+        own = setup_pb2.Accounted(traffic=byte_counts.rows())
         progress.status.accounts.append(jobs_pb2.PartyAccount(party=self._name, account=own))
         progress.end("finished")
         self._write_end(job, progress)
@@ -303,7 +303,7 @@ class Jobs:
         members = [
             party for party in submitted.members if party in self._parties
         ]  # one may have left the configuration
-        roster = self._roster(job, attempt, members, Traffic(self._name, self._metrics), None)
+        roster = self._roster(job, attempt, members, ByteCounts(self._name, self._metrics), None)
         return await roster.leave(LEAVE_S, discard=discard, submission=submitted.submission)
 
     def _roster(
@@ -311,16 +311,20 @@ class Jobs:
         job: str,
         attempt: int,
         members: Sequence[str],
-        traffic: Traffic,
+        byte_counts: ByteCounts,
         progress: Progress | None,
         waits_s: float | None = None,
     ) -> Roster:
         """Those whom an attempt asks; none is waited for longer than `waits_s`."""
         self._check_parties(members)
-        heard, lost = (_unheard, _nobody) if progress is None else (progress.heard, progress.lost)
+        on_progress, on_loss = (
+            (ignore_progress, ignore_loss) if progress is None else (progress.on_progress, progress.on_loss)
+        )
         parties = {name: self._parties[name] for name in members}
         silence, retry = (limit if waits_s is None else min(limit, waits_s) for limit in (self._silence, RETRY_S))
-        return Roster(job, attempt, parties, self._dialer, silence, traffic, self._metrics, heard, lost, retry)
+        return Roster(
+            job, attempt, parties, self._dialer, silence, byte_counts, self._metrics, on_progress, on_loss, retry
+        )
 
     def _check_parties(self, names: Sequence[str]) -> None:
         unknown = [name for name in names if name not in self._parties]
@@ -350,11 +354,11 @@ class Jobs:
         return self._journal.status(job)
 
 
-def _unheard(_party: str, _progress: control_pb2.Progress) -> None:
+def ignore_progress(_party: str, _progress: control_pb2.Progress) -> None:
     """Nobody watches a job that is being left."""
 
 
-def _nobody(_party: str) -> None:
+def ignore_loss(_party: str) -> None:
     """Who does not answer then is told otherwise."""
 
 

@@ -53,14 +53,14 @@ class PartyConfig(Process):
 
     listen: Address = "127.0.0.1:0"
     state: Path
-    policy: Path | None = None
+    policy_file: Annotated[Path | None, Field(alias="policy")] = None
     workers: Annotated[int, Field(ge=1, le=256)] | None = None
     data: Path | None = None
     silence_s: Annotated[float, Field(gt=0)] = 60.0
     metrics: Address | None = None
     tables: dict[str, TableConfig] = {}
     serve: ServeConfig | None = None
-    _law: Policy = PrivateAttr(default_factory=Policy)
+    _policy: Policy = PrivateAttr(default_factory=Policy)
 
     @model_validator(mode="after")
     def _apart(self) -> PartyConfig:
@@ -76,15 +76,15 @@ class PartyConfig(Process):
         return {"listen": self.listen} | {field: address for field, address in asked.items() if address}
 
     @property
-    def law(self) -> Policy:
+    def policy(self) -> Policy:
         """What the policy file says, or the defaults."""
-        return self._law
+        return self._policy
 
     def unanswered(self) -> list[str]:
         """Those of `serve.clients` to whom the policy lets no prediction go."""
         asking = self.serve.clients if self.serve else []
         needed = ("CONTROL", "PREDICTION")
-        return [name for name in asking if not all(self.law.may_emit(name, each, client=True) for each in needed)]
+        return [name for name in asking if not all(self.policy.may_emit(name, each, client=True) for each in needed)]
 
     def check_clients(self) -> None:
         """`ConfigError` where `[serve]` names clients and the policy lets none of them have an answer."""
@@ -95,10 +95,10 @@ class PartyConfig(Process):
                 party=self.name,
             )
 
-    def under(self, law: Policy) -> PartyConfig:
+    def under(self, policy: Policy) -> PartyConfig:
         """The same party under a policy."""
         config = self.model_copy()
-        config._law = law
+        config._policy = policy
         return config
 
 
@@ -116,7 +116,7 @@ def read(path: Path) -> PartyConfig:
             },
         }
     )
-    return config if config.policy is None else config.under(load(base / config.policy, Policy))
+    return config if config.policy_file is None else config.under(load(base / config.policy_file, Policy))
 
 
 def check_folders(config: PartyConfig) -> None:

@@ -71,16 +71,16 @@ class PartyMetrics(ProcessMetrics):
         """So many records more, or fewer, wait for a round."""
         self._waiting.inc(change)
 
-    def operations(self) -> Tally:
+    def operations(self) -> JobCounts:
         """A job's count of operations, which counts here too."""
-        return Tally(self._operations)
+        return JobCounts(self._operations)
 
-    def ciphertexts(self) -> Tally:
+    def ciphertexts(self) -> JobCounts:
         """A job's count of ciphertexts, which counts here too."""
-        return Tally(self._ciphertexts)
+        return JobCounts(self._ciphertexts)
 
 
-class Tally(Counter[str]):
+class JobCounts(Counter[str]):
     """Counts by name of one job; what is added counts in the process's metric too."""
 
     def __init__(self, total: prometheus_client.Counter) -> None:

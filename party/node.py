@@ -12,12 +12,12 @@ from weakref import WeakValueDictionary
 from party.config import PartyConfig
 from party.metrics import PartyMetrics
 from party.protocols import role_for_prediction, role_for_training
-from party.runtime.context import Offload, Role, Session, Tools, done
-from party.runtime.costs import Ledger
+from party.runtime.context import Offload, Role, Session, StepContext, empty_result
+from party.runtime.costs import CostAccount
 from party.runtime.job_store import Store
 from party.runtime.mailbox import Mailbox
 from party.runtime.outbox import Outbox
-from party.runtime.steps import Meter, describe, follow
+from party.runtime.steps import ProgressCounter, describe, follow
 from party.runtime.transcript_recorder import Recorders
 from party.serving.registry import ServedModels
 from treetap import logs
@@ -66,7 +66,7 @@ class PartyNode:
 
     async def step(self, caller: str, request: control_pb2.StepRequest) -> AsyncIterator[control_pb2.StepEvent]:
         """Do one step of the control plane: see `PartyPort.step`."""
-        if caller not in self._config.law.coordinators:
+        if caller not in self._config.policy.coordinators:
             raise Refused(f"{caller} is not a coordinator that {self._config.name} obeys (policy: coordinators = …)")
         if not NAME.match(request.job):
             raise Malformed(f"{request.job!r} is not a name for a job")
@@ -78,7 +78,7 @@ class PartyNode:
         if kind == "leave":
             async for event in follow(name, self._own(self._leave(caller, request))):
                 yield event
-            yield control_pb2.StepEvent(result=done())
+            yield control_pb2.StepEvent(result=empty_result())
             return
         if kind in OPENING:
             opening = self._own(self._open(caller, request, kind))
@@ -94,20 +94,20 @@ class PartyNode:
         work = session.role.steps.get(kind)
         if work is None:
             raise OutOfOrder(f"{name} does not do {kind} in job {request.job}")
-        ledger, step = session.tools.ledger, (kind, request.round, request.stage)
-        with ledger.clock(kind, f"job {request.job}: {describe(step)}"):
+        costs, step = session.context.costs, (kind, request.round, request.stage)
+        with costs.clock(kind, f"job {request.job}: {describe(step)}"):
             try:
                 task = session.book.start(step, request, lambda: work(request))
             except Interrupted as ended:
                 raise ended.at(name) from None
             async for event in follow(name, task, session.progress):
-                ledger.traffic.sent(caller, kind, bytes_by_class(event))
+                costs.byte_counts.sent(caller, kind, bytes_by_class(event))
                 yield event
             result = control_pb2.StepEvent(result=task.result())
-            result.result.bytes = ledger.traffic.bytes_sent
+            result.result.bytes = costs.byte_counts.bytes_sent
             classes = bytes_by_class(result)
-            self._config.law.check_emits(name, caller, classes)
-            ledger.traffic.sent(caller, kind, classes)
+            self._config.policy.check_emits(name, caller, classes)
+            costs.byte_counts.sent(caller, kind, classes)
             yield result
         self._expect_more(session)
 
@@ -122,7 +122,7 @@ class PartyNode:
         _same_attempt(session, parcel.attempt)
         if not name_of(parcel):
             raise Malformed("a parcel without content; is the sender of another version?")
-        await session.tools.mailbox.file(caller, parcel)
+        await session.context.mailbox.file(caller, parcel)
         return exchange_pb2.Receipt()
 
     async def close(self) -> None:
@@ -150,14 +150,14 @@ class PartyNode:
             current = self._sessions.get(request.job)
             if current is not None:
                 _same_coordinator(current, caller)
-                if request.attempt == current.tools.attempt:
+                if request.attempt == current.context.attempt:
                     if opening != current.opening:
                         raise Conflict(f"{kind} of job {request.job} came again with other content")
                     return current
-                if request.attempt < current.tools.attempt:
+                if request.attempt < current.context.attempt:
                     raise OutOfOrder(
                         f"attempt {request.attempt} of job {request.job} is over: "
-                        f"attempt {current.tools.attempt} has begun"
+                        f"attempt {current.context.attempt} has begun"
                     )
                 await self._end(current)
             session = self._session(caller, request, kind, opening)
@@ -172,45 +172,45 @@ class PartyNode:
         members = {spec.label_holder, *spec.feature_parties}
         if self._config.name not in members:
             raise Refused(f"{self._config.name} is not a party of job {request.job}")
-        tools = self._tools(request, [Address(peer.name, peer.address) for peer in peers])
+        context = self._context(request, [Address(peer.name, peer.address) for peer in peers])
         try:
-            role = self._role(caller, tools, request, kind)
+            role = self._role(caller, context, request, kind)
         except BadInput as failure:
             raise failure.at(self._config.name) from None
-        return Session(tools, role, caller, frozenset(members - {self._config.name}), opening)
+        return Session(context, role, caller, frozenset(members - {self._config.name}), opening)
 
-    def _role(self, caller: str, tools: Tools, request: control_pb2.StepRequest, kind: str) -> Role:
+    def _role(self, caller: str, context: StepContext, request: control_pb2.StepRequest, kind: str) -> Role:
         """The role, if the job can be done and the policy permits all that it would have this party send."""
-        name, law = self._config.name, self._config.law
+        name, policy = self._config.name, self._config.policy
         if kind == "open_model":
             opening = request.prediction.open_model
             check_prediction(opening)
-            law.check_job(name, sent_in_prediction(opening, caller))
-            return role_for_prediction(self._config, self._store, tools, opening, self.served_models)
+            policy.check_job(name, sent_in_prediction(opening, caller))
+            return role_for_prediction(self._config, self._store, context, opening, self.served_models)
         spec = request.setup.prepare.spec
         check_spec(spec)
-        law.check_key(name, spec.key_bits)
-        law.check_job(name, sent_in_training(spec, caller))
-        role = role_for_training(self._config, tools, spec)
-        tools.store.claim(request.setup.prepare.submission)  # last: a job that cannot be leaves no file
+        policy.check_key(name, spec.key_bits)
+        policy.check_job(name, sent_in_training(spec, caller))
+        role = role_for_training(self._config, context, spec)
+        context.store.claim(request.setup.prepare.submission)  # last: a job that cannot be leaves no file
         return role
 
-    def _tools(self, request: control_pb2.StepRequest, peers: list[Address]) -> Tools:
-        ledger = Ledger(self._config.name, self._engine.usage(), self._metrics)
+    def _context(self, request: control_pb2.StepRequest, peers: list[Address]) -> StepContext:
+        costs = CostAccount(self._config.name, self._engine.usage(), self._metrics)
         recorder = self._recorders.of(request.job)
         by_name = {peer.name: peer for peer in peers}
-        return Tools(
+        return StepContext(
             party=self._config.name,
             job=request.job,
             attempt=request.attempt,
             mailbox=Mailbox(self._config.silence_s, self._config.state, self._metrics.waiting),
-            outbox=Outbox(request.job, request.attempt, by_name, self._dialer, ledger, recorder, self._config.law),
-            ledger=ledger,
+            outbox=Outbox(request.job, request.attempt, by_name, self._dialer, costs, recorder, self._config.policy),
+            costs=costs,
             recorder=recorder,
             engine=self._engine,
             store=self._store.job(request.job),
-            meter=Meter(),
-            law=self._config.law,
+            progress=ProgressCounter(),
+            policy=self._config.policy,
             offload=self._offload,
         )
 
@@ -223,7 +223,7 @@ class PartyNode:
         return session
 
     def _account(self, session: Session) -> control_pb2.StepResult:
-        account: setup_pb2.Accounted = session.tools.ledger.account(self._engine.usage())
+        account: setup_pb2.Accounted = session.context.costs.account(self._engine.usage())
         return result(account)
 
     async def _leave(self, caller: str, request: control_pb2.StepRequest) -> None:
@@ -232,7 +232,7 @@ class PartyNode:
         discard = request.setup.leave.submission if request.setup.leave.discard else None
         if session is not None:
             _same_coordinator(session, caller)
-            if request.attempt >= session.tools.attempt:
+            if request.attempt >= session.context.attempt:
                 await self._end(session, discard)
         elif discard is not None:
             self._store.job(request.job).discard(discard)
@@ -240,10 +240,10 @@ class PartyNode:
     async def _end(self, session: Session, discard: str | None = None) -> None:
         if session.expiry is not None:
             session.expiry.cancel()
-        if self._sessions.get(session.tools.job) is session:
-            del self._sessions[session.tools.job]
-            log.info("job %s, attempt %d: left", session.tools.job, session.tools.attempt)
-        self.served_models.leave(session.tools.job)  # first: clients wait for an answer
+        if self._sessions.get(session.context.job) is session:
+            del self._sessions[session.context.job]
+            log.info("job %s, attempt %d: left", session.context.job, session.context.attempt)
+        self.served_models.leave(session.context.job)  # first: clients wait for an answer
         await session.close(discard)
 
     def _expect_more(self, session: Session) -> None:
@@ -256,24 +256,24 @@ class PartyNode:
         if session.book.busy:
             self._expect_more(session)
         else:
-            log.warning("job %s: no step for %d s, the session ends", session.tools.job, SESSION_S)
+            log.warning("job %s: no step for %d s, the session ends", session.context.job, SESSION_S)
             self._own(self._end_unasked(session))
 
     async def _end_unasked(self, session: Session) -> None:
         """End a session that no coordinator leaves, and its transcript, which a leave would have closed."""
         await self._end(session)
-        if session.tools.job not in self._sessions:
-            self._recorders.close(session.tools.job)
+        if session.context.job not in self._sessions:
+            self._recorders.close(session.context.job)
 
 
 def _same_coordinator(session: Session, caller: str) -> None:
     if caller != session.coordinator:
-        raise Refused(f"job {session.tools.job} belongs to coordinator {session.coordinator}, not to {caller}")
+        raise Refused(f"job {session.context.job} belongs to coordinator {session.coordinator}, not to {caller}")
 
 
 def _same_attempt(session: Session, attempt: int) -> None:
-    current = session.tools.attempt
+    current = session.context.attempt
     if attempt < current:
-        raise OutOfOrder(f"attempt {attempt} of job {session.tools.job} is over: attempt {current} has begun")
+        raise OutOfOrder(f"attempt {attempt} of job {session.context.job} is over: attempt {current} has begun")
     if attempt > current:
-        raise UnknownJob(f"attempt {attempt} of job {session.tools.job} has not been prepared here")
+        raise UnknownJob(f"attempt {attempt} of job {session.context.job} has not been prepared here")

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from party.config import PartyConfig
-from party.runtime.context import Role, Tools
+from party.runtime.context import Role, StepContext
 from party.runtime.job_store import Store
 from party.serving.registry import ServedModels
 from treetap.protocols.registry import prediction_name, training_name
@@ -30,24 +30,28 @@ PREDICTION: Mapping[str, str] = {
 }
 
 
-def role_for_training(config: PartyConfig, tools: Tools, spec: setup_pb2.JobSpec) -> Role:
+def role_for_training(config: PartyConfig, context: StepContext, spec: setup_pb2.JobSpec) -> Role:
     """The role of this party in a training job that `check_spec` has passed."""
     role: Role = _role(TRAINING[training_name(spec)], holds_labels=spec.label_holder == config.name)(
-        config, tools, spec
+        config, context, spec
     )
     return role
 
 
 def role_for_prediction(
-    config: PartyConfig, store: Store, tools: Tools, opening: prediction_pb2.OpenModel, served_models: ServedModels
+    config: PartyConfig,
+    store: Store,
+    context: StepContext,
+    opening: prediction_pb2.OpenModel,
+    served_models: ServedModels,
 ) -> Role:
     """The role of this party in a prediction that `check_prediction` has passed."""
     package = PREDICTION[prediction_name(opening)]
     role: Role
     if opening.label_holder == config.name:
-        role = _role(package, holds_labels=True)(config, store, tools, opening, served_models)
+        role = _role(package, holds_labels=True)(config, store, context, opening, served_models)
     else:
-        role = _role(package, holds_labels=False)(config, store, tools, opening)
+        role = _role(package, holds_labels=False)(config, store, context, opening)
     return role
 
 

@@ -158,7 +158,7 @@ class Federation:
             process.jobs = Jobs(COORDINATOR, parties, dialer, Journal(self._journal), self.silence_s)
         else:
             config = self.configs[name]
-            process.recorders = Recorders(config.state / "transcripts", config.law.record)
+            process.recorders = Recorders(config.state / "transcripts", config.policy.record)
             process.node = PartyNode(config, InProcessEngine(), dialer, process.recorders, in_place)
             process.port = RecordingPort(process.node, process.recorders)
         self._processes[name] = process
@@ -294,9 +294,9 @@ class Federation:
             configs[table_name] = TableConfig(path=path, id="id", columns=columns, label=label, encode=self.encode)
         more: dict[str, Any] = {"tables": configs, "data": folder, "serve": self.serve.get(name)}
         config = PartyConfig(name=name, state=folder / "state", tls=NOWHERE, **more)
-        return config.under(self.law(name))
+        return config.under(self.policy(name))
 
-    def law(self, name: str) -> Policy:
+    def policy(self, name: str) -> Policy:
         """A party's policy: with room for short keys, and what the test wants."""
         return Policy(**{"record": self.record, "min_key_bits": 512, **self.policies.get(name, {})})
 

@@ -3,7 +3,7 @@
 Elliptic-curve Diffie–Hellman in the prime-order subgroup of edwards25519, by libsodium. An id is hashed to two curve
 points that are added (the shape of RFC 9380, hash_to_curve) and raised to a secret exponent; raising commutes, so lists
 that all parties have raised can be compared, and nothing else can. A block of points is their 32-byte encodings side
-by side. The functions that take blocks are kernels for the lanes of `treetap.workers`: they keep nothing there.
+by side. The functions that take blocks are kernels for the workers of `treetap.workers`: they keep nothing there.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ POINT_BYTES = 32
 DOMAIN = b"treetap record alignment 1\x00"
 #: Points as numpy compares and sorts them: fixed width, by their bytes.
 Points = npt.NDArray[np.bytes_]
-Order = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.int64]
 
 
 class Exponent:
@@ -49,7 +49,7 @@ class Exponent:
         return Exponent(bindings.crypto_core_ed25519_scalar_mul(self._raw, inverse))
 
     def for_kernel(self) -> bytes:
-        """The number, for a lane of this party's own engine and for nothing else."""
+        """The number, for a worker of this party's own engine and for nothing else."""
         return self._raw
 
     def __repr__(self) -> str:
@@ -105,7 +105,7 @@ def shuffled(block: bytes) -> bytes:
     return rows[permutation(len(rows))].tobytes()
 
 
-def permutation(n: int) -> Order:
+def permutation(n: int) -> Rows:
     """A uniform order of n things, from the operating system.
 
     Sorting by random 128-bit keys: two keys of a million are equal with probability below 2**-88.
@@ -114,7 +114,7 @@ def permutation(n: int) -> Order:
     return np.lexsort((keys["low"], keys["high"])).astype(np.int64)
 
 
-def common(own: Points, *others: Points) -> tuple[Points, Order]:
+def common(own: Points, *others: Points) -> tuple[Points, Rows]:
     """The points that every list holds, sorted, and where each stands in the first list.
 
     Raises:

@@ -1,11 +1,11 @@
 """Where heavy arithmetic runs: in this process, or in worker processes that remember what they were given.
 
-A lane is an ordered queue with a memory of its own. `call(lane, kernel, *args)` runs `kernel(state, *args)` there;
-`state` is a dictionary that lives as long as the lane, and kernels are module-level functions. No protocol file knows
+A worker is an ordered queue with a memory of its own. `call(worker, kernel, *args)` runs `kernel(state, *args)` there;
+`state` is a dictionary that lives as long as the worker, and kernels are module-level functions. No protocol file knows
 which engine it talks to.
 
 Workers are spawned, not forked: a fork would copy keys and sockets. Nothing secret passes through arguments or the
-environment, only through the lane's private pipe. A worker ends with its parent, even when the parent is killed.
+environment, only through the worker's private pipe. A worker ends with its parent, even when the parent is killed.
 
 A spawned process imports the parent's main script again unless that is a package's `__main__`: started as
 `python -m package`, an idle worker holds 38 MB (22 MB before its first kernel imports numpy and gmpy2); started from a
@@ -35,15 +35,15 @@ _JOIN_SECONDS = 5.0
 
 
 class Engine(Protocol):
-    """Lanes of computation with memory."""
+    """Workers of computation with memory."""
 
-    lanes: int
+    workers: int
 
-    async def call(self, lane: int, kernel: Callable[..., T], *args: Any) -> T:
-        """Run `kernel(state, *args)` in a lane, after every earlier call to that lane.
+    async def call(self, worker: int, kernel: Callable[..., T], *args: Any) -> T:
+        """Run `kernel(state, *args)` in a worker, after every earlier call to that worker.
 
         Raises:
-            Interrupted: the lane died.
+            Interrupted: the worker died.
             Exception: whatever the kernel raised, as the same type.
         """
         ...
@@ -53,21 +53,21 @@ class Engine(Protocol):
         ...
 
     async def close(self) -> None:
-        """End the lanes and forget their memory; calls still under way end with Interrupted."""
+        """End the workers and forget their memory; calls still under way end with Interrupted."""
         ...
 
 
 class InProcessEngine:
-    """One lane that runs each kernel at once in the caller: for simulators and for very small work."""
+    """One worker that runs each kernel at once in the caller: for simulators and for very small work."""
 
-    lanes = 1
+    workers = 1
 
     def __init__(self) -> None:
         self._state: dict[str, Any] = {}
 
-    async def call(self, lane: int, kernel: Callable[..., T], *args: Any) -> T:
-        if lane != 0:
-            raise ValueError(f"an in-process engine has lane 0 only, not {lane}")
+    async def call(self, worker: int, kernel: Callable[..., T], *args: Any) -> T:
+        if worker != 0:
+            raise ValueError(f"an in-process engine has worker 0 only, not {worker}")
         return kernel(self._state, *args)
 
     def usage(self) -> list[Usage]:
@@ -78,34 +78,34 @@ class InProcessEngine:
 
 
 class ProcessEngine:
-    """One spawned process, one pipe and one thread per lane; the event loop never waits on a pipe."""
+    """One spawned process, one pipe and one thread per worker; the event loop never waits on a pipe."""
 
-    def __init__(self, lanes: int) -> None:
-        if lanes < 1:
-            raise ValueError("an engine needs at least one lane")
-        self.lanes = lanes
-        self._workers: list[_Worker] = []
+    def __init__(self, workers: int) -> None:
+        if workers < 1:
+            raise ValueError("an engine needs at least one worker")
+        self.workers = workers
+        self._processes: list[_Process] = []
 
     def start(self) -> None:
         """Spawn the workers; call it before the process opens sockets or starts a server."""
-        if self._workers:
+        if self._processes:
             raise RuntimeError("the engine has been started")
         # A Ctrl-C while a child boots must not kill it: a blocked signal stays blocked across the spawn.
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            self._workers = [_Worker(lane) for lane in range(self.lanes)]
+            self._processes = [_Process(worker) for worker in range(self.workers)]
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
-    async def call(self, lane: int, kernel: Callable[..., T], *args: Any) -> T:
-        if not 0 <= lane < len(self._workers):
-            raise ValueError(f"the engine has {len(self._workers)} started lanes, there is no lane {lane}")
-        worker = self._workers[lane]
+    async def call(self, worker: int, kernel: Callable[..., T], *args: Any) -> T:
+        if not 0 <= worker < len(self._processes):
+            raise ValueError(f"the engine has {len(self._processes)} started workers, there is no worker {worker}")
+        process = self._processes[worker]
         loop = asyncio.get_running_loop()
         try:
-            outcome = loop.run_in_executor(worker.thread, worker.exchange, kernel, args)
+            outcome = loop.run_in_executor(process.thread, process.exchange, kernel, args)
         except RuntimeError as error:  # the executor was shut down
-            raise Interrupted(f"the compute worker of lane {lane} has been closed") from error
+            raise Interrupted(f"compute worker {worker} has been closed") from error
         failed, value = await outcome
         if failed:
             raise value
@@ -113,40 +113,40 @@ class ProcessEngine:
         return answer
 
     def usage(self) -> list[Usage]:
-        return [measure_process(pid) for pid in self.pids]  # not through the lanes, which may be busy
+        return [measure_process(pid) for pid in self.pids]  # not through the workers, which may be busy
 
     @property
     def pids(self) -> list[int]:
-        """Process ids of the workers, by lane."""
-        return [worker.process.pid or 0 for worker in self._workers]
+        """Process ids of the workers, by worker."""
+        return [each.process.pid or 0 for each in self._processes]
 
     async def close(self) -> None:
-        await asyncio.gather(*(asyncio.to_thread(worker.close) for worker in self._workers))
+        await asyncio.gather(*(asyncio.to_thread(each.close) for each in self._processes))
 
 
-class _Worker:
-    """Parent's end of one lane."""
+class _Process:
+    """Parent's end of one worker."""
 
-    def __init__(self, lane: int) -> None:
+    def __init__(self, worker: int) -> None:
         context = multiprocessing.get_context("spawn")
-        self.lane = lane
+        self.worker = worker
         self.pipe, theirs = context.Pipe()
         self.process: BaseProcess = context.Process(
-            target=_serve, args=(theirs, lane), name=f"lane-{lane}", daemon=True
+            target=_serve, args=(theirs, worker), name=f"worker-{worker}", daemon=True
         )
         self.process.start()
         theirs.close()  # with our copy gone, the pipe ends when the worker does
-        self.thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"lane-{lane}")
+        self.thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"worker-{worker}")
 
     def exchange(self, kernel: Callable[..., Any], args: tuple[Any, ...]) -> tuple[bool, Any]:
-        """Send one call and wait for its answer (failed?, value or exception); runs in the lane's own thread."""
+        """Send one call and wait for its answer (failed?, value or exception); runs in the worker's own thread."""
         message = pickle.dumps((kernel, args), protocol=pickle.HIGHEST_PROTOCOL)  # its errors are the caller's
         try:
             self.pipe.send_bytes(message)
             answer: tuple[bool, Any] = pickle.loads(self.pipe.recv_bytes())  # noqa: S301 - our own child's pipe
         except (EOFError, OSError) as error:
             raise Interrupted(
-                f"the compute worker of lane {self.lane} (process {self.process.pid}) died: restart this party, "
+                f"compute worker {self.worker} (process {self.process.pid}) died: restart this party, "
                 "with fewer workers if the system ran out of memory"
             ) from error
         return answer
@@ -162,7 +162,7 @@ class _Worker:
         self.pipe.close()
 
 
-def _serve(pipe: Connection, lane: int) -> None:
+def _serve(pipe: Connection, worker: int) -> None:
     """A worker's life: answer calls in order until the pipe ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when a worker ends
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -176,13 +176,13 @@ def _serve(pipe: Connection, lane: int) -> None:
             kernel, args = pickle.loads(message)  # noqa: S301 - our own parent's pipe
             answer = pickle.dumps((False, kernel(state, *args)), protocol=pickle.HIGHEST_PROTOCOL)
         except Exception as error:  # noqa: BLE001 - it is raised again in the parent
-            answer = _pickled_error(error, lane)
+            answer = _pickled_error(error, worker)
         pipe.send_bytes(answer)
 
 
-def _pickled_error(error: Exception, lane: int) -> bytes:
+def _pickled_error(error: Exception, worker: int) -> bytes:
     """The exception with its traceback as a note; a RuntimeError where its own type does not survive pickling."""
-    note = f"in lane {lane}:\n{traceback.format_exc()}"
+    note = f"in worker {worker}:\n{traceback.format_exc()}"
     error.add_note(note)
     try:
         data = pickle.dumps((True, error), protocol=pickle.HIGHEST_PROTOCOL)

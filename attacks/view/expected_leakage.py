@@ -19,7 +19,7 @@ from treetap.trees.ensemble import Tree
 Floats = npt.NDArray[np.float64]
 
 
-def foreseen(
+def expected_views(
     model: CentralTrees,
     blocks: Sequence[tuple[str, Floats]],
     party: str,

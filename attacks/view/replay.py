@@ -58,7 +58,7 @@ class _Series:
 
 
 @dataclass
-class Growth:
+class TreeReplay:
     """One tree as it was grown in one attempt. `stored`: this party was told to put it on disk."""
 
     index: int
@@ -133,7 +133,7 @@ class Growth:
 
 
 @dataclass
-class Story:
+class TranscriptReplay:
     """One submission of a job as its transcript tells it."""
 
     job: str
@@ -141,7 +141,7 @@ class Story:
     submission: str = ""
     prediction: bool = False
     finished: bool = False
-    growths: dict[tuple[int, int], Growth] = field(default_factory=dict)
+    trees_by_attempt: dict[tuple[int, int], TreeReplay] = field(default_factory=dict)
     alignments: dict[int, list[Ints]] = field(default_factory=dict)
     owners: set[str] = field(default_factory=set)  # names under which this party was asked to apply splits
     peers: set[str] = field(default_factory=set)  # members that are other than this party
@@ -150,8 +150,8 @@ class Story:
     messages: Counter[TrafficKey] = field(default_factory=Counter)
     bytes: Counter[TrafficKey] = field(default_factory=Counter)
 
-    def growth(self, tree: int, attempt: int) -> Growth:
-        return self.growths.setdefault((tree, attempt), Growth(tree, attempt))
+    def growth(self, tree: int, attempt: int) -> TreeReplay:
+        return self.trees_by_attempt.setdefault((tree, attempt), TreeReplay(tree, attempt))
 
     def take(self, record: TranscriptRecord) -> None:
         """One record. Raises Malformed."""
@@ -194,7 +194,7 @@ class Story:
         parts.append(np.array(part.rows, dtype=np.int64))
 
 
-def read_story(path: Path) -> tuple[Story, list[str]]:
+def read_replay(path: Path) -> tuple[TranscriptReplay, list[str]]:
     """The last submission of the job in one transcript (a folder or file), and what a reader should be told.
 
     Raises:
@@ -202,35 +202,35 @@ def read_story(path: Path) -> tuple[Story, list[str]]:
         BadInput: the file is not the transcript's first one.
     """
     reader = TranscriptReader(path)
-    story: Story | None = None
+    replay: TranscriptReplay | None = None
     faults = []
     for record in reader:
-        if story is None:
+        if replay is None:
             if record.sequence:
                 raise BadInput(
                     f"{path}: begins with record {record.sequence}: the transcript's files before it are missing; "
                     "give the whole folder"
                 )
-            story = Story(record.job)
+            replay = TranscriptReplay(record.job)
         try:
-            if record.job != story.job:
-                raise Malformed(f"it is of job {record.job!r}, those before it are of job {story.job!r}")
+            if record.job != replay.job:
+                raise Malformed(f"it is of job {record.job!r}, those before it are of job {replay.job!r}")
             if record.step == "prepare":
                 prepare = _content(record, control_pb2.StepRequest).setup.prepare
-                if story.spec is not None and prepare.submission != story.submission:
-                    faults.append(f"job {story.job!r} was submitted more than once; only the last one counts")
-                    story = Story(record.job)
-                if story.spec not in (None, prepare.spec):
+                if replay.spec is not None and prepare.submission != replay.submission:
+                    faults.append(f"job {replay.job!r} was submitted more than once; only the last one counts")
+                    replay = TranscriptReplay(record.job)
+                if replay.spec not in (None, prepare.spec):
                     raise Malformed("the job is another one than before")
-                story.spec, story.submission = prepare.spec, prepare.submission
-            story.take(record)
+                replay.spec, replay.submission = prepare.spec, prepare.submission
+            replay.take(record)
         except Malformed as fault:
             raise Malformed(f"{path}: record {record.sequence}: {fault}") from None
-    if story is None:
+    if replay is None:
         raise BadInput(f"{path}: holds no record yet")
     if reader.torn:
         faults.append("a record was cut short, as when its party is killed or at work; it is left out")
-    return story, faults
+    return replay, faults
 
 
 def _content(record: TranscriptRecord, wanted: type[T]) -> T:

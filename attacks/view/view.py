@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from attacks.view.known_trees import Ints, TreeView
-from attacks.view.replay import Growth, Story, read_story
+from attacks.view.replay import TranscriptReplay, TreeReplay, read_replay
 from attacks.view.transcripts import located
 from treetap.errors import BadInput, Malformed
 from treetap.protocols.job_spec import params_of
@@ -106,61 +106,61 @@ def read_view(path: Path, job: str | None = None, party: str | None = None) -> V
         Malformed: records were changed, removed or inserted, are of another job or party, or contradict each other.
     """
     with located(path, job) as place:
-        story, faults = read_story(place)
+        replay, faults = read_replay(place)
         shown = path if path.is_file() else place  # where an archive was unpacked is no use to anybody
         try:
-            return _view(shown, story, party, [f"{shown}: {fault}" for fault in faults])
+            return _view(shown, replay, party, [f"{shown}: {fault}" for fault in faults])
         except Malformed as fault:
             raise Malformed(f"{shown}: {fault}") from None
 
 
-def _view(path: Path, story: Story, party: str | None, faults: list[str]) -> View:
-    spec = story.spec
+def _view(path: Path, replay: TranscriptReplay, party: str | None, faults: list[str]) -> View:
+    spec = replay.spec
     if spec is None:
-        what = "is of a prediction: no tree is grown in it" if story.prediction else "holds no training yet"
-        raise BadInput(f"{path}: the transcript of {story.job!r} {what}")
-    name = _whose(path, story, spec, party)
-    total = _total(story)
-    trees, unfinished = _trees(story, total)
+        what = "is of a prediction: no tree is grown in it" if replay.prediction else "holds no training yet"
+        raise BadInput(f"{path}: the transcript of {replay.job!r} {what}")
+    name = _whose(path, replay, spec, party)
+    total = _total(replay)
+    trees, unfinished = _trees(replay, total)
     if gaps := sorted(set(range(trees[-1].index)) - {tree.index for tree in trees}) if trees else []:
         faults.append(f"{path}: trees {', '.join(map(str, gaps))} are not in the transcript: recording began later")
-    if not story.finished:
+    if not replay.finished:
         faults.append(
             f"{path}: ends before its job does (after {len(trees)} complete trees): the job runs or was interrupted, "
             "or the end of the transcript is missing"
         )
-    rows = _rows(story, total, [*trees, *unfinished])
+    rows = _rows(replay, total, [*trees, *unfinished])
     if rows is None:
         faults.append(f"{path}: does not say which rows of its party's table the {total} common records are")
     params = params_of(spec)
     return View(
         path=path,
         party=name,
-        job=story.job,
+        job=replay.job,
         protocol=training_name(spec),
         label_holder=spec.label_holder,
-        attempt=max(story.attempts),
+        attempt=max(replay.attempts),
         records=total,
         rows=rows,
-        own_digest=story.own_digest if spec.alignment == "sorted-ids" else None,
+        own_digest=replay.own_digest if spec.alignment == "sorted-ids" else None,
         trees=tuple(trees),
         unfinished=tuple(unfinished),
-        finished=story.finished,
+        finished=replay.finished,
         max_depth=params.max_depth,
         objective=params.objective,
         missing=None if math.isnan(params.missing) else params.missing,
-        received=_traffic(story, sent=False),
-        sent=_traffic(story, sent=True),
+        received=_traffic(replay, sent=False),
+        sent=_traffic(replay, sent=True),
         faults=tuple(faults),
     )
 
 
-def _whose(path: Path, story: Story, spec: setup_pb2.JobSpec, party: str | None) -> str:
+def _whose(path: Path, replay: TranscriptReplay, spec: setup_pb2.JobSpec, party: str | None) -> str:
     """The party whose transcript this is: nobody gets parcels from itself, or splits to apply that it does not own."""
     members = [spec.label_holder, *spec.feature_parties]
-    if len(story.owners) > 1:
-        raise Malformed(f"holds records of several parties: {', '.join(sorted(story.owners))}")
-    possible = [name for name in members if name not in story.peers and story.owners <= {name}]
+    if len(replay.owners) > 1:
+        raise Malformed(f"holds records of several parties: {', '.join(sorted(replay.owners))}")
+    possible = [name for name in members if name not in replay.peers and replay.owners <= {name}]
     if not possible:
         raise Malformed("holds records of several parties")
     if party is not None and party not in possible:
@@ -174,27 +174,27 @@ def _whose(path: Path, story: Story, spec: setup_pb2.JobSpec, party: str | None)
     return party or features[0]
 
 
-def _total(story: Story) -> int:
+def _total(replay: TranscriptReplay) -> int:
     """N, in which all sets of records must agree; before the first of them, the number of aligned records."""
-    totals = {total for growth in story.growths.values() for total in growth.totals()}
+    totals = {total for growth in replay.trees_by_attempt.values() for total in growth.totals()}
     if len(totals) > 1:
         raise Malformed(f"its sets are of {' and of '.join(map(str, sorted(totals)))} records")
-    return totals.pop() if totals else max((sum(map(len, parts)) for parts in story.alignments.values()), default=0)
+    return totals.pop() if totals else max((sum(map(len, parts)) for parts in replay.alignments.values()), default=0)
 
 
-def _trees(story: Story, total: int) -> tuple[list[TreeView], list[TreeView]]:
+def _trees(replay: TranscriptReplay, total: int) -> tuple[list[TreeView], list[TreeView]]:
     """Complete trees and those that were only begun: of each tree the last complete growth, else the last one."""
-    last: dict[int, Growth] = {}
-    for (tree, _), growth in sorted(story.growths.items()):  # a later attempt comes later
+    last: dict[int, TreeReplay] = {}
+    for (tree, _), growth in sorted(replay.trees_by_attempt.items()):  # a later attempt comes later
         if growth.stored or tree not in last or not last[tree].stored:
             last[tree] = growth
     views = [growth.view(total) for _, growth in sorted(last.items())]
     return [view for view in views if view.complete], [view for view in views if not view.complete]
 
 
-def _rows(story: Story, total: int, trees: list[TreeView]) -> Ints | None:
+def _rows(replay: TranscriptReplay, total: int, trees: list[TreeView]) -> Ints | None:
     """Rows of the own table by position. Records may be aligned anew before the first tree, never after it."""
-    said = {attempt: np.concatenate(parts) for attempt, parts in story.alignments.items() if parts}
+    said = {attempt: np.concatenate(parts) for attempt, parts in replay.alignments.items() if parts}
     whole = {attempt: rows for attempt, rows in said.items() if len(rows) == total}
     in_force = {tree.attempt for tree in trees} & whole.keys() or set(list(whole)[-1:])
     found: Ints | None = None
@@ -208,9 +208,9 @@ def _rows(story: Story, total: int, trees: list[TreeView]) -> Ints | None:
     return found
 
 
-def _traffic(story: Story, *, sent: bool) -> tuple[Traffic, ...]:
+def _traffic(replay: TranscriptReplay, *, sent: bool) -> tuple[Traffic, ...]:
     return tuple(
-        Traffic(key.disclosure, key.peer, key.step, messages, story.bytes[key])
-        for key, messages in sorted(story.messages.items())
+        Traffic(key.disclosure, key.peer, key.step, messages, replay.bytes[key])
+        for key, messages in sorted(replay.messages.items())
         if key.sent == sent
     )

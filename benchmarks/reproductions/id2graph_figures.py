@@ -62,8 +62,8 @@ def panel(figure: Figure, results: Sequence[dict[str, Any]], name: str, model: s
     A seed counts if it has a result for every value: points over different seeds would not make a line.
     """
     mine = [each for each in results if (each["trial"]["set"], each["trial"]["model"]) == (name, model)]
-    have = Counter(each["trial"]["seed"] for each in mine)
-    mine = [each for each in mine if have[each["trial"]["seed"]] == len(figure.values)]
+    required = Counter(each["trial"]["seed"] for each in mine)
+    mine = [each for each in mine if required[each["trial"]["seed"]] == len(figure.values)]
     lines: dict[str, list[list[float]]] = {}
     for kind in (*BASELINES, QUOTIENT):
         lines[kind] = []

@@ -1,7 +1,7 @@
 """One trial of the ID2Graph paper's experiments: a model, what the other party sees of it, the attacks, their scores.
 
 The model is trained by a real federation, whose transcripts `treetap audit` attacks, or centrally, where the attacker's
-view is foreseen from the open model. Both give the same leaves.
+view is expected_views from the open model. Both give the same leaves.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from attacks.id2graph.leaves import Ints, Leaves
 from attacks.id2graph.settings import Settings, usual_discount
 from attacks.registry import attack
 from attacks.scores import score
-from attacks.view.expected_leakage import foreseen
+from attacks.view.expected_leakage import expected_views
 from attacks.view.view import read_view
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.joined_table import ID, Split, read_table, split
@@ -178,7 +178,7 @@ def _centralised(trial: Trial) -> dict[str, Any]:
     else:
         assert isinstance(params, BoostingParams)
         model = centralised.train(bins, y, params, SETS[trial.set].classes)
-    views = foreseen(model, list(x.items()), ATTACKER, drawn.columns[ATTACKER])
+    views = expected_views(model, list(x.items()), ATTACKER, drawn.columns[ATTACKER])
     leaves = [[leaf.records for leaf in view.leaves()] for view in views]
     attacks = {name: _attacked(name, trial, leaves, x[ATTACKER], y) for name in attacks_of(trial)}
     return _found(drawn, leaves, attacks)

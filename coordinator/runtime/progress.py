@@ -73,7 +73,7 @@ class Progress:
         self.status.away[:] = list(parties)
         self.touch()
 
-    def lost(self, party: str) -> None:
+    def on_loss(self, party: str) -> None:
         """A party does not answer; of serving, whoever watches wants to know for whom it waits."""
         if self.status.kind == "serve" and party not in self.status.away:
             self.status.away.append(party)
@@ -90,7 +90,7 @@ class Progress:
             async with asyncio.timeout(within_s):
                 await self._settled.wait()
 
-    def heard(self, party: str, progress: control_pb2.Progress) -> None:
+    def on_progress(self, party: str, progress: control_pb2.Progress) -> None:
         """A party's sign of life."""
         if self.status.kind == "serve" and party in self.status.away:
             self.status.away.remove(party)

@@ -12,11 +12,11 @@ from google.protobuf.message import Message
 from coordinator.runtime.metrics import CoordinatorMetrics
 from treetap import logs
 from treetap.errors import Silent, Unreachable
-from treetap.wire.byte_counts import Traffic
+from treetap.wire.byte_counts import ByteCounts
 from treetap.wire.disclosure import bytes_by_class
 from treetap.wire.frame import filled
 from treetap.wire.ports import Address, Dialer
-from treetap.wire.timeouts import RETRY_S, Patience
+from treetap.wire.timeouts import RETRY_S, Reconnects
 from treetap.wire.v2 import control_pb2, setup_pb2, types_pb2
 
 log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ class Roster:
         parties: Mapping[str, Address],
         dialer: Dialer,
         silence_s: float,
-        traffic: Traffic,
+        byte_counts: ByteCounts,
         metrics: CoordinatorMetrics,
         on_progress: Callable[[str, control_pb2.Progress], None],
         on_lost: Callable[[str], None],
@@ -41,7 +41,7 @@ class Roster:
     ) -> None:
         self._job, self._attempt = job, attempt
         self._parties, self._dialer, self._silence = dict(parties), dialer, silence_s
-        self._traffic, self._metrics = traffic, metrics
+        self._byte_counts, self._metrics = byte_counts, metrics
         self._on_progress, self._on_lost, self._retry_s = on_progress, on_lost, retry_s
         self.log_level = logging.INFO  #: at which the ends of steps are logged
 
@@ -63,17 +63,17 @@ class Roster:
         """
         request = control_pb2.StepRequest(job=self._job, attempt=self._attempt, round=round, stage=stage)
         filled(request, step, body)
-        patience = Patience(self._retry_s)
+        reconnects = Reconnects(self._retry_s)
         began = asyncio.get_running_loop().time()
         with logs.within(step=step, peer=party), self._metrics.asking(party, step):
             log.debug("job %s: %s at %s: begins", self._job, step, party)
             while True:
                 try:
-                    result = await self._once(party, step, request, patience)
+                    result = await self._once(party, step, request, reconnects)
                     break
                 except (Unreachable, Silent) as failure:
                     self._on_lost(party)
-                    if isinstance(failure, Silent) or not await patience.again():
+                    if isinstance(failure, Silent) or not await reconnects.again():
                         raise
             seconds = asyncio.get_running_loop().time() - began
             log.log(
@@ -110,9 +110,9 @@ class Roster:
                 await asyncio.sleep(1.0)
 
     async def _once(
-        self, party: str, step: str, request: control_pb2.StepRequest, patience: Patience
+        self, party: str, step: str, request: control_pb2.StepRequest, reconnects: Reconnects
     ) -> control_pb2.StepResult:
-        self._traffic.sent(party, step, bytes_by_class(request))
+        self._byte_counts.sent(party, step, bytes_by_class(request))
         events = self._dialer.step(self._parties[party], request).__aiter__()
         while True:
             try:
@@ -123,7 +123,7 @@ class Roster:
                 raise Silent(f"{party} has been silent for {self._silence:g} s in {step}") from None
             except StopAsyncIteration:
                 raise Unreachable(f"{party} ended {step} without a result") from None
-            patience.heard()
+            reconnects.heard()
             if event.WhichOneof("event") == "result":
                 self._on_progress(party, control_pb2.Progress(bytes=event.result.bytes))
                 return event.result

@@ -18,20 +18,20 @@ from typing import Any
 
 import numpy as np
 
-from party.runtime.context import Step, Tools, done, have
+from party.runtime.context import Step, StepContext, empty_result, required
 from party.runtime.messages import Rows
 from party.runtime.step_order import StepOrder
 from party.runtime.steps import StepId, Untimely, describe
 from treetap import psi
 from treetap.errors import ConfigError, DataError, Malformed, Refused
-from treetap.protocols.alignment_routes import Turn, turns
+from treetap.protocols.alignment_routes import AlignmentTurn, turns
 from treetap.tables.reading import digest_of
 from treetap.wire.v2 import alignment_pb2, control_pb2
 
 log = logging.getLogger(__name__)
 #: Points in one parcel: 1 MiB.
 POINTS_PER_PARCEL = 32_768
-#: Points that a lane works on at a time: some tenths of a second, so that progress moves.
+#: Points that a worker works on at a time: some tenths of a second, so that progress moves.
 POINTS_PER_CALL = 4_096
 STORED = "alignment"
 
@@ -55,32 +55,32 @@ def alignment_steps(members: Sequence[str], mode: str, party: str) -> list[StepI
     raise ConfigError(f"alignment = {mode!r}: this party knows psi and sorted-ids")
 
 
-def _own_turns(members: Sequence[str], party: str) -> list[Turn]:
+def _own_turns(members: Sequence[str], party: str) -> list[AlignmentTurn]:
     return [turn for turn in turns(len(members)) if members.index(party) in turn.places]
 
 
 class Alignment:
     """One party's part in finding the common records, for one attempt at a job."""
 
-    def __init__(self, tools: Tools, members: Sequence[str], mode: str, order: StepOrder) -> None:
+    def __init__(self, context: StepContext, members: Sequence[str], mode: str, order: StepOrder) -> None:
         """`members`: the label holder, then the feature parties. `order`: the role's, with the phase `ALIGNMENT`."""
-        self._tools, self._members = tools, list(members)
-        self._minimum = tools.law.min_common_records
+        self._context, self._members = context, list(members)
+        self._minimum = context.policy.min_common_records
         self._order = order
-        self._place = self._members.index(tools.party)
+        self._place = self._members.index(context.party)
         self._ids: list[str] = []
         self._rows: Rows = np.zeros(0, dtype=np.int64)
         self._path = Path()
         self._keep = False
         self._records: Rows | None = None
-        self._turns = _own_turns(self._members, tools.party)
-        self._shuffle: psi.Order = np.zeros(0, dtype=np.int64)
+        self._turns = _own_turns(self._members, context.party)
+        self._shuffle: psi.Rows = np.zeros(0, dtype=np.int64)
         self._hand: list[bytes] = []  # lists of points in hand between two turns
         self._common = b""
-        self._found: tuple[psi.Order, bytes] = (self._shuffle, b"")  # the label holder's, until all agree
+        self._found: tuple[psi.Rows, bytes] = (self._shuffle, b"")  # the label holder's, until all agree
         self._exponent, self._fresh, self._once = (psi.Exponent.draw() for _ in range(3))
         self.steps: dict[str, Step] = {
-            name: getattr(self, name) for name, _, _ in alignment_steps(self._members, mode, tools.party)
+            name: getattr(self, name) for name, _, _ in alignment_steps(self._members, mode, context.party)
         }
 
     def begin(self, ids: list[str], rows: Rows, path: Path, *, keep: bool) -> int:
@@ -95,22 +95,22 @@ class Alignment:
         self._ids, self._rows, self._path, self._keep = ids, rows, path, keep
         if not self.steps:  # there is no other party
             self._finish(np.arange(len(ids)))
-            return self._tools.attempt
-        stored = self._tools.store.load_arrays(STORED) if keep else None
+            return self._context.attempt
+        stored = self._context.store.load_arrays(STORED) if keep else None
         if stored is None:
             return 0
         if stored["digest"].tobytes() != digest_of(ids):
             raise DataError(
-                f"{path}: holds other ids than when job {self._tools.job} was aligned; "
+                f"{path}: holds other ids than when job {self._context.job} was aligned; "
                 "bring back the file of then, or cancel the job and train again"
-            ).at(self._tools.party)
+            ).at(self._context.party)
         self._set_records(stored["records"])
         return int(stored["attempt"])
 
     @property
     def records(self) -> Rows:
         """The places of the common records in the own table, in the common order."""
-        return have(self._records)
+        return required(self._records)
 
     def check(self, step: StepId) -> None:
         """`Untimely` for a step that came before the alignment."""
@@ -123,7 +123,7 @@ class Alignment:
         """The digest of the sorted ids goes to the label holder."""
         self._order.check(request)
         digest = alignment_pb2.RecordDigest(digest=digest_of(self._ids), records=len(self._ids))
-        await self._tools.outbox.send(self._members[0], "record_digest", [digest])
+        await self._context.outbox.send(self._members[0], "record_digest", [digest])
         self._finish(np.arange(len(self._ids)))
         return self._end(request)
 
@@ -132,7 +132,7 @@ class Alignment:
         self._order.check(request)
         async for party, records in self._differing(digest_of(self._ids)):
             raise DataError(
-                f"the ids of {party} ({records} records) are not those of {self._tools.party} ({len(self._ids)} "
+                f"the ids of {party} ({records} records) are not those of {self._context.party} ({len(self._ids)} "
                 f'records, {self._path}); sorted-ids needs the same ids at every party, alignment = "psi" finds the '
                 "common ones"
             )
@@ -218,7 +218,7 @@ class Alignment:
         (own,) = self._hand
         if len(own) != len(self._shuffle) * psi.POINT_BYTES:
             raise Malformed(
-                f"{self._tools.party} sent {len(self._shuffle)} blinded identifiers around, "
+                f"{self._context.party} sent {len(self._shuffle)} blinded identifiers around, "
                 f"{len(own) // psi.POINT_BYTES} came back"
             )
         ring = len(self._members) > 2
@@ -229,13 +229,13 @@ class Alignment:
             await self._check(own)
         found, places = psi.common(psi.points(own), psi.points(self._common))
         if ring and len(places) * psi.POINT_BYTES != len(self._common):
-            raise Malformed(f"{self._tools.party} does not hold all of the common identifiers")
+            raise Malformed(f"{self._context.party} does not hold all of the common identifiers")
         self._enough(len(places))
         digest = hashlib.sha256(found.tobytes()).digest()
         self._found = self._shuffle[places], digest
         if self._place:
             body = alignment_pb2.RecordDigest(digest=digest, records=len(places))
-            await self._tools.outbox.send(self._members[0], "record_digest", [body])
+            await self._context.outbox.send(self._members[0], "record_digest", [body])
             self._finish(self._shuffle[places])
         return self._end(request)
 
@@ -245,7 +245,7 @@ class Alignment:
         records, digest = self._found
         async for party, theirs in self._differing(digest):
             raise Malformed(
-                f"{party} found {theirs} common records, {self._tools.party} {len(records)}, or others: somebody has "
+                f"{party} found {theirs} common records, {self._context.party} {len(records)}, or others: somebody has "
                 "changed a list of blinded identifiers"
             )
         self._finish(records)
@@ -255,12 +255,12 @@ class Alignment:
 
     def _end(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         self._order.done(request)
-        return done()
+        return empty_result()
 
     async def _differing(self, digest: bytes) -> AsyncIterator[tuple[str, int]]:
         """The feature parties whose digest is another one, with how many records they speak of."""
         for party in self._members[1:]:
-            async for parcel in self._tools.mailbox.series(party, "record_digest", 0, 0):
+            async for parcel in self._context.mailbox.series(party, "record_digest", 0, 0):
                 if parcel.alignment.record_digest.digest != digest:
                     yield party, parcel.alignment.record_digest.records
 
@@ -288,23 +288,23 @@ class Alignment:
         total: int,
         operation: str = "raised identifiers",
     ) -> bytes:
-        """Calls to the lanes in turn, results in the order of the calls; progress shows what is done of `total`."""
-        engine, meter = self._tools.engine, self._tools.meter
-        meter.done, meter.total = 0, total
+        """Calls to the workers in turn, results in the order of the calls; progress shows what is done of `total`."""
+        engine, progress = self._context.engine, self._context.progress
+        progress.done, progress.total = 0, total
         found = [b""] * len(calls)
 
-        async def work(lane: int) -> None:
-            for at in range(lane, len(calls), engine.lanes):
-                found[at] = await engine.call(lane, kernel, *calls[at])
-                meter.done += len(found[at]) // psi.POINT_BYTES
+        async def work(worker: int) -> None:
+            for at in range(worker, len(calls), engine.workers):
+                found[at] = await engine.call(worker, kernel, *calls[at])
+                progress.done += len(found[at]) // psi.POINT_BYTES
 
-        await asyncio.gather(*(work(lane) for lane in range(engine.lanes)))
-        self._tools.ledger.operations[operation] += total
+        await asyncio.gather(*(work(worker) for worker in range(engine.workers)))
+        self._context.costs.operations[operation] += total
         return b"".join(found)
 
     async def _send(self, to: str, points: bytes, stage: int) -> None:
         bodies = (alignment_pb2.BlindedIds(points=part) for part in _pieces(points, POINTS_PER_PARCEL))
-        await self._tools.outbox.send(to, "blinded_ids", bodies, stage=stage)
+        await self._context.outbox.send(to, "blinded_ids", bodies, stage=stage)
 
     async def _take_all(self, senders: list[int], stage: int) -> list[bytes]:
         return list(await asyncio.gather(*(self._take(self._members[sender], stage) for sender in senders)))
@@ -312,7 +312,7 @@ class Alignment:
     async def _take(self, sender: str, stage: int) -> bytes:
         parts = [
             parcel.alignment.blinded_ids.points
-            async for parcel in self._tools.mailbox.series(sender, "blinded_ids", 0, stage)
+            async for parcel in self._context.mailbox.series(sender, "blinded_ids", 0, stage)
         ]
         points = b"".join(parts)
         if len(points) % psi.POINT_BYTES:
@@ -324,21 +324,21 @@ class Alignment:
             raise DataError("no record is common to all parties: do all id columns hold the same ids, written alike?")
         if count < self._minimum:
             raise Refused(
-                f"{self._tools.party} takes no part: its policy says min_common_records = {self._minimum}, and fewer "
+                f"{self._context.party} takes no part: its policy says min_common_records = {self._minimum}, and fewer "
                 "records are common to all parties"
             )
 
     def _finish(self, records: Rows) -> None:
         """Keep the outcome."""
         self._enough(len(records))
-        log.info("job %s: %d of %d records are common to all parties", self._tools.job, len(records), len(self._ids))
+        log.info("job %s: %d of %d records are common to all parties", self._context.job, len(records), len(self._ids))
         if self._keep:
-            self._tools.store.save_arrays(
+            self._context.store.save_arrays(
                 STORED,
                 {
                     "records": records,
                     "digest": np.frombuffer(digest_of(self._ids), dtype=np.uint8),
-                    "attempt": np.array(self._tools.attempt),
+                    "attempt": np.array(self._context.attempt),
                 },
             )
         self._set_records(records)
@@ -346,7 +346,7 @@ class Alignment:
 
     def _set_records(self, records: Rows) -> None:
         self._records = records
-        self._tools.recorder.own_alignment(self._tools.attempt, self._rows[records].tolist())
+        self._context.recorder.own_alignment(self._context.attempt, self._rows[records].tolist())
 
 
 def _pieces(points: bytes, count: int) -> Iterator[bytes]:

@@ -11,7 +11,7 @@ from party.prediction.chain import ChainPlace, blaming, check_hides
 from party.prediction.opened_model import OpenedModel
 from party.prediction.paillier_scheme import PaillierMasking
 from party.prediction.tree_model import OwnSplits
-from party.runtime.context import Step, Tools, done, have
+from party.runtime.context import Step, StepContext, empty_result, required
 from party.runtime.messages import Rows
 from party.runtime.steps import StepId
 from treetap.paillier.masked_sums import SLOT_BITS, EntryMember, ciphertexts_of
@@ -25,13 +25,13 @@ class Attributions:
 
     def __init__(
         self,
-        tools: Tools,
+        context: StepContext,
         opening: prediction_pb2.OpenModel,
         opened: OpenedModel,
         model: OwnSplits,
         place: ChainPlace,
     ) -> None:
-        self._tools, self._opening, self._opened = tools, opening, opened
+        self._context, self._opening, self._opened = context, opening, opened
         self._model, self._place = model, place
         self._layout: AttributedLayout | None = None
         self._scheme: PaillierMasking | None = None
@@ -44,27 +44,27 @@ class Attributions:
 
         `outputs`: columns of the score.
         """
-        tools, place = self._tools, self._place
-        parcels = tools.mailbox.series(place.label_holder, "attribution_layout", 0, 0)
+        context, place = self._context, self._place
+        parcels = context.mailbox.series(place.label_holder, "attribution_layout", 0, 0)
         layout = await take_layout(
-            parcels, tools.party, place.label_holder, self._opened.shard, outputs, last=place.last
+            parcels, context.party, place.label_holder, self._opened.shard, outputs, last=place.last
         )
         entries = layout.entries
         entries.check_place(place)
-        check_hides(tools, entries.spare, f"a sum and of the attributions to {layout.players} players")
+        check_hides(context, entries.spare, f"a sum and of the attributions to {layout.players} players")
         count, slots = ciphertexts_of(layout.players * outputs, public.bits)
         each = np.arange(count)
         member = EntryMember(
-            tools.engine,
+            context.engine,
             public,
             Slots((SLOT_BITS,) * slots),
             (entries.outgoing[:, np.newaxis] * count + each).ravel(),
             (entries.constant[:, np.newaxis] * count + each).ravel(),
             None if place.last else self._opening.parameters.eini.obfuscation,
-            f"{tools.job}/{tools.attempt}/attributions",
+            f"{context.job}/{context.attempt}/attributions",
         )
         self._layout, self._ciphertexts = layout, count
-        self._scheme = PaillierMasking(tools, member, place, VALUES, public.ciphertext_bytes)
+        self._scheme = PaillierMasking(context, member, place, VALUES, public.ciphertext_bytes)
         await self._scheme.start()
 
     def after_scores(self, number: int, rows: Rows) -> StepId:
@@ -75,15 +75,15 @@ class Attributions:
     async def mask_attributions(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Keep the entries of the block that the own columns allow, pass them on; the last of the chain: the sums."""
         self._opened.order.check(("mask_attributions", request.round, request.stage))
-        number, tools, rows, layout = request.round, self._tools, self._rows, have(self._layout)
+        number, context, rows, layout = request.round, self._context, self._rows, required(self._layout)
         goes_left = self._model.directions(rows)
-        masks = await tools.offload(lambda: layout.masks(goes_left, len(rows)))
-        tools.meter.done, tools.meter.total = 0, len(rows)
+        masks = await context.offload(lambda: layout.masks(goes_left, len(rows)))
+        context.progress.done, context.progress.total = 0, len(rows)
         with blaming(self._place.before, number):
-            await have(self._scheme).pass_on(np.repeat(masks, self._ciphertexts, axis=1), number)
-        tools.mailbox.forget(number)
+            await required(self._scheme).pass_on(np.repeat(masks, self._ciphertexts, axis=1), number)
+        context.mailbox.forget(number)
         self._opened.order.then(("mask_block", number + 1, 0))
-        return done()
+        return empty_result()
 
     async def close(self) -> None:
         """Make the workers forget the ciphertexts."""

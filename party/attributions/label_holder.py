@@ -17,10 +17,10 @@ from party.prediction.records import RecordSource
 from party.prediction.scores_on_disk import Imputed, ScoreStore
 from party.prediction.tree_model import TreeModel
 from party.prediction.tree_results import TreeResults
-from party.runtime.context import Step, Tools, have
+from party.runtime.context import Step, StepContext, required
 from party.runtime.messages import Rows
 from treetap.errors import Malformed
-from treetap.paillier.masked_sums import EntryOwner, ciphertexts_of
+from treetap.paillier.masked_sums import EntryKeyHolder, ciphertexts_of
 from treetap.paillier.secret_key import SecretKey
 from treetap.trees.leaf_entries import SUM_BITS
 from treetap.trees.paths import Floats
@@ -51,14 +51,14 @@ class Attributions:
 
     def __init__(
         self,
-        tools: Tools,
+        context: StepContext,
         opening: prediction_pb2.OpenModel,
         opened: OpenedModel,
         model: TreeModel,
         records: RecordSource,
         results: TreeResults,
     ) -> None:
-        self._tools, self._opening, self._opened = tools, opening, opened
+        self._context, self._opening, self._opened = context, opening, opened
         self._model, self._records, self._results = model, records, results
         self._chain = chain_of(opening)
         self._entries: AttributionEntries | None = None
@@ -75,35 +75,35 @@ class Attributions:
         """
         columns, model = self._opened.manifest["columns"], self._model
         feature_of = {handle: columns[split.feature] for handle, split in model.own.items()}
-        self._entries = AttributionEntries(model.ensemble, self._tools.party, self._chain, feature_of)
+        self._entries = AttributionEntries(model.ensemble, self._context.party, self._chain, feature_of)
         self._expected = expected_score(model.ensemble)
         self._score_bits = score_bits
 
     async def check_hidden(self) -> None:
         """`Refused` where the own policy wants more paths to explain scores and attributions than there are."""
-        entries, bits = have(self._entries), self._score_bits
+        entries, bits = required(self._entries), self._score_bits
         fault = (
             f"with attributions to {len(entries.players)} players the trees leave some record fewer leaves than that"
         )
         await check_hidden(
-            self._tools, self._model, self._records, lambda goes_left, n: entries.spare(goes_left, n, bits), fault
+            self._context, self._model, self._records, lambda goes_left, n: entries.spare(goes_left, n, bits), fault
         )
 
     async def begin(self, secret: SecretKey) -> None:
         """Every feature party learns which entries there are; those that never change go to the first of the chain."""
-        tools, entries, chain = self._tools, have(self._entries), self._chain
-        values = len(entries.players) * len(have(self._expected))
+        context, entries, chain = self._context, required(self._entries), self._chain
+        values = len(entries.players) * len(required(self._expected))
         _, slots = ciphertexts_of(values, secret.public.bits)
-        obfuscation, token = self._opening.parameters.eini.obfuscation, f"{tools.job}/{tools.attempt}/attributions"
-        owner = EntryOwner(tools.engine, secret, slots, obfuscation, SUM_BITS, token)
-        self._scheme = scheme = PaillierScheme(tools, owner, chain, VALUES, values, self.advance)
+        obfuscation, token = self._opening.parameters.eini.obfuscation, f"{context.job}/{context.attempt}/attributions"
+        owner = EntryKeyHolder(context.engine, secret, slots, obfuscation, SUM_BITS, token)
+        self._scheme = scheme = PaillierScheme(context, owner, chain, VALUES, values, self.advance)
         await scheme.start()
         self._records.size = max(1, min(self._records.size, scheme.fitting(len(entries.varying))))
-        for party, hop in zip(chain, await tools.offload(entries.hops), strict=True):
+        for party, hop in zip(chain, await context.offload(entries.hops), strict=True):
             constant = entries.constant.tolist() if party == chain[0] else []
             bodies = layout_parcels(hop, constant, len(entries.players))
-            await tools.outbox.send(party, "attribution_layout", bodies)
-        await scheme.send_constants(await tools.offload(entries.constants))
+            await context.outbox.send(party, "attribution_layout", bodies)
+        await scheme.send_constants(await context.offload(entries.constants))
 
     def advance(self, records: int) -> None:
         """Show that this number of records of the block is done; half of each is done once it has its score."""
@@ -123,26 +123,26 @@ class Attributions:
         """
         number = request.round
         self._opened.order.check(("attribute_block", number, request.stage))
-        held, entries, scheme = have(self._held), have(self._entries), have(self._scheme)
+        held, entries, scheme = required(self._held), required(self._entries), required(self._scheme)
         goes_left, n = self._model.directions(held.rows), len(held.rows)
-        values = await self._tools.offload(lambda: entries.values(goes_left, n))
+        values = await self._context.offload(lambda: entries.values(goes_left, n))
         await scheme.send(values, number)
         found = entries.weights(await scheme.receive(number))
         self._check_complete(number, found, held.scores)
         self._results.keep(held.rows, held.scores, held.imputed, further={ATTRIBUTIONS: found})
         self._held = None
-        self._tools.mailbox.forget(number)
+        self._context.mailbox.forget(number)
         self._opened.order.then(self._records.before_block(number + 1))
-        return scored_block(self._tools, self._records.block(number)[1])
+        return scored_block(self._context, self._records.block(number)[1])
 
     async def write(
         self, path: Path, known: list[str], scored: ScoreStore, written: prediction_pb2.WrittenPredictions
     ) -> None:
         """The attributions of every record that has a score, beside the predictions."""
-        target = path.with_name(f"{self._tools.job}.attributions.parquet")
+        target = path.with_name(f"{self._context.job}.attributions.parquet")
         scores, found = scored.rows("scores", known), scored.rows(ATTRIBUTIONS, known)
-        players, classes, expected = have(self._entries).players, self._opened.classes, have(self._expected)
-        await self._tools.offload(
+        players, classes, expected = required(self._entries).players, self._opened.classes, required(self._expected)
+        await self._context.offload(
             lambda: write_attributions(target, known, scores, expected, found, players, self._chain, classes)
         )
         written.attributions = str(target)
@@ -159,11 +159,11 @@ class Attributions:
         Raises:
             Malformed: they do not, by more than fixed point explains.
         """
-        ensemble, expected = self._model.ensemble, have(self._expected)
+        ensemble, expected = self._model.ensemble, required(self._expected)
         rounding = np.ldexp(len(ensemble.used_trees), -self._score_bits - 1) / ensemble.divisor
         size = np.abs(found).sum(axis=1) + np.abs(scores) + np.abs(expected)
         gap = np.abs(expected + found.sum(axis=1) - scores)
-        if (gap > have(self._entries).tolerance + rounding + DOUBLES * size).any():
+        if (gap > required(self._entries).tolerance + rounding + DOUBLES * size).any():
             raise Malformed(
                 f"block {number}: the attributions do not add up to the scores; {', '.join(self._chain)}: one of them "
                 "has not kept for both what its columns allow"

@@ -9,7 +9,7 @@ from party.config import PartyConfig
 from party.growth.feature_party import SITS_OUT, TAKES_PART, TREE_STEPS, FeaturePartyGrowth, OwnTree, since
 from party.growth.split_table import SplitTable
 from party.growth.stored_trees import StoredTrees
-from party.runtime.context import Step, Tools, done, have
+from party.runtime.context import Step, StepContext, empty_result, required
 from party.runtime.messages import take_sampled
 from party.runtime.step_order import OPENING, RESUMED, Next, StepOrder, StepTable
 from party.setup.steps import PUBLISHED, UNPUBLISHED, bin_features, load_job_table, manifest_of, take_key
@@ -44,18 +44,18 @@ STEPS: StepTable = {
 class FeatureParty:
     """Sums each tree's own ciphertexts while they arrive."""
 
-    def __init__(self, config: PartyConfig, tools: Tools, spec: setup_pb2.JobSpec) -> None:
-        self._config, self._tools, self._spec = config, tools, spec
+    def __init__(self, config: PartyConfig, context: StepContext, spec: setup_pb2.JobSpec) -> None:
+        self._config, self._context, self._spec = config, context, spec
         self._params = params_as(spec, BoostingParams)
         members = [spec.label_holder, *spec.feature_parties]
         self._order = StepOrder(
             STEPS,
-            {ALIGNMENT: alignment_steps(members, spec.alignment, tools.party)},
+            {ALIGNMENT: alignment_steps(members, spec.alignment, context.party)},
             {TAKES_PART: self._takes_part, SITS_OUT: lambda t: not self._takes_part(t)},
         )
-        self._alignment = Alignment(tools, members, spec.alignment, self._order)
-        self._stored = StoredTrees(tools, "splits")
-        self._growth = FeaturePartyGrowth(tools, spec.label_holder, self._order, self._stored)
+        self._alignment = Alignment(context, members, spec.alignment, self._order)
+        self._stored = StoredTrees(context, "splits")
+        self._growth = FeaturePartyGrowth(context, spec.label_holder, self._order, self._stored)
         self._table: Table | None = None
         self._split_table: SplitTable | None = None
         self._key: tuple[PublicKey, Slots] | None = None
@@ -79,12 +79,12 @@ class FeatureParty:
         """
         self._order.check(request)
         table = self._table = await load_job_table(
-            self._tools, self._config, self._spec, with_label=False, missing=self._params.missing
+            self._context, self._config, self._spec, with_label=False, missing=self._params.missing
         )
         aligned = self._alignment.begin(table.ids, table.rows, table.path, keep=True)
         await self._stored.read()
         self._order.first_rounds = range(self._stored.count + 1)  # the label holder may have stored fewer
-        published = self._tools.store.published
+        published = self._context.store.published
         self._order.done(request, PUBLISHED if published else UNPUBLISHED, *([ALIGNED] if aligned else []))
         return result(
             setup_pb2.Prepared(stored_rounds=self._stored.count, published=published, aligned_attempt=aligned)
@@ -93,18 +93,18 @@ class FeatureParty:
     async def bin(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Take the common records, and bin their columns once for the job."""
         self._order.check(request)
-        table = self._table = have(self._table).take(self._alignment.records)
-        binned = await bin_features(self._tools, table, self._params.max_bin)
-        self._split_table = SplitTable(self._tools.party, table.columns, binned)
+        table = self._table = required(self._table).take(self._alignment.records)
+        binned = await bin_features(self._context, table, self._params.max_bin)
+        self._split_table = SplitTable(self._context.party, table.columns, binned)
         self._order.done(request)
-        return done()
+        return empty_result()
 
     async def take_key(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Wait for the public key of the label holder."""
         self._order.check(request)
-        self._key = await take_key(self._tools, self._spec.label_holder, self._spec.key_bits)
+        self._key = await take_key(self._context, self._spec.label_holder, self._spec.key_bits)
         self._order.done(request)
-        return done()
+        return empty_result()
 
     async def build_histograms(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Step 2 of a tree.
@@ -118,15 +118,15 @@ class FeatureParty:
         self._order.check(request)
         nodes = list(request.growth.build_histograms.nodes)
         tree = await self._growth.take_spaces(t, level) if level else await self._begin_tree(t)
-        sums = have(self._sums)
+        sums = required(self._sums)
         before = dict(sums.operations) if level else {}  # the root's sums have begun while blocks arrived
         spaces = [tree.rows_of(node) for node in nodes] if level else None
         packed = await sums.candidates(spaces, tree.columns.order(nodes[0]))
-        self._tools.ledger.operations.update(since(before, sums.operations))
-        public, _ = have(self._key)
+        self._context.costs.operations.update(since(before, sums.operations))
+        public, _ = required(self._key)
         await self._growth.send_sums(tree, level, nodes, packed, public.ciphertext_bytes)
         self._order.done(request)
-        return done()
+        return empty_result()
 
     async def store_tree(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """End of a tree: this party's part of it is on disk before the answer, its ciphertexts are forgotten."""
@@ -134,21 +134,21 @@ class FeatureParty:
         await self._growth.store(request.round, takes_part=self._takes_part(request.round))
         await self._drop_tree()
         self._order.done(request)
-        return done()
+        return empty_result()
 
     async def publish(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Progress becomes a model."""
         self._order.check(request)
-        if not self._tools.store.published:
+        if not self._context.store.published:
             manifest = {
                 "role": "feature_party",
                 "label_holder": self._spec.label_holder,
                 "trees": self._stored.count,
-                **manifest_of(self._tools, self._spec, have(self._table), self._params.missing),
+                **manifest_of(self._context, self._spec, required(self._table), self._params.missing),
             }
-            self._tools.store.publish(manifest)
+            self._context.store.publish(manifest)
         self._order.done(request)
-        return done()
+        return empty_result()
 
     async def close(self) -> None:
         """Release the ciphertexts in the workers."""
@@ -157,15 +157,15 @@ class FeatureParty:
     async def _begin_tree(self, t: int) -> OwnTree:
         """The sampled records, and their ciphertexts in the workers, in the place of a tree that was not finished."""
         await self._drop_tree()
-        public, slots = have(self._key)
-        split_table, mailbox, sender = have(self._split_table), self._tools.mailbox, self._spec.label_holder
+        public, slots = required(self._key)
+        split_table, mailbox, sender = required(self._split_table), self._context.mailbox, self._spec.label_holder
         split_table.next_handle_is(self._stored.first_handle(t))
         columns = split_table.columns_of_tree(t, self._params, permuted=True)
         codes = columns.codes
         sampled = await take_sampled(mailbox.series(sender, "sampled_records", t, 0), len(codes))
-        token = f"{self._tools.job}/{self._tools.attempt}/{t}"
-        sums = self._sums = EncryptedSums(self._tools.engine, public, slots, codes, columns.candidates.shapes, token)
-        self._tools.meter.done, self._tools.meter.total = 0, len(sampled)
+        token = f"{self._context.job}/{self._context.attempt}/{t}"
+        sums = self._sums = EncryptedSums(self._context.engine, public, slots, codes, columns.candidates.shapes, token)
+        self._context.progress.done, self._context.progress.total = 0, len(sampled)
         received = 0
         async for parcel in mailbox.series(sender, "gradients", t, 0):
             block = parcel.protocol.boosting.gradients
@@ -173,7 +173,7 @@ class FeatureParty:
                 raise Malformed(f"{sender} sent ciphertexts out of place in tree {t}")
             await sums.add_block(sampled[received : received + block.count], block.ciphertexts)
             received += block.count
-            self._tools.meter.done = received
+            self._context.progress.done = received
         if received != len(sampled):
             raise Malformed(f"{sender} sent {received} ciphertexts for {len(sampled)} records in tree {t}")
         return self._growth.plant(t, columns, len(codes))
@@ -186,4 +186,4 @@ class FeatureParty:
             await sums.close()
 
     def _takes_part(self, t: int) -> bool:
-        return self._params.takes_part(t, self._tools.party)
+        return self._params.takes_part(t, self._context.party)

@@ -12,7 +12,7 @@ from party.config import PartyConfig
 from party.growth.label_holder import TREE_STEPS, LabelHolderGrowth, summary_of_trees, trees_with_scores
 from party.growth.split_table import SplitTable
 from party.growth.stored_trees import StoredTrees
-from party.runtime.context import Step, Tools, done, have
+from party.runtime.context import Step, StepContext, empty_result, required
 from party.runtime.messages import sampled_parcels
 from party.runtime.step_order import OPENING, RESUMED, Next, StepOrder, StepTable
 from party.setup.keys import JobKeys, fitting
@@ -21,7 +21,7 @@ from party.setup.steps import bin_features, manifest_of
 from treetap.paillier.slots import Slots, width_for
 from treetap.protocols.job_spec import params_as, taking_part
 from treetap.tables.labels import Labels
-from treetap.trees.boosting_criterion import BoostingRule
+from treetap.trees.boosting_criterion import BoostingCriterion
 from treetap.trees.loss import Loss, loss_for
 from treetap.trees.params import BoostingParams
 from treetap.wire.frame import result
@@ -40,15 +40,15 @@ STEPS: StepTable = {
 class LabelHolder:
     """Fresh gradients of the sampled records for every tree."""
 
-    def __init__(self, config: PartyConfig, tools: Tools, spec: setup_pb2.JobSpec) -> None:
-        self._config, self._tools, self._spec = config, tools, spec
+    def __init__(self, config: PartyConfig, context: StepContext, spec: setup_pb2.JobSpec) -> None:
+        self._config, self._context, self._spec = config, context, spec
         self._params = params_as(spec, BoostingParams)
         members = [spec.label_holder, *spec.feature_parties]
-        self._order = StepOrder(STEPS, {ALIGNMENT: alignment_steps(members, spec.alignment, tools.party)})
-        self._alignment = Alignment(tools, members, spec.alignment, self._order)
-        self._keys = JobKeys(tools, spec)
-        self._stored = StoredTrees(tools, "own")
-        self._growth = LabelHolderGrowth(tools, spec, self._order, self._stored, self._keys.open)
+        self._order = StepOrder(STEPS, {ALIGNMENT: alignment_steps(members, spec.alignment, context.party)})
+        self._alignment = Alignment(context, members, spec.alignment, self._order)
+        self._keys = JobKeys(context, spec)
+        self._stored = StoredTrees(context, "own")
+        self._growth = LabelHolderGrowth(context, spec, self._order, self._stored, self._keys.open)
         self._data: LabelledTable | None = None
         self._state: BoostingState | None = None
         self._split_table: SplitTable | None = None
@@ -75,11 +75,11 @@ class LabelHolder:
         """
         self._order.check(request)
         data = self._data = await load_labelled_table(
-            self._tools, self._config, self._spec, missing=self._params.missing, objective=self._params.objective
+            self._context, self._config, self._spec, missing=self._params.missing, objective=self._params.objective
         )
         self._slots(data.labels)
         aligned = self._alignment.begin(data.table.ids, data.table.rows, data.table.path, keep=True)
-        stored, published = await trees_with_scores(self._tools.store, self._stored), self._tools.store.published
+        stored, published = await trees_with_scores(self._context.store, self._stored), self._context.store.published
         self._order.done(request, *([ALIGNED] if aligned else []))
         return result(setup_pb2.Prepared(stored_rounds=stored, published=published, aligned_attempt=aligned))
 
@@ -91,12 +91,12 @@ class LabelHolder:
         3. Bin the own columns, once for the job.
         """
         self._order.check(request)
-        data = self._data = have(self._data).take(self._alignment.records)
+        data = self._data = required(self._data).take(self._alignment.records)
         loss = self._loss(data.labels)
         loss.check(data.labels.values)
-        state = self._state = BoostingState(self._params, loss, data.labels, self._tools.store)
-        binned = await bin_features(self._tools, data.table, self._params.max_bin)
-        self._split_table = SplitTable(self._tools.party, data.table.columns, binned)
+        state = self._state = BoostingState(self._params, loss, data.labels, self._context.store)
+        binned = await bin_features(self._context, data.table, self._params.max_bin)
+        self._split_table = SplitTable(self._context.party, data.table.columns, binned)
         self._order.first_rounds = (state.trees,)
         self._order.done(request)
         return result(setup_pb2.Binned(rounds=state.planned, stopped=state.stopped))
@@ -104,9 +104,9 @@ class LabelHolder:
     async def make_keys(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Make or reload the key pair; the public key goes to the feature parties, the secret one to the workers."""
         self._order.check(request)
-        await self._keys.make(self._slots(have(self._data).labels))
+        await self._keys.make(self._slots(required(self._data).labels))
         self._order.done(request)
-        return done()
+        return empty_result()
 
     async def begin_tree(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Step 1 of a tree.
@@ -117,36 +117,38 @@ class LabelHolder:
         """
         t = request.round
         self._order.check(request)
-        values, scale, sampled = have(self._state).derivatives(t)
+        values, scale, sampled = required(self._state).derivatives(t)
         rows = np.flatnonzero(sampled)
         if parties := taking_part(self._spec, t):
             for party in parties:
-                await self._tools.outbox.send(party, "sampled_records", sampled_parcels(rows, len(values)), round=t)
+                await self._context.outbox.send(party, "sampled_records", sampled_parcels(rows, len(values)), round=t)
             await self._keys.stream(values[rows], "gradients", boosting_pb2.Gradients, parties, t)
-        split_table = have(self._split_table)
+        split_table = required(self._split_table)
         split_table.next_handle_is(self._stored.first_handle(t))
         columns = split_table.columns_of_tree(t, self._params, permuted=False)
-        rule = BoostingRule(scale, self._params)
-        self._growth.plant(t, values, rule, columns, have(self._state), max_depth=self._params.max_depth, subtract=True)
+        criterion = BoostingCriterion(scale, self._params)
+        self._growth.plant(
+            t, values, criterion, columns, required(self._state), max_depth=self._params.max_depth, subtract=True
+        )
         self._order.done(request)
-        return done()
+        return empty_result()
 
     async def publish(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Progress becomes a model; the secret key of the job is deleted with what only the training needed."""
         self._order.check(request)
-        store, data = self._tools.store, have(self._data)
+        store, data = self._context.store, required(self._data)
         if not store.published:
             manifest = {
                 "role": "label_holder",
                 "feature_parties": list(self._spec.feature_parties),
                 "classes": data.labels.classes,
-                **manifest_of(self._tools, self._spec, data.table, self._params.missing),
-                **await summary_of_trees(have(self._state), self._stored),
+                **manifest_of(self._context, self._spec, data.table, self._params.missing),
+                **await summary_of_trees(required(self._state), self._stored),
             }
             store.publish(manifest)
         await self.close()
         self._order.done(request)
-        return done()
+        return empty_result()
 
     async def close(self) -> None:
         """The workers forget the key."""

@@ -12,7 +12,7 @@ from party.prediction.member_entries import MemberEntries
 from party.prediction.opened_model import OpenedModel
 from party.prediction.paillier_scheme import PaillierMasking
 from party.prediction.tree_model import OwnSplits
-from party.runtime.context import Step, Tools, done, have
+from party.runtime.context import Step, StepContext, empty_result, required
 from party.runtime.job_store import Store
 from party.setup.steps import take_key
 from treetap.paillier.masked_sums import EntryMember
@@ -31,19 +31,21 @@ class FeatureParty:
     mask_attributions(b)  mask_block(b+1)
     """
 
-    def __init__(self, config: PartyConfig, store: Store, tools: Tools, opening: prediction_pb2.OpenModel) -> None:
+    def __init__(
+        self, config: PartyConfig, store: Store, context: StepContext, opening: prediction_pb2.OpenModel
+    ) -> None:
         """Raises Refused where the own policy does not allow attributions, or so short a key; else as `OpenedModel`."""
-        self._tools, self._opening = tools, opening
+        self._context, self._opening = context, opening
         self._attributions: Attributions | None = None
         if opening.attributions:
-            tools.law.check_emits(tools.party, opening.label_holder, ["EXPLANATION"])
-        tools.law.check_key(config.name, opening.parameters.eini.key_bits)
-        self._place = ChainPlace.of(tools.party, opening)
-        self._opened = OpenedModel(config, store, tools, opening, "take_key")
+            context.policy.check_emits(context.party, opening.label_holder, ["EXPLANATION"])
+        context.policy.check_key(config.name, opening.parameters.eini.key_bits)
+        self._place = ChainPlace.of(context.party, opening)
+        self._opened = OpenedModel(config, store, context, opening, "take_key")
         self._model = OwnSplits(self._opened, "splits")
         self._opened.names.give(self._model.names())
         if opening.attributions:
-            self._attributions = Attributions(tools, opening, self._opened, self._model, self._place)
+            self._attributions = Attributions(context, opening, self._opened, self._model, self._place)
         self._layout: MemberEntries | None = None
         self._scheme: PaillierMasking | None = None
         self.steps: Mapping[str, Step] = {
@@ -57,23 +59,23 @@ class FeatureParty:
     async def take_key(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """The public key of this prediction, the entry that each leaf is in, and the entries that never change."""
         self._opened.order.check(("take_key", request.round, request.stage))
-        tools, options, place = self._tools, self._opening.parameters.eini, self._place
-        public, slots = await take_key(tools, place.label_holder, options.key_bits)
-        parcels = tools.mailbox.series(place.label_holder, "entry_layout", 0, 0)
+        context, options, place = self._context, self._opening.parameters.eini, self._place
+        public, slots = await take_key(context, place.label_holder, options.key_bits)
+        parcels = context.mailbox.series(place.label_holder, "entry_layout", 0, 0)
         outputs = len(slots.widths)
-        layout = await take_layout(parcels, tools.party, place.label_holder, self._opened.shard, outputs)
+        layout = await take_layout(parcels, context.party, place.label_holder, self._opened.shard, outputs)
         layout.check_place(place)
-        check_hides(tools, layout.spare, "a sum")
+        check_hides(context, layout.spare, "a sum")
         obfuscation = None if place.last else options.obfuscation
-        token = f"{tools.job}/{tools.attempt}"
-        member = EntryMember(tools.engine, public, slots, layout.outgoing, layout.constant, obfuscation, token)
+        token = f"{context.job}/{context.attempt}"
+        member = EntryMember(context.engine, public, slots, layout.outgoing, layout.constant, obfuscation, token)
         self._layout = layout
-        self._scheme = PaillierMasking(tools, member, place, SCORES, public.ciphertext_bytes)
+        self._scheme = PaillierMasking(context, member, place, SCORES, public.ciphertext_bytes)
         await self._scheme.start()
         if self._attributions is not None:
             await self._attributions.begin(public, outputs)
         self._opened.order.then(("mask_block", 0, 0))
-        return done()
+        return empty_result()
 
     async def mask_block(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Stage 2 for a block of records.
@@ -84,19 +86,19 @@ class FeatureParty:
            at the last of the chain: summed (equation 14), packed, re-randomised, returned.
         """
         self._opened.order.check(("mask_block", request.round, request.stage))
-        number, tools, layout = request.round, self._tools, have(self._layout)
-        rows = await take_block(tools, self._place.label_holder, number, len(self._opened.aligned.ids))
+        number, context, layout = request.round, self._context, required(self._layout)
+        rows = await take_block(context, self._place.label_holder, number, len(self._opened.aligned.ids))
         with blaming(self._place.before, number):
             goes_left = self._model.directions(rows)
-            masks = await tools.offload(lambda: layout.masks(goes_left, len(rows)))
-            await have(self._scheme).pass_on(masks, number)
-        tools.mailbox.forget(number)
+            masks = await context.offload(lambda: layout.masks(goes_left, len(rows)))
+            await required(self._scheme).pass_on(masks, number)
+        context.mailbox.forget(number)
         self._opened.order.then(
             ("mask_block", number + 1, 0)
             if self._attributions is None
             else self._attributions.after_scores(number, rows)
         )
-        return done()
+        return empty_result()
 
     async def close(self) -> None:
         """Make the workers forget the ciphertexts."""

@@ -16,13 +16,13 @@ from party.prediction.paillier_scheme import PaillierScheme
 from party.prediction.records import record_source
 from party.prediction.tree_model import TreeModel
 from party.prediction.tree_results import TreeResults
-from party.runtime.context import Step, Tools, done, have
+from party.runtime.context import Step, StepContext, empty_result, required
 from party.runtime.job_store import Store
 from party.runtime.steps import StepId
 from party.serving.registry import ServedModels
 from party.setup.steps import make_passing_key, send_key
 from treetap.errors import BadInput, PlaintextOverflow
-from treetap.paillier.masked_sums import EntryOwner
+from treetap.paillier.masked_sums import EntryKeyHolder
 from treetap.paillier.secret_key import SecretKey
 from treetap.trees.leaf_entries import SUM_BITS, Ints, LeafEntries
 from treetap.wire.frame import result
@@ -45,7 +45,7 @@ class LabelHolder:
         self,
         config: PartyConfig,
         store: Store,
-        tools: Tools,
+        context: StepContext,
         opening: prediction_pb2.OpenModel,
         served_models: ServedModels,
     ) -> None:
@@ -55,18 +55,20 @@ class LabelHolder:
             Refused: the key is shorter than the own policy allows.
             BadInput: see `OpenedModel`.
         """
-        tools.law.check_key(config.name, opening.parameters.eini.key_bits)
-        self._tools, self._opening = tools, opening
+        context.policy.check_key(config.name, opening.parameters.eini.key_bits)
+        self._context, self._opening = context, opening
         self._chain = chain_of(opening)
-        self._opened = OpenedModel(config, store, tools, opening, "make_keys")
+        self._opened = OpenedModel(config, store, context, opening, "make_keys")
         self._model = TreeModel(self._opened)
         beside: list[Beside] = []
-        self._records = record_source(config, store, tools, opening, self._opened, served_models, "score_block", beside)
-        results = TreeResults(tools, opening, self._opened, self._model, self._records)
+        self._records = record_source(
+            config, store, context, opening, self._opened, served_models, "score_block", beside
+        )
+        results = TreeResults(context, opening, self._opened, self._model, self._records)
         beside.append(results.write)
         self._attributions: Attributions | None = None
         if opening.attributions:
-            self._attributions = Attributions(tools, opening, self._opened, self._model, self._records, results)
+            self._attributions = Attributions(context, opening, self._opened, self._model, self._records, results)
             beside.append(self._attributions.write)
         self._results = self._attributions or results
         self._entries: LeafEntries | None = None
@@ -83,7 +85,7 @@ class LabelHolder:
     async def open_model(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Lay out the entries, which takes a while and so leaves the event loop; load the table, begin to align it."""
         self._opened.order.check(("open_model", request.round, request.stage))
-        await self._tools.offload(self._lay_out)
+        await self._context.offload(self._lay_out)
         table = await self._opened.load()
         await self._records.open(table)
         self._opened.align(table, request)
@@ -96,7 +98,7 @@ class LabelHolder:
             await self._check_hidden()
             await self._begin()
         self._opened.order.then(self._records.before_block(0))
-        return done()
+        return empty_result()
 
     async def score_block(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Stages 1 and 2 for a block of records.
@@ -108,19 +110,19 @@ class LabelHolder:
         5. the scores.
         """
         self._opened.order.check(("score_block", request.round, request.stage))
-        number, entries, scheme = request.round, have(self._entries), self._scheme
+        number, entries, scheme = request.round, required(self._entries), self._scheme
         rows, blocks = self._records.block(number)
-        await send_block(self._tools, self._chain, number, rows, len(self._opened.aligned.ids))
+        await send_block(self._context, self._chain, number, rows, len(self._opened.aligned.ids))
         goes_left, n = self._model.directions(rows), len(rows)
-        values, imputed = await self._tools.offload(
+        values, imputed = await self._context.offload(
             lambda: (entries.values(goes_left, n), entries.guessed(goes_left, n))
         )
         await scheme.send(values, number)
         sums = await scheme.receive(number)
         self._results.keep(rows, entries.scores(sums), imputed)
-        self._tools.mailbox.forget(number)
+        self._context.mailbox.forget(number)
         self._opened.order.then(self._after_block(number))
-        return scored_block(self._tools, blocks)
+        return scored_block(self._context, blocks)
 
     async def close(self) -> None:
         """Make the workers forget the key; it was nowhere else."""
@@ -131,7 +133,7 @@ class LabelHolder:
     def _lay_out(self) -> None:
         """Compute from the model alone what its blocks need."""
         chain, away = self._chain, list(self._opening.away)
-        self._entries = LeafEntries(self._model.ensemble, self._tools.party, chain, away)
+        self._entries = LeafEntries(self._model.ensemble, self._context.party, chain, away)
         if self._attributions is not None:
             self._attributions.lay_out(self._entries.fraction_bits)
 
@@ -140,31 +142,33 @@ class LabelHolder:
         if self._attributions is not None:
             await self._attributions.check_hidden()
         fault = "the trees leave some record fewer leaves than that"
-        await check_hidden(self._tools, self._model, self._records, have(self._entries).spare, fault)
+        await check_hidden(self._context, self._model, self._records, required(self._entries).spare, fault)
 
     async def _begin(self) -> None:
         """Make a key pair; every feature party learns which entry each leaf is in, the first which are constant."""
-        tools, chain, entries = self._tools, self._chain, have(self._entries)
-        secret = await make_passing_key(tools, self._opening.parameters.eini.key_bits)
+        context, chain, entries = self._context, self._chain, required(self._entries)
+        secret = await make_passing_key(context, self._opening.parameters.eini.key_bits)
         owner = self._owner(secret)
         advance = self._records.advance if self._attributions is None else self._attributions.advance
-        self._scheme = scheme = PaillierScheme(tools, owner, chain, SCORES, len(owner.slots.widths), advance)
+        self._scheme = scheme = PaillierScheme(context, owner, chain, SCORES, len(owner.slots.widths), advance)
         await scheme.start()
         self._records.size = max(1, min(self._records.size, scheme.fitting(len(entries.varying))))
-        await send_key(tools, secret, owner.slots, chain)
-        for party, hop in zip(chain, await tools.offload(entries.hops), strict=True):
+        await send_key(context, secret, owner.slots, chain)
+        for party, hop in zip(chain, await context.offload(entries.hops), strict=True):
             constant = entries.constant.tolist() if party == chain[0] else []
-            await tools.outbox.send(party, "entry_layout", layout_parcels(hop, constant))
-        await scheme.send_constants(await tools.offload(entries.constants))
+            await context.outbox.send(party, "entry_layout", layout_parcels(hop, constant))
+        await scheme.send_constants(await context.offload(entries.constants))
         if self._attributions is not None:
             await self._attributions.begin(secret)
 
-    def _owner(self, secret: SecretKey) -> EntryOwner:
+    def _owner(self, secret: SecretKey) -> EntryKeyHolder:
         """The key's owner for the scores, whose values are all in one ciphertext."""
-        tools, outputs = self._tools, len(self._model.ensemble.base_margin)
+        context, outputs = self._context, len(self._model.ensemble.base_margin)
         obfuscation = self._opening.parameters.eini.obfuscation
         try:
-            return EntryOwner(tools.engine, secret, outputs, obfuscation, SUM_BITS, f"{tools.job}/{tools.attempt}")
+            return EntryKeyHolder(
+                context.engine, secret, outputs, obfuscation, SUM_BITS, f"{context.job}/{context.attempt}"
+            )
         except PlaintextOverflow as failure:
             raise BadInput(f"{outputs} classes do not fit one ciphertext: {failure}") from failure
 

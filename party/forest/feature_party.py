@@ -11,12 +11,12 @@ from party.config import PartyConfig
 from party.growth.feature_party import SITS_OUT, TAKES_PART, TREE_STEPS, FeaturePartyGrowth, OwnTree, since
 from party.growth.split_table import SplitTable
 from party.growth.stored_trees import StoredTrees
-from party.runtime.context import Step, Tools, done, have
+from party.runtime.context import Step, StepContext, empty_result, required
 from party.runtime.messages import Rows, take_drawn
 from party.runtime.step_order import OPENING, RESUMED, Next, StepOrder, StepTable
 from party.setup.steps import PUBLISHED, UNPUBLISHED, bin_features, load_job_table, manifest_of, take_key
 from treetap.errors import Malformed
-from treetap.paillier.forest_sums import CiphertextPool, NodeTask
+from treetap.paillier.forest_sums import ForestSums, NodeTask
 from treetap.paillier.public_key import PublicKey
 from treetap.paillier.slots import Slots
 from treetap.protocols.job_spec import params_as
@@ -47,22 +47,22 @@ STEPS: StepTable = {
 class FeatureParty:
     """Sums the same ciphertexts for every tree, of the records that the tree draws and as often."""
 
-    def __init__(self, config: PartyConfig, tools: Tools, spec: setup_pb2.JobSpec) -> None:
-        self._config, self._tools, self._spec = config, tools, spec
+    def __init__(self, config: PartyConfig, context: StepContext, spec: setup_pb2.JobSpec) -> None:
+        self._config, self._context, self._spec = config, context, spec
         self._params = params_as(spec, ForestParams)
         members = [spec.label_holder, *spec.feature_parties]
         self._order = StepOrder(
             STEPS,
-            {ALIGNMENT: alignment_steps(members, spec.alignment, tools.party)},
+            {ALIGNMENT: alignment_steps(members, spec.alignment, context.party)},
             {TAKES_PART: self._takes_part, SITS_OUT: lambda t: not self._takes_part(t)},
         )
-        self._alignment = Alignment(tools, members, spec.alignment, self._order)
-        self._stored = StoredTrees(tools, "splits")
-        self._growth = FeaturePartyGrowth(tools, spec.label_holder, self._order, self._stored)
+        self._alignment = Alignment(context, members, spec.alignment, self._order)
+        self._stored = StoredTrees(context, "splits")
+        self._growth = FeaturePartyGrowth(context, spec.label_holder, self._order, self._stored)
         self._table: Table | None = None
         self._split_table: SplitTable | None = None
         self._key: tuple[PublicKey, Slots] | None = None
-        self._pool: CiphertextPool | None = None
+        self._pool: ForestSums | None = None
         self._drawn: Rows | None = None
         self.steps: Mapping[str, Step] = {
             "prepare": self.prepare,
@@ -84,12 +84,12 @@ class FeatureParty:
         """
         self._order.check(request)
         table = self._table = await load_job_table(
-            self._tools, self._config, self._spec, with_label=False, missing=self._params.missing
+            self._context, self._config, self._spec, with_label=False, missing=self._params.missing
         )
         aligned = self._alignment.begin(table.ids, table.rows, table.path, keep=True)
         await self._stored.read()
         self._order.first_rounds = range(self._stored.count + 1)  # the label holder may have stored fewer
-        published = self._tools.store.published
+        published = self._context.store.published
         self._order.done(request, PUBLISHED if published else UNPUBLISHED, *([ALIGNED] if aligned else []))
         return result(
             setup_pb2.Prepared(stored_rounds=self._stored.count, published=published, aligned_attempt=aligned)
@@ -98,38 +98,38 @@ class FeatureParty:
     async def bin(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Take the common records, and bin their columns once for the job."""
         self._order.check(request)
-        table = self._table = have(self._table).take(self._alignment.records)
-        binned = await bin_features(self._tools, table, self._params.max_bin)
-        self._split_table = SplitTable(self._tools.party, table.columns, binned)
+        table = self._table = required(self._table).take(self._alignment.records)
+        binned = await bin_features(self._context, table, self._params.max_bin)
+        self._split_table = SplitTable(self._context.party, table.columns, binned)
         self._order.done(request)
-        return done()
+        return empty_result()
 
     async def take_key(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Wait for the public key of the label holder."""
         self._order.check(request)
-        self._key = await take_key(self._tools, self._spec.label_holder, self._spec.key_bits)
+        self._key = await take_key(self._context, self._spec.label_holder, self._spec.key_bits)
         self._order.done(request)
-        return done()
+        return empty_result()
 
     async def take_labels(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Keep the ciphertext of every record's label in the workers, as long as this attempt lasts."""
         self._order.check(request)
         await self._drop_pool()  # of a try that failed
-        public, slots = have(self._key)
-        total, sender = len(have(self._table).ids), self._spec.label_holder
-        token = f"{self._tools.job}/{self._tools.attempt}"
-        pool = self._pool = CiphertextPool(self._tools.engine, public, slots, total, token)
-        self._tools.meter.done, self._tools.meter.total = 0, total
-        async for parcel in self._tools.mailbox.series(sender, "encrypted_labels", 0, 0):
+        public, slots = required(self._key)
+        total, sender = len(required(self._table).ids), self._spec.label_holder
+        token = f"{self._context.job}/{self._context.attempt}"
+        pool = self._pool = ForestSums(self._context.engine, public, slots, total, token)
+        self._context.progress.done, self._context.progress.total = 0, total
+        async for parcel in self._context.mailbox.series(sender, "encrypted_labels", 0, 0):
             block = parcel.protocol.forest.encrypted_labels
             if block.count * public.ciphertext_bytes != len(block.ciphertexts) or block.first != pool.received:
                 raise Malformed(f"{sender} sent encrypted labels out of place")
             await pool.add_block(block.first, block.ciphertexts)
-            self._tools.meter.done = pool.received
+            self._context.progress.done = pool.received
         if pool.received != total:
             raise Malformed(f"{sender} sent encrypted labels of {pool.received} of {total} records")
         self._order.done(request)
-        return done()
+        return empty_result()
 
     async def build_histograms(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Step 2 of a tree.
@@ -143,15 +143,15 @@ class FeatureParty:
         self._order.check(request)
         nodes = list(request.growth.build_histograms.nodes)
         tree = await self._growth.take_spaces(t, level) if level else await self._begin_tree(t)
-        pool = have(self._pool)
+        pool = required(self._pool)
         before = dict(pool.operations)
-        tasks = await self._tools.offload(lambda: [self._task(tree, node) for node in nodes])
+        tasks = await self._context.offload(lambda: [self._task(tree, node) for node in nodes])
         packed = await pool.candidates(tasks, tree.columns.candidates.shapes)
-        self._tools.ledger.operations.update(since(before, pool.operations))
-        public, _ = have(self._key)
+        self._context.costs.operations.update(since(before, pool.operations))
+        public, _ = required(self._key)
         await self._growth.send_sums(tree, level, nodes, packed, public.ciphertext_bytes)
         self._order.done(request)
-        return done()
+        return empty_result()
 
     async def store_tree(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """End of a tree: this party's part of it is on disk before the answer."""
@@ -159,21 +159,21 @@ class FeatureParty:
         await self._growth.store(request.round, takes_part=self._takes_part(request.round))
         self._drawn = None
         self._order.done(request)
-        return done()
+        return empty_result()
 
     async def publish(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Progress becomes a model."""
         self._order.check(request)
-        if not self._tools.store.published:
+        if not self._context.store.published:
             manifest = {
                 "role": "feature_party",
                 "label_holder": self._spec.label_holder,
                 "trees": self._stored.count,
-                **manifest_of(self._tools, self._spec, have(self._table), self._params.missing),
+                **manifest_of(self._context, self._spec, required(self._table), self._params.missing),
             }
-            self._tools.store.publish(manifest)
+            self._context.store.publish(manifest)
         self._order.done(request)
-        return done()
+        return empty_result()
 
     async def close(self) -> None:
         """Release the ciphertexts in the workers."""
@@ -183,9 +183,9 @@ class FeatureParty:
     async def _begin_tree(self, t: int) -> OwnTree:
         """Columns and draw of a tree, in the place of one that was not finished."""
         self._growth.forget()
-        table, split_table = have(self._table), have(self._split_table)
+        table, split_table = required(self._table), required(self._split_table)
         total = len(table.ids)
-        series = self._tools.mailbox.series(self._spec.label_holder, "sampled_records", t, 0)
+        series = self._context.mailbox.series(self._spec.label_holder, "sampled_records", t, 0)
         drawn = self._drawn = await take_drawn(series, total)
         split_table.next_handle_is(self._stored.first_handle(t))
         if self._params.binning == "per-node":
@@ -196,7 +196,7 @@ class FeatureParty:
 
     def _task(self, tree: OwnTree, node: int) -> NodeTask:
         """The drawn records of a node, each as often as it was drawn, in the bins of the job or of the node."""
-        drawn, bins, rows = have(self._drawn), tree.columns.bins, tree.rows_of(node)
+        drawn, bins, rows = required(self._drawn), tree.columns.bins, tree.rows_of(node)
         if isinstance(bins, NodeBins):
             bins.see(node, rows)
         rows = np.repeat(rows, drawn[rows])
@@ -208,4 +208,4 @@ class FeatureParty:
             await pool.close()
 
     def _takes_part(self, t: int) -> bool:
-        return self._params.takes_part(t, self._tools.party)
+        return self._params.takes_part(t, self._context.party)

@@ -12,7 +12,7 @@ from party.forest.out_of_bag import OutOfBagScores
 from party.growth.label_holder import TREE_STEPS, LabelHolderGrowth, summary_of_trees, trees_with_scores
 from party.growth.split_table import SplitTable
 from party.growth.stored_trees import StoredTrees
-from party.runtime.context import Step, Tools, done, have
+from party.runtime.context import Step, StepContext, empty_result, required
 from party.runtime.messages import drawn_parcels
 from party.runtime.step_order import OPENING, RESUMED, Next, StepOrder, StepTable
 from party.setup.keys import JobKeys, fitting
@@ -22,7 +22,7 @@ from treetap.paillier.slots import Slots, width_for
 from treetap.protocols.job_spec import params_as, taking_part
 from treetap.tables.labels import Labels
 from treetap.trees import sampling
-from treetap.trees.forest_criterion import ForestRule, Targets, check_labels, targets
+from treetap.trees.forest_criterion import ForestCriterion, Targets, check_labels, targets
 from treetap.trees.growing_tree import Ints
 from treetap.trees.params import ForestParams
 from treetap.wire.frame import result
@@ -42,15 +42,15 @@ STEPS: StepTable = {
 class LabelHolder:
     """The label of every record encrypted once per attempt; per tree only the draw travels."""
 
-    def __init__(self, config: PartyConfig, tools: Tools, spec: setup_pb2.JobSpec) -> None:
-        self._config, self._tools, self._spec = config, tools, spec
+    def __init__(self, config: PartyConfig, context: StepContext, spec: setup_pb2.JobSpec) -> None:
+        self._config, self._context, self._spec = config, context, spec
         self._params = params_as(spec, ForestParams)
         members = [spec.label_holder, *spec.feature_parties]
-        self._order = StepOrder(STEPS, {ALIGNMENT: alignment_steps(members, spec.alignment, tools.party)})
-        self._alignment = Alignment(tools, members, spec.alignment, self._order)
-        self._keys = JobKeys(tools, spec)
-        self._stored = StoredTrees(tools, "own")
-        self._growth = LabelHolderGrowth(tools, spec, self._order, self._stored, self._open_sums)
+        self._order = StepOrder(STEPS, {ALIGNMENT: alignment_steps(members, spec.alignment, context.party)})
+        self._alignment = Alignment(context, members, spec.alignment, self._order)
+        self._keys = JobKeys(context, spec)
+        self._stored = StoredTrees(context, "own")
+        self._growth = LabelHolderGrowth(context, spec, self._order, self._stored, self._open_sums)
         self._data: LabelledTable | None = None
         self._state: OutOfBagScores | None = None
         self._targets: Targets | None = None
@@ -79,11 +79,11 @@ class LabelHolder:
         """
         self._order.check(request)
         data = self._data = await load_labelled_table(
-            self._tools, self._config, self._spec, missing=self._params.missing, objective=self._params.objective
+            self._context, self._config, self._spec, missing=self._params.missing, objective=self._params.objective
         )
         self._slots(data.labels)
         aligned = self._alignment.begin(data.table.ids, data.table.rows, data.table.path, keep=True)
-        stored, published = await trees_with_scores(self._tools.store, self._stored), self._tools.store.published
+        stored, published = await trees_with_scores(self._context.store, self._stored), self._context.store.published
         self._order.done(request, *([ALIGNED] if aligned else []))
         return result(setup_pb2.Prepared(stored_rounds=stored, published=published, aligned_attempt=aligned))
 
@@ -95,11 +95,11 @@ class LabelHolder:
         3. Bin the own columns, once for the job.
         """
         self._order.check(request)
-        data = self._data = have(self._data).take(self._alignment.records)
+        data = self._data = required(self._data).take(self._alignment.records)
         self._targets = self._targets_of(data.labels)
-        state = self._state = OutOfBagScores(self._params, data.labels, self._tools.store)
-        binned = await bin_features(self._tools, data.table, self._params.max_bin)
-        self._split_table = SplitTable(self._tools.party, data.table.columns, binned)
+        state = self._state = OutOfBagScores(self._params, data.labels, self._context.store)
+        binned = await bin_features(self._context, data.table, self._params.max_bin)
+        self._split_table = SplitTable(self._context.party, data.table.columns, binned)
         self._order.first_rounds = (state.trees,)
         self._order.done(request)
         return result(setup_pb2.Binned(rounds=state.planned, stopped=state.stopped))
@@ -107,19 +107,19 @@ class LabelHolder:
     async def make_keys(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Make or reload the key pair; the public key goes to the feature parties, the secret one to the workers."""
         self._order.check(request)
-        await self._keys.make(self._slots(have(self._data).labels))
+        await self._keys.make(self._slots(required(self._data).labels))
         self._order.done(request)
-        return done()
+        return empty_result()
 
     async def share_labels(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Once per attempt: the one-hot label, or the target in fixed point, of every record to every feature party."""
         self._order.check(request)
-        plain = have(self._targets).values
+        plain = required(self._targets).values
         if not self._counts:
             plain = np.concatenate([plain, _ones(plain)], axis=1)
         await self._keys.stream(plain, "encrypted_labels", forest_pb2.EncryptedLabels, list(self._spec.feature_parties))
         self._order.done(request)
-        return done()
+        return empty_result()
 
     async def begin_tree(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Step 1 of a tree.
@@ -130,38 +130,40 @@ class LabelHolder:
         """
         t = request.round
         self._order.check(request)
-        params, found, features = self._params, have(self._targets), have(self._data).table.features
+        params, found, features = self._params, required(self._targets), required(self._data).table.features
         drawn = sampling.drawn(params.seed, t, len(features), params.subsample, bootstrap=params.bootstrap)
-        split_table = have(self._split_table)
+        split_table = required(self._split_table)
         split_table.next_handle_is(self._stored.first_handle(t))
         if params.binning == "per-node":
             columns = split_table.fresh_columns_of_tree(t, params, features, drawn, permuted=False)
         else:
             columns = split_table.columns_of_tree(t, params, permuted=False)
         for party in taking_part(self._spec, t):
-            await self._tools.outbox.send(party, "sampled_records", drawn_parcels(drawn, len(features)), round=t)
+            await self._context.outbox.send(party, "sampled_records", drawn_parcels(drawn, len(features)), round=t)
         values = np.concatenate([found.values, _ones(found.values)], axis=1) * drawn[:, None]
-        rule, subtract = ForestRule(found, params), params.binning == "global"
-        self._growth.plant(t, values, rule, columns, have(self._state), max_depth=params.max_depth, subtract=subtract)
+        criterion, subtract = ForestCriterion(found, params), params.binning == "global"
+        self._growth.plant(
+            t, values, criterion, columns, required(self._state), max_depth=params.max_depth, subtract=subtract
+        )
         self._order.done(request)
-        return done()
+        return empty_result()
 
     async def publish(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Progress becomes a model; the secret key of the job is deleted with what only the training needed."""
         self._order.check(request)
-        store, data = self._tools.store, have(self._data)
+        store, data = self._context.store, required(self._data)
         if not store.published:
             manifest = {
                 "role": "label_holder",
                 "feature_parties": list(self._spec.feature_parties),
                 "classes": data.labels.classes,
-                **manifest_of(self._tools, self._spec, data.table, self._params.missing),
-                **await summary_of_trees(have(self._state), self._stored),
+                **manifest_of(self._context, self._spec, data.table, self._params.missing),
+                **await summary_of_trees(required(self._state), self._stored),
             }
             store.publish(manifest)
         await self.close()
         self._order.done(request)
-        return done()
+        return empty_result()
 
     async def close(self) -> None:
         """The workers forget the key."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from party.growth.split_table import TreeColumns
 from party.growth.stored_trees import StoredTrees
-from party.runtime.context import Tools, done
+from party.runtime.context import StepContext, empty_result
 from party.runtime.messages import Rows, child_parcels, take_spaces
 from party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, SAME, THIS_ROUND, Next, StepOrder, StepTable
 from treetap.errors import OutOfOrder
@@ -67,8 +67,8 @@ class OwnTree:
 class FeaturePartyGrowth:
     """A growing tree at a feature party, from its root's columns to its line on disk."""
 
-    def __init__(self, tools: Tools, label_holder: str, order: StepOrder, stored: StoredTrees) -> None:
-        self._tools, self._label_holder, self._order, self._stored = tools, label_holder, order, stored
+    def __init__(self, context: StepContext, label_holder: str, order: StepOrder, stored: StoredTrees) -> None:
+        self._context, self._label_holder, self._order, self._stored = context, label_holder, order, stored
         self._tree: OwnTree | None = None
 
     def plant(self, t: int, columns: TreeColumns, total: int) -> OwnTree:
@@ -86,7 +86,7 @@ class FeaturePartyGrowth:
         A node that was not relayed is what its parent holds and its sibling does not.
         """
         tree = self._growing(t)
-        relayed = self._tools.mailbox.series(self._label_holder, "instance_spaces", t, level)
+        relayed = self._context.mailbox.series(self._label_holder, "instance_spaces", t, level)
         tree.rows.update(await take_spaces(relayed, tree.total))
         return tree
 
@@ -94,7 +94,7 @@ class FeaturePartyGrowth:
         self, tree: OwnTree, level: int, nodes: list[int], packed: bytes, ciphertext_bytes: int
     ) -> None:
         """Send the packed candidates of these nodes, node by node: every candidate, the empty ones too."""
-        self._tools.ledger.ciphertexts["candidate_sums"] += len(packed) // ciphertext_bytes
+        self._context.costs.ciphertexts["candidate_sums"] += len(packed) // ciphertext_bytes
         step = SUMS_BYTES // ciphertext_bytes * ciphertext_bytes
         bodies = [
             growth_pb2.CandidateSums(
@@ -104,7 +104,7 @@ class FeaturePartyGrowth:
             )
             for start in range(0, max(len(packed), 1), step)
         ]
-        await self._tools.outbox.send(self._label_holder, "candidate_sums", bodies, round=tree.index, stage=level)
+        await self._context.outbox.send(self._label_holder, "candidate_sums", bodies, round=tree.index, stage=level)
 
     async def apply_splits(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Step 4 of a tree, for the nodes that this party won.
@@ -123,31 +123,31 @@ class FeaturePartyGrowth:
             tree.rows[2 * decision.node] = left
             tree.rows[2 * decision.node + 1] = np.setdiff1d(rows, left, assume_unique=True)
             for child in (2 * decision.node, 2 * decision.node + 1):
-                self._tools.law.check_space(self._tools.party, self._label_holder, child, len(tree.rows[child]))
+                self._context.policy.check_space(self._context.party, self._label_holder, child, len(tree.rows[child]))
             children.append((decision.node, split.handle, left))
             self._record(t, level, tree, split)
-        await self._tools.outbox.send(
+        await self._context.outbox.send(
             self._label_holder, "children", child_parcels(children, tree.total), round=t, stage=level
         )
         self._order.done(request)
-        return done()
+        return empty_result()
 
     async def store(self, t: int, *, takes_part: bool) -> None:
         """Put this party's part of a tree on disk: its splits, and its turns on the way to each leaf."""
         splits = self._growing(t).splits if takes_part else []
         leaves: list[list[list[int]]] = []
-        async for parcel in self._tools.mailbox.series(self._label_holder, "leaf_paths", t, 0):
+        async for parcel in self._context.mailbox.series(self._label_holder, "leaf_paths", t, 0):
             leaves += [
                 [[turn.handle, int(turn.left)] for turn in leaf.branches] for leaf in parcel.growth.leaf_paths.leaves
             ]
         line: dict[str, Any] = {"tree": t, "splits": [split.to_dict() for split in splits], "leaves": leaves}
         self._stored.add(t, line)
         self.forget()
-        self._tools.mailbox.forget(t)
+        self._context.mailbox.forget(t)
 
     def _record(self, t: int, level: int, tree: OwnTree, split: OwnSplit) -> None:
         """The party's own knowledge goes into its own transcript, if it keeps one."""
-        if not self._tools.recorder.on:
+        if not self._context.recorder.on:
             return
         entry = transcript_pb2.OwnSplit(
             handle=split.handle,
@@ -160,11 +160,11 @@ class FeaturePartyGrowth:
             left=list(chunks_of(tree.rows[2 * split.node], tree.total)),
             right=list(chunks_of(tree.rows[2 * split.node + 1], tree.total)),
         )
-        self._tools.recorder.own(t, level, self._tools.attempt, entry)
+        self._context.recorder.own(t, level, self._context.attempt, entry)
 
     def _growing(self, t: int) -> OwnTree:
         if self._tree is None or self._tree.index != t:
-            raise OutOfOrder(f"tree {t} is not being grown at {self._tools.party}")
+            raise OutOfOrder(f"tree {t} is not being grown at {self._context.party}")
         return self._tree
 
 

@@ -15,14 +15,14 @@ from party.growth.label_state import LabelState, stored_trees
 from party.growth.paths import leaf_paths
 from party.growth.split_table import TreeColumns
 from party.growth.stored_trees import StoredTrees
-from party.runtime.context import Tools, done, have
+from party.runtime.context import StepContext, empty_result, required
 from party.runtime.job_store import JobStore
 from party.runtime.messages import Rows, space_parcels, take_children
 from party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, SAME, THIS_ROUND, Next, StepOrder, StepTable
 from treetap.errors import DataError, Malformed, OutOfOrder
 from treetap.models.own_split import OwnSplit
 from treetap.protocols.job_spec import taking_part
-from treetap.trees.criterion import Rule
+from treetap.trees.criterion import Criterion
 from treetap.trees.ensemble import Tree, importance_by_owner
 from treetap.trees.growing_tree import GrowingTree, Ints
 from treetap.trees.tree_bins import left_sums_of
@@ -77,9 +77,9 @@ class LabelHolderGrowth:
     """The steps of the label holder from `choose_splits` to `store_tree`. It is party number 0 in every tie."""
 
     def __init__(
-        self, tools: Tools, spec: setup_pb2.JobSpec, order: StepOrder, stored: StoredTrees, open_sums: OpenSums
+        self, context: StepContext, spec: setup_pb2.JobSpec, order: StepOrder, stored: StoredTrees, open_sums: OpenSums
     ) -> None:
-        self._tools, self._spec, self._order, self._stored, self._open_sums = tools, spec, order, stored, open_sums
+        self._context, self._spec, self._order, self._stored, self._open_sums = context, spec, order, stored, open_sums
         self._feature_parties = list(spec.feature_parties)
         self._parties = [spec.label_holder, *self._feature_parties]
         self._tree: PlantedTree | None = None
@@ -88,7 +88,7 @@ class LabelHolderGrowth:
         self,
         t: int,
         values: Ints,
-        rule: Rule,
+        criterion: Criterion,
         columns: TreeColumns,
         state: LabelState,
         *,
@@ -96,7 +96,7 @@ class LabelHolderGrowth:
         subtract: bool,
     ) -> None:
         """Begin to grow a tree; `subtract`: whether a sibling's candidates follow from the parent's."""
-        growing = GrowingTree(values, rule, max_depth, subtract=subtract)
+        growing = GrowingTree(values, criterion, max_depth, subtract=subtract)
         self._tree = PlantedTree(t, growing, columns, values, state)
 
     async def choose_splits(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
@@ -110,13 +110,13 @@ class LabelHolderGrowth:
         tree = self._growing(t)
         growing = tree.growing
         rows = [growing.rows[node] for node in growing.build]
-        own = await self._tools.offload(lambda: left_sums_of(tree.columns.bins, tree.values, growing.build, rows))
+        own = await self._context.offload(lambda: left_sums_of(tree.columns.bins, tree.values, growing.build, rows))
         offered, there = [own], taking_part(self._spec, t)
         for party in self._feature_parties:
             build = growing.build
             offered.append(await self._candidates_of(party, t, level, build) if party in there else own[:, :0])
         growing.take_candidates(offered)
-        choices = await self._tools.offload(growing.choose)
+        choices = await self._context.offload(growing.choose)
         decisions = [
             # The label holder knows its own splits; its candidates are not permuted, so no party may see their places.
             growth_pb2.Decision(node=c.node, owner=self._parties[c.party], candidates=c.candidates if c.party else [])
@@ -136,7 +136,7 @@ class LabelHolderGrowth:
                 tree.splits.append(split)
                 tree.growing.split(node, split.handle, left)
         self._order.done(request)
-        return done()
+        return empty_result()
 
     async def relay_children(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Step 4 of a tree: take the owners' children, relay those that may be split to every party that lacks them."""
@@ -148,7 +148,7 @@ class LabelHolderGrowth:
             expected = {node for node, choice in growing.choices.items() if choice.party == number}
             if not expected:
                 continue
-            parcels = self._tools.mailbox.series(party, "children", t, level)
+            parcels = self._context.mailbox.series(party, "children", t, level)
             children = await take_children(parcels, len(tree.values))
             if set(children) != expected:
                 raise Malformed(f"{party} sent children of nodes {sorted(children)}, expected {sorted(expected)}")
@@ -170,7 +170,7 @@ class LabelHolderGrowth:
         tree.finished = growing.finished(t, state.outputs(t), self._parties)
         state.add(tree.finished, {leaf: growing.rows[leaf] for leaf in leaves})
         for number, party in enumerate(self._feature_parties, start=1):
-            await self._tools.outbox.send(party, "leaf_paths", leaf_paths(growing.made, number, leaves), round=t)
+            await self._context.outbox.send(party, "leaf_paths", leaf_paths(growing.made, number, leaves), round=t)
         self._order.done(request)
         return result(
             growth_pb2.FinishedTree(
@@ -186,19 +186,19 @@ class LabelHolderGrowth:
         self._order.check(request)
         tree = self._growing(t)
         own = [split.to_dict() for split in tree.splits]
-        self._stored.add(t, {"tree": have(tree.finished).to_dict(), "own": own})
+        self._stored.add(t, {"tree": required(tree.finished).to_dict(), "own": own})
         tree.state.save()
         self._tree = None
-        self._tools.mailbox.forget(t)
+        self._context.mailbox.forget(t)
         self._order.done(request)
-        return done()
+        return empty_result()
 
     async def _candidates_of(self, party: str, t: int, level: int, build: list[int]) -> Ints:
         """The candidate sums of one feature party: (nodes built, candidates, slots) int64."""
         nodes: list[int] = []
         packed: list[bytes] = []
         candidates: int | None = None
-        async for parcel in self._tools.mailbox.series(party, "candidate_sums", t, level):
+        async for parcel in self._context.mailbox.series(party, "candidate_sums", t, level):
             body = parcel.growth.candidate_sums
             nodes += body.nodes
             packed.append(body.ciphertexts)
@@ -218,12 +218,12 @@ class LabelHolderGrowth:
             (node, growing.rows[node]) for node in growing.frontier if growing.made[node >> 1].party != number
         ]
         for node, rows in spaces:
-            self._tools.law.check_space(self._tools.party, party, node, len(rows))
-        await self._tools.outbox.send(party, "instance_spaces", space_parcels(spaces, total), round=t, stage=level)
+            self._context.policy.check_space(self._context.party, party, node, len(rows))
+        await self._context.outbox.send(party, "instance_spaces", space_parcels(spaces, total), round=t, stage=level)
 
     def _growing(self, t: int) -> PlantedTree:
         if self._tree is None or self._tree.index != t:
-            raise OutOfOrder(f"tree {t} is not being grown at {self._tools.party}")
+            raise OutOfOrder(f"tree {t} is not being grown at {self._context.party}")
         return self._tree
 
 

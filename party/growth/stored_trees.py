@@ -5,24 +5,24 @@ from __future__ import annotations
 from typing import Any
 
 from party.growth.handles import Handles
-from party.runtime.context import Tools
+from party.runtime.context import StepContext
 
 
 class StoredTrees:
     """The shard of one job; each stored tree is a line, with the party's own splits under the name `own`."""
 
-    def __init__(self, tools: Tools, own: str) -> None:
-        self._tools, self._own = tools, own
+    def __init__(self, context: StepContext, own: str) -> None:
+        self._context, self._own = context, own
         self._handles = Handles()
 
     @property
     def count(self) -> int:
         """How many trees are stored."""
-        return self._tools.store.count()
+        return self._context.store.count()
 
     async def read(self) -> list[dict[str, Any]]:
         """All stored trees, read off the event loop; first when the job is prepared, since handles follow from them."""
-        trees = await self._tools.offload(self._tools.store.trees)
+        trees = await self._context.offload(self._context.store.trees)
         self._handles = Handles(len(tree[self._own]) for tree in trees)
         return trees
 
@@ -32,5 +32,5 @@ class StoredTrees:
 
     def add(self, index: int, content: dict[str, Any]) -> None:
         """Put a tree on disk, dropping what an interrupted attempt left at or after it."""
-        self._tools.store.add_tree(content, index)
+        self._context.store.add_tree(content, index)
         self._handles.stored(index, len(content[self._own]))

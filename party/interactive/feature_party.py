@@ -13,7 +13,7 @@ import numpy as np
 from party.config import PartyConfig
 from party.prediction.opened_model import OpenedModel
 from party.prediction.tree_model import OwnSplits
-from party.runtime.context import Step, Tools, done
+from party.runtime.context import Step, StepContext, empty_result
 from party.runtime.job_store import Store
 from party.runtime.messages import Rows
 from party.runtime.steps import Untimely
@@ -29,10 +29,12 @@ ANSWERS_PER_PARCEL = 4 * 1024 * 1024
 class FeatureParty:
     """A feature party: says which way records go at its own splits."""
 
-    def __init__(self, config: PartyConfig, store: Store, tools: Tools, opening: prediction_pb2.OpenModel) -> None:
+    def __init__(
+        self, config: PartyConfig, store: Store, context: StepContext, opening: prediction_pb2.OpenModel
+    ) -> None:
         """Raises BadInput: see `OpenedModel`."""
-        self._tools, self._opening = tools, opening
-        self._opened = OpenedModel(config, store, tools, opening, None)
+        self._context, self._opening = context, opening
+        self._opened = OpenedModel(config, store, context, opening, None)
         self._model = OwnSplits(self._opened, "splits")
         self._opened.names.give(self._model.names())
         self._answered = (-1, 0)  # the last block and level
@@ -49,9 +51,9 @@ class FeatureParty:
         if (block, level) <= self._answered:
             raise Untimely(f"answer_directions of block {block}, level {level} came after that of {self._answered}")
         if block > self._answered[0] >= 0:
-            self._tools.mailbox.forget(self._answered[0])
+            self._context.mailbox.forget(self._answered[0])
         asker = self._opening.label_holder
-        parcels = self._tools.mailbox.series(asker, "route_queries", block, level)
+        parcels = self._context.mailbox.series(asker, "route_queries", block, level)
         queries = await _take_queries(parcels, len(self._opened.aligned.ids))
         answers = [self._model.goes_left(handle, rows) for handle, rows in queries]
         bits = np.concatenate([np.zeros(0, dtype=bool), *answers])
@@ -59,9 +61,9 @@ class FeatureParty:
             interactive_pb2.RouteAnswers(count=len(part), left=records.pack_bits(part))
             for part in np.split(bits, range(ANSWERS_PER_PARCEL, len(bits), ANSWERS_PER_PARCEL))
         ]
-        await self._tools.outbox.send(asker, "route_answers", bodies, round=block, stage=level)
+        await self._context.outbox.send(asker, "route_answers", bodies, round=block, stage=level)
         self._answered = (block, level)
-        return done()
+        return empty_result()
 
     async def close(self) -> None:
         """Nothing is held elsewhere."""

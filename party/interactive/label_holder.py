@@ -25,7 +25,7 @@ from party.prediction.opened_model import OpenedModel
 from party.prediction.records import record_source
 from party.prediction.tree_model import TreeModel
 from party.prediction.tree_results import TreeResults
-from party.runtime.context import Step, Tools, done, have
+from party.runtime.context import Step, StepContext, empty_result, required
 from party.runtime.job_store import Store
 from party.runtime.messages import Rows, batches
 from party.serving.registry import ServedModels
@@ -49,20 +49,20 @@ class LabelHolder:
         self,
         config: PartyConfig,
         store: Store,
-        tools: Tools,
+        context: StepContext,
         opening: prediction_pb2.OpenModel,
         served_models: ServedModels,
     ) -> None:
         """`served_models`: where clients ask. Raises BadInput: see `OpenedModel`."""
-        self._tools, self._opening = tools, opening
+        self._context, self._opening = context, opening
         begins = "ask_directions"
         first = "await_requests" if opening.serve else begins
-        self._opened = OpenedModel(config, store, tools, opening, first)
+        self._opened = OpenedModel(config, store, context, opening, first)
         self._model = TreeModel(self._opened)
         beside: list[Beside] = []
-        self._records = record_source(config, store, tools, opening, self._opened, served_models, begins, beside)
+        self._records = record_source(config, store, context, opening, self._opened, served_models, begins, beside)
         there = [party for party in opening.feature_parties if party not in opening.away]
-        self._results = TreeResults(tools, opening, self._opened, self._model, self._records, there)
+        self._results = TreeResults(context, opening, self._opened, self._model, self._records, there)
         beside.append(self._results.write)
         self._per_tree = opening.parameters.interactive.form == "per-tree"
         self._standing: _Standing | None = None
@@ -90,7 +90,7 @@ class LabelHolder:
         rows, blocks = self._records.block(block)
         if level == 0:
             self._standing = _Standing(rows, ensemble.used_trees, self._opening.away)
-        standing = have(self._standing)
+        standing = required(self._standing)
         standing.queries = self._next_queries(standing)
         asked = [party for party in self._opening.feature_parties if party in standing.queries]
         for party in asked:
@@ -100,7 +100,7 @@ class LabelHolder:
                 for chunk in chunks_of(standing.rows[places], total)
             )
             bodies = (interactive_pb2.RouteQueries(queries=batch) for batch in batches(items))
-            await self._tools.outbox.send(party, "route_queries", bodies, round=block, stage=level)
+            await self._context.outbox.send(party, "route_queries", bodies, round=block, stage=level)
         if asked:
             self._opened.order.then(("take_directions", block, level))
         else:
@@ -108,17 +108,19 @@ class LabelHolder:
             leaves = (walk.open_leaves() for walk in standing.walks)
             self._results.keep(rows, ensemble.summed(values, len(rows)), standing.guesses.share(), leaves=leaves)
             self._opened.order.then(self._records.before_block(block + 1))
-        meter = self._tools.meter
-        return result(interactive_pb2.AskedDirections(asked=asked, blocks=blocks, done=meter.done, total=meter.total))
+        progress = self._context.progress
+        return result(
+            interactive_pb2.AskedDirections(asked=asked, blocks=blocks, done=progress.done, total=progress.total)
+        )
 
     async def take_directions(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Move the records down as the owners said."""
         block, level = request.round, request.stage
         self._opened.order.check(("take_directions", block, level))
-        standing = have(self._standing)
+        standing = required(self._standing)
         for party, queries in standing.queries.items():
             parts: list[Bools] = []
-            async for parcel in self._tools.mailbox.series(party, "route_answers", block, level):
+            async for parcel in self._context.mailbox.series(party, "route_answers", block, level):
                 parts.append(
                     records.unpack_bits(
                         parcel.protocol.interactive.route_answers.left, parcel.protocol.interactive.route_answers.count
@@ -131,9 +133,9 @@ class LabelHolder:
             for tree, split, places in queries:
                 standing.walks[tree].move(split.node, bits[start : start + len(places)])
                 start += len(places)
-        self._tools.mailbox.forget(block)
+        self._context.mailbox.forget(block)
         self._opened.order.then(("ask_directions", block, level + 1))
-        return done()
+        return empty_result()
 
     async def close(self) -> None:
         """Nothing is held elsewhere."""
@@ -154,7 +156,7 @@ class LabelHolder:
         waiting: Queries = {}
         for tree in trees:
             walk = standing.walks[tree]
-            while own := [(split, places) for split, places in walk.waiting() if split.owner == self._tools.party]:
+            while own := [(split, places) for split, places in walk.waiting() if split.owner == self._context.party]:
                 for split, places in own:
                     walk.move(split.node, self._model.own.goes_left(split.handle, standing.rows[places]))
             for split, places in walk.waiting():

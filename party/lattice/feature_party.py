@@ -11,7 +11,7 @@ from party.prediction.chain import ChainPlace, blaming, check_hides, take_block
 from party.prediction.member_entries import spare_of
 from party.prediction.opened_model import OpenedModel
 from party.prediction.tree_model import OwnSplits
-from party.runtime.context import Step, Tools, done, have
+from party.runtime.context import Step, StepContext, empty_result, required
 from party.runtime.job_store import Store
 from treetap.errors import Incompatible, Malformed
 from treetap.lattice.kernels import LatticeMember
@@ -21,11 +21,13 @@ from treetap.wire.v2 import control_pb2, prediction_pb2
 class FeatureParty:
     """Does the steps of a feature party, which are those of `party.eini.feature_party`."""
 
-    def __init__(self, config: PartyConfig, store: Store, tools: Tools, opening: prediction_pb2.OpenModel) -> None:
+    def __init__(
+        self, config: PartyConfig, store: Store, context: StepContext, opening: prediction_pb2.OpenModel
+    ) -> None:
         """Raises BadInput: see `OpenedModel`."""
-        self._tools, self._opening = tools, opening
-        self._place = ChainPlace.of(tools.party, opening)
-        self._opened = OpenedModel(config, store, tools, opening, "take_key")
+        self._context, self._opening = context, opening
+        self._place = ChainPlace.of(context.party, opening)
+        self._opened = OpenedModel(config, store, context, opening, "take_key")
         self._model = OwnSplits(self._opened, "splits")
         self._opened.names.give(self._model.names())
         self._scheme: LatticeMasking | None = None
@@ -39,23 +41,23 @@ class FeatureParty:
     async def take_key(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """The own turns that each column depends on, and the key, whose sizes must be those that follow from it."""
         self._opened.order.check(("take_key", request.round, request.stage))
-        tools, sender, shard = self._tools, self._place.label_holder, self._opened.shard
-        parcels = tools.mailbox.series(sender, "column_layout", 0, 0)
-        layout = await take_layout(parcels, tools.party, sender, shard, len(self._opening.feature_parties))
+        context, sender, shard = self._context, self._place.label_holder, self._opened.shard
+        parcels = context.mailbox.series(sender, "column_layout", 0, 0)
+        layout = await take_layout(parcels, context.party, sender, shard, len(self._opening.feature_parties))
         parameters = layout.shape.parameters()
-        check_hides(tools, spare_of(layout.nodes, parameters.plain_bits), "a sum")
+        check_hides(context, spare_of(layout.nodes, parameters.plain_bits), "a sum")
         public = b""
-        async for parcel in tools.mailbox.series(sender, "lattice_key", 0, 0):
+        async for parcel in context.mailbox.series(sender, "lattice_key", 0, 0):
             public += parcel.protocol.lattice.lattice_key.public
-        token = f"{tools.job}/{tools.attempt}"
-        member = LatticeMember(tools.engine, parameters, public, token, layout.shape.outputs)
-        self._scheme = LatticeMasking(tools, member, layout, parameters, self._place)
+        token = f"{context.job}/{context.attempt}"
+        member = LatticeMember(context.engine, parameters, public, token, layout.shape.outputs)
+        self._scheme = LatticeMasking(context, member, layout, parameters, self._place)
         try:
             await self._scheme.start()
         except (Malformed, Incompatible) as failure:
             raise type(failure)(f"the key of {sender} cannot be used: {failure}") from failure
         self._opened.order.then(("mask_block", 0, 0))
-        return done()
+        return empty_result()
 
     async def mask_block(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """A block of records.
@@ -65,14 +67,14 @@ class FeatureParty:
         3. applied to the ciphertexts as they come, which go on while others come, each of them fresh;
            at the last of the chain: summed, flooded, returned.
         """
-        number, tools = request.round, self._tools
+        number, context = request.round, self._context
         self._opened.order.check(("mask_block", number, request.stage))
-        rows = await take_block(tools, self._place.label_holder, number, len(self._opened.aligned.ids))
+        rows = await take_block(context, self._place.label_holder, number, len(self._opened.aligned.ids))
         with blaming(self._place.before, number):
-            await have(self._scheme).pass_on(self._model.directions(rows), len(rows), number)
-        tools.mailbox.forget(number)
+            await required(self._scheme).pass_on(self._model.directions(rows), len(rows), number)
+        context.mailbox.forget(number)
         self._opened.order.then(("mask_block", number + 1, 0))
-        return done()
+        return empty_result()
 
     async def close(self) -> None:
         """Make the workers forget the ciphertexts."""

@@ -14,11 +14,11 @@ from party.prediction.opened_model import OpenedModel
 from party.prediction.records import record_source
 from party.prediction.tree_model import TreeModel
 from party.prediction.tree_results import TreeResults
-from party.runtime.context import Step, Tools, done, have
+from party.runtime.context import Step, StepContext, empty_result, required
 from party.runtime.job_store import Store
 from party.serving.registry import ServedModels
 from treetap.lattice.columns import NodeColumns, shape_of
-from treetap.lattice.kernels import LatticeOwner
+from treetap.lattice.kernels import LatticeKeyHolder
 from treetap.lattice.key_holder import LatticeKey
 from treetap.lattice.seal import scheme_of
 from treetap.wire.frame import result
@@ -36,7 +36,7 @@ class LabelHolder:
         self,
         config: PartyConfig,
         store: Store,
-        tools: Tools,
+        context: StepContext,
         opening: prediction_pb2.OpenModel,
         served_models: ServedModels,
     ) -> None:
@@ -45,13 +45,15 @@ class LabelHolder:
         Raises:
             BadInput: the scheme has no sizes for such a model; else as `OpenedModel`.
         """
-        self._tools, self._opening = tools, opening
+        self._context, self._opening = context, opening
         self._chain = chain_of(opening)
-        self._opened = OpenedModel(config, store, tools, opening, "make_keys")
+        self._opened = OpenedModel(config, store, context, opening, "make_keys")
         self._model = TreeModel(self._opened)
         beside: list[Beside] = []
-        self._records = record_source(config, store, tools, opening, self._opened, served_models, "score_block", beside)
-        self._results = TreeResults(tools, opening, self._opened, self._model, self._records)
+        self._records = record_source(
+            config, store, context, opening, self._opened, served_models, "score_block", beside
+        )
+        self._results = TreeResults(context, opening, self._opened, self._model, self._records)
         beside.append(self._results.write)
         self._shape = shape_of(self._model.ensemble, config.name, len(self._chain))
         self._parameters = self._shape.parameters()
@@ -68,7 +70,7 @@ class LabelHolder:
     async def open_model(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Lay out the columns, which takes a while and so leaves the event loop; load the table, begin to align it."""
         self._opened.order.check(("open_model", request.round, request.stage))
-        await self._tools.offload(self._lay_out)
+        await self._context.offload(self._lay_out)
         table = await self._opened.load()
         await self._records.open(table)
         self._opened.align(table, request)
@@ -77,24 +79,24 @@ class LabelHolder:
     async def make_keys(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """A key for this prediction alone, in memory only; each party learns its own turns that a column depends on."""
         self._opened.order.check(("make_keys", request.round, request.stage))
-        tools, parameters, columns = self._tools, self._parameters, have(self._columns)
+        context, parameters, columns = self._context, self._parameters, required(self._columns)
         fault = "the trees leave some record fewer leaves than that"
-        await check_hidden(tools, self._model, self._records, columns.spare, fault)
-        log.info("job %s: %d columns, %s", tools.job, self._shape.columns, parameters)
-        key = await tools.offload(lambda: LatticeKey(parameters))
-        owner = LatticeOwner(tools.engine, key, f"{tools.job}/{tools.attempt}")
+        await check_hidden(context, self._model, self._records, columns.spare, fault)
+        log.info("job %s: %d columns, %s", context.job, self._shape.columns, parameters)
+        key = await context.offload(lambda: LatticeKey(parameters))
+        owner = LatticeKeyHolder(context.engine, key, f"{context.job}/{context.attempt}")
         outputs, advance = self._shape.outputs, self._records.advance
-        self._scheme = LatticeScheme(tools, owner, parameters, outputs, self._chain, advance)
+        self._scheme = LatticeScheme(context, owner, parameters, outputs, self._chain, advance)
         await self._scheme.start()
         # what the owner encrypts has half the size of a ciphertext: its uniform half is a seed
         fitting = self._shape.records(parameters.degree, 2 * BLOCK_BYTES // parameters.ciphertext_bytes)
         self._records.size = min(self._records.size, fitting)
-        public = lattice_pb2.LatticeKey(public=await tools.offload(key.public_bytes))
+        public = lattice_pb2.LatticeKey(public=await context.offload(key.public_bytes))
         for party in self._chain:
-            await tools.outbox.send(party, "lattice_key", [public])
-            await tools.outbox.send(party, "column_layout", layout_parcels(columns, party))
+            await context.outbox.send(party, "lattice_key", [public])
+            await context.outbox.send(party, "column_layout", layout_parcels(columns, party))
         self._opened.order.then(self._records.before_block(0))
-        return done()
+        return empty_result()
 
     async def score_block(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """A block of records.
@@ -106,18 +108,18 @@ class LabelHolder:
         5. the scores.
         """
         self._opened.order.check(("score_block", request.round, request.stage))
-        number, scheme = request.round, have(self._scheme)
+        number, scheme = request.round, required(self._scheme)
         rows, blocks = self._records.block(number)
-        await send_block(self._tools, self._chain, number, rows, len(self._opened.aligned.ids))
+        await send_block(self._context, self._chain, number, rows, len(self._opened.aligned.ids))
         goes_left, pages = self._model.directions(rows), self._shape.pages(len(rows), self._parameters.degree)
-        values = BlockColumns.of(have(self._columns), pages, goes_left, self._shape.outputs, len(rows))
+        values = BlockColumns.of(required(self._columns), pages, goes_left, self._shape.outputs, len(rows))
         await scheme.send(values, number)
         with blaming(self._chain[-1], number):
             sums = values.sums(await scheme.receive(number))
         self._results.keep(rows, self._model.ensemble.from_sums(sums))
-        self._tools.mailbox.forget(number)
+        self._context.mailbox.forget(number)
         self._opened.order.then(self._records.before_block(number + 1))
-        return scored_block(self._tools, blocks)
+        return scored_block(self._context, blocks)
 
     async def close(self) -> None:
         """Make the workers forget the key; it was nowhere else."""
@@ -127,4 +129,4 @@ class LabelHolder:
 
     def _lay_out(self) -> None:
         modulus = scheme_of(self._parameters).modulus
-        self._columns = NodeColumns(self._model.ensemble, self._tools.party, modulus)
+        self._columns = NodeColumns(self._model.ensemble, self._context.party, modulus)

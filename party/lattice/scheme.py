@@ -16,11 +16,11 @@ import numpy.typing as npt
 
 from party.lattice.layout import MemberColumns
 from party.prediction.chain import ChainPlace
-from party.runtime.context import Tools
+from party.runtime.context import StepContext
 from party.runtime.outbox import PARCEL_BYTES, Series
 from treetap.errors import Malformed
 from treetap.lattice.columns import NodeColumns, Page, widest
-from treetap.lattice.kernels import IN_FLIGHT_PER_LANE, LatticeMember, LatticeOwner
+from treetap.lattice.kernels import IN_FLIGHT_PER_WORKER, LatticeKeyHolder, LatticeMember
 from treetap.lattice.parameters import Parameters
 from treetap.trees.leaf_entries import GoesLeft
 from treetap.trees.paths import Floats
@@ -63,14 +63,14 @@ class LatticeScheme:
 
     def __init__(
         self,
-        tools: Tools,
-        owner: LatticeOwner,
+        context: StepContext,
+        owner: LatticeKeyHolder,
         parameters: Parameters,
         outputs: int,
         chain: list[str],
         advance: Callable[[int], None],
     ) -> None:
-        self._tools, self._owner, self._parameters, self._outputs = tools, owner, parameters, outputs
+        self._context, self._owner, self._parameters, self._outputs = context, owner, parameters, outputs
         self._chain, self._advance = chain, advance
         self._slots = 0  # of an output's sum that the block under way fills
 
@@ -80,18 +80,18 @@ class LatticeScheme:
 
     async def send(self, block: BlockColumns, number: int) -> None:
         """Encrypt the columns page by page, and send them to the first of the chain while the next are encrypted."""
-        tools, n = self._tools, block.base.shape[1]
+        context, n = self._context, block.base.shape[1]
         self._slots, sent = widest(block.pages) * n, 0
         total = sum(len(page.outputs) for page in block.pages)
-        series = tools.outbox.open(self._chain[0], "lattice_columns", number)
+        series = context.outbox.open(self._chain[0], "lattice_columns", number)
         groups = _in_groups(block.numbers, 2 * PARCEL_BYTES // self._parameters.ciphertext_bytes)
         async for part in self._owner.encrypt(groups):
             await series.put(lattice_pb2.LatticeColumns(ciphertexts=part))
             sent += len(part)
             self._advance(n * sent // total)
         await series.close()
-        tools.ledger.operations["encryptions"] += sent
-        tools.ledger.ciphertexts["lattice_columns"] += sent
+        context.costs.operations["encryptions"] += sent
+        context.costs.ciphertexts["lattice_columns"] += sent
 
     async def receive(self, number: int) -> Ints:
         """The sums of the block that was sent, (outputs, columns side by side · n), opened.
@@ -100,12 +100,12 @@ class LatticeScheme:
             Malformed: not one sum for each output, or one that is not under this key.
         """
         answers: list[bytes] = []
-        async for parcel in self._tools.mailbox.series(self._chain[-1], "lattice_sums", number, 0):
+        async for parcel in self._context.mailbox.series(self._chain[-1], "lattice_sums", number, 0):
             answers += parcel.protocol.lattice.lattice_sums.ciphertexts
         if len(answers) != self._outputs:
             raise Malformed(f"{len(answers)} sums of {self._outputs} outputs")
         opened = await self._owner.open(answers, self._slots)
-        self._tools.ledger.operations["decryptions"] += len(answers)
+        self._context.costs.operations["decryptions"] += len(answers)
         return opened
 
     async def close(self) -> None:
@@ -117,9 +117,14 @@ class LatticeMasking:
     """A feature party's place in the chain."""
 
     def __init__(
-        self, tools: Tools, member: LatticeMember, layout: MemberColumns, parameters: Parameters, place: ChainPlace
+        self,
+        context: StepContext,
+        member: LatticeMember,
+        layout: MemberColumns,
+        parameters: Parameters,
+        place: ChainPlace,
     ) -> None:
-        self._tools, self._member, self._layout = tools, member, layout
+        self._context, self._member, self._layout = context, member, layout
         self._parameters, self._place = parameters, place
         self._sends = "lattice_sums" if place.last else "lattice_columns"
 
@@ -132,17 +137,17 @@ class LatticeMasking:
 
         The last of the chain returns the sums: added up, flooded.
         """
-        tools, member, shape, degree = self._tools, self._member, self._layout.shape, self._parameters.degree
+        context, member, shape, degree = self._context, self._member, self._layout.shape, self._parameters.degree
         if n > degree:
             raise Malformed(f"{n} records, a ciphertext has {degree} slots")
         pages = shape.pages(n, degree)
         units = [(page, output) for page in pages for output in page.outputs]
         left = functools.cache(goes_left)
-        series = tools.outbox.open(self._place.after, self._sends, number)
+        series = context.outbox.open(self._place.after, self._sends, number)
         under_way: deque[asyncio.Task[list[bytes]]] = deque()
         came = masked = 0
         try:
-            async for parcel in tools.mailbox.series(self._place.before, "lattice_columns", number, 0):
+            async for parcel in context.mailbox.series(self._place.before, "lattice_columns", number, 0):
                 data = list(parcel.protocol.lattice.lattice_columns.ciphertexts)
                 mine = units[came : came + len(data)]
                 came += len(data)
@@ -150,14 +155,14 @@ class LatticeMasking:
                     break
                 if data:
                     under_way.append(asyncio.ensure_future(self._mask(number, mine, data, left, n)))
-                while len(under_way) > IN_FLIGHT_PER_LANE * tools.engine.lanes:
+                while len(under_way) > IN_FLIGHT_PER_WORKER * context.engine.workers:
                     masked += await self._settle(series, under_way)
-                    tools.meter.done = n * masked // len(units)
+                    context.progress.done = n * masked // len(units)
             if came != len(units):
                 raise Malformed(f"{n} records and {shape.columns} columns are {len(units)} ciphertexts, got {came}")
             while under_way:
                 masked += await self._settle(series, under_way)
-                tools.meter.done = n * masked // len(units)
+                context.progress.done = n * masked // len(units)
             if self._place.last:
                 await self._put(series, await member.finish(number, widest(pages), n))
         finally:
@@ -166,7 +171,7 @@ class LatticeMasking:
             await asyncio.gather(*under_way, return_exceptions=True)
             await member.drop(number)
         await series.close()
-        tools.ledger.operations["masked_products"] += masked
+        context.costs.operations["masked_products"] += masked
 
     async def close(self) -> None:
         """Make the workers forget the ciphertexts."""
@@ -199,7 +204,7 @@ class LatticeMasking:
         count = max(1, PARCEL_BYTES // self._parameters.ciphertext_bytes)
         for start in range(0, len(ciphertexts), count):
             part = ciphertexts[start : start + count]
-            self._tools.ledger.ciphertexts[self._sends] += len(part)
+            self._context.costs.ciphertexts[self._sends] += len(part)
             await series.put(body(ciphertexts=part))
 
 

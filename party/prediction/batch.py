@@ -13,7 +13,7 @@ from party.config import PartyConfig
 from party.prediction.opened_model import OpenedModel
 from party.prediction.outcome import Outcome
 from party.prediction.scores_on_disk import Imputed, ScoreStore
-from party.runtime.context import Step, Tools
+from party.runtime.context import Step, StepContext
 from party.runtime.job_store import Arrays, Store
 from party.runtime.messages import Rows
 from party.runtime.steps import StepId
@@ -39,16 +39,16 @@ class BatchPrediction:
         self,
         config: PartyConfig,
         store: Store,
-        tools: Tools,
+        context: StepContext,
         opening: prediction_pb2.OpenModel,
         opened: OpenedModel,
         begins: str,
         beside: Sequence[Beside],
     ) -> None:
         """`begins`: the protocol's first step of a block; `beside`: what writes further files."""
-        self._config, self._store, self._tools, self._opening = config, store, tools, opening
+        self._config, self._store, self._context, self._opening = config, store, context, opening
         self._opened, self._begins, self._beside = opened, begins, beside
-        self._scored = ScoreStore(tools.store, opening.prediction)
+        self._scored = ScoreStore(context.store, opening.prediction)
         self._done = 0  # records with a score, those of earlier attempts included
         self._asked_for: list[str] = []
         self._again = False  # all have their score: what is scored now is not kept
@@ -59,14 +59,14 @@ class BatchPrediction:
     async def open(self, table: Table) -> None:
         """The ids to predict, and what earlier attempts have scored of them."""
         self._asked_for = self._ids_asked_for(table)
-        self._scored.open(await self._tools.offload(lambda: fingerprint(table)), table.path)
+        self._scored.open(await self._context.offload(lambda: fingerprint(table)), table.path)
 
     @property
     def wanted(self) -> Rows:
         """Places in the aligned order of the records to predict that have no score yet, ascending."""
         if self._wanted is None:
             self._wanted, self._done = self._places(self._opened.aligned)
-            self._tools.meter.done, self._tools.meter.total = self._done, self._done + len(self._wanted)
+            self._context.progress.done, self._context.progress.total = self._done, self._done + len(self._wanted)
         return self._wanted
 
     def block(self, number: int) -> tuple[Rows, int]:
@@ -75,7 +75,7 @@ class BatchPrediction:
 
     def advance(self, records: int) -> None:
         """See `RecordSource`."""
-        self._tools.meter.done = self._done + records
+        self._context.progress.done = self._done + records
 
     def keep(self, rows: Rows, scores: Floats, imputed: Imputed, further: Arrays) -> None:
         """See `RecordSource`: on disk before anything else is asked."""
@@ -83,7 +83,7 @@ class BatchPrediction:
         if not self._again:
             self._scored.add([ids[row] for row in rows], scores, imputed, further)
         self._done += len(rows)
-        self._tools.meter.done = self._done
+        self._context.progress.done = self._done
 
     def before_block(self, number: int) -> StepId:
         """See `RecordSource`: after the last block, the file."""
@@ -92,7 +92,7 @@ class BatchPrediction:
     async def write_predictions(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """One Parquet file: id, raw score(s), and probability, class or value."""
         self._opened.order.check(("write_predictions", request.round, request.stage))
-        path = self._store.predictions / f"{self._tools.job}.parquet"
+        path = self._store.predictions / f"{self._context.job}.parquet"
         ids, objective, classes = self._asked_for, self._opened.objective, self._opened.classes
         known = self._scored.known(ids)
         found = known, self._scored.rows("scores", known), self._scored.rows("guessed", known)
@@ -100,7 +100,7 @@ class BatchPrediction:
         written = prediction_pb2.WrittenPredictions(path=str(path), records=len(ids))
         for write in self._beside:
             await write(path, known, self._scored, written)
-        await self._tools.offload(lambda: _write(path, ids, found, objective, classes, degraded=degraded))
+        await self._context.offload(lambda: _write(path, ids, found, objective, classes, degraded=degraded))
         self._scored.discard()
         self._opened.order.then()
         return result(written)

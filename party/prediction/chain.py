@@ -14,7 +14,7 @@ import numpy as np
 
 from party.prediction.records import RecordSource
 from party.prediction.tree_model import TreeModel
-from party.runtime.context import Tools
+from party.runtime.context import StepContext
 from party.runtime.messages import Rows, batches
 from treetap.errors import Incompatible, Malformed
 from treetap.trees.leaf_entries import GoesLeft
@@ -56,27 +56,27 @@ class ChainPlace:
         return self.after == self.label_holder
 
 
-async def send_block(tools: Tools, chain: list[str], number: int, rows: Rows, total: int) -> None:
+async def send_block(context: StepContext, chain: list[str], number: int, rows: Rows, total: int) -> None:
     """Label holder: the records of a block, of `total` common ones, to every feature party."""
     chunks = [prediction_pb2.BlockRecords(chunks=batch) for batch in batches(chunks_of(rows, total))]
-    await asyncio.gather(*(tools.outbox.send(party, "block_records", chunks, round=number) for party in chain))
+    await asyncio.gather(*(context.outbox.send(party, "block_records", chunks, round=number) for party in chain))
 
 
-async def take_block(tools: Tools, label_holder: str, number: int, total: int) -> Rows:
+async def take_block(context: StepContext, label_holder: str, number: int, total: int) -> Rows:
     """Feature party: the records of a block; progress begins anew with them."""
     chunks: list[types_pb2.RecordChunk] = []
-    async for parcel in tools.mailbox.series(label_holder, "block_records", number, 0):
+    async for parcel in context.mailbox.series(label_holder, "block_records", number, 0):
         chunks += parcel.prediction.block_records.chunks
     rows = rows_of(chunks, total)
     if not len(rows):
         raise Malformed(f"{label_holder}, block {number}: a block of no records")
-    tools.meter.done, tools.meter.total = 0, len(rows)
+    context.progress.done, context.progress.total = 0, len(rows)
     return rows
 
 
-def scored_block(tools: Tools, blocks: int) -> control_pb2.StepResult:
+def scored_block(context: StepContext, blocks: int) -> control_pb2.StepResult:
     """Label holder: the answer of a step that scores a block, of the number of `blocks`."""
-    scored = prediction_pb2.ScoredBlock(blocks=blocks, done=tools.meter.done, total=tools.meter.total)
+    scored = prediction_pb2.ScoredBlock(blocks=blocks, done=context.progress.done, total=context.progress.total)
     return result(scored)
 
 
@@ -90,18 +90,18 @@ def blaming(sender: str, number: int) -> Iterator[None]:
 
 
 async def check_hidden(
-    tools: Tools, model: TreeModel, records: RecordSource, spare: Callable[[GoesLeft, int], Floats], fault: str
+    context: StepContext, model: TreeModel, records: RecordSource, spare: Callable[[GoesLeft, int], Floats], fault: str
 ) -> None:
     """Label holder: `Refused` with this fault where the own policy wants more leaves left open to some record.
 
     `spare`: bits by which the candidate leaves of n records exceed the possible sums, (n,).
     """
-    if tools.law.min_candidate_bits is not None:
-        found = await tools.offload(lambda: model.count(records.wanted, spare))
-        tools.law.check_paths(tools.party, found, fault)
+    if context.policy.min_candidate_bits is not None:
+        found = await context.offload(lambda: model.count(records.wanted, spare))
+        context.policy.check_paths(context.party, found, fault)
 
 
-def check_hides(tools: Tools, spare: float, beyond: str) -> None:
+def check_hides(context: StepContext, spare: float, beyond: str) -> None:
     """Feature party: `Refused` where the own policy wants more leaves left open; `spare`: bits `beyond` the sums."""
     fault = f"its own splits of this model leave {spare:.1f} bits beyond those of {beyond}"
-    tools.law.check_paths(tools.party, np.array([spare]), fault)
+    context.policy.check_paths(context.party, np.array([spare]), fault)

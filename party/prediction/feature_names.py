@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection
 
-from party.runtime.context import Step, Tools, done, have
+from party.runtime.context import Step, StepContext, empty_result, required
 from party.runtime.job_store import Store
 from party.runtime.messages import batches
 from party.runtime.steps import Order, StepId
@@ -33,17 +33,17 @@ class Naming:
     """
 
     def __init__(
-        self, tools: Tools, store: Store, opening: prediction_pb2.OpenModel, order: Order, then: StepId | None
+        self, context: StepContext, store: Store, opening: prediction_pb2.OpenModel, order: Order, then: StepId | None
     ) -> None:
         """`order`: the role's, which goes on with `then` once names are there."""
-        self._tools, self._store, self._opening, self._order, self._then = tools, store, opening, order, then
+        self._context, self._store, self._opening, self._order, self._then = context, store, opening, order, then
         self._own: dict[int, str] = {}
         self._handles_of: HandlesOf | None = None
         self.sent: dict[str, dict[int, str]] = {}
         self.withheld: list[str] = []
         self.steps: dict[str, Step] = {}
         if opening.explain:
-            step = self.take_names if tools.party == opening.label_holder else self.name_features
+            step = self.take_names if context.party == opening.label_holder else self.name_features
             self.steps[step.__name__] = step
 
     def give(self, own: dict[int, str]) -> None:
@@ -57,16 +57,16 @@ class Naming:
     async def name_features(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """All names, or word that they are withheld. The outbox holds to the policy whatever is decided here."""
         self._order.check(("name_features", request.round, request.stage))
-        tools, to = self._tools, self._opening.label_holder
-        if tools.law.may_emit(to, "FEATURE_NAME"):
+        context, to = self._context, self._opening.label_holder
+        if context.policy.may_emit(to, "FEATURE_NAME"):
             rows = (prediction_pb2.SplitName(handle=handle, feature=name) for handle, name in self._own.items())
             bodies = (prediction_pb2.SplitNames(names=batch) for batch in batches(rows))
-            await tools.outbox.send(to, "split_names", bodies)
+            await context.outbox.send(to, "split_names", bodies)
         else:
-            log.info("job %s: %s is not told the names of features (policy: emits.FEATURE_NAME)", tools.job, to)
-            await tools.outbox.send(to, "split_names", [prediction_pb2.SplitNames(withheld=True)])
+            log.info("job %s: %s is not told the names of features (policy: emits.FEATURE_NAME)", context.job, to)
+            await context.outbox.send(to, "split_names", [prediction_pb2.SplitNames(withheld=True)])
         self._go_on()
-        return done()
+        return empty_result()
 
     async def take_names(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Take the names of each feature party that is there, and keep them beside the model."""
@@ -76,13 +76,13 @@ class Naming:
                 await self._take(party)
         self._store.keep_names(self._opening.model, self.sent, self.withheld)
         self._go_on()
-        return done()
+        return empty_result()
 
     async def _take(self, party: str) -> None:
-        handles = have(self._handles_of)(party)
+        handles = required(self._handles_of)(party)
         found: dict[int, str] = {}
         withheld = False
-        async for parcel in self._tools.mailbox.series(party, "split_names", 0, 0):
+        async for parcel in self._context.mailbox.series(party, "split_names", 0, 0):
             withheld |= parcel.prediction.split_names.withheld
             for row in parcel.prediction.split_names.names:
                 if row.handle not in handles or row.handle in found:

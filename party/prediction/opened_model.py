@@ -11,7 +11,7 @@ import logging
 from party.alignment.steps import ALIGNMENT, Alignment, alignment_steps
 from party.config import PartyConfig
 from party.prediction.feature_names import Naming
-from party.runtime.context import Tools, have
+from party.runtime.context import StepContext, required
 from party.runtime.job_store import Store
 from party.runtime.step_order import OPENING, Next, StepOrder
 from party.runtime.steps import StepId
@@ -41,21 +41,26 @@ class OpenedModel:
     """
 
     def __init__(
-        self, config: PartyConfig, store: Store, tools: Tools, opening: prediction_pb2.OpenModel, first: str | None
+        self,
+        config: PartyConfig,
+        store: Store,
+        context: StepContext,
+        opening: prediction_pb2.OpenModel,
+        first: str | None,
     ) -> None:
         """`first`: the step that follows the alignment; None where a later one sees to the order by itself.
 
         Raises:
             DataError: there is no such model here, or it is of other parties.
         """
-        self._config, self._tools, self._opening = config, tools, opening
+        self._config, self._context, self._opening = config, context, opening
         self.party, self.name = config.name, opening.model
         self.manifest, self.shard = store.model(opening.model, opening.submission)
         self._check_parties()
         if opening.away:
-            log.warning("job %s: goes on without %s, who does not answer", tools.job, ", ".join(opening.away))
+            log.warning("job %s: goes on without %s, who does not answer", context.job, ", ".join(opening.away))
         if opening.away_deadline_s:
-            tools.outbox.retry_s = min(RETRY_S, opening.away_deadline_s)
+            context.outbox.retry_s = min(RETRY_S, opening.away_deadline_s)
         members = [opening.label_holder, *(name for name in opening.feature_parties if name not in opening.away)]
         naming = "take_names" if opening.label_holder == config.name else "name_features"
         after = naming if opening.explain else first
@@ -67,8 +72,8 @@ class OpenedModel:
             },
             {ALIGNMENT: alignment_steps(members, opening.alignment, config.name)},
         )
-        self.names = Naming(tools, store, opening, self.order, None if first is None else (first, 0, 0))
-        self._alignment = Alignment(tools, members, opening.alignment, self.order)
+        self.names = Naming(context, store, opening, self.order, None if first is None else (first, 0, 0))
+        self._alignment = Alignment(context, members, opening.alignment, self.order)
         self._table: Table | None = None  # the own one, until the common records are known
         self._common: Table | None = None
         self.steps = {**self._alignment.steps, **self.names.steps}
@@ -88,7 +93,7 @@ class OpenedModel:
         wanted = TableConfig(path=named.path, id=named.id, columns=columns)
         categories = {name: Category.from_dict(each) for name, each in encoded.items()}
         missing = self.manifest["missing"]
-        return await load_table(self._tools, wanted, with_label=False, missing=missing, categories=categories)
+        return await load_table(self._context, wanted, with_label=False, missing=missing, categories=categories)
 
     def align(self, table: Table, request: control_pb2.StepRequest) -> None:
         """Begin to find the records that all parties hold: the steps of the alignment may come."""
@@ -106,7 +111,7 @@ class OpenedModel:
     def aligned(self) -> Table:
         """The records that all parties hold, in their common order."""
         if self._common is None:
-            self._common, self._table = have(self._table).take(self._alignment.records), None
+            self._common, self._table = required(self._table).take(self._alignment.records), None
         return self._common
 
     def check_aligned(self, step: StepId) -> None:

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from party.prediction.chain import ChainPlace
-from party.runtime.context import Tools
+from party.runtime.context import StepContext
 from party.runtime.messages import ciphertext_body, ciphertexts_in
 from party.runtime.outbox import PARCEL_BYTES, Series
-from treetap.paillier.masked_sums import EntryMember, EntryOwner
+from treetap.paillier.masked_sums import EntryKeyHolder, EntryMember
 from treetap.trees.leaf_entries import Ints
 from treetap.trees.paths import Bools
 
@@ -46,14 +46,14 @@ class PaillierScheme:
 
     def __init__(
         self,
-        tools: Tools,
-        owner: EntryOwner,
+        context: StepContext,
+        owner: EntryKeyHolder,
         chain: list[str],
         names: MessageNames,
         values: int,
         advance: Callable[[int], None],
     ) -> None:
-        self._tools, self._owner, self._chain, self._names = tools, owner, chain, names
+        self._context, self._owner, self._chain, self._names = context, owner, chain, names
         self._values, self._advance = values, advance
         self._slots = len(owner.slots.widths)
         self._ciphertexts = -(-values // self._slots)
@@ -73,7 +73,7 @@ class PaillierScheme:
         plain = await self._in_slots(values)
         bodies = [ciphertext_body(self._names.constants, part) async for part in self._owner.encrypt(plain)]
         self._count(self._names.constants, plain.size // self._slots)
-        await self._tools.outbox.send(self._chain[0], self._names.constants, bodies)
+        await self._context.outbox.send(self._chain[0], self._names.constants, bodies)
 
     async def send(self, values: Ints, number: int) -> None:
         """Encrypt the entries of a block, (n, entries, values), and send them to the first of the chain meanwhile.
@@ -83,7 +83,7 @@ class PaillierScheme:
         self._records, sent = len(values), 0
         plain = await self._in_slots(values)
         total = plain.size // self._slots
-        series = self._tools.outbox.open(self._chain[0], self._names.entries, number)
+        series = self._context.outbox.open(self._chain[0], self._names.entries, number)
         async for part in self._owner.encrypt(plain):
             await series.put(ciphertext_body(self._names.entries, part))
             sent += len(part) // self._owner.ciphertext_bytes
@@ -93,10 +93,10 @@ class PaillierScheme:
 
     async def receive(self, number: int) -> Ints:
         """The sums of the block that was sent, (n, values), opened as the last of the chain returns them."""
-        parcels = self._tools.mailbox.series(self._chain[-1], self._names.sums, number, 0)
+        parcels = self._context.mailbox.series(self._chain[-1], self._names.sums, number, 0)
         sums = b"".join([part async for part in ciphertexts_in(parcels, self._names.sums)])
         opened = await self._owner.open(sums, self._records * self._ciphertexts)
-        self._tools.ledger.operations["decryptions"] += len(sums) // self._owner.ciphertext_bytes
+        self._context.costs.operations["decryptions"] += len(sums) // self._owner.ciphertext_bytes
         return opened.reshape(self._records, -1)[:, : self._values]
 
     async def close(self) -> None:
@@ -114,12 +114,12 @@ class PaillierScheme:
             whole[..., : values.shape[-1]] = values
             return whole.reshape(*values.shape[:-1], self._ciphertexts, self._slots)
 
-        return await self._tools.offload(padded)
+        return await self._context.offload(padded)
 
     def _count(self, name: str, sent: int) -> None:
         """Count ciphertexts that were made and sent."""
-        self._tools.ledger.operations["encryptions"] += sent
-        self._tools.ledger.ciphertexts[name] += sent
+        self._context.costs.operations["encryptions"] += sent
+        self._context.costs.ciphertexts[name] += sent
 
 
 class PaillierMasking:
@@ -134,9 +134,9 @@ class PaillierMasking:
     """
 
     def __init__(
-        self, tools: Tools, member: EntryMember, place: ChainPlace, names: MessageNames, ciphertext_bytes: int
+        self, context: StepContext, member: EntryMember, place: ChainPlace, names: MessageNames, ciphertext_bytes: int
     ) -> None:
-        self._tools, self._member, self._place, self._names = tools, member, place, names
+        self._context, self._member, self._place, self._names = context, member, place, names
         self._sends = names.sums if place.last else names.entries
         self._width = ciphertext_bytes
 
@@ -144,7 +144,7 @@ class PaillierMasking:
         """Hand the entries that come once, to the first of the chain only, and where entries go to the workers."""
         constants = b""
         if self._place.first:
-            parcels = self._tools.mailbox.series(self._place.label_holder, self._names.constants, 0, 0)
+            parcels = self._context.mailbox.series(self._place.label_holder, self._names.constants, 0, 0)
             constants = b"".join([part async for part in ciphertexts_in(parcels, self._names.constants)])
         await self._member.start(constants)
 
@@ -153,20 +153,20 @@ class PaillierMasking:
 
         The last of the chain returns the sums: added up, packed, re-randomised.
         """
-        tools, before = self._tools, dict(self._member.operations)
+        context, before = self._context, dict(self._member.operations)
         block = self._member.block(masks)
-        series = tools.outbox.open(self._place.after, self._sends, number)
+        series = context.outbox.open(self._place.after, self._sends, number)
         try:
-            parcels = tools.mailbox.series(self._place.before, self._names.entries, number, 0)
+            parcels = context.mailbox.series(self._place.before, self._names.entries, number, 0)
             async for part in ciphertexts_in(parcels, self._names.entries):
                 await self._put(series, await block.take(part))
-                tools.meter.done = block.done
+                context.progress.done = block.done
             await self._put(series, await block.finish())
         finally:
             await block.close()
         await series.close()
         for name, count in self._member.operations.items():
-            tools.ledger.operations[name] += count - before[name]
+            context.costs.operations[name] += count - before[name]
 
     async def close(self) -> None:
         """Make the workers forget the ciphertexts."""
@@ -178,5 +178,5 @@ class PaillierMasking:
         for part in parts:
             for start in range(0, len(part), step):
                 body = part[start : start + step]
-                self._tools.ledger.ciphertexts[self._sends] += len(body) // self._width
+                self._context.costs.ciphertexts[self._sends] += len(body) // self._width
                 await series.put(ciphertext_body(self._sends, body))

@@ -14,7 +14,7 @@ from party.prediction.batch import BatchPrediction, Beside
 from party.prediction.opened_model import OpenedModel
 from party.prediction.scores_on_disk import Imputed
 from party.prediction.served import ServedPrediction
-from party.runtime.context import Step, Tools
+from party.runtime.context import Step, StepContext
 from party.runtime.job_store import Arrays, Store
 from party.runtime.messages import Rows
 from party.runtime.steps import StepId
@@ -66,7 +66,7 @@ class RecordSource(Protocol):
 def record_source(
     config: PartyConfig,
     store: Store,
-    tools: Tools,
+    context: StepContext,
     opening: prediction_pb2.OpenModel,
     opened: OpenedModel,
     served_models: ServedModels,
@@ -78,5 +78,5 @@ def record_source(
     `begins`: the protocol's first step of a block; `beside`: what writes further files beside the predictions.
     """
     if opening.serve:
-        return ServedPrediction(config, tools, opening, opened, served_models, begins)
-    return BatchPrediction(config, store, tools, opening, opened, begins, beside)
+        return ServedPrediction(config, context, opening, opened, served_models, begins)
+    return BatchPrediction(config, store, context, opening, opened, begins, beside)

@@ -19,7 +19,7 @@ from party.config import PartyConfig, ServeConfig
 from party.prediction.opened_model import OpenedModel
 from party.prediction.outcome import Outcome
 from party.prediction.scores_on_disk import Imputed
-from party.runtime.context import Step, Tools
+from party.runtime.context import Step, StepContext
 from party.runtime.job_store import Arrays
 from party.runtime.messages import Rows
 from party.runtime.steps import StepId
@@ -46,7 +46,7 @@ class ServedPrediction:
     def __init__(
         self,
         config: PartyConfig,
-        tools: Tools,
+        context: StepContext,
         opening: prediction_pb2.OpenModel,
         opened: OpenedModel,
         served_models: ServedModels,
@@ -54,9 +54,9 @@ class ServedPrediction:
     ) -> None:
         """`begins`: the protocol's first step of a block."""
         self.config = serve_config(config)
-        self._tools, self._opening, self._opened = tools, opening, opened
+        self._context, self._opening, self._opened = context, opening, opened
         self._served_models, self._begins = served_models, begins
-        self.model, self.job = opening.model, tools.job
+        self.model, self.job = opening.model, context.job
         metrics = served_models.metrics
         self._queue = RequestQueue(self.config.queue, self.config.window_ms / 1000, metrics.records_wait)
         self._own: set[str] = set()
@@ -88,7 +88,7 @@ class ServedPrediction:
 
     def advance(self, records: int) -> None:
         """See `RecordSource`."""
-        self._tools.meter.done = self._figures.records + records
+        self._context.progress.done = self._figures.records + records
         self._expect(ROUND_S)
 
     def keep(self, rows: Rows, scores: Floats, imputed: Imputed, further: Arrays) -> None:
@@ -98,7 +98,7 @@ class ServedPrediction:
         self._figures.records += len(rows)
         self._figures.rounds += 1
         self._scored.append((now, len(rows)))
-        self._tools.meter.done = self._figures.records
+        self._context.progress.done = self._figures.records
         self._queue.keep(rows, scores)
 
     def before_block(self, number: int) -> StepId:
@@ -114,13 +114,13 @@ class ServedPrediction:
         self._opened.order.check(("await_requests", number, request.stage))
         if self._places is None:
             self._places = {value: place for place, value in enumerate(self._opened.aligned.ids)}
-            self._tools.ledger.level = logging.DEBUG  # steps come again and again; metrics count them
+            self._context.costs.level = logging.DEBUG  # steps come again and again; metrics count them
         self._alone_at = None
         self._rows = await self._queue.gather(self.size, WAIT_S)
         self._expect(ALONE_S)
         if len(self._rows):
             self._served_models.metrics.block_taken(len(self._rows))
-            self._tools.meter.total = self._figures.records + len(self._rows)
+            self._context.progress.total = self._figures.records + len(self._rows)
             self._opened.order.then((self._begins, number, 0))
         else:
             self._opened.order.then(("await_requests", number, request.stage + 1))
@@ -147,8 +147,8 @@ class ServedPrediction:
             predictions=self._answers(ids, places, found),
             classes=self._opened.classes,
         )
-        self._tools.ledger.traffic.sent(client, "predict", bytes_by_class(answer))
-        self._tools.recorder.answered(client, self._tools.attempt, answer)
+        self._context.costs.byte_counts.sent(client, "predict", bytes_by_class(answer))
+        self._context.recorder.answered(client, self._context.attempt, answer)
         return answer
 
     def refuse(self) -> None:
@@ -157,7 +157,7 @@ class ServedPrediction:
 
     def recorded(self, client: str, request: serving_pb2.PredictRecords) -> None:
         """Write down what a client asked, if this party records."""
-        self._tools.recorder.asked(client, self._tools.attempt, request)
+        self._context.recorder.asked(client, self._context.attempt, request)
 
     def describe(self) -> serving_pb2.ModelDescription:
         """The description for clients; `NotServed` before the model is served."""

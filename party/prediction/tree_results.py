@@ -12,7 +12,7 @@ from party.prediction.opened_model import OpenedModel
 from party.prediction.records import RecordSource
 from party.prediction.scores_on_disk import Imputed, ScoreStore
 from party.prediction.tree_model import TreeModel
-from party.runtime.context import Tools
+from party.runtime.context import StepContext
 from party.runtime.job_store import Arrays
 from party.runtime.messages import Rows
 from treetap.tables.reading import Floats
@@ -29,14 +29,14 @@ class TreeResults:
 
     def __init__(
         self,
-        tools: Tools,
+        context: StepContext,
         opening: prediction_pb2.OpenModel,
         opened: OpenedModel,
         model: TreeModel,
         records: RecordSource,
         directed: Collection[str] = (),
     ) -> None:
-        self._tools, self._opening, self._opened = tools, opening, opened
+        self._context, self._opening, self._opened = context, opening, opened
         self._model, self._records, self._directed = model, records, frozenset(directed)
 
     def keep(
@@ -66,16 +66,16 @@ class TreeResults:
         if not opening.explain:
             return
         shown = known[: opening.explain_limit or len(known)]
-        target = path.with_name(f"{self._tools.job}.explained.parquet")
+        target = path.with_name(f"{self._context.job}.explained.parquet")
         leaves = scored.rows(OPEN_LEAVES, shown)
         trees = self._model.ensemble.used_trees
-        await self._tools.offload(lambda: write_paths(target, shown, leaves, trees, self._meaning))
+        await self._context.offload(lambda: write_paths(target, shown, leaves, trees, self._meaning))
         written.explanations = str(target)
         written.withheld.extend(names.withheld)
 
     def _meaning(self, split: Split, left: bool) -> str:
         """One side of a split as text."""
-        if split.owner == self._tools.party:
+        if split.owner == self._context.party:
             own = self._model.own.split(split.handle)
             return condition(self._opened.manifest["columns"][own.feature], own.threshold, own.missing_left, left)
         known = self._opened.names.sent.get(split.owner, {})

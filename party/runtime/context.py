@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from party.policy import Policy
-from party.runtime.costs import Ledger
+from party.runtime.costs import CostAccount
 from party.runtime.job_store import JobStore
 from party.runtime.mailbox import Mailbox
 from party.runtime.outbox import Outbox
-from party.runtime.steps import Meter, StepBook
+from party.runtime.steps import ProgressCounter, StepCache
 from party.runtime.transcript_recorder import Recorder
 from treetap.wire.frame import result
 from treetap.wire.v2 import control_pb2, setup_pb2
@@ -31,7 +31,7 @@ class Offload(Protocol):
 
 
 @dataclass
-class Tools:
+class StepContext:
     """What a role works with; it never sees sockets, callers or other jobs."""
 
     party: str
@@ -39,13 +39,13 @@ class Tools:
     attempt: int
     mailbox: Mailbox
     outbox: Outbox
-    ledger: Ledger
+    costs: CostAccount
     recorder: Recorder
     engine: Engine
     store: JobStore
-    meter: Meter
+    progress: ProgressCounter
     offload: Offload
-    law: Policy
+    policy: Policy
 
 
 class Role(Protocol):
@@ -65,18 +65,20 @@ class Role(Protocol):
 class Session:
     """A role with its tools, the parties it may hear from, and the steps it has done."""
 
-    tools: Tools
+    context: StepContext
     role: Role
     coordinator: str
     members: frozenset[str]
     opening: bytes
-    book: StepBook = field(default_factory=StepBook)
+    book: StepCache = field(default_factory=StepCache)
     expiry: asyncio.TimerHandle | None = None
 
     def progress(self) -> control_pb2.Progress:
         """A sign of life."""
-        meter = self.tools.meter
-        return control_pb2.Progress(done=meter.done, total=meter.total, bytes=self.tools.ledger.traffic.bytes_sent)
+        progress = self.context.progress
+        return control_pb2.Progress(
+            done=progress.done, total=progress.total, bytes=self.context.costs.byte_counts.bytes_sent
+        )
 
     async def close(self, discard: str | None = None) -> None:
         """Stop what runs and forget everything that is only in memory; on disk, the files of submission `discard`.
@@ -84,18 +86,18 @@ class Session:
         The disk comes before the workers, which may be busy for a while.
         """
         await self.book.close()
-        await self.tools.mailbox.close()
+        await self.context.mailbox.close()
         if discard is not None:
-            self.tools.store.discard(discard)
+            self.context.store.discard(discard)
         await self.role.close()
 
 
-def have(value: T | None) -> T:
+def required(value: T | None) -> T:
     """A value that an earlier step has set; the order of steps sees to it that it did."""
     assert value is not None
     return value
 
 
-def done() -> control_pb2.StepResult:
+def empty_result() -> control_pb2.StepResult:
     """The answer of a step that has nothing to say."""
     return result(setup_pb2.Done())

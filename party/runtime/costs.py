@@ -10,19 +10,19 @@ from contextlib import contextmanager
 
 from party.metrics import PartyMetrics
 from treetap.usage import Usage, measure
-from treetap.wire.byte_counts import Traffic
+from treetap.wire.byte_counts import ByteCounts
 from treetap.wire.v2 import setup_pb2, types_pb2
 
 log = logging.getLogger(__name__)
 
 
-class Ledger:
+class CostAccount:
     """Counters of one party for one job; what they count, they count in the process's metrics too."""
 
     def __init__(self, party: str, workers: list[Usage], metrics: PartyMetrics | None = None) -> None:
         self.party = party
         self._metrics = metrics or PartyMetrics(party)
-        self.traffic = Traffic(party, self._metrics)
+        self.byte_counts = ByteCounts(party, self._metrics)
         self.operations: Counter[str] = self._metrics.operations()
         self.ciphertexts: Counter[str] = self._metrics.ciphertexts()
         self._seconds: defaultdict[str, float] = defaultdict(float)
@@ -52,11 +52,11 @@ class Ledger:
     def account(self, workers: list[Usage]) -> setup_pb2.Accounted:
         """Everything counted, as it goes to the coordinator: sizes and times only."""
         own = measure()
-        names = [self.party, *(f"{self.party} worker {lane}" for lane in range(len(workers)))]
+        names = [self.party, *(f"{self.party} worker {worker}" for worker in range(len(workers)))]
         now = [own, *workers]
         before = [self._start[0], *self._start[1]]
         return setup_pb2.Accounted(
-            traffic=self.traffic.rows(),
+            traffic=self.byte_counts.rows(),
             operations=[types_pb2.NamedCount(name=k, count=v) for k, v in sorted(self.operations.items())],
             ciphertexts=[types_pb2.NamedCount(name=k, count=v) for k, v in sorted(self.ciphertexts.items())],
             seconds=[types_pb2.NamedAmount(name=k, amount=v) for k, v in sorted(self._seconds.items())],

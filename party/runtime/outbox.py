@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping
 from google.protobuf.message import Message
 
 from party.policy import Policy
-from party.runtime.costs import Ledger
+from party.runtime.costs import CostAccount
 from party.runtime.transcript_recorder import Recorder
 from treetap.errors import Interrupted, Refused, Unreachable
 from treetap.wire.disclosure import bytes_by_class
 from treetap.wire.frame import filled
 from treetap.wire.ports import Address, Dialer
-from treetap.wire.timeouts import RETRY_S, Patience
+from treetap.wire.timeouts import RETRY_S, Reconnects
 from treetap.wire.v2 import exchange_pb2
 
 #: Most bytes of one parcel's body, roughly.
@@ -29,13 +29,13 @@ class Outbox:
         attempt: int,
         peers: Mapping[str, Address],
         dialer: Dialer,
-        ledger: Ledger,
+        costs: CostAccount,
         recorder: Recorder,
-        law: Policy,
+        policy: Policy,
     ) -> None:
         self._job, self._attempt = job, attempt
         self._peers, self._dialer = peers, dialer
-        self._ledger, self._recorder, self._law = ledger, recorder, law
+        self._costs, self._recorder, self._policy = costs, recorder, policy
         self.retry_s = RETRY_S  #: seconds for which a peer that cannot be reached is tried again
 
     def open(self, to: str, kind: str, round: int = 0, stage: int = 0) -> Series:
@@ -60,18 +60,18 @@ class Outbox:
         )
         filled(parcel, kind, body)
         classes = bytes_by_class(parcel)
-        self._law.check_emits(self._ledger.party, to, classes)
-        patience = Patience(self.retry_s)
+        self._policy.check_emits(self._costs.party, to, classes)
+        reconnects = Reconnects(self.retry_s)
         while True:
             try:
                 await self._dialer.deliver(self._peers[to], parcel)
                 break
             except Unreachable as failure:
-                if not await patience.again():
+                if not await reconnects.again():
                     # Not Unreachable: the coordinator would think that this party is away and repeat the step.
-                    me = self._ledger.party
+                    me = self._costs.party
                     raise Interrupted(f"{me} cannot reach {to}: {failure}", party=me) from failure
-        self._ledger.traffic.sent(to, kind, classes)
+        self._costs.byte_counts.sent(to, kind, classes)
         self._recorder.sent(to, kind, parcel)
 
 

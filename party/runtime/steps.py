@@ -1,6 +1,6 @@
 """Steps done once: a repeat is answered as before, a wrong order is refused, a failure ends the attempt.
 
-StepBook   (kind, round, stage) → the task that does it, shielded from its caller's fate
+StepCache   (kind, round, stage) → the task that does it, shielded from its caller's fate
 Order      which steps may come next
 """
 
@@ -38,7 +38,7 @@ class Untimely(OutOfOrder):
 
 
 @dataclass
-class Meter:
+class ProgressCounter:
     """How far the running step is."""
 
     done: int = 0
@@ -63,7 +63,7 @@ class Order:
 
 
 @dataclass
-class StepBook:
+class StepCache:
     """The last steps of one attempt at a job.
 
     A step that fails ends the attempt: parcels that it has read are gone, and what it began is half done. Its repeat

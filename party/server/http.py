@@ -13,7 +13,7 @@ from aiohttp import web
 from pydantic import BaseModel, ValidationError
 
 from party.config import ServeConfig
-from party.server.http_connections import Lines, attended
+from party.server.http_connections import HttpListener, awaits_requests
 from party.server.http_json import (
     MOST_BODY,
     SLOWEST_S,
@@ -48,14 +48,14 @@ STATUSES: list[tuple[type[errors.TreetapError], int]] = [
 RETRY_AFTER_S = 1
 
 
-class Web:
+class HttpScoring:
     """The endpoint's routes. `secured`: who asks is known by a certificate, else by what it says."""
 
     def __init__(self, served_models: ServedModels, config: ServeConfig, *, secured: bool) -> None:
         self._served_models, self._secured = served_models, secured
         self._form: type[PredictRequest] = predict_request(config.most_ids)
         self._document = document(self._form, secured=secured)
-        self.application = web.Application(client_max_size=MOST_BODY, middlewares=[attended, _problems])
+        self.application = web.Application(client_max_size=MOST_BODY, middlewares=[awaits_requests, _problems])
         self.application.add_routes(
             [
                 web.post("/v1/predict", self.predict),
@@ -138,7 +138,7 @@ def context(files: TlsFiles) -> ssl.SSLContext:
     return made
 
 
-async def start(made: Web, listen: str, files: TlsFiles | None) -> tuple[web.AppRunner, str]:
+async def start(made: HttpScoring, listen: str, files: TlsFiles | None) -> tuple[web.AppRunner, str]:
     """Answer at `host:port` (port 0: a free one) until the runner is cleaned up; returns it and the address.
 
     `BadInput` where one cannot listen.
@@ -146,7 +146,7 @@ async def start(made: Web, listen: str, files: TlsFiles | None) -> tuple[web.App
     host, _, port = listen.rpartition(":")
     runner = web.AppRunner(made.application, access_log=None, handler_cancellation=True, shutdown_timeout=2.0)
     await runner.setup()
-    lines = Lines(runner, host.strip("[]"), int(port), None if files is None else context(files))
+    lines = HttpListener(runner, host.strip("[]"), int(port), None if files is None else context(files))
     try:
         await lines.start()
     except OSError as failure:

@@ -23,7 +23,7 @@ BACKLOG = 1024
 SHORT_S = 1.0
 
 
-class Line(web.RequestHandler):
+class HttpConnection(web.RequestHandler):
     """One connection. It is closed when the head of a request does not come in time, whatever else comes."""
 
     def __init__(self, server: web.Server) -> None:
@@ -55,12 +55,12 @@ class Line(web.RequestHandler):
 
 
 @web.middleware
-async def attended(
+async def awaits_requests(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
     """The head of a request has come: its connection may stay until the answer, and a while longer."""
     line = request.protocol
-    assert isinstance(line, Line)
+    assert isinstance(line, HttpConnection)
     line.expect(None)
     try:
         return await handler(request)
@@ -68,7 +68,7 @@ async def attended(
         line.expect(IDLE_S)
 
 
-class Lines(web.BaseSite):
+class HttpListener(web.BaseSite):
     """Accepts the connections of a runner; the port is there from `start` on."""
 
     def __init__(self, runner: web.AppRunner, host: str, port: int, secured: ssl.SSLContext | None) -> None:
@@ -125,7 +125,7 @@ class Lines(web.BaseSite):
 
     async def _hold(self, taken: socket.socket) -> None:
         """Shake hands, and count the connection until it is lost."""
-        line = Line(self._web)
+        line = HttpConnection(self._web)
         limit = None if self._secured is None else SLOWEST_S
         try:
             await asyncio.get_running_loop().connect_accepted_socket(

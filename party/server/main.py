@@ -17,7 +17,7 @@ from party.metrics import PartyMetrics
 from party.node import PartyNode
 from party.runtime.transcript_recorder import Recorders, RecordingPort
 from party.server.control import register
-from party.server.scoring import Front
+from party.server.scoring import ScoringServers
 from treetap.process.lifecycle import serve_until_stopped, sole_user
 from treetap.wire import rpc
 from treetap.wire.hello import serve_health
@@ -54,7 +54,7 @@ async def _serve(config: PartyConfig, engine: ProcessEngine, until_stdin_closes:
     if silent := config.unanswered():
         log.warning("the policy sends PREDICTION to none of these serve.clients: %s", ", ".join(silent))
     dialer = rpc.GrpcDialer(config.transport())
-    recorders = Recorders(config.state / "transcripts", config.law.record)
+    recorders = Recorders(config.state / "transcripts", config.policy.record)
     metrics = PartyMetrics(config.name)
     measured = metrics.serve(config.metrics)
     node = PartyNode(config, engine, dialer, recorders, offload, metrics)
@@ -64,7 +64,7 @@ async def _serve(config: PartyConfig, engine: ProcessEngine, until_stdin_closes:
     status = serve_health(server)
     number = rpc.bind(server, credentials, config.listen)
     address = f"{config.listen.rpartition(':')[0]}:{number}"
-    front = Front()
+    front = ScoringServers()
     try:
         await front.open(config, node.served_models)  # before a job can ask where that is
         await server.start()

@@ -15,7 +15,7 @@ from party.serving.registry import ServedModels
 from treetap.errors import BadInput
 from treetap.wire import rpc
 from treetap.wire.hello import serve_health
-from treetap.wire.insecure import Plaintext
+from treetap.wire.insecure import Insecure
 
 if TYPE_CHECKING:
     import grpc.aio
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class Front:
+class ScoringServers:
     """Nobody listens before `open`, and without `[serve]` nobody ever does."""
 
     def __init__(self) -> None:
@@ -56,11 +56,11 @@ class Front:
                     "leave http out"
                 ) from None
             transport = config.transport()
-            plain = served.plain_http or isinstance(transport, Plaintext)
+            plain = served.plain_http or isinstance(transport, Insecure)
             if plain:
                 log.warning("serve.http %s: no encryption, and whoever is on this host can be anybody", served.http)
-            made = http.Web(served_models, served, secured=not plain)
-            files = None if isinstance(transport, Plaintext) or plain else transport
+            made = http.HttpScoring(served_models, served, secured=not plain)
+            files = None if isinstance(transport, Insecure) or plain else transport
             self._runner, served_models.http = await http.start(made, served.http, files)
 
     async def close(self, grace_s: float) -> None:

@@ -63,7 +63,7 @@ class ServedModels:
     """
 
     def __init__(self, config: PartyConfig, metrics: PartyMetrics) -> None:
-        self._name, self._law = config.name, config.law
+        self._name, self._policy = config.name, config.policy
         self._clients = frozenset(config.serve.clients if config.serve else ())
         self.metrics = metrics
         self.grpc = self.http = ""
@@ -133,7 +133,7 @@ class ServedModels:
         try:
             if client not in self._clients:
                 raise errors.Refused(f"{client} is not a client of {self._name} ([serve] clients = …)")
-            self._law.check_emits(self._name, client, ("CONTROL", "PREDICTION"), client=True)
+            self._policy.check_emits(self._name, client, ("CONTROL", "PREDICTION"), client=True)
         except errors.Refused:
             self.metrics.request_ended(client if client in self._clients else STRANGER, "refused", 0.0)
             self._refused(model)

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from google.protobuf.message import Message
 
-from party.runtime.context import Tools, have
+from party.runtime.context import StepContext, required
 from party.setup.steps import make_key, send_key
 from treetap.errors import BadInput, PlaintextOverflow
-from treetap.paillier.key_holder import Owner
+from treetap.paillier.key_holder import KeyHolder
 from treetap.paillier.slots import Slots
 from treetap.tables.labels import Labels
 from treetap.wire.v2 import setup_pb2
@@ -34,10 +34,10 @@ def fitting(slots: Slots, labels: Labels, key_bits: int, remedy: str) -> Slots:
 class JobKeys:
     """Encrypts for the feature parties and opens what they return, for one attempt at a job."""
 
-    def __init__(self, tools: Tools, spec: setup_pb2.JobSpec) -> None:
-        self._tools, self._spec = tools, spec
+    def __init__(self, context: StepContext, spec: setup_pb2.JobSpec) -> None:
+        self._context, self._spec = context, spec
         self._ciphertext_bytes = 0
-        self._owner: Owner | None = None
+        self._owner: KeyHolder | None = None
 
     async def make(self, slots: Slots) -> None:
         """Make the key pair, or reload that of an earlier attempt.
@@ -45,12 +45,12 @@ class JobKeys:
         The public key goes to every feature party with the layout of a record's plaintext, the secret one to the
         workers.
         """
-        secret = await make_key(self._tools, self._spec.key_bits)
+        secret = await make_key(self._context, self._spec.key_bits)
         self._ciphertext_bytes = secret.public.ciphertext_bytes
-        token = f"{self._tools.job}/{self._tools.attempt}"
-        self._owner = Owner(self._tools.engine, secret, slots, self._spec.obfuscation, token)
+        token = f"{self._context.job}/{self._context.attempt}"
+        self._owner = KeyHolder(self._context.engine, secret, slots, self._spec.obfuscation, token)
         await self._owner.start()
-        await send_key(self._tools, secret, slots, list(self._spec.feature_parties))
+        await send_key(self._context, secret, slots, list(self._spec.feature_parties))
 
     async def stream(
         self, values: Ints, kind: str, body: Callable[..., Message], parties: Sequence[str], round: int = 0
@@ -59,23 +59,23 @@ class JobKeys:
 
         `kind`: the name of the messages; `body`: makes one, of its `first` record, `count` and `ciphertexts`.
         """
-        streams = [self._tools.outbox.open(party, kind, round) for party in parties]
-        meter, ledger = self._tools.meter, self._tools.ledger
-        meter.done, meter.total = 0, len(values)
+        streams = [self._context.outbox.open(party, kind, round) for party in parties]
+        progress, costs = self._context.progress, self._context.costs
+        progress.done, progress.total = 0, len(values)
         slots = [np.ascontiguousarray(values[:, slot]) for slot in range(values.shape[1])]
-        async for first, ciphertexts in have(self._owner).encrypt_blocks(slots):
+        async for first, ciphertexts in required(self._owner).encrypt_blocks(slots):
             count = len(ciphertexts) // self._ciphertext_bytes
             block = body(first=first, count=count, ciphertexts=ciphertexts)
             await asyncio.gather(*(stream.put(block) for stream in streams))
-            meter.done = first + count
-            ledger.operations["encryptions"] += count
-            ledger.ciphertexts[kind] += count * len(streams)
+            progress.done = first + count
+            costs.operations["encryptions"] += count
+            costs.ciphertexts[kind] += count * len(streams)
         await asyncio.gather(*(stream.close() for stream in streams))
 
     async def open(self, packed: bytes, groups: int) -> Ints:
         """Decrypt sums: (groups, S) int64, of ciphertexts that hold as many groups as a plaintext has room for."""
-        sums = await have(self._owner).open(packed, groups)
-        self._tools.ledger.operations["decryptions"] += len(packed) // self._ciphertext_bytes
+        sums = await required(self._owner).open(packed, groups)
+        self._context.costs.operations["decryptions"] += len(packed) // self._ciphertext_bytes
         return sums
 
     async def close(self) -> None:

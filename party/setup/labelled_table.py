@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from party.config import PartyConfig
-from party.runtime.context import Tools, have
+from party.runtime.context import StepContext, required
 from party.runtime.messages import Rows
 from party.setup.steps import load_job_table, table_config
 from treetap.errors import DataError
@@ -35,13 +35,13 @@ class LabelledTable:
 
 
 async def load_labelled_table(
-    tools: Tools, config: PartyConfig, spec: setup_pb2.JobSpec, *, missing: float | None, objective: str
+    context: StepContext, config: PartyConfig, spec: setup_pb2.JobSpec, *, missing: float | None, objective: str
 ) -> LabelledTable:
     """Read the label holder's table of a training job, and decode its labels."""
-    table = await load_job_table(tools, config, spec, with_label=True, missing=missing)
-    column = have(table_config(config, spec.table).label)
+    table = await load_job_table(context, config, spec, with_label=True, missing=missing)
+    column = required(table_config(config, spec.table).label)
     try:
         labels = read_labels(table, column, objective)
     except DataError as failure:
-        raise failure.at(tools.party) from None
-    return LabelledTable(tools.party, replace(table, label=None), labels, column, objective)
+        raise failure.at(context.party) from None
+    return LabelledTable(context.party, replace(table, label=None), labels, column, objective)

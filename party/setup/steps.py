@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from party.config import PartyConfig
-from party.runtime.context import Tools
+from party.runtime.context import StepContext
 from treetap.errors import BadInput, DataError, Malformed, PlaintextOverflow
 from treetap.paillier.public_key import PublicKey
 from treetap.paillier.secret_key import SecretKey
@@ -36,14 +36,14 @@ UNPUBLISHED = "its model is not published yet"
 def table_config(config: PartyConfig, name: str) -> TableConfig:
     """The party's table of that name; `DataError` says which it has."""
     if name not in config.tables:
-        have = ", ".join(map(repr, config.tables)) or "none"
-        fault = f"{config.name} has no table {name!r} in its configuration (it has {have})"
+        required = ", ".join(map(repr, config.tables)) or "none"
+        fault = f"{config.name} has no table {name!r} in its configuration (it has {required})"
         raise DataError(fault, party=config.name)
     return config.tables[name]
 
 
 async def load_table(
-    tools: Tools,
+    context: StepContext,
     config: TableConfig,
     *,
     with_label: bool,
@@ -52,29 +52,29 @@ async def load_table(
 ) -> Table:
     """Read the party's table off the event loop; `categories` are those of a model that is there already."""
     try:
-        return await tools.offload(
+        return await context.offload(
             lambda: read_table(config, with_label=with_label, missing=missing, categories=categories)
         )
     except DataError as failure:
-        raise failure.at(tools.party) from None
+        raise failure.at(context.party) from None
 
 
 async def load_job_table(
-    tools: Tools, config: PartyConfig, spec: setup_pb2.JobSpec, *, with_label: bool, missing: float | None
+    context: StepContext, config: PartyConfig, spec: setup_pb2.JobSpec, *, with_label: bool, missing: float | None
 ) -> Table:
     """Read the party's table of a training job, which must be that of the trees stored already."""
-    table = await load_table(tools, table_config(config, spec.table), with_label=with_label, missing=missing)
-    await bind_table(tools, table)
+    table = await load_table(context, table_config(config, spec.table), with_label=with_label, missing=missing)
+    await bind_table(context, table)
     return table
 
 
-async def bind_table(tools: Tools, table: Table) -> None:
+async def bind_table(context: StepContext, table: Table) -> None:
     """A resumed job must find the table that its stored trees were grown on, cell for cell."""
-    if not tools.store.bind(await tools.offload(lambda: fingerprint(table))):
+    if not context.store.bind(await context.offload(lambda: fingerprint(table))):
         raise DataError(
-            f"{table.path}: is not the table on which the stored trees of job {tools.job} were grown; "
+            f"{table.path}: is not the table on which the stored trees of job {context.job} were grown; "
             "bring that one back, or cancel the job and train again"
-        ).at(tools.party)
+        ).at(context.party)
 
 
 def fingerprint(table: Table) -> str:
@@ -90,56 +90,58 @@ def fingerprint(table: Table) -> str:
     return state.hexdigest()
 
 
-async def bin_features(tools: Tools, table: Table, max_bin: int) -> BinnedTable:
+async def bin_features(context: StepContext, table: Table, max_bin: int) -> BinnedTable:
     """Bin the party's columns off the event loop."""
     try:
-        return await tools.offload(
+        return await context.offload(
             lambda: bin_table(table.features, table.columns, max_bin, may_be_constant=table.made)
         )
     except DataError as failure:
-        raise DataError(f"{table.path}: {failure}").at(tools.party) from None
+        raise DataError(f"{table.path}: {failure}").at(context.party) from None
 
 
-def manifest_of(tools: Tools, spec: setup_pb2.JobSpec, table: Table, missing: float) -> dict[str, Any]:
+def manifest_of(context: StepContext, spec: setup_pb2.JobSpec, table: Table, missing: float) -> dict[str, Any]:
     """The part of a model's manifest that every party writes: job, protocol and the own columns."""
     return {
-        "job": tools.job,
-        "party": tools.party,
+        "job": context.job,
+        "party": context.party,
         "protocol": training_name(spec),
         "missing": None if np.isnan(missing) else missing,
         **table.described(),
     }
 
 
-async def make_key(tools: Tools, bits: int) -> SecretKey:
+async def make_key(context: StepContext, bits: int) -> SecretKey:
     """Label holder: the job's key pair, made once and kept on this party's disk until the model is published."""
-    path = tools.store.path("secret.json")
+    path = context.store.path("secret.json")
     allow_512 = bits == PAPER_KEY_BITS
-    if tools.store.has("secret.json"):
+    if context.store.has("secret.json"):
         return SecretKey.load(path, allow_512=allow_512)
-    secret = await make_passing_key(tools, bits)
+    secret = await make_passing_key(context, bits)
     secret.save(path)
     return secret
 
 
-async def make_passing_key(tools: Tools, bits: int) -> SecretKey:
+async def make_passing_key(context: StepContext, bits: int) -> SecretKey:
     """Label holder: a key pair for one attempt at a prediction, which never reaches the disk."""
     allow_512 = bits == PAPER_KEY_BITS
     if allow_512:
-        log.warning("job %s uses a %d-bit key: it can be broken, and is for reproducing figures only", tools.job, bits)
-    return await tools.offload(lambda: SecretKey.generate(bits, allow_512=allow_512))
+        log.warning(
+            "job %s uses a %d-bit key: it can be broken, and is for reproducing figures only", context.job, bits
+        )
+    return await context.offload(lambda: SecretKey.generate(bits, allow_512=allow_512))
 
 
-async def send_key(tools: Tools, secret: SecretKey, slots: Slots, feature_parties: list[str]) -> None:
+async def send_key(context: StepContext, secret: SecretKey, slots: Slots, feature_parties: list[str]) -> None:
     """Label holder: public key and slot widths to every feature party."""
     parcel = setup_pb2.PublicKeyMessage(modulus=secret.public.to_bytes(), slot_widths=list(slots.widths))
     for party in feature_parties:
-        await tools.outbox.send(party, "public_key", [parcel])
+        await context.outbox.send(party, "public_key", [parcel])
 
 
-async def take_key(tools: Tools, label_holder: str, bits: int) -> tuple[PublicKey, Slots]:
+async def take_key(context: StepContext, label_holder: str, bits: int) -> tuple[PublicKey, Slots]:
     """Feature party: public key and slot widths; a key of another size than the job's is refused."""
-    async for parcel in tools.mailbox.series(label_holder, "public_key", 0, 0):
+    async for parcel in context.mailbox.series(label_holder, "public_key", 0, 0):
         key = parcel.setup.public_key
         length = int.from_bytes(key.modulus, "big").bit_length()
         if length != bits:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attacks.view.expected_leakage import foreseen
+from attacks.view.expected_leakage import expected_views
 from attacks.view.known_trees import TreeView
 from attacks.view.view import read_view
 from tests.attacks.recorded import known, train, transcript
@@ -80,7 +80,7 @@ def test_a_foreseen_view_is_the_transcripts(case: str, tmp_path: Path) -> None:
     for party in PARTIES[1:]:
         view = read_view(transcript(states, party), party=party)
         columns, _ = here.tables[party]
-        trees = foreseen(model, here.parties, party, columns)
+        trees = expected_views(model, here.parties, party, columns)
         assert [_all(tree) for tree in trees] == [_all(tree) for tree in view.trees]
         leaves = [[leaf.records for leaf in tree.leaves() if leaf.node != 1] for tree in trees]
         for ours, theirs in zip(leaves, view.leaves(), strict=True):
@@ -94,4 +94,4 @@ def test_every_owner_must_be_given() -> None:
     here = world(60, (2, 2), seed=4)
     model = _central(here, BOOSTING)
     with pytest.raises(BadInput, match="the columns of label-holder are needed"):
-        foreseen(model, here.parties[1:], PARTIES[1], here.tables[PARTIES[1]][0])
+        expected_views(model, here.parties[1:], PARTIES[1], here.tables[PARTIES[1]][0])

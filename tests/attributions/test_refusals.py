@@ -36,8 +36,8 @@ def test_off_unless_every_policy_allows_it(party: str, tmp_path: Path) -> None:
         sent = len(federation.log)
         status = await federation.predict(asked_for())
         assert (status.state, status.attributions) == ("failed", "")
-        rule = rf"Refused: {party} does not send EXPLANATION to label-holder: its policy does not let"
-        assert re.search(rule, status.error), status.error
+        criterion = rf"Refused: {party} does not send EXPLANATION to label-holder: its policy does not let"
+        assert re.search(criterion, status.error), status.error
         assert not {message.word for message in federation.log[sent:]} & {"leaf_entries", "attribution_entries"}
         status = await federation.predict(predict_request(model="job", protocol="eini"))
         assert (status.state, status.attributions) == ("finished", "")
@@ -87,14 +87,14 @@ def test_paths_that_attributions_would_show(tmp_path: Path) -> None:
         federation = Federation(tmp_path, here.tables, policies={FIRST: dict(ALLOWED[FIRST])})
         assert (await federation.train(spec(params, 2, obfuscation="standard"))).state == "finished"
         for party, fault in faults.items():
-            law = federation.law(party).model_copy(update={"min_candidate_bits": 2.0})
-            before, federation.configs[party] = federation.configs[party], federation.configs[party].under(law)
+            policy = federation.policy(party).model_copy(update={"min_candidate_bits": 2.0})
+            before, federation.configs[party] = federation.configs[party], federation.configs[party].under(policy)
             federation.kill(party)
             federation.start(party)
             status = await federation.predict(asked_for())
             assert status.state == "failed"
-            rule = rf"{party} takes no part: its policy says min_candidate_bits = 2, and {fault}"
-            assert re.search(rule, status.error), status.error
+            criterion = rf"{party} takes no part: its policy says min_candidate_bits = 2, and {fault}"
+            assert re.search(criterion, status.error), status.error
             status = await federation.predict(predict_request(model="job", protocol="eini"))
             assert (status.state, status.error) == ("finished", "")
             federation.configs[party] = before

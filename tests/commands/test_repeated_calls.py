@@ -14,7 +14,7 @@ from treetap.commands.jobs import client
 from treetap.commands.jobs.client import Operator, OperatorConfig
 from treetap.errors import Interrupted, TreetapError, Unanswered, UnknownJob
 from treetap.wire.status import ERROR_KEY
-from treetap.wire.timeouts import Patience
+from treetap.wire.timeouts import Reconnects
 from treetap.wire.v2 import jobs_pb2, jobs_pb2_grpc
 
 GAVE_UP_S = 0.5
@@ -72,7 +72,7 @@ def flaky() -> Flaky:
 @pytest.fixture
 def operator(flaky: Flaky, monkeypatch: pytest.MonkeyPatch) -> Iterator[Operator]:
     """Asks a server that behaves as `flaky` says, and gives up sooner than people do."""
-    monkeypatch.setattr(client, "Patience", lambda: Patience(GAVE_UP_S))
+    monkeypatch.setattr(client, "Reconnects", lambda: Reconnects(GAVE_UP_S))
     server = grpc.server(ThreadPoolExecutor(2))
     jobs_pb2_grpc.add_JobsServicer_to_server(flaky, server)
     port = server.add_insecure_port("127.0.0.1:0")
@@ -142,7 +142,7 @@ def test_an_answer_is_not_asked_for_again(flaky: Flaky, operator: Operator) -> N
 
 def test_an_absent_coordinator_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where no process listens no call is repeated, nor may a job have been accepted."""
-    monkeypatch.setattr(client, "Patience", lambda: Patience(60))
+    monkeypatch.setattr(client, "Reconnects", lambda: Reconnects(60))
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     operator = Operator(OperatorConfig(coordinator=f"127.0.0.1:{port}", insecure=True))

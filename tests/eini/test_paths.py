@@ -90,10 +90,10 @@ def test_paths_enough_to_hide(tmp_path: Path) -> None:
     """Forty trees of eight leaves, all splits at one feature party: both policies are content, and scores are right."""
     here = world(40, (0, 4), fresh=3)
     params = BoostingParams(n_estimators=40, max_depth=3, max_bin=8, min_child_weight=0.0, reg_lambda=0.1)
-    law = {"min_candidate_bits": 40}
+    policy = {"min_candidate_bits": 40}
 
     async def main() -> None:
-        federation = Federation(tmp_path, here.tables, policies={LABEL_HOLDER: law, FIRST: law})
+        federation = Federation(tmp_path, here.tables, policies={LABEL_HOLDER: policy, FIRST: policy})
         assert (await federation.train(spec(params, 2))).state == "finished"
         status = await federation.predict(asked("many"))
         assert (status.state, status.error) == ("finished", "")

@@ -77,14 +77,14 @@ def test_winning_places_say_nothing_of_candidates(tmp_path: Path) -> None:
     assert any(len({place for _, place in found}) > 1 for found in several)
 
 
-class Lanes:
+class Workers:
     """What the parties' engines hold at a message, by party."""
 
     def __init__(self, federation: Federation) -> None:
         self.federation = federation
 
     def held(self, party: str) -> set[str]:
-        """Names of what is held in the only lane: `owner/…` is a key, `sums/…` a tree's ciphertexts."""
+        """Names of what is held in the only worker: `owner/…` is a key, `sums/…` a tree's ciphertexts."""
         engine: Any = self.federation.node(party)._engine
         return {name.split("/")[0] for name in engine._state}
 
@@ -95,15 +95,15 @@ def test_workers_hold_keys_and_ciphertexts_only_while_a_job_needs_them(tmp_path:
 
     async def main() -> None:
         federation = Federation(tmp_path, SMALL.tables)
-        lanes = Lanes(federation)
+        workers = Workers(federation)
 
         def look(message: Message) -> None:
             if message.to in PARTIES and (message.word != "store_tree" or message.served):
-                seen[message.word][message.to] = lanes.held(message.to)
+                seen[message.word][message.to] = workers.held(message.to)
 
         federation.hook = look
         assert (await federation.train(spec(PARAMS, obfuscation="standard"))).state == "finished"
-        assert [lanes.held(party) for party in PARTIES] == [set()] * 3
+        assert [workers.held(party) for party in PARTIES] == [set()] * 3
         await federation.close()
 
     run(main())
@@ -119,13 +119,13 @@ def test_workers_forget_a_job_that_does_not_finish(end: str, tmp_path: Path) -> 
 
     async def main() -> None:
         federation = Federation(tmp_path, SMALL.tables)
-        lanes = Lanes(federation)
+        workers = Workers(federation)
         during: list[set[str]] = []
         cancelling: list[asyncio.Task[Any]] = []
 
         def stop(message: Message) -> None:
             if message.word == "relay_children" and message.served and not during:
-                during.extend(lanes.held(party) for party in PARTIES)
+                during.extend(workers.held(party) for party in PARTIES)
                 if end == "interrupted":
                     federation.kill(PARTIES[2])
                 else:
@@ -136,7 +136,7 @@ def test_workers_forget_a_job_that_does_not_finish(end: str, tmp_path: Path) -> 
         await asyncio.gather(*cancelling)
         assert during == [{"owner"}, {"sums"}, {"sums"}]
         assert status.state == end
-        assert [lanes.held(party) for party in PARTIES[:2]] == [set()] * 2
+        assert [workers.held(party) for party in PARTIES[:2]] == [set()] * 2
         await federation.close()
 
     run(main())

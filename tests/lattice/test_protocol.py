@@ -94,17 +94,17 @@ def test_a_block_that_fills_more_than_half_of_a_ciphertext(tmp_path: Path) -> No
     async def main() -> None:
         federation = Federation(tmp_path, here.tables)
         await federation.train(spec(params, 3, obfuscation="standard"))
-        meter = []
+        progress = []
 
         def look(message: Message) -> None:
             if message.word == "lattice_columns" and not message.served:
                 (session,) = federation.node(FOUR[0])._sessions.values()
-                meter.append(session.tools.meter.done)
+                progress.append(session.context.progress.done)
 
         federation.hook = look
         asked = predict_request(model="job", protocol="eini-lattice", block=4110)
         status = await federation.predict(asked)
-        assert [done for done in meter if 0 < done < 4110]  # signs of life count records while a block is under way
+        assert [done for done in progress if 0 < done < 4110]  # signs of life count records while a block is under way
         oracle = here.oracle(params)
         assert_oracles_scores(status.predictions, oracle, here.newcomers, 40, lattice_tolerance(oracle))
         columns = _columns(joined_model(federation.states))

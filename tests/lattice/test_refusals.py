@@ -222,10 +222,10 @@ def test_paths_enough_to_hide(tmp_path: Path) -> None:
     """28 trees of eight leaves, all splits at one feature party: enough for both, where Paillier's sums need more."""
     here = world(40, (0, 4), fresh=3)
     params = BoostingParams(n_estimators=28, max_depth=3, max_bin=8, min_child_weight=0.0, reg_lambda=0.1)
-    law = {"min_candidate_bits": 40}
+    policy = {"min_candidate_bits": 40}
 
     async def main() -> None:
-        federation = Federation(tmp_path, here.tables, policies={LABEL_HOLDER: law, FIRST: law})
+        federation = Federation(tmp_path, here.tables, policies={LABEL_HOLDER: policy, FIRST: policy})
         await federation.train(spec(params, 2, obfuscation="standard"))
         status = await federation.predict(asked("p"))
         assert (status.state, status.error) == ("finished", "")

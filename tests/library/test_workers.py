@@ -1,4 +1,4 @@
-"""Lanes: order, memory, errors, death of a worker, death of the parent."""
+"""Workers: order, memory, errors, death of a worker, death of the parent."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def environment(state):
     return sys.argv, dict(os.environ), Path("/proc/self/cmdline").read_bytes()
 
 
-def with_workers(lanes, scenario):
+def with_workers(workers, scenario):
     async def run():
-        engine = ProcessEngine(lanes)
+        engine = ProcessEngine(workers)
         engine.start()
         try:
             await scenario(engine)
@@ -68,7 +68,7 @@ def alive(pid):
 
 
 def test_both_engines_give_the_same_answers():
-    """Calls to a lane run in order on its own memory, in this process and in workers alike."""
+    """Calls to a worker run in order on its own memory, in this process and in workers alike."""
 
     async def scenario(engine):
         answers = await asyncio.gather(*(engine.call(0, remember, "a", value) for value in range(5)))
@@ -79,7 +79,7 @@ def test_both_engines_give_the_same_answers():
 
 
 def test_lanes_share_no_memory():
-    """What one lane remembers the other has never seen."""
+    """What one worker remembers the other has never seen."""
 
     async def scenario(engine):
         assert await engine.call(0, remember, "a", 1) == [1]
@@ -94,7 +94,7 @@ def test_errors_keep_their_type_and_the_lane_goes_on():
     async def scenario(engine):
         with pytest.raises(Malformed, match="not a ciphertext") as caught:
             await engine.call(0, refuse)
-        assert "in lane 0" in caught.value.__notes__[0]
+        assert "in worker 0" in caught.value.__notes__[0]
         with pytest.raises(RuntimeError, match="Unpicklable"):
             await engine.call(0, refuse_strangely)
         assert await engine.call(0, remember, "a", 1) == [1]
@@ -114,16 +114,16 @@ def test_every_treetap_error_survives_the_pipe():
 
 
 def test_a_dead_worker_is_named_at_once():
-    """A lane whose process is killed raises Interrupted promptly, then and later; the other lane works on."""
+    """A worker whose process is killed raises Interrupted promptly, then and later; the other worker works on."""
 
     async def scenario(engine):
         call = asyncio.ensure_future(engine.call(1, doze, 60))
         await asyncio.sleep(0.5)
         start = time.monotonic()
         os.kill(engine.pids[1], signal.SIGKILL)
-        with pytest.raises(Interrupted, match="lane 1"):
+        with pytest.raises(Interrupted, match="worker 1"):
             await call
-        with pytest.raises(Interrupted, match="lane 1"):
+        with pytest.raises(Interrupted, match="worker 1"):
             await engine.call(1, doze, 0)
         assert time.monotonic() - start < 2
         assert await engine.call(0, doze, 0) == 0
@@ -135,7 +135,7 @@ def test_a_worker_that_leaves_by_itself_is_named_too():
     """An exit inside a kernel is the same as a kill."""
 
     async def scenario(engine):
-        with pytest.raises(Interrupted, match="lane 0"):
+        with pytest.raises(Interrupted, match="worker 0"):
             await engine.call(0, leave)
 
     with_workers(1, scenario)
@@ -244,7 +244,7 @@ def test_peak_memory_is_per_worker():
     """Each worker reports its own high-water mark, which grows with what it holds; no worker, no figure."""
 
     async def scenario(engine):
-        await asyncio.gather(*(engine.call(lane, remember, "start", b"") for lane in range(2)))
+        await asyncio.gather(*(engine.call(worker, remember, "start", b"") for worker in range(2)))
         before = [used.peak_rss_mb for used in engine.usage()]
         await engine.call(1, remember, "bulk", b"x" * 2**26)
         after = [used.peak_rss_mb for used in engine.usage()]
@@ -257,14 +257,14 @@ def test_peak_memory_is_per_worker():
 
 
 def test_wrong_use_is_refused():
-    """No lanes, a lane that does not exist, a second start."""
+    """No workers, a worker that does not exist, a second start."""
     with pytest.raises(ValueError, match="at least one"):
         ProcessEngine(0)
-    with pytest.raises(ValueError, match="lane 0 only"):
+    with pytest.raises(ValueError, match="worker 0 only"):
         asyncio.run(InProcessEngine().call(1, doze, 0))
 
     async def scenario(engine):
-        with pytest.raises(ValueError, match="no lane 1"):
+        with pytest.raises(ValueError, match="no worker 1"):
             await engine.call(1, doze, 0)
         with pytest.raises(RuntimeError, match="started"):
             engine.start()

@@ -137,8 +137,8 @@ def test_a_party_that_changes_its_mind(tmp_path: Path) -> None:
         names = federation.state(LABEL_HOLDER) / "models" / "job" / "names.json"
         await federation.predict(WAYS["batched"])
         assert set(json.loads(names.read_text())) == {FIRST}
-        law = federation.law(FIRST).model_copy(update={"emits": {}})
-        federation.configs[FIRST] = federation.configs[FIRST].under(law)
+        policy = federation.policy(FIRST).model_copy(update={"emits": {}})
+        federation.configs[FIRST] = federation.configs[FIRST].under(policy)
         federation.kill(FIRST)
         federation.start(FIRST)
         status = await federation.predict(WAYS["batched"])

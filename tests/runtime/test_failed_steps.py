@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from party.runtime.context import Tools
+from party.runtime.context import StepContext
 from party.setup.steps import bin_features
 from tests.replay import HERE, JOB, ORACLE, Conducted, Replay, ask, with_word, word
 from tests.simulator import Faults, Federation, run
@@ -85,11 +85,11 @@ def test_a_failure_whose_answer_was_lost_is_told_again(tmp_path: Path, monkeypat
     """Every request comes twice, unheard first: the step fails once, and whoever asks next gets that error."""
     failed: list[str] = []
 
-    async def spoilt(tools: Tools, *about: Any) -> BinnedTable:
-        if tools.party != FEATURE:
-            return await bin_features(tools, *about)
-        failed.append(tools.job)
-        raise DataError("column b0 is spoilt").at(tools.party)
+    async def spoilt(context: StepContext, *about: Any) -> BinnedTable:
+        if context.party != FEATURE:
+            return await bin_features(context, *about)
+        failed.append(context.job)
+        raise DataError("column b0 is spoilt").at(context.party)
 
     async def main() -> None:
         federation = Federation(tmp_path, HERE.tables, faults=Faults(double=1.0, delay_s=2.0, seed=1))

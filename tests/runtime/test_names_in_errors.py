@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from party.runtime.context import Tools
+from party.runtime.context import StepContext
 from party.setup.steps import bin_features
 from tests.replay import HERE, PARAMS
 from tests.simulator import Federation, Message, run
@@ -55,10 +55,10 @@ def test_an_opening_that_fails_says_where(tmp_path: Path) -> None:
 def test_a_step_that_is_interrupted_says_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A full disk, whose message names no party; then a peer out of reach, whose message begins with one."""
 
-    async def full(tools: Tools, *about: Any) -> BinnedTable:
-        if tools.party == "a":
+    async def full(context: StepContext, *about: Any) -> BinnedTable:
+        if context.party == "a":
             raise OSError(errno.ENOSPC, "No space left on device", "shard.jsonl")
-        return await bin_features(tools, *about)
+        return await bin_features(context, *about)
 
     monkeypatch.setattr("party.growth.feature_party.bin_features", full)
 

@@ -27,47 +27,49 @@ def test_the_default_policy_emits_what_boosting_and_inference_need_and_no_more()
     }
     receivers = {receiver for declared in CLASSES.values() for receiver in declared.default_receivers}
     assert receivers <= {EVERYBODY, COORDINATORS, PARTIES, CLIENTS}
-    law = Policy()
-    law.check_emits("bank", "telco", ["CONTROL", "CIPHERTEXT", "INSTANCE_SPACE"])
-    law.check_emits("bank", "coordinator", ["CONTROL", "TOPOLOGY", "METRIC"])
+    policy = Policy()
+    policy.check_emits("bank", "telco", ["CONTROL", "CIPHERTEXT", "INSTANCE_SPACE"])
+    policy.check_emits("bank", "coordinator", ["CONTROL", "TOPOLOGY", "METRIC"])
     with pytest.raises(Refused, match=r"send CIPHERTEXT to coordinator: its policy does not let CIPHERTEXT go"):
-        law.check_emits("bank", "coordinator", ["CONTROL", "CIPHERTEXT"])
+        policy.check_emits("bank", "coordinator", ["CONTROL", "CIPHERTEXT"])
     with pytest.raises(Refused, match="bank does not send PREDICTION to coordinator"):
-        law.check_emits("bank", "coordinator", ["PREDICTION"])
+        policy.check_emits("bank", "coordinator", ["PREDICTION"])
     with pytest.raises(Refused, match="bank does not send METRIC to telco"):
-        law.check_emits("bank", "telco", ["METRIC"])
-    law.check_emits("bank", "app", ["CONTROL", "PREDICTION"], client=True)
+        policy.check_emits("bank", "telco", ["METRIC"])
+    policy.check_emits("bank", "app", ["CONTROL", "PREDICTION"], client=True)
     with pytest.raises(Refused, match="bank does not send SPLIT_DIRECTION to telco"):
-        law.check_emits("bank", "telco", ["SPLIT_DIRECTION"], client=True)
+        policy.check_emits("bank", "telco", ["SPLIT_DIRECTION"], client=True)
     with pytest.raises(Refused, match="DISCLOSURE_UNSPECIFIED"):
-        law.check_emits("bank", "telco", ["DISCLOSURE_UNSPECIFIED"])
+        policy.check_emits("bank", "telco", ["DISCLOSURE_UNSPECIFIED"])
 
 
 def test_a_class_in_the_file_replaces_its_default(tmp_path: Path) -> None:
     """The classes that the file names get its receivers, by name or by kind; the others keep the defaults."""
-    law = _load(tmp_path, 'coordinators = ["boss"]\n[emits]\nCIPHERTEXT = ["telco"]\nMETRIC = []\nAGGREGATE = ["*"]\n')
-    law.check_emits("bank", "telco", ["CIPHERTEXT", "AGGREGATE", "INSTANCE_SPACE"])
-    law.check_emits("bank", "boss", ["AGGREGATE", "CONTROL"])
+    policy = _load(
+        tmp_path, 'coordinators = ["boss"]\n[emits]\nCIPHERTEXT = ["telco"]\nMETRIC = []\nAGGREGATE = ["*"]\n'
+    )
+    policy.check_emits("bank", "telco", ["CIPHERTEXT", "AGGREGATE", "INSTANCE_SPACE"])
+    policy.check_emits("bank", "boss", ["AGGREGATE", "CONTROL"])
     with pytest.raises(Refused, match=r"CIPHERTEXT to shop: its policy says emits.CIPHERTEXT = \['telco'\]"):
-        law.check_emits("bank", "shop", ["CIPHERTEXT"])
+        policy.check_emits("bank", "shop", ["CIPHERTEXT"])
     with pytest.raises(Refused, match=r"METRIC to boss: its policy says emits.METRIC = \[\]"):
-        law.check_emits("bank", "boss", ["METRIC"])
+        policy.check_emits("bank", "boss", ["METRIC"])
     with pytest.raises(Refused, match="METRIC to coordinator"):
-        law.check_emits("bank", "coordinator", ["METRIC"])
+        policy.check_emits("bank", "coordinator", ["METRIC"])
 
 
 def test_floors() -> None:
     """Short keys and small instance spaces are refused by the rule's name; an empty space tells nothing."""
-    law = Policy(min_key_bits=2048, min_instance_space=5)
-    law.check_key("bank", 2048)
+    policy = Policy(min_key_bits=2048, min_instance_space=5)
+    policy.check_key("bank", 2048)
     with pytest.raises(Refused, match="key of 1024 bits: its policy says min_key_bits = 2048"):
-        law.check_key("bank", 1024)
+        policy.check_key("bank", 1024)
     for records in (0, 5, 6):
-        law.check_space("bank", "telco", 3, records)
+        policy.check_space("bank", "telco", 3, records)
     with pytest.raises(
         Refused, match=r"bank does not tell telco the records of node 3: .* min_instance_space = 5"
     ) as caught:
-        law.check_space("bank", "telco", 3, 4)
+        policy.check_space("bank", "telco", 3, 4)
     assert " 4" not in str(caught.value)
     Policy().check_paths("bank", np.array([-50.0]), "")
     Policy(min_candidate_bits=40).check_paths("bank", np.array([40.0, 77.0]), "")

@@ -57,10 +57,10 @@ def _refused_at_once(federation: Federation, status: jobs_pb2.JobStatus, party: 
     assert {message.word for message in federation.log} <= {"prepare", "open_model", "leave"}
 
 
-@pytest.mark.parametrize("rule", [rule for rule, (_, policy, _) in RULES.items() if "emits" in policy])
-def test_a_training_that_the_policy_forbids_is_refused_at_its_opening(rule: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("rule", [criterion for criterion, (_, policy, _) in RULES.items() if "emits" in policy])
+def test_a_training_that_the_policy_forbids_is_refused_at_its_opening(criterion: str, tmp_path: Path) -> None:
     """No table has been read, no identifier sent: that of the party which refuses is not even there."""
-    party, policy, _ = RULES[rule]
+    party, policy, _ = RULES[criterion]
 
     async def main() -> None:
         federation = Federation(tmp_path, HERE.tables, policies={party: policy})
@@ -76,16 +76,16 @@ def test_a_training_that_the_policy_forbids_is_refused_at_its_opening(rule: str,
 
 
 @pytest.mark.parametrize("rule", PREDICTIONS)
-def test_a_prediction_that_the_policy_forbids_is_refused_at_its_opening(rule: str, tmp_path: Path) -> None:
+def test_a_prediction_that_the_policy_forbids_is_refused_at_its_opening(criterion: str, tmp_path: Path) -> None:
     """Before the table to predict is read, and before any alignment or key."""
-    asked, party, emits, named = PREDICTIONS[rule]
+    asked, party, emits, named = PREDICTIONS[criterion]
 
     async def main() -> None:
         federation = Federation(tmp_path, HERE.tables, policies=EXPLAINS)
         assert (await federation.train(JOB)).state == "finished"
         federation.kill(party)
         federation.policies = {**EXPLAINS, party: {"emits": emits}}
-        federation.configs[party] = federation.configs[party].under(federation.law(party))
+        federation.configs[party] = federation.configs[party].under(federation.policy(party))
         federation.configs[party].tables["predict"].path.unlink()
         federation.start(party)
         federation.log.clear()
@@ -97,9 +97,9 @@ def test_a_prediction_that_the_policy_forbids_is_refused_at_its_opening(rule: st
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_a_step_that_breaks_a_rule_is_refused_by_its_name(rule: str, tmp_path: Path) -> None:
+def test_a_step_that_breaks_a_rule_is_refused_by_its_name(criterion: str, tmp_path: Path) -> None:
     """The job ends, the operator reads whose rule it was; nothing of the class left; a wider policy lets it go on."""
-    party, policy, named = RULES[rule]
+    party, policy, named = RULES[criterion]
 
     async def main() -> None:
         federation = Federation(tmp_path, HERE.tables, policies={party: policy})
@@ -110,7 +110,7 @@ def test_a_step_that_breaks_a_rule_is_refused_by_its_name(rule: str, tmp_path: P
         assert named in status.error
         federation.kill(party)
         federation.policies = {}
-        federation.configs[party] = federation.configs[party].under(federation.law(party))
+        federation.configs[party] = federation.configs[party].under(federation.policy(party))
         federation.start(party)
         assert (await federation.resume()).state == "finished"
         assert_oracles_model(federation.states, ORACLE)

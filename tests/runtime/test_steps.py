@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from party.runtime import steps
-from party.runtime.steps import HEARTBEAT_S, Order, StepBook, describe, follow
+from party.runtime.steps import HEARTBEAT_S, Order, StepCache, describe, follow
 from tests.simulator import run
 from treetap.errors import Conflict, DataError, Interrupted, Malformed, OutOfOrder, TreetapError
 from treetap.wire.frame import filled
@@ -38,7 +38,7 @@ class Work:
 
 
 def _start(
-    book: StepBook, work: Callable[[], Awaitable[control_pb2.StepResult]], *nodes: int
+    book: StepCache, work: Callable[[], Awaitable[control_pb2.StepResult]], *nodes: int
 ) -> asyncio.Task[control_pb2.StepResult]:
     return book.start(STEP, _request(*nodes), work)
 
@@ -47,7 +47,7 @@ def test_a_step_is_done_once() -> None:
     """Asked twice while it runs and again when it is done, a step does its work once and answers the same."""
 
     async def main() -> None:
-        book, work = StepBook(), Work(1.0)
+        book, work = StepCache(), Work(1.0)
         first, second = _start(book, work), _start(book, work)
         await asyncio.sleep(2.0)
         third = _start(book, work)
@@ -61,7 +61,7 @@ def test_other_content_for_the_same_step() -> None:
     """A repeat that asks for something else is refused, while the step runs and after it."""
 
     async def main() -> None:
-        book, work = StepBook(), Work(1.0)
+        book, work = StepCache(), Work(1.0)
         task = _start(book, work, 1, 2)
         for _ in range(2):
             with pytest.raises(Conflict, match="choose_splits of round 2, stage 1 came again with other content"):
@@ -75,7 +75,7 @@ def test_one_step_at_a_time() -> None:
     """Another step while one is under way is the coordinator's error; afterwards it may come."""
 
     async def main() -> None:
-        book, work = StepBook(), Work(1.0)
+        book, work = StepCache(), Work(1.0)
         task = _start(book, work)
         with pytest.raises(OutOfOrder, match="came while choose_splits of round 2, stage 1 is under way"):
             book.start(NEXT, _request(), work)
@@ -101,7 +101,7 @@ def test_a_failed_step_ends_the_attempt(failure: Exception, why: str) -> None:
     """
 
     async def main() -> None:
-        book, work = StepBook(), Work(1.0, (failure,))
+        book, work = StepCache(), Work(1.0, (failure,))
         for _ in range(2):
             with pytest.raises(type(failure), match=str(failure)):
                 await _start(book, work, 1)
@@ -113,7 +113,7 @@ def test_a_failed_step_ends_the_attempt(failure: Exception, why: str) -> None:
         with pytest.raises(Interrupted, match=f"^the attempt has ended before relay_children of .*: {ended}"):
             book.start(NEXT, _request(), work)
         assert (work.begun, book.busy) == (1, False)
-        assert (await _start(StepBook(), work, 1)).bytes == 2
+        assert (await _start(StepCache(), work, 1)).bytes == 2
 
     run(main())
 
@@ -122,7 +122,7 @@ def test_what_was_done_before_a_failure_is_answered_as_before() -> None:
     """The repeat of an earlier step asks for nothing new."""
 
     async def main() -> None:
-        book = StepBook()
+        book = StepCache()
         assert (await _start(book, Work())).bytes == 1
         with pytest.raises(Malformed):
             await book.start(NEXT, _request(), Work(0.0, (Malformed("bad"),)))
@@ -135,7 +135,7 @@ def test_a_full_disk_interrupts() -> None:
     """An error of the operating system ends the attempt, not the job, with the file's name."""
 
     async def main() -> None:
-        book, work = StepBook(), Work(0.0, (OSError(28, "No space left on device", "shard.jsonl"),))
+        book, work = StepCache(), Work(0.0, (OSError(28, "No space left on device", "shard.jsonl"),))
         for _ in range(2):
             with pytest.raises(Interrupted, match=r"level 1: No space left on device: shard\.jsonl$"):
                 await _start(book, work)
@@ -151,7 +151,7 @@ def test_only_what_was_never_begun_is_out_of_order(peers: bool) -> None:
     """A step that its own order refuses leaves the attempt as it was; a peer's refusal in the midst of it does not."""
 
     async def main() -> None:
-        book, order = StepBook(), Order(NEXT)
+        book, order = StepCache(), Order(NEXT)
 
         async def work() -> control_pb2.StepResult:
             if peers:
@@ -177,7 +177,7 @@ def test_a_step_survives_its_caller() -> None:
     """A caller that goes away while it listens does not end the work; the next one hears the result."""
 
     async def main() -> None:
-        book, work = StepBook(), Work(3.0)
+        book, work = StepCache(), Work(3.0)
 
         async def listen() -> None:
             async for _ in follow("b", _start(book, work)):
@@ -200,7 +200,7 @@ def test_a_running_step_gives_signs_of_life() -> None:
         clock = asyncio.get_running_loop().time
         started = clock()
         heard = []
-        task = _start(StepBook(), Work(3.5 * HEARTBEAT_S))
+        task = _start(StepCache(), Work(3.5 * HEARTBEAT_S))
         async for event in follow("b", task, lambda: control_pb2.Progress(done=round(clock() - started))):
             heard.append((event.WhichOneof("event"), event.progress.done, clock() - started))
         assert [kind for kind, _, _ in heard] == ["progress"] * 3
@@ -217,7 +217,7 @@ def test_a_failure_reaches_who_follows() -> None:
 
     async def main() -> None:
         with pytest.raises(Malformed, match="bad"):
-            async for _ in follow("b", _start(StepBook(), Work(1.5, (Malformed("bad"),)))):
+            async for _ in follow("b", _start(StepCache(), Work(1.5, (Malformed("bad"),)))):
                 pass
 
     run(main())
@@ -228,7 +228,7 @@ def test_leaving_ends_the_step(after: float) -> None:
     """Closing the book ends what runs, begun or not, and tells who follows that the job was left."""
 
     async def main() -> None:
-        book, work = StepBook(), Work(10.0)
+        book, work = StepCache(), Work(10.0)
         task = _start(book, work)
         heard: list[TreetapError] = []
 
@@ -278,7 +278,7 @@ def test_steps_without_end_are_not_all_remembered(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(steps, "MOST_STEPS", 3)
 
     async def main() -> None:
-        book, work = StepBook(), Work(0.0)
+        book, work = StepCache(), Work(0.0)
         for level in range(6):
             request = control_pb2.StepRequest(stage=level)
             await book.start(("await_requests", 0, level), request, work)

@@ -52,7 +52,7 @@ async def _listening(folder: Path, **changes: object) -> AsyncIterator[tuple[str
     config = _config(folder, http="127.0.0.1:0")
     if changes:
         config = PartyConfig.model_validate({**config.model_dump(), **changes})
-    clients, served_models = scoring.Front(), ServedModels(config, PartyMetrics(config.name))
+    clients, served_models = scoring.ScoringServers(), ServedModels(config, PartyMetrics(config.name))
     await clients.open(config, served_models)
     try:
         yield "127.0.0.1", int(served_models.http.rpartition(":")[2])
@@ -163,7 +163,7 @@ def test_http_at_every_address_of_the_name(tmp_path: Path, monkeypatch: pytest.M
     config = _config(tmp_path, http="localhost:0")
 
     async def main() -> None:
-        clients, served_models = scoring.Front(), ServedModels(config, PartyMetrics(config.name))
+        clients, served_models = scoring.ScoringServers(), ServedModels(config, PartyMetrics(config.name))
         await clients.open(config, served_models)
         port = int(served_models.http.removeprefix("localhost:"))
         for host in ("127.0.0.1", "127.0.0.2"):
@@ -189,7 +189,7 @@ def test_http_where_one_address_is_taken(tmp_path: Path, monkeypatch: pytest.Mon
             f"serve.http = 'localhost:{port}': cannot listen there: Address already in use at 127.0.0.2, port {port}"
         )
         with pytest.raises(BadInput, match=re.escape(fault)):
-            asyncio.run(scoring.Front().open(config, ServedModels(config, PartyMetrics(config.name))))
+            asyncio.run(scoring.ScoringServers().open(config, ServedModels(config, PartyMetrics(config.name))))
         socket.create_server(("127.0.0.1", port)).close()
 
 
@@ -199,7 +199,7 @@ def test_grpc_hangs_up_too(tmp_path: Path) -> None:
 
     async def main() -> None:
         config = _config(tmp_path, listen="127.0.0.1:0")
-        clients, served_models = scoring.Front(), ServedModels(config, PartyMetrics(config.name))
+        clients, served_models = scoring.ScoringServers(), ServedModels(config, PartyMetrics(config.name))
         await clients.open(config, served_models)
         host, _, port = served_models.grpc.rpartition(":")
         settings = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
@@ -229,9 +229,9 @@ def test_where_clients_ask_is_known_before_jobs_can(tmp_path: Path, monkeypatch:
             except grpc.aio.AioRpcError:
                 answers.append("nobody")
 
-    opens = scoring.Front.open
+    opens = scoring.ScoringServers.open
 
-    async def slowly(self: scoring.Front, config: PartyConfig, served_models: ServedModels) -> None:
+    async def slowly(self: scoring.ScoringServers, config: PartyConfig, served_models: ServedModels) -> None:
         await ask(0.5)
         await opens(self, config, served_models)
 
@@ -239,7 +239,7 @@ def test_where_clients_ask_is_known_before_jobs_can(tmp_path: Path, monkeypatch:
         assert where["predict_grpc"]
         await ask(10)
 
-    monkeypatch.setattr(scoring.Front, "open", slowly)
+    monkeypatch.setattr(scoring.ScoringServers, "open", slowly)
     monkeypatch.setattr(party_main, "serve_until_stopped", served)
     asyncio.run(party_main._serve(config, InProcessEngine(), until_stdin_closes=False))  # type: ignore[arg-type]
     assert answers == ["nobody", "SERVING"]

@@ -10,7 +10,7 @@ import pytest
 from coordinator.failover import MOST_ATTEMPTS
 from party import node
 from party.runtime import steps
-from party.runtime.steps import StepBook
+from party.runtime.steps import StepCache
 from tests.replay import HERE, JOB
 from tests.serving.served import (
     CLIENT,
@@ -317,8 +317,8 @@ def test_nothing_grows_while_nobody_asks(tmp_path: Path, monkeypatch: pytest.Mon
             for _ in range(9):
                 assert right(await answered(federation, *IDS))
             for party in federation.states:
-                assert len(federation.node(party)._sessions["s"].tools.mailbox._series) <= 4
-                book: StepBook = federation.node(party)._sessions["s"].book
+                assert len(federation.node(party)._sessions["s"].context.mailbox._series) <= 4
+                book: StepCache = federation.node(party)._sessions["s"].book
                 assert len(book._tasks) <= 8
                 assert len(book._digests) <= 8
             await asyncio.sleep(6)
@@ -340,7 +340,7 @@ def test_late_repeats_do_not_pile_up(way: str, tmp_path: Path) -> None:
             federation.faults = Faults()
             await asyncio.sleep(5)
             for party in federation.states:
-                mailbox = federation.node(party)._sessions["s"].tools.mailbox
+                mailbox = federation.node(party)._sessions["s"].context.mailbox
                 assert len(mailbox._series) <= 4
                 assert sum(sender.in_memory for sender in mailbox._senders.values()) == 0
 

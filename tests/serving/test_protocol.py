@@ -221,8 +221,8 @@ def test_who_may_ask_and_for_what(tmp_path: Path) -> None:
             assert (refused.state, refused.bad_input) == ("failed", True)
             assert "serves model job already, by job s: treetap cancel s first" in refused.error
             assert scores([await ask(federation, IDS[0])]) == pytest.approx([EXACT[0]], abs=1e-9)
-        law = {LABEL_HOLDER: {"emits": {"PREDICTION": ["parties", "other"]}}}
-        async with serving(tmp_path / "b", {}, policies=law, clients=["app", "other"]) as federation:
+        policy = {LABEL_HOLDER: {"emits": {"PREDICTION": ["parties", "other"]}}}
+        async with serving(tmp_path / "b", {}, policies=policy, clients=["app", "other"]) as federation:
             with pytest.raises(Refused, match=r"not send PREDICTION to app.*emits.PREDICTION = \['parties', 'other'\]"):
                 await ask(federation, IDS[0])
             assert rounds(federation) == 0
@@ -258,8 +258,8 @@ def test_a_policy_that_lets_nobody_be_answered(tmp_path: Path) -> None:
     """Serving for no client at all is refused, and what forbids it is named."""
 
     async def main() -> None:
-        law = {LABEL_HOLDER: {"emits": {"PREDICTION": ["parties"]}}}
-        federation = Federation(tmp_path, HERE.tables, serve={LABEL_HOLDER: config()}, policies=law)
+        policy = {LABEL_HOLDER: {"emits": {"PREDICTION": ["parties"]}}}
+        federation = Federation(tmp_path, HERE.tables, serve={LABEL_HOLDER: config()}, policies=policy)
         assert (await federation.train(JOB)).state == "finished"
         status = await federation.predict(predict_request(model="job", serve=True))
         assert (status.state, status.bad_input) == ("failed", True)

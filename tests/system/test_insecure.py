@@ -23,7 +23,7 @@ from treetap.errors import BadInput, ConfigError, Refused, TreetapError
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
 from treetap.wire import rpc
-from treetap.wire.insecure import NAME_KEY, Plaintext
+from treetap.wire.insecure import NAME_KEY, Insecure
 from treetap.wire.ports import Address
 from treetap.wire.tls import TlsFiles
 from treetap.wire.v2 import jobs_pb2, serving_pb2, serving_pb2_grpc
@@ -45,7 +45,7 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFedera
         yield running
 
 
-def _status(to: Address, transport: Plaintext | TlsFiles) -> None:
+def _status(to: Address, transport: Insecure | TlsFiles) -> None:
     async def main() -> None:
         dialer = rpc.GrpcDialer(transport)
         try:
@@ -92,9 +92,9 @@ def test_names_still_decide_who_may_ask(federation: LocalFederation) -> None:
     """Who goes by a name that is no operator's, or by none, is refused."""
     to = Address("coordinator", federation.addresses["coordinator"])
     with pytest.raises(Refused, match="feature-b"):
-        _status(to, Plaintext("feature-b"))
+        _status(to, Insecure("feature-b"))
     with pytest.raises(Refused, match="no certificate"):
-        _status(to, Plaintext(""))
+        _status(to, Insecure(""))
 
 
 def test_certificates_do_not_speak_with_plain_text(federation: LocalFederation) -> None:
@@ -127,13 +127,13 @@ def test_plain_text_never_leaves_the_host(tmp_path: Path) -> None:
             read(path)
 
     async def bind() -> None:
-        server, credentials = rpc.server(Plaintext("bank"))
+        server, credentials = rpc.server(Insecure("bank"))
         rpc.bind(server, credentials, "0.0.0.0:0")
 
     with pytest.raises(BadInput, match=r"listen = 0\.0\.0\.0:0: insecure = true is for loopback only"):
         asyncio.run(bind())
     with pytest.raises(BadInput, match=r"bank at 10\.0\.0\.7:7101: insecure = true is for loopback only"):
-        _status(Address("bank", "10.0.0.7:7101"), Plaintext("operator"))
+        _status(Address("bank", "10.0.0.7:7101"), Insecure("operator"))
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
-"""Owner and member on worker processes: columns are dealt out to the lanes in turn.
+"""Owner and member on worker processes: columns are dealt out to the workers in turn.
 
-Each lane holds the key it needs and, at a member, its own part of every open block's sum: one ciphertext per output and
-lane, whatever the number of columns.
+Each worker holds the key it needs and, at a member, its own part of every open block's sum: one ciphertext per output
+and worker, whatever the number of columns.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 #: What a ciphertext is: (which of the masks that come with it is its own, the output that it adds to).
 Place = tuple[int, int]
-IN_FLIGHT_PER_LANE = 2
+IN_FLIGHT_PER_WORKER = 2
 
 
-class LatticeOwner:
-    """Encrypts and opens on an engine; `token` names this job in the lanes' memory."""
+class LatticeKeyHolder:
+    """Encrypts and opens on an engine; `token` names this job in the workers' memory."""
 
     def __init__(self, engine: Engine, key: LatticeKey, token: str) -> None:
         self._engine = engine
@@ -37,11 +37,11 @@ class LatticeOwner:
         self._name = f"lattice-owner/{token}"
 
     async def start(self) -> None:
-        """Hand the key to every lane."""
+        """Hand the key to every worker."""
         await _everywhere(self._engine, _take_key, self._name, self._key.for_worker())
 
     async def encrypt(self, groups: Iterable[Sequence[Ints] | Ints]) -> AsyncIterator[list[bytes]]:
-        """Encrypt groups of columns, each column (n ≤ N,), reading at most two groups per lane ahead.
+        """Encrypt groups of columns, each column (n ≤ N,), reading at most two groups per worker ahead.
 
         Yields:
             Each group's ciphertexts, in order.
@@ -55,11 +55,12 @@ class LatticeOwner:
         try:
             while True:
                 while (
-                    len(pending) < IN_FLIGHT_PER_LANE * self._engine.lanes and (group := next(source, None)) is not None
+                    len(pending) < IN_FLIGHT_PER_WORKER * self._engine.workers
+                    and (group := next(source, None)) is not None
                 ):
                     call = self._engine.call(turn, _encrypt, self._name, group)
                     pending.append(asyncio.ensure_future(call))
-                    turn = (turn + 1) % self._engine.lanes
+                    turn = (turn + 1) % self._engine.workers
                 if not pending:
                     return
                 ciphertexts = await pending[0]
@@ -77,13 +78,14 @@ class LatticeOwner:
             Malformed: one is not a sum under this key and these parameters.
         """
         calls = (
-            self._engine.call(place % self._engine.lanes, _open, self._name, data, n) for place, data in enumerate(sums)
+            self._engine.call(place % self._engine.workers, _open, self._name, data, n)
+            for place, data in enumerate(sums)
         )
         opened = await asyncio.gather(*calls)
         return np.array(opened, dtype=np.int64).reshape(len(sums), n)
 
     async def close(self) -> None:
-        """Make every lane forget the key."""
+        """Make every worker forget the key."""
         await _everywhere(self._engine, _forget, self._name)
 
 
@@ -91,10 +93,10 @@ class LatticeMember:
     """Masks columns on an engine, and adds them up if it is the last member.
 
     Args:
-        engine: lanes.
+        engine: workers.
         agreed: the job's parameters.
         public: the label holder's public bytes.
-        token: names this job in the lanes' memory.
+        token: names this job in the workers' memory.
         outputs: sums of a block.
     """
 
@@ -108,7 +110,7 @@ class LatticeMember:
         self._used: dict[int, set[int]] = {}
 
     async def start(self) -> None:
-        """Give every lane the public key. Raises Malformed as `Member` does."""
+        """Give every worker the public key. Raises Malformed as `Member` does."""
         await _everywhere(self._engine, _take_public, self._name, self._agreed, self._public, self._outputs)
 
     async def pass_on(self, masks: Sequence[Bools], ciphertexts: Sequence[bytes], owns: Sequence[int]) -> list[bytes]:
@@ -127,9 +129,9 @@ class LatticeMember:
         Raises:
             Malformed, OutOfOrder: see `MaskedSum.add`.
         """
-        lane = self._next()
-        self._used.setdefault(block, set()).add(lane)
-        await self._engine.call(lane, _add, self._name, block, list(masks), list(ciphertexts), list(places))
+        worker = self._next()
+        self._used.setdefault(block, set()).add(worker)
+        await self._engine.call(worker, _add, self._name, block, list(masks), list(ciphertexts), list(places))
 
     async def finish(self, block: int, side_by_side: int = 1, n: int = 0) -> list[bytes]:
         """The flooded sums of a block, one per output; every `add` to it must have returned.
@@ -139,31 +141,31 @@ class LatticeMember:
         """
         first, *others = sorted(self._used.pop(block, {0}))
         partials = await asyncio.gather(
-            *(self._engine.call(lane, _partial, self._name, block) for lane in others),
+            *(self._engine.call(worker, _partial, self._name, block) for worker in others),
         )
         return await self._engine.call(first, _finish, self._name, block, partials, side_by_side, n)
 
     async def drop(self, block: int) -> None:
         """Forget what has been added to a block that is not finished."""
-        lanes = self._used.pop(block, set())
-        await asyncio.gather(*(self._engine.call(lane, _drop, self._name, block) for lane in lanes))
+        workers = self._used.pop(block, set())
+        await asyncio.gather(*(self._engine.call(worker, _drop, self._name, block) for worker in workers))
 
     async def close(self) -> None:
-        """Make every lane forget the job."""
+        """Make every worker forget the job."""
         await _everywhere(self._engine, _forget, self._name)
 
     def _next(self) -> int:
-        lane = self._turn
-        self._turn = (lane + 1) % self._engine.lanes
-        return lane
+        worker = self._turn
+        self._turn = (worker + 1) % self._engine.workers
+        return worker
 
 
 async def _everywhere(engine: Engine, kernel: Any, *args: Any) -> None:
-    await asyncio.gather(*(engine.call(lane, kernel, *args) for lane in range(engine.lanes)))
+    await asyncio.gather(*(engine.call(worker, kernel, *args) for worker in range(engine.workers)))
 
 
 class _Open:
-    """What a lane holds for a member: the public key and its part of each open block."""
+    """What a worker holds for a member: the public key and its part of each open block."""
 
     def __init__(self, member: Member, outputs: int) -> None:
         self.member = member
@@ -208,23 +210,23 @@ def _of_one_mask(
 def _pass_on(
     state: dict[str, Any], name: str, masks: list[Bools], ciphertexts: list[bytes], owns: list[int]
 ) -> list[bytes]:
-    lane: _Open = state[name]
+    worker: _Open = state[name]
     if len(ciphertexts) != len(owns):
         raise Malformed(f"{len(ciphertexts)} ciphertexts for {len(owns)} places")
-    return [lane.member.pass_on(masks[own], data) for own, data in zip(owns, ciphertexts, strict=True)]
+    return [worker.member.pass_on(masks[own], data) for own, data in zip(owns, ciphertexts, strict=True)]
 
 
 def _add(
     state: dict[str, Any], name: str, block: int, masks: list[Bools], ciphertexts: list[bytes], places: list[Place]
 ) -> None:
-    lane: _Open = state[name]
+    worker: _Open = state[name]
     for mask, column, outputs in _of_one_mask(masks, ciphertexts, places):
-        lane.sum_of(block).add(mask, column, outputs)
+        worker.sum_of(block).add(mask, column, outputs)
 
 
 def _partial(state: dict[str, Any], name: str, block: int) -> tuple[list[int], int, list[bytes]]:
-    lane: _Open = state[name]
-    return lane.sum_of(block, end=True).partial()
+    worker: _Open = state[name]
+    return worker.sum_of(block, end=True).partial()
 
 
 def _finish(
@@ -235,16 +237,16 @@ def _finish(
     side_by_side: int,
     n: int,
 ) -> list[bytes]:
-    lane: _Open = state[name]
-    total = lane.sum_of(block, end=True)
+    worker: _Open = state[name]
+    total = worker.sum_of(block, end=True)
     for partial in partials:
         total.merge(partial)
     return total.finish(side_by_side, n)
 
 
 def _drop(state: dict[str, Any], name: str, block: int) -> None:
-    lane: _Open = state[name]
-    lane.sums.pop(block, None)
+    worker: _Open = state[name]
+    worker.sums.pop(block, None)
 
 
 def _forget(state: dict[str, Any], name: str) -> None:

@@ -122,7 +122,7 @@ class MaskedSum:
         return self._columns, self._zeros, [to_bytes(total) for total in self._sums]
 
     def merge(self, partial: tuple[list[int], int, list[bytes]]) -> None:
-        """Add another lane's part of the same block. Raises OutOfOrder beyond the agreed number of columns."""
+        """Add another worker's part of the same block. Raises OutOfOrder beyond the agreed number of columns."""
         columns, zeros, sums = partial
         self._count(columns, zeros)
         for total, data in zip(self._sums, sums, strict=True):

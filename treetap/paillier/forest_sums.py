@@ -1,7 +1,7 @@
-"""Ciphertexts that stay in the lanes for all trees of a job: a forest's encrypted labels at a feature party.
+"""Ciphertexts that stay in the workers for all trees of a job: a forest's encrypted labels at a feature party.
 
-Blocks go to the lanes in turn and stay there; between calls only places, bins and products travel. A ciphertext of a
-2048-bit key takes 512 bytes, and about 50 more as a number in a lane's memory.
+Blocks go to the workers in turn and stay there; between calls only places, bins and products travel. A ciphertext of a
+2048-bit key takes 512 bytes, and about 50 more as a number in a worker's memory.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ class NodeTask:
     order: Ints
 
 
-class CiphertextPool:
+class ForestSums:
     """One ciphertext per record, summed per split candidate for any number of trees; learns nothing, having no key.
 
     Args:
-        engine: lanes.
+        engine: workers.
         public: the label holder's key.
         slots: layout of one record's plaintext.
         records: N.
-        token: names the pool in the lanes' memory.
+        token: names the pool in the workers' memory.
 
     Attributes:
         received: ciphertexts that have come, those of the records 0, 1, … in this order.
@@ -76,10 +76,10 @@ class CiphertextPool:
             raise Conflict(f"the ciphertexts of record {first} came when those of record {self.received} were due")
         if not self._blocks:
             opening = (self._public.to_bytes(), self._bits, self._per_plaintext)
-            await self._phases.everywhere(open_pool, *[opening] * self._engine.lanes)
-        lane = self._blocks % self._engine.lanes
-        start = await self._engine.call(lane, keep, self._name, ciphertexts)
-        self._lane_of[first : first + count] = lane
+            await self._phases.everywhere(open_pool, *[opening] * self._engine.workers)
+        worker = self._blocks % self._engine.workers
+        start = await self._engine.call(worker, keep, self._name, ciphertexts)
+        self._lane_of[first : first + count] = worker
         self._place_of[first : first + count] = start + np.arange(count)
         self._blocks += 1
         self.received += count
@@ -105,11 +105,11 @@ class CiphertextPool:
                 raise ValueError("a bin is outside its feature's range")
         if not nodes or not count:
             return b""
-        parts: list[list[tuple[Ints, Ints]]] = [[] for _ in range(self._engine.lanes)]
+        parts: list[list[tuple[Ints, Ints]]] = [[] for _ in range(self._engine.workers)]
         for node in nodes:
             lane_of = self._lane_of[node.rows]
-            for lane, part in enumerate(parts):
-                here = lane_of == lane
+            for worker, part in enumerate(parts):
+                here = lane_of == worker
                 part.append((self._place_of[node.rows[here]], node.codes[here]))
         answers = await self._phases.everywhere(pool_bins, *[(part, radices) for part in parts])
         partial = [products for products, _ in answers]
@@ -120,5 +120,5 @@ class CiphertextPool:
         return packed
 
     async def close(self) -> None:
-        """Free the lanes' memory."""
-        await self._phases.everywhere(close_tree, *[()] * self._engine.lanes)
+        """Free the workers' memory."""
+        await self._phases.everywhere(close_tree, *[()] * self._engine.workers)

@@ -35,7 +35,7 @@ def plan(codes: Codes, radices: Sequence[int], rows: int | None = None) -> list[
     Args:
         codes: bin of each record and feature, shape (n, d).
         radices: number of bins of each feature, its missing bin included.
-        rows: records that one lane sums; n by default. At most 8,192, evenly spaced, are looked at.
+        rows: records that one worker sums; n by default. At most 8,192, evenly spaced, are looked at.
 
     Returns:
         Disjoint groups of feature positions that cover all d features.

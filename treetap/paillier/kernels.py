@@ -1,6 +1,6 @@
-"""Kernels of one lane over the ciphertexts that it holds, for the sums of one tree and of a forest.
+"""Kernels of one worker over the ciphertexts that it holds, for the sums of one tree and of a forest.
 
-Every kernel takes the lane's memory and the name that a tree, or a pool of ciphertexts for all trees, has there.
+Every kernel takes the worker's memory and the name that a tree, or a pool of ciphertexts for all trees, has there.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from treetap.workers import Engine
 
 @dataclass(frozen=True)
 class Tree:
-    """What a lane needs to know of a tree."""
+    """What a worker needs to know of a tree."""
 
     public: bytes
     bits: int
@@ -35,7 +35,7 @@ class Tree:
 
 @dataclass
 class Held:
-    """Ciphertexts in a lane, in the order in which they came, and what it takes to work with them."""
+    """Ciphertexts in a worker, in the order in which they came, and what it takes to work with them."""
 
     public: PublicKey
     packer: Packer
@@ -43,8 +43,8 @@ class Held:
 
 
 @dataclass
-class Lane(Held):
-    """What a lane holds of a tree: its records' ciphertexts and bins, and the root's cells."""
+class WorkerState(Held):
+    """What a worker holds of a tree: its records' ciphertexts and bins, and the root's cells."""
 
     tree: Tree
     codes: list[Codes] = field(default_factory=list)
@@ -61,7 +61,7 @@ def offers(bins: int, missing: bool) -> list[tuple[int, bool]]:
 def open_tree(state: dict[str, Any], name: str, tree: Tree) -> None:
     """Make room for a tree."""
     held = _room(tree.public, tree.bits, tree.per_plaintext)
-    state[name] = Lane(held.public, held.packer, held.values, tree, root=[{} for _ in tree.root_groups])
+    state[name] = WorkerState(held.public, held.packer, held.values, tree, root=[{} for _ in tree.root_groups])
 
 
 def open_pool(state: dict[str, Any], name: str, public: bytes, bits: int, per_plaintext: int) -> None:
@@ -84,39 +84,39 @@ def keep(state: dict[str, Any], name: str, ciphertexts: bytes) -> int:
 
 def add(state: dict[str, Any], name: str, codes: Codes, ciphertexts: bytes) -> tuple[int, int]:
     """Keep a block and multiply it into the root's cells; (place of its first ciphertext, products computed)."""
-    lane: Lane = state[name]
-    values = lane.public.read(ciphertexts)
-    start = len(lane.values)
-    lane.values += values
-    lane.codes.append(codes)
+    worker: WorkerState = state[name]
+    values = worker.public.read(ciphertexts)
+    start = len(worker.values)
+    worker.values += values
+    worker.codes.append(codes)
     additions = 0
-    for group, table in zip(lane.tree.root_groups, lane.root, strict=True):
+    for group, table in zip(worker.tree.root_groups, worker.root, strict=True):
         occupied = len(table)
-        multiply_into(table, joint(codes, group, lane.tree.radices).tolist(), values, lane.public.n_squared)
+        multiply_into(table, joint(codes, group, worker.tree.radices).tolist(), values, worker.public.n_squared)
         additions += len(values) - (len(table) - occupied)
     return start, additions
 
 
 def root_bins(state: dict[str, Any], name: str) -> tuple[bytes, int]:
     """Phase (a) at the root: (all bins of all features, products computed)."""
-    lane: Lane = state[name]
+    worker: WorkerState = state[name]
     tables: dict[int, Table] = {}
     additions = 0
-    for group, table in zip(lane.tree.root_groups, lane.root, strict=True):
-        parts, products = marginals(table, group, lane.tree.radices, lane.public.n_squared)
+    for group, table in zip(worker.tree.root_groups, worker.root, strict=True):
+        parts, products = marginals(table, group, worker.tree.radices, worker.public.n_squared)
         tables.update(parts)
         additions += products
-    return _dense(lane.public, [tables[feature] for feature in range(len(tables))], lane.tree.radices), additions
+    return _dense(worker.public, [tables[feature] for feature in range(len(tables))], worker.tree.radices), additions
 
 
 def node_bins(state: dict[str, Any], name: str, nodes: list[npt.NDArray[np.int64]]) -> tuple[bytes, int]:
     """Phase (a) below the root, from the places of each node's records: (bins node-major, products computed)."""
-    lane: Lane = state[name]
-    if len(lane.codes) > 1:
-        lane.codes = [np.concatenate(lane.codes)]
-    empty = np.empty((0, len(lane.tree.radices)), dtype=np.int64)
-    tasks = [(places, lane.codes[0][places] if len(places) else empty) for places in nodes]
-    return _sum(lane, tasks, lane.tree.radices, lane.tree.joint_cells)
+    worker: WorkerState = state[name]
+    if len(worker.codes) > 1:
+        worker.codes = [np.concatenate(worker.codes)]
+    empty = np.empty((0, len(worker.tree.radices)), dtype=np.int64)
+    tasks = [(places, worker.codes[0][places] if len(places) else empty) for places in nodes]
+    return _sum(worker, tasks, worker.tree.radices, worker.tree.joint_cells)
 
 
 def pool_bins(
@@ -152,7 +152,7 @@ def _dense(public: PublicKey, tables: list[Table], radices: list[int]) -> bytes:
 def left_sums(
     state: dict[str, Any], name: str, partial: list[bytes], shapes: list[tuple[int, bool]]
 ) -> tuple[bytes, int]:
-    """Phase (b): merge the lanes' bins of consecutive features and make candidates; (left sums, products computed).
+    """Phase (b): merge the workers' bins of consecutive features and make candidates; (left sums, products computed).
 
     `shapes` has (n_bins, has_missing) of each of them.
     """
@@ -195,14 +195,14 @@ def close_tree(state: dict[str, Any], name: str) -> None:
 
 
 class Phases:
-    """Phases (b) and (c) over the lanes; `name` is what the ciphertexts are called there."""
+    """Phases (b) and (c) over the workers; `name` is what the ciphertexts are called there."""
 
     def __init__(self, engine: Engine, public: PublicKey, per_plaintext: int, name: str) -> None:
         self._engine, self._public, self._per_plaintext, self._name = engine, public, per_plaintext, name
 
     async def everywhere(self, kernel: Any, *args: tuple[Any, ...]) -> list[Any]:
-        """One call per argument tuple, the k-th in lane k."""
-        calls = (self._engine.call(lane, kernel, self._name, *values) for lane, values in enumerate(args))
+        """One call per argument tuple, the k-th in worker k."""
+        calls = (self._engine.call(worker, kernel, self._name, *values) for worker, values in enumerate(args))
         return await asyncio.gather(*calls)
 
     async def finish(
@@ -214,7 +214,7 @@ class Phases:
         """Packed candidates of every node, and products computed.
 
         Args:
-            partial: per lane the products of its records, (node, feature, bin) in this order.
+            partial: per worker the products of its records, (node, feature, bin) in this order.
             shapes: (n_bins, has_missing) per feature.
             orders: for each node the candidate that takes each place.
         """
@@ -227,11 +227,13 @@ class Phases:
     async def _cumulate(
         self, partial: list[bytes], shapes: Sequence[tuple[int, bool]], nodes: int
     ) -> tuple[bytes, int]:
-        """Phase (b): candidates of every (node, feature) in canonical order, the tasks spread evenly over the lanes."""
+        """Phase (b): candidates of every (node, feature) in canonical order, the tasks spread evenly over the
+        workers.
+        """
         width = self._public.ciphertext_bytes
         tasks = list(shapes) * nodes
         ends = np.cumsum([0, *(bins + missing for bins, missing in tasks)])  # first bin of each task
-        cuts = np.searchsorted(ends, np.linspace(0, ends[-1], self._engine.lanes + 1)).tolist()
+        cuts = np.searchsorted(ends, np.linspace(0, ends[-1], self._engine.workers + 1)).tolist()
         args = [
             ([part[ends[first] * width : ends[last] * width] for part in partial], tasks[first:last])
             for first, last in pairwise(cuts)
@@ -240,10 +242,10 @@ class Phases:
         return b"".join(sums for sums, _ in answers), sum(additions for _, additions in answers)
 
     async def _pack(self, candidates: npt.NDArray[np.uint8]) -> bytes:
-        """Phase (c): whole packed ciphertexts, spread evenly over the lanes."""
+        """Phase (c): whole packed ciphertexts, spread evenly over the workers."""
         packed = -(-len(candidates) // self._per_plaintext)
-        lanes = self._engine.lanes
-        cuts = [packed * lane // lanes * self._per_plaintext for lane in range(lanes + 1)]
+        workers = self._engine.workers
+        cuts = [packed * worker // workers * self._per_plaintext for worker in range(workers + 1)]
         return b"".join(
             await self.everywhere(pack, *[(candidates[first:last].tobytes(),) for first, last in pairwise(cuts)])
         )

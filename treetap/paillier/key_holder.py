@@ -1,6 +1,6 @@
 """The key owner's batch work: encrypt a table in blocks, open packed sums.
 
-Each lane holds the key, handed over by `SecretKey.for_worker`, and its own fixed-base tables.
+Each worker holds the key, handed over by `SecretKey.for_worker`, and its own fixed-base tables.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from treetap.paillier.secret_key import SecretKey
 from treetap.paillier.slots import Slots
 from treetap.workers import Engine
 
-IN_FLIGHT_PER_LANE = 2
+IN_FLIGHT_PER_WORKER = 2
 SMALLEST_BLOCK = 32
 
 
-class Owner:
+class KeyHolder:
     """Encrypts and opens on an engine.
 
     Args:
-        engine: lanes; the key is held there between `start` and `close`.
+        engine: workers; the key is held there between `start` and `close`.
         secret: the key.
         slots: layout of one record.
         obfuscation: "standard", "half-length" or "short-exponent", see `treetap.paillier.secret_key`.
-        token: names this job in the lanes' memory.
+        token: names this job in the workers' memory.
 
     Raises:
         PlaintextOverflow: not even one record fits a plaintext of this key.
@@ -46,7 +46,7 @@ class Owner:
         self._groups = slots.groups_per_plaintext(secret.public.bits)
 
     async def start(self) -> None:
-        """Hand the key to every lane and build its tables there.
+        """Hand the key to every worker and build its tables there.
 
         Raises:
             BadInput: the obfuscation is unknown or the key is not fit for it.
@@ -59,8 +59,8 @@ class Owner:
     ) -> AsyncIterator[tuple[int, bytes]]:
         """Encrypt one int64 array per slot, all of length n, in blocks of at most `block` records.
 
-        At most two blocks per lane are under way, so memory does not grow with n. A table smaller than a block per lane
-        is cut so that every lane has work.
+        At most two blocks per worker are under way, so memory does not grow with n. A table smaller than a block per
+        worker is cut so that every worker has work.
 
         Yields:
             (first record of the block, its ciphertexts), in order.
@@ -69,15 +69,15 @@ class Owner:
             PlaintextOverflow: a value does not fit its slot.
         """
         records = len(columns[0]) if len(columns) else 0
-        lanes = self._engine.lanes
-        size = max(1, min(block, max(SMALLEST_BLOCK, -(-records // lanes))))
+        workers = self._engine.workers
+        size = max(1, min(block, max(SMALLEST_BLOCK, -(-records // workers))))
         pending: deque[tuple[int, asyncio.Task[bytes]]] = deque()
         starts = iter(range(0, records, size))
         try:
             while True:
-                while len(pending) < IN_FLIGHT_PER_LANE * lanes and (start := next(starts, None)) is not None:
+                while len(pending) < IN_FLIGHT_PER_WORKER * workers and (start := next(starts, None)) is not None:
                     part = [np.ascontiguousarray(column[start : start + size]) for column in columns]
-                    call = self._engine.call((start // size) % lanes, _encrypt, self._name, part)
+                    call = self._engine.call((start // size) % workers, _encrypt, self._name, part)
                     pending.append((start, asyncio.ensure_future(call)))
                 if not pending:
                     return
@@ -109,30 +109,30 @@ class Owner:
             raise Malformed(
                 f"{candidates} candidates are {count} ciphertexts of {width} bytes, got {len(ciphertexts)} bytes"
             )
-        lanes = self._engine.lanes
-        bounds = [count * lane // lanes for lane in range(lanes + 1)]
+        workers = self._engine.workers
+        bounds = [count * worker // workers for worker in range(workers + 1)]
         parts = await asyncio.gather(
             *(
                 self._engine.call(
-                    lane,
+                    worker,
                     _open,
                     self._name,
                     ciphertexts[first * width : last * width],
                     min(candidates, last * groups) - first * groups,
                 )
-                for lane, (first, last) in enumerate(pairwise(bounds))
+                for worker, (first, last) in enumerate(pairwise(bounds))
                 if last > first
             )
         )
         return np.concatenate([np.empty((0, len(self._slots.widths)), dtype=np.int64), *parts])
 
     async def close(self) -> None:
-        """Make every lane forget the key."""
+        """Make every worker forget the key."""
         await _everywhere(self._engine, _forget, self._name)
 
 
 async def _everywhere(engine: Engine, kernel: Any, *args: Any) -> None:
-    await asyncio.gather(*(engine.call(lane, kernel, *args) for lane in range(engine.lanes)))
+    await asyncio.gather(*(engine.call(worker, kernel, *args) for worker in range(engine.workers)))
 
 
 def _take_key(state: dict[str, Any], name: str, key: bytes, slots: Slots, obfuscation: str) -> None:

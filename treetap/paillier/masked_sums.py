@@ -26,7 +26,7 @@ import numpy.typing as npt
 from gmpy2 import mpz
 
 from treetap.errors import Malformed
-from treetap.paillier.key_holder import IN_FLIGHT_PER_LANE, Owner
+from treetap.paillier.key_holder import IN_FLIGHT_PER_WORKER, KeyHolder
 from treetap.paillier.packing import Packer
 from treetap.paillier.public_key import Obfuscators, PublicKey
 from treetap.paillier.secret_key import SecretKey
@@ -37,7 +37,7 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 #: Bits of one output's slot: sums of fewer bits leave some unused, which a ciphertext under another key would fill.
 SLOT_BITS = 62
-#: Bytes of ciphertexts that a lane works on at a time, roughly: tens to hundreds of milliseconds.
+#: Bytes of ciphertexts that a worker works on at a time, roughly: tens to hundreds of milliseconds.
 CALL_BYTES = 512 * 1024
 
 
@@ -51,16 +51,16 @@ def ciphertexts_of(values: int, key_bits: int) -> tuple[int, int]:
     return count, -(-values // count)
 
 
-class EntryOwner:
+class EntryKeyHolder:
     """The label holder's side.
 
     Args:
-        engine: lanes; the key is held there between `start` and `close`.
+        engine: workers; the key is held there between `start` and `close`.
         secret: the key.
         outputs: columns of the score.
         obfuscation: how entries are randomised, see `treetap.paillier.secret_key`.
         sum_bits: an honest sum is below 2^sum_bits in size.
-        token: names this job in the lanes' memory.
+        token: names this job in the workers' memory.
 
     Attributes:
         slots: layout of a plaintext, one slot for each output.
@@ -77,10 +77,10 @@ class EntryOwner:
         self.ciphertext_bytes = secret.public.ciphertext_bytes
         self._bound = 1 << sum_bits
         self._per_call = max(1, CALL_BYTES // self.ciphertext_bytes)
-        self._owner = Owner(engine, secret, self.slots, obfuscation, token)
+        self._owner = KeyHolder(engine, secret, self.slots, obfuscation, token)
 
     async def start(self) -> None:
-        """Hand the key to every lane."""
+        """Hand the key to every worker."""
         await self._owner.start()
 
     async def encrypt(self, values: Ints) -> AsyncIterator[bytes]:
@@ -101,13 +101,13 @@ class EntryOwner:
         return opened
 
     async def close(self) -> None:
-        """Make every lane forget the key."""
+        """Make every worker forget the key."""
         await self._owner.close()
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """What a lane needs to know: of each incoming entry, in order, where it goes; and how many go on."""
+    """What a worker needs to know: of each incoming entry, in order, where it goes; and how many go on."""
 
     public: bytes
     slots: Slots
@@ -121,14 +121,14 @@ class EntryMember:
     """A feature party's side.
 
     Args:
-        engine: lanes.
+        engine: workers.
         public: the label holder's key.
         slots: layout of one entry.
         outgoing: (entries,) where each incoming entry goes; entries with one number go on as their sum.
         constant: incoming entries that come once (`start`) and not for every record.
         obfuscation: how entries that go on are randomised (the next member holds no key); None at the last member,
             whose sums are packed and always get `standard` obfuscators.
-        token: names this job in the lanes' memory.
+        token: names this job in the workers' memory.
 
     Attributes:
         operations: products ("additions"), fresh obfuscators ("obfuscators") and packed ciphertexts ("packings").
@@ -153,7 +153,7 @@ class EntryMember:
         )
 
     async def start(self, constants: bytes) -> None:
-        """Hand the plan, and the ciphertexts of the constant entries, to every lane.
+        """Hand the plan, and the ciphertexts of the constant entries, to every worker.
 
         Raises:
             Malformed: not one ciphertext for each of the constant entries.
@@ -171,19 +171,19 @@ class EntryMember:
         return MaskedBlock(self, masks)
 
     async def close(self) -> None:
-        """Free the lanes' memory."""
+        """Free the workers' memory."""
         await self._everywhere(_forget)
 
     async def _everywhere(self, kernel: Any, *args: Any) -> None:
-        lanes = range(self._engine.lanes)
-        await asyncio.gather(*(self._engine.call(lane, kernel, self._name, *args) for lane in lanes))
+        workers = range(self._engine.workers)
+        await asyncio.gather(*(self._engine.call(worker, kernel, self._name, *args) for worker in workers))
 
 
 class MaskedBlock:
     """One block on its way through a member: parts go in as they come, what is ready comes out in order.
 
-    At most two calls per lane are under way, and what has come of one record more: memory does not grow with the block,
-    but for its sums at the last member, a ciphertext per record and entry that is left.
+    At most two calls per worker are under way, and what has come of one record more: memory does not grow with the
+    block, but for its sums at the last member, a ciphertext per record and entry that is left.
     """
 
     def __init__(self, member: EntryMember, masks: Bools) -> None:
@@ -192,7 +192,7 @@ class MaskedBlock:
         self._expected = len(masks) * self._record
         self._step = max(1, CALL_BYTES // self._record)  # records
         self._buffer = bytearray()
-        self._begun = 0  # records handed to lanes
+        self._begun = 0  # records handed to workers
         self._calls = 0
         self._taken = 0  # bytes
         self._pending: deque[asyncio.Task[tuple[bytes, int, int]]] = deque()
@@ -200,7 +200,7 @@ class MaskedBlock:
 
     @property
     def done(self) -> int:
-        """Records handed to the lanes so far."""
+        """Records handed to the workers so far."""
         return self._begun
 
     async def take(self, part: bytes) -> list[bytes]:
@@ -247,14 +247,14 @@ class MaskedBlock:
         )
 
     async def _begin(self, records: int, ready: list[bytes]) -> None:
-        """Hand the next records to the next lane, after making room there."""
+        """Hand the next records to the next worker, after making room there."""
         engine = self._member._engine
-        while len(self._pending) >= IN_FLIGHT_PER_LANE * engine.lanes:
+        while len(self._pending) >= IN_FLIGHT_PER_WORKER * engine.workers:
             await self._settle(ready)
         size = records * self._record
         part, self._buffer = bytes(self._buffer[:size]), self._buffer[size:]
         masks = self._masks[self._begun : self._begun + records]
-        call = engine.call(self._calls % engine.lanes, _mask, self._member._name, part, masks)
+        call = engine.call(self._calls % engine.workers, _mask, self._member._name, part, masks)
         self._pending.append(asyncio.ensure_future(call))
         self._begun += records
         self._calls += 1
@@ -268,16 +268,16 @@ class MaskedBlock:
         (self._sums if self._member._plan.obfuscation is None else ready).append(ciphertexts)
 
     async def _packed(self) -> list[bytes]:
-        """The sums of many records in one ciphertext, spread over the lanes by whole ciphertexts."""
+        """The sums of many records in one ciphertext, spread over the workers by whole ciphertexts."""
         member, width = self._member, self._member._public.ciphertext_bytes
         sums = b"".join(self._sums)
         groups = member._slots.groups_per_plaintext(member._public.bits)
-        count, lanes = -(-len(sums) // (groups * width)), member._engine.lanes
-        cuts = [count * lane // lanes * groups * width for lane in range(lanes + 1)]
+        count, workers = -(-len(sums) // (groups * width)), member._engine.workers
+        cuts = [count * worker // workers * groups * width for worker in range(workers + 1)]
         packed = await asyncio.gather(
             *(
-                member._engine.call(lane, _pack, member._name, sums[first:last])
-                for lane, (first, last) in enumerate(pairwise(cuts))
+                member._engine.call(worker, _pack, member._name, sums[first:last])
+                for worker, (first, last) in enumerate(pairwise(cuts))
                 if last > first
             )
         )
@@ -287,7 +287,7 @@ class MaskedBlock:
 
 
 class _Lane:
-    """What a lane holds of a job."""
+    """What a worker holds of a job."""
 
     def __init__(self, plan: _Plan, constants: bytes) -> None:
         self.public = PublicKey.from_bytes(plan.public, allow_512=True)  # the size was accepted where the key was taken
@@ -307,31 +307,33 @@ def _open_plan(state: dict[str, Any], name: str, plan: _Plan, constants: bytes) 
 
 def _mask(state: dict[str, Any], name: str, ciphertexts: bytes, masks: Bools) -> tuple[bytes, int, int]:
     """Equation 13 for a few records, and equation 10 at the last member: what goes on of each, record by record."""
-    lane: _Lane = state[name]
-    modulus, width = lane.public.n_squared, len(lane.varying)
-    values = lane.public.read(ciphertexts)
+    worker: _Lane = state[name]
+    modulus, width = worker.public.n_squared, len(worker.varying)
+    values = worker.public.read(ciphertexts)
     going: list[mpz] = []
     additions = 0
     for place, mask in enumerate(masks):
-        sums: list[mpz | None] = [None] * lane.entries
+        sums: list[mpz | None] = [None] * worker.entries
         here = values[place * width : (place + 1) * width]
-        for held, entries in ((here, lane.varying), (lane.constants, lane.constant)):
+        for held, entries in ((here, worker.varying), (worker.constants, worker.constant)):
             for index in np.flatnonzero(mask[entries]).tolist():
-                to = lane.outgoing[entries[index]]
+                to = worker.outgoing[entries[index]]
                 known = sums[to]
                 sums[to] = held[index] if known is None else known * held[index] % modulus
                 additions += known is not None
         going += [mpz(1) if value is None else value for value in sums]
-    if lane.fresh is None:
-        return lane.public.write(going), additions, 0
+    if worker.fresh is None:
+        return worker.public.write(going), additions, 0
     # An entry of which nothing was kept is 1, so its obfuscator alone goes on: a fresh encryption of zero.
-    fresh = (value * obfuscator % modulus for value, obfuscator in zip(going, lane.fresh.draw(len(going)), strict=True))
-    return lane.public.write(fresh), additions, len(going)
+    fresh = (
+        value * obfuscator % modulus for value, obfuscator in zip(going, worker.fresh.draw(len(going)), strict=True)
+    )
+    return worker.public.write(fresh), additions, len(going)
 
 
 def _pack(state: dict[str, Any], name: str, sums: bytes) -> bytes:
-    lane: _Lane = state[name]
-    return lane.public.write(lane.packer.pack_fresh(lane.public.read(sums)))
+    worker: _Lane = state[name]
+    return worker.public.write(worker.packer.pack_fresh(worker.public.read(sums)))
 
 
 def _forget(state: dict[str, Any], name: str) -> None:

@@ -1,12 +1,12 @@
 """A feature party's encrypted candidate sums for one tree (SecureBoost, Algorithm 1).
 
-    blocks ──► lane k mod lanes: kept as integers, multiplied into the root's cells at once
+    blocks ──► worker k mod workers: kept as integers, multiplied into the root's cells at once
     candidates:
-      (a) each lane multiplies its own records per (node, feature, bin)
-      (b) per (node, feature): lanes are merged, bins become left sums of split candidates
+      (a) each worker multiplies its own records per (node, feature, bin)
+      (b) per (node, feature): workers are merged, bins become left sums of split candidates
       (c) candidates in permuted order are packed, each packed ciphertext with a fresh standard obfuscator
 
-Each phase is spread over all lanes. Blocks stay in their lane; between phases only products travel.
+Each phase is spread over all workers. Blocks stay in their worker; between phases only products travel.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class EncryptedSums:
     v < n_bins-1, (v, missing left), whose left sum has the missing bin added.
 
     Args:
-        engine: lanes.
+        engine: workers.
         public: the label holder's key.
         slots: layout of one record's plaintext.
         codes: (N, d) integer bins, missing = n_bins; d may be 0.
         shapes: (n_bins, has_missing) per feature.
-        token: names this tree in the lanes' memory.
+        token: names this tree in the workers' memory.
         joint_cells: whether features may share joint cells (`treetap.paillier.joint_cells`); off only for measurements.
 
     Attributes:
@@ -81,7 +81,7 @@ class EncryptedSums:
         self._joint_cells = joint_cells
         self._per_plaintext = slots.groups_per_plaintext(public.bits)
         self._phases = Phases(engine, public, self._per_plaintext, self._name)
-        # Where each record's ciphertext lies: its lane and its place there.
+        # Where each record's ciphertext lies: its worker and its place there.
         self._lane_of = np.full(len(codes), _ABSENT, dtype=np.int32)
         self._place_of = np.zeros(len(codes), dtype=np.int64)
         self._blocks = 0
@@ -93,7 +93,7 @@ class EncryptedSums:
     async def add_block(self, rows: Rows, ciphertexts: bytes) -> None:
         """Take a block of ciphertexts and multiply it into the root's cells.
 
-        So that every lane has work, up to lanes - 1 blocks are still under way on return; what is wrong with their
+        So that every worker has work, up to workers - 1 blocks are still under way on return; what is wrong with their
         ciphertexts is then raised by a later `add_block` or `candidates`. A block that is refused changes nothing.
 
         Args:
@@ -114,11 +114,11 @@ class EncryptedSums:
             raise Malformed(f"a block names a record outside the {len(self._codes)} common ones")
         if (self._lane_of[rows] != _ABSENT).any() or len(np.unique(rows)) < len(rows):
             raise Conflict("a record's ciphertext came twice in one tree")
-        lane = self._blocks % self._engine.lanes
+        worker = self._blocks % self._engine.workers
         self._blocks += 1
         self._lane_of[rows] = _ON_THE_WAY
-        self._under_way.append(asyncio.ensure_future(self._accumulate(lane, rows, ciphertexts)))
-        await self._settle(self._engine.lanes - 1)
+        self._under_way.append(asyncio.ensure_future(self._accumulate(worker, rows, ciphertexts)))
+        await self._settle(self._engine.workers - 1)
 
     async def candidates(self, nodes: Sequence[Rows] | None, permutation: npt.NDArray[np.integer]) -> bytes:
         """Packed, re-randomised left sums of every candidate of every node.
@@ -146,19 +146,19 @@ class EncryptedSums:
         return packed
 
     async def close(self) -> None:
-        """Free the lanes' memory of this tree; what became of blocks still under way no longer matters."""
+        """Free the workers' memory of this tree; what became of blocks still under way no longer matters."""
         await asyncio.gather(*self._under_way, return_exceptions=True)
-        await self._phases.everywhere(close_tree, *[()] * self._engine.lanes)
+        await self._phases.everywhere(close_tree, *[()] * self._engine.workers)
 
-    async def _accumulate(self, lane: int, rows: Rows, ciphertexts: bytes) -> None:
-        """Have a lane keep a block, and note where its ciphertexts lie."""
+    async def _accumulate(self, worker: int, rows: Rows, ciphertexts: bytes) -> None:
+        """Have a worker keep a block, and note where its ciphertexts lie."""
         try:
             await self._open()
-            start, additions = await self._engine.call(lane, add, self._name, self._codes[rows], ciphertexts)
+            start, additions = await self._engine.call(worker, add, self._name, self._codes[rows], ciphertexts)
         except BaseException:
             self._lane_of[rows] = _ABSENT
             raise
-        self._lane_of[rows] = lane
+        self._lane_of[rows] = worker
         self._place_of[rows] = start + np.arange(len(rows))
         self.operations["additions"] += additions
 
@@ -167,16 +167,16 @@ class EncryptedSums:
         while len(self._under_way) > allowed:
             oldest = self._under_way[0]
             try:
-                # Shielded: a caller that is cancelled must not tear a block out of its lane.
+                # Shielded: a caller that is cancelled must not tear a block out of its worker.
                 await asyncio.shield(oldest)
             finally:
                 if oldest.done() and oldest in self._under_way:
                     self._under_way.remove(oldest)
 
     async def _open(self) -> None:
-        """Tell every lane of this tree, once, before anything else."""
+        """Tell every worker of this tree, once, before anything else."""
         if self._opening is None:
-            rows = len(self._codes) // self._engine.lanes
+            rows = len(self._codes) // self._engine.workers
             single: list[tuple[int, ...]] = [(feature,) for feature in range(len(self._radices))]
             tree = Tree(
                 public=self._public.to_bytes(),
@@ -186,21 +186,21 @@ class EncryptedSums:
                 root_groups=plan(self._codes, self._radices, rows) if self._joint_cells else single,
                 joint_cells=self._joint_cells,
             )
-            self._opening = asyncio.ensure_future(self._phases.everywhere(open_tree, *[(tree,)] * self._engine.lanes))
-        # Shielded: one caller that is cancelled must not leave the others without their lanes.
+            self._opening = asyncio.ensure_future(self._phases.everywhere(open_tree, *[(tree,)] * self._engine.workers))
+        # Shielded: one caller that is cancelled must not leave the others without their workers.
         await asyncio.shield(self._opening)
 
     async def _sum_bins(self, nodes: Sequence[Rows] | None) -> list[bytes]:
-        """Phase (a): per lane the products of its records, (node, feature, bin) in this order."""
-        lanes = self._engine.lanes
+        """Phase (a): per worker the products of its records, (node, feature, bin) in this order."""
+        workers = self._engine.workers
         if nodes is None:
-            answers = await self._phases.everywhere(root_bins, *[()] * lanes)
+            answers = await self._phases.everywhere(root_bins, *[()] * workers)
         else:
-            parts: list[list[npt.NDArray[np.int64]]] = [[] for _ in range(lanes)]
+            parts: list[list[npt.NDArray[np.int64]]] = [[] for _ in range(workers)]
             for rows in nodes:
                 lane_of = self._lane_of[rows]
-                for lane in range(lanes):
-                    parts[lane].append(self._place_of[rows[lane_of == lane]])
+                for worker in range(workers):
+                    parts[worker].append(self._place_of[rows[lane_of == worker]])
             answers = await self._phases.everywhere(node_bins, *[(part,) for part in parts])
         self.operations["additions"] += sum(additions for _, additions in answers)
         return [products for products, _ in answers]

@@ -9,7 +9,7 @@ from pydantic import model_validator
 
 from treetap.names import Name, on_loopback
 from treetap.strict import Strict
-from treetap.wire.insecure import Plaintext, Transport
+from treetap.wire.insecure import Insecure, Transport
 from treetap.wire.tls import TlsFiles
 
 
@@ -56,7 +56,7 @@ class Process(Strict):
 
     def transport(self) -> Transport:
         """How this process speaks with others."""
-        return Plaintext(self.name) if self.tls is None else self.tls.files()
+        return Insecure(self.name) if self.tls is None else self.tls.files()
 
     def tls_below(self, base: Path) -> TlsConfig | None:
         """`[tls]` with relative paths taken from a folder."""

@@ -13,7 +13,7 @@ Routes = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)
-class Turn:
+class AlignmentTurn:
     """`step` at all `places` at once, under its own number `stage`.
 
     `routes`: in a pass, (from, to); (a, a) keeps what it has in hand, which otherwise goes away with the sending.
@@ -25,27 +25,27 @@ class Turn:
     routes: Routes = ()
 
 
-def turns(parties: int) -> list[Turn]:
+def turns(parties: int) -> list[AlignmentTurn]:
     """All turns in order; places are those of the job's parties, the label holder's is 0. One party has none."""
     if parties == 1:
         return []
     return _between_two() if parties == 2 else _around_a_ring(parties)
 
 
-def _between_two() -> list[Turn]:
+def _between_two() -> list[AlignmentTurn]:
     """Each blinds its ids; each raises the other's and returns them; each names its common records; they agree."""
     both, swap = (0, 1), ((0, 1), (1, 0))
     return [
-        Turn("blind_ids", 0, both),
-        Turn("pass_ids", 1, both, swap),
-        Turn("raise_ids", 2, both),
-        Turn("pass_ids", 3, both, swap),
-        Turn("match_ids", 4, both),
-        Turn("agree_ids", 5, (0,)),
+        AlignmentTurn("blind_ids", 0, both),
+        AlignmentTurn("pass_ids", 1, both, swap),
+        AlignmentTurn("raise_ids", 2, both),
+        AlignmentTurn("pass_ids", 3, both, swap),
+        AlignmentTurn("match_ids", 4, both),
+        AlignmentTurn("agree_ids", 5, (0,)),
     ]
 
 
-def _around_a_ring(parties: int) -> list[Turn]:
+def _around_a_ring(parties: int) -> list[AlignmentTurn]:
     """Three and more.
 
     1. Every list goes around, raised and shuffled by each; all end at the first party, which keeps what all hold.
@@ -56,21 +56,21 @@ def _around_a_ring(parties: int) -> list[Turn]:
     everybody, last = tuple(range(parties)), parties - 1
     ring = tuple((place, (place + 1) % parties) for place in everybody)
     number = count()
-    found = [Turn("blind_ids", next(number), everybody)]
+    found = [AlignmentTurn("blind_ids", next(number), everybody)]
     for _ in range(last):
-        found.append(Turn("pass_ids", next(number), everybody, ring))
-        found.append(Turn("relay_ids", next(number), everybody))
-    found.append(Turn("pass_ids", next(number), everybody, tuple((place, 0) for place in everybody)))
-    found.append(Turn("combine_ids", next(number), (0,)))
+        found.append(AlignmentTurn("pass_ids", next(number), everybody, ring))
+        found.append(AlignmentTurn("relay_ids", next(number), everybody))
+    found.append(AlignmentTurn("pass_ids", next(number), everybody, tuple((place, 0) for place in everybody)))
+    found.append(AlignmentTurn("combine_ids", next(number), (0,)))
     for place in everybody[1:]:
-        found.append(Turn("pass_ids", next(number), (place - 1, place), ((place - 1, place),)))
-        found.append(Turn("refresh_ids", next(number), (place,)))
-    found.append(Turn("pass_ids", next(number), everybody, tuple((last, place) for place in everybody)))
-    found.append(Turn("trace_ids", next(number), everybody))
+        found.append(AlignmentTurn("pass_ids", next(number), (place - 1, place), ((place - 1, place),)))
+        found.append(AlignmentTurn("refresh_ids", next(number), (place,)))
+    found.append(AlignmentTurn("pass_ids", next(number), everybody, tuple((last, place) for place in everybody)))
+    found.append(AlignmentTurn("trace_ids", next(number), everybody))
     for _ in range(last):
-        found.append(Turn("pass_ids", next(number), everybody, ring))
-        found.append(Turn("raise_ids", next(number), everybody))
-    found.append(Turn("pass_ids", next(number), everybody, ring))
-    found.append(Turn("match_ids", next(number), everybody))
-    found.append(Turn("agree_ids", next(number), (0,)))
+        found.append(AlignmentTurn("pass_ids", next(number), everybody, ring))
+        found.append(AlignmentTurn("raise_ids", next(number), everybody))
+    found.append(AlignmentTurn("pass_ids", next(number), everybody, ring))
+    found.append(AlignmentTurn("match_ids", next(number), everybody))
+    found.append(AlignmentTurn("agree_ids", next(number), (0,)))
     return found

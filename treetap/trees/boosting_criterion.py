@@ -115,7 +115,7 @@ def cover(sums: Ints) -> Floats:
 
 
 @dataclass(frozen=True)
-class BoostingRule:
+class BoostingCriterion:
     """These formulas for one tree, whose g were divided by `scale`: see `treetap.trees.criterion`."""
 
     scale: float

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from treetap.errors import DataError
 from treetap.trees import sampling
 from treetap.trees.binning import BinnedTable
-from treetap.trees.boosting_criterion import BoostingRule
+from treetap.trees.boosting_criterion import BoostingCriterion
 from treetap.trees.candidates import Candidate, column_goes_left
 from treetap.trees.ensemble import Ensemble, Importance, Split, Tree, importance, route
 from treetap.trees.grower import Entry, Grower
@@ -181,7 +181,7 @@ def _round(job: _Job, scores: Floats, first_tree: int) -> list[tuple[Tree, Ints,
     one = np.ones((len(scores), 1), dtype=np.int64)
     params = job.params
     width = params.outputs_per_tree(job.classes)
-    rule = BoostingRule(quantised.scale, params)
+    criterion = BoostingCriterion(quantised.scale, params)
     grown = []
     for k in range(params.trees_per_round(job.classes)):
         index, outputs = first_tree + k, tuple(range(k * width, (k + 1) * width))
@@ -193,6 +193,6 @@ def _round(job: _Job, scores: Floats, first_tree: int) -> list[tuple[Tree, Ints,
                 continue
             kept = sampling.columns(params.seed, index, name, len(table.features), params.colsample_bytree)
             bins.append((name, GlobalBins(table, kept)))
-        grower = Grower(bins, values, rule, params.max_depth, job.splits)
+        grower = Grower(bins, values, criterion, params.max_depth, job.splits)
         grown.append((*grower.grow(index, outputs), grower.divisible()))
     return grown

@@ -19,7 +19,7 @@ from treetap.trees import sampling
 from treetap.trees.binning import BinnedTable, bin_table
 from treetap.trees.candidates import Bools
 from treetap.trees.ensemble import Ensemble, Split, Tree, route
-from treetap.trees.forest_criterion import ForestRule, check_labels, targets
+from treetap.trees.forest_criterion import ForestCriterion, check_labels, targets
 from treetap.trees.grower import Entry, Grower
 from treetap.trees.params import ForestParams
 from treetap.trees.tree_bins import GlobalBins, NodeBins
@@ -82,7 +82,7 @@ def train_forest(
         classes = int(y.max()) + 1 if params.criterion == "gini" else 0
     check_labels(y, params.criterion, classes)
     found = targets(y, params.criterion, classes)
-    rule = ForestRule(found, params)
+    criterion = ForestCriterion(found, params)
     if tables is None:
         tables = [
             (name, bin_table(block, [f"{name}, column {j}" for j in range(block.shape[1])], params.max_bin))
@@ -102,7 +102,7 @@ def train_forest(
             per_node = params.binning == "per-node"
             bins.append((name, NodeBins(block, kept, drawn, params.max_bin) if per_node else GlobalBins(table, kept)))
         outputs = tuple(range(params.outputs(classes)))
-        grower = Grower(bins, values, rule, params.max_depth, splits)
+        grower = Grower(bins, values, criterion, params.max_depth, splits)
         trees.append(grower.grow(index, outputs)[0])
         divisible.append(grower.divisible())
     ensemble = Ensemble(

@@ -12,7 +12,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 
-class Rule(Protocol):
+class Criterion(Protocol):
     """Gains, stopping and leaves of one tree. Sums are int64 with slots, the last of which counts records."""
 
     def gains(self, left: Ints, parent: Ints) -> Floats:

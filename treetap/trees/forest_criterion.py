@@ -76,7 +76,7 @@ def targets(labels: npt.NDArray[Any], criterion: str, classes: int) -> Targets:
 
 
 @dataclass(frozen=True)
-class ForestRule:
+class ForestCriterion:
     """These formulas for the trees of one forest: see `treetap.trees.criterion`."""
 
     targets: Targets

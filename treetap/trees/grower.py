@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.trees.candidates import Candidate
-from treetap.trees.criterion import Rule
+from treetap.trees.criterion import Criterion
 from treetap.trees.ensemble import ROOT, Leaf, Split, Tree
 from treetap.trees.tree_bins import GlobalBins, NodeBins, goes_left, left_sums_of
 
@@ -34,11 +34,17 @@ class Grower:
         self,
         bins: Sequence[tuple[str, GlobalBins | NodeBins]],
         values: Ints,
-        rule: Rule,
+        criterion: Criterion,
         max_depth: int,
         splits: dict[str, list[Entry]],
     ) -> None:
-        self._bins, self._values, self._rule, self._max_depth, self._splits = bins, values, rule, max_depth, splits
+        self._bins, self._values, self._criterion, self._max_depth, self._splits = (
+            bins,
+            values,
+            criterion,
+            max_depth,
+            splits,
+        )
         self._drawn = values[:, -1] > 0
         self._members: dict[int, Ints] = {ROOT: np.arange(len(values))}
         self._sums: dict[int, Ints] = {ROOT: values.sum(axis=0)}
@@ -54,16 +60,16 @@ class Grower:
         for depth in range(self._max_depth + 1):
             chosen = self._choose(frontier) if depth < self._max_depth else {}
             for node in frontier:
-                cover = self._rule.cover(self._sums[node])
+                cover = self._criterion.cover(self._sums[node])
                 if node in chosen:
                     party, k, gain = chosen[node]
                     handle = self._file(node, party, k)
-                    splits.append(Split(node, self._bins[party][0], handle, self._rule.shown(gain), cover))
+                    splits.append(Split(node, self._bins[party][0], handle, self._criterion.shown(gain), cover))
                     self._divide(node, party, k)
                     for child in (2 * node, 2 * node + 1):
                         reached[self._members[child]] = child
                 else:
-                    leaves.append(Leaf(node, tuple(float(w) for w in self._rule.leaf(self._sums[node])), cover))
+                    leaves.append(Leaf(node, tuple(float(w) for w in self._criterion.leaf(self._sums[node])), cover))
             if depth + 1 < self._max_depth:
                 self._count_children(sorted(chosen))
             frontier = [child for node in sorted(chosen) for child in (2 * node, 2 * node + 1)]
@@ -74,7 +80,7 @@ class Grower:
         return frozenset(
             node
             for node, sums in self._sums.items()
-            if node.bit_length() - 1 < self._max_depth and self._rule.may_split(sums)
+            if node.bit_length() - 1 < self._max_depth and self._criterion.may_split(sums)
         )
 
     def _count(self, nodes: Sequence[int]) -> None:
@@ -90,12 +96,12 @@ class Grower:
             return {}
         parents = np.stack([self._sums[node] for node in frontier])
         gains = [
-            self._rule.gains(np.stack([self._lefts[node][party] for node in frontier]), parents)
+            self._criterion.gains(np.stack([self._lefts[node][party] for node in frontier]), parents)
             for party in range(len(self._bins))
         ]
         chosen: dict[int, tuple[int, int, float]] = {}
         for i, node in enumerate(frontier):
-            decision = self._rule.choose([part[i] for part in gains])
+            decision = self._criterion.choose([part[i] for part in gains])
             if decision is not None:
                 party, tied = decision
                 chosen[node] = (party, int(tied[0]), float(gains[party][i, tied[0]]))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from treetap.errors import Malformed
-from treetap.trees.criterion import Rule
+from treetap.trees.criterion import Criterion
 from treetap.trees.ensemble import ROOT, Leaf, Split, Tree
 
 Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
@@ -51,8 +51,8 @@ class GrowingTree:
         subtract: whether a sibling's candidates follow from the parent's.
     """
 
-    def __init__(self, values: Ints, rule: Rule, max_depth: int, *, subtract: bool) -> None:
-        self._values, self._rule, self._max_depth, self._subtract = values, rule, max_depth, subtract
+    def __init__(self, values: Ints, criterion: Criterion, max_depth: int, *, subtract: bool) -> None:
+        self._values, self._criterion, self._max_depth, self._subtract = values, criterion, max_depth, subtract
         self.rows: dict[int, Rows] = {ROOT: np.arange(len(values), dtype=np.int64)}
         self.sums: dict[int, Ints] = {ROOT: values.sum(axis=0)}
         self.frontier: list[int] = [ROOT]
@@ -75,11 +75,11 @@ class GrowingTree:
         self.choices = {}
         for node in self.frontier:
             total = self.sums[node][np.newaxis]
-            gains = [self._rule.gains(left[np.newaxis], total)[0] for left in self._candidates[node]]
-            best = self._rule.choose(gains)
+            gains = [self._criterion.gains(left[np.newaxis], total)[0] for left in self._candidates[node]]
+            best = self._criterion.choose(gains)
             if best is not None:
                 party, tied = best
-                gain = self._rule.shown(float(gains[party][tied[0]]))
+                gain = self._criterion.shown(float(gains[party][tied[0]]))
                 self.choices[node] = Choice(node, party, [int(k) for k in tied], gain)
         return list(self.choices.values())
 
@@ -102,7 +102,7 @@ class GrowingTree:
 
     def cover(self, node: int) -> float:
         """The weight of a node's sampled records."""
-        return self._rule.cover(self.sums[node])
+        return self._criterion.cover(self.sums[node])
 
     def next_level(self, depth: int) -> None:
         """Move to the children: which may be split, and which are to be summed."""
@@ -118,7 +118,7 @@ class GrowingTree:
 
     def _may_be_split(self, node: int, depth: int) -> bool:
         """Whether any split of the node could pass the stopping rules."""
-        return depth < self._max_depth and self._rule.may_split(self.sums[node])
+        return depth < self._max_depth and self._criterion.may_split(self.sums[node])
 
     def leaves(self) -> list[int]:
         """Leaves in order, left to right."""
@@ -139,7 +139,7 @@ class GrowingTree:
             for _, made in sorted(self.made.items())
         )
         leaves = (
-            Leaf(leaf, tuple(float(w) for w in self._rule.leaf(self.sums[leaf])), self.cover(leaf))
+            Leaf(leaf, tuple(float(w) for w in self._criterion.leaf(self.sums[leaf])), self.cover(leaf))
             for leaf in self.leaves()
         )
         return Tree(index, outputs, tuple(splits), tuple(leaves))

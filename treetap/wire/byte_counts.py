@@ -17,7 +17,7 @@ class SentMetrics(Protocol):
         ...
 
 
-class Traffic:
+class ByteCounts:
     """Its lines in the who-received-what table; the process's metrics count them too."""
 
     def __init__(self, name: str, metrics: SentMetrics) -> None:

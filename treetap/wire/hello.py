@@ -11,7 +11,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from treetap import version
 from treetap.errors import Interrupted, Silent, Unreachable
-from treetap.wire.insecure import Plaintext, Transport, check_near
+from treetap.wire.insecure import Insecure, Transport, check_near
 from treetap.wire.ports import Address
 
 RELEASE_KEY = "treetap-version"
@@ -74,7 +74,7 @@ def say_hello(to: Address, transport: Transport, timeout: float) -> Hello:
 
 def _channel(to: Address, transport: Transport) -> grpc.Channel:
     options: list[tuple[str, str | int]] = [("grpc.enable_retries", 0)]
-    if isinstance(transport, Plaintext):
+    if isinstance(transport, Insecure):
         check_near(f"{to.name} at", to.location)
         return grpc.insecure_channel(to.location, options)
     ca, certificate, key = transport.read()

@@ -15,7 +15,7 @@ NAME_KEY = "treetap-name"
 
 
 @dataclass(frozen=True)
-class Plaintext:
+class Insecure:
     """In place of a process's certificate: the name that it goes by."""
 
     name: str
@@ -32,7 +32,7 @@ class Plaintext:
 
 
 #: How a process speaks with others.
-Transport = TlsFiles | Plaintext
+Transport = TlsFiles | Insecure
 
 
 def check_near(what: str, address: str) -> None:

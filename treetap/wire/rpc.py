@@ -20,7 +20,7 @@ import grpc.aio
 from treetap import logs, version
 from treetap.errors import BadInput, Incompatible, Interrupted, Refused, Unanswered, Unreachable
 from treetap.wire.hello import say_hello
-from treetap.wire.insecure import NAME_KEY, Plaintext, Transport, check_near
+from treetap.wire.insecure import NAME_KEY, Insecure, Transport, check_near
 from treetap.wire.listening import bound
 from treetap.wire.ports import Address
 from treetap.wire.probe import examine
@@ -79,7 +79,7 @@ def server(
     once; `slowest_s`, `idle_s`: how long a connection may take to shake hands, and be there without a call.
     """
     credentials = None
-    if not isinstance(transport, Plaintext):
+    if not isinstance(transport, Insecure):
         ca, certificate, key = transport.read()
         credentials = grpc.ssl_server_credentials([(key, certificate)], root_certificates=ca, require_client_auth=True)
     limits = {
@@ -176,7 +176,7 @@ class GrpcDialer:
     def channel(self, to: Address) -> grpc.aio.Channel:
         """The channel to a process, opened on first use."""
         if to not in self._channels:
-            if isinstance(self._transport, Plaintext):
+            if isinstance(self._transport, Insecure):
                 check_near(f"{to.name} at", to.location)
                 self._channels[to] = grpc.aio.insecure_channel(to.location, options=_CHANNEL)
                 return self._channels[to]
@@ -210,7 +210,7 @@ class GrpcDialer:
         return jobs_pb2_grpc.JobsStub(self._telling(to))
 
     def _telling(self, to: Address) -> grpc.aio.Channel:
-        more = self._transport.told() if isinstance(self._transport, Plaintext) else ()
+        more = self._transport.told() if isinstance(self._transport, Insecure) else ()
         return cast(grpc.aio.Channel, _Telling(self.channel(to), more))
 
     async def explain(self, failure: grpc.aio.AioRpcError, to: Address) -> Exception:
@@ -220,7 +220,7 @@ class GrpcDialer:
             return await self._other_version(to) or error
         if not isinstance(error, Unreachable):
             return error
-        if isinstance(self._transport, Plaintext):
+        if isinstance(self._transport, Insecure):
             return Unanswered(str(error)) if await _listens(to.location) else error
         found = await asyncio.to_thread(examine, to.location, to.name, self._transport)
         kind = Incompatible if found.lasting else Unanswered if found.there else Unreachable

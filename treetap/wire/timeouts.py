@@ -11,7 +11,7 @@ MOST_BREAKS = 1000
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 1.0
 
 
-class Patience:
+class Reconnects:
     """The breaks of one call and the pauses between its repeats."""
 
     def __init__(self, retry_s: float = RETRY_S) -> None:

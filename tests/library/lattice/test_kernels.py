@@ -1,4 +1,4 @@
-"""Owner and member on lanes."""
+"""Owner and member on workers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from treetap.errors import Malformed, OutOfOrder, PlaintextOverflow
 from treetap.lattice.fixedpoint import FixedPoint
-from treetap.lattice.kernels import IN_FLIGHT_PER_LANE, LatticeMember, LatticeOwner
+from treetap.lattice.kernels import IN_FLIGHT_PER_WORKER, LatticeKeyHolder, LatticeMember
 from treetap.lattice.key_holder import LatticeKey
 from treetap.lattice.parameters import Parameters
 from treetap.trees.remote_node_sums import label_columns
@@ -21,8 +21,8 @@ RNG = np.random.default_rng(3)
 
 
 async def federation(engines, blocks, masks, outputs):
-    """Masked sums (blocks, outputs, n) through an owner and a member on their own lanes."""
-    owner = LatticeOwner(engines[0], KEY, "t")
+    """Masked sums (blocks, outputs, n) through an owner and a member on their own workers."""
+    owner = LatticeKeyHolder(engines[0], KEY, "t")
     member = LatticeMember(engines[1], PARAMETERS, KEY.public_bytes(), "t", outputs)
     await asyncio.gather(owner.start(), member.start())
     sums = []
@@ -42,7 +42,9 @@ async def federation(engines, blocks, masks, outputs):
 
 @pytest.mark.parametrize("processes", [False, True])
 def test_sums_over_lanes_are_right(processes):
-    """Two blocks of two outputs, dealt out to one lane in this process or to two worker processes, open to the sums."""
+    """Two blocks of two outputs, dealt out to one worker in this process or to two worker processes, open to
+    the sums.
+    """
     blocks = RNG.integers(-500, 500, (2, 12, 40))
     masks = RNG.random((2, 6, 40)) < 0.5
 
@@ -58,7 +60,7 @@ def test_sums_over_lanes_are_right(processes):
 
 
 def test_the_owner_reads_only_a_little_ahead():
-    """However many columns there are, at most two groups per lane are taken before the first is asked for."""
+    """However many columns there are, at most two groups per worker are taken before the first is asked for."""
 
     async def run():
         taken = []
@@ -68,11 +70,11 @@ def test_the_owner_reads_only_a_little_ahead():
                 taken.append(place)
                 yield np.full((1, 3), place)
 
-        owner = LatticeOwner(InProcessEngine(), KEY, "t")
+        owner = LatticeKeyHolder(InProcessEngine(), KEY, "t")
         await owner.start()
         stream = owner.encrypt(groups())
         await anext(stream)
-        assert len(taken) <= IN_FLIGHT_PER_LANE + 1
+        assert len(taken) <= IN_FLIGHT_PER_WORKER + 1
         await stream.aclose()
 
     asyncio.run(run())
@@ -96,7 +98,7 @@ def test_a_chain_over_lanes():
 
 
 def test_a_dropped_block_begins_anew():
-    """What was added to a block that broke off is in no later sum, on either of two lanes."""
+    """What was added to a block that broke off is in no later sum, on either of two workers."""
 
     async def run():
         engine = ProcessEngine(2)
@@ -137,7 +139,7 @@ def test_an_ensemble_is_scored_within_tolerance():
         exact += tree[np.where(left[1], 1 - left[2], 3 - left[3])]
 
     async def run():
-        owner = LatticeOwner(InProcessEngine(), key, "t")
+        owner = LatticeKeyHolder(InProcessEngine(), key, "t")
         member = LatticeMember(InProcessEngine(), parameters, key.public_bytes(), "t")
         await asyncio.gather(owner.start(), member.start())
         place = 0
@@ -157,7 +159,7 @@ def test_errors_come_back_from_a_lane():
         engine = ProcessEngine(1)
         engine.start()
         try:
-            owner = LatticeOwner(engine, KEY, "t")
+            owner = LatticeKeyHolder(engine, KEY, "t")
             member = LatticeMember(engine, PARAMETERS, KEY.public_bytes(), "t")
             await asyncio.gather(owner.start(), member.start())
             with pytest.raises(PlaintextOverflow):

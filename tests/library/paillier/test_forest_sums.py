@@ -1,4 +1,4 @@
-"""Sums over ciphertexts that stay in the lanes for many trees, against plaintext sums."""
+"""Sums over ciphertexts that stay in the workers for many trees, against plaintext sums."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import asyncio
 import numpy as np
 import pytest
 
-from tests.library.paillier.test_tree_sums import KEY, LARGEST, lanes, plain_candidates, table
+from tests.library.paillier.test_tree_sums import KEY, LARGEST, plain_candidates, table, workers
 from treetap.errors import Conflict, Malformed
-from treetap.paillier.forest_sums import CiphertextPool, NodeTask
-from treetap.paillier.key_holder import Owner
+from treetap.paillier.forest_sums import ForestSums, NodeTask
+from treetap.paillier.key_holder import KeyHolder
 from treetap.paillier.slots import Slots, width_for
 
 RECORDS = 120
@@ -20,9 +20,9 @@ WIDTH = KEY.public.ciphertext_bytes
 async def pooled(engine, columns):
     """A pool with every record's ciphertext, and the owner of the key."""
     slots = Slots((width_for(2 * RECORDS, LARGEST), width_for(2 * RECORDS, LARGEST), width_for(2 * RECORDS, 1)))
-    owner = Owner(engine, KEY, slots, "short-exponent", "t")
+    owner = KeyHolder(engine, KEY, slots, "short-exponent", "t")
     await owner.start()
-    pool = CiphertextPool(engine, KEY.public, slots, RECORDS, "t")
+    pool = ForestSums(engine, KEY.public, slots, RECORDS, "t")
     async for first, blob in owner.encrypt_blocks(columns, 32):
         await pool.add_block(first, blob)
     return owner, pool
@@ -34,7 +34,7 @@ def test_trees_with_other_bins_and_draws_open_to_what_numpy_sums(number):
 
     async def run():
         rng = np.random.default_rng(3)
-        async with lanes(number) as engine:
+        async with workers(number) as engine:
             _, columns = table(rng, RECORDS, [(2, False)])
             owner, pool = await pooled(engine, columns)
             for shapes in ([(4, True), (5, False)], [(2, False), (3, True), (1, True)]):
@@ -57,11 +57,11 @@ def test_what_does_not_fit_is_refused_and_changes_nothing():
     """Half a ciphertext, one too many, one out of turn, numbers that are none, and sums before all are there."""
 
     async def run():
-        async with lanes(0) as engine:
+        async with workers(0) as engine:
             columns = [np.ones(RECORDS, dtype=np.int64)] * 3
             owner, _ = await pooled(engine, columns)
             slots = Slots((20, 20, 20))
-            pool = CiphertextPool(engine, KEY.public, slots, 2, "other")
+            pool = ForestSums(engine, KEY.public, slots, 2, "other")
             good = KEY.encrypt_many(slots.encode([np.array([1, 2])] * 3), "standard")
             task = NodeTask(np.array([0, 1]), np.array([[0], [1]]), np.array([0]))
             for first, blob, kind in (
@@ -83,7 +83,7 @@ def test_what_does_not_fit_is_refused_and_changes_nothing():
                 with pytest.raises(ValueError, match=message):
                     await pool.candidates([wrong], [(2, False)])
             await owner.close()
-            owner = Owner(engine, KEY, slots, "standard", "o")
+            owner = KeyHolder(engine, KEY, slots, "standard", "o")
             await owner.start()
             assert (await owner.open(await pool.candidates([task], [(2, False)]), 1)).tolist() == [[1, 1, 1]]
             assert await pool.candidates([], [(2, False)]) == b""
@@ -96,7 +96,7 @@ def test_empty_sums_do_not_look_empty():
     """A node without records leaves as fresh ciphertexts of zero: two requests share none."""
 
     async def run():
-        async with lanes(0) as engine:
+        async with workers(0) as engine:
             owner, pool = await pooled(engine, [np.ones(RECORDS, dtype=np.int64)] * 3)
             nobody = np.array([], dtype=np.int64)
             task = NodeTask(nobody, np.empty((0, 1), dtype=np.int64), np.array([0]))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from treetap.errors import BadInput, Malformed, PlaintextOverflow
-from treetap.paillier.key_holder import IN_FLIGHT_PER_LANE, Owner
+from treetap.paillier.key_holder import IN_FLIGHT_PER_WORKER, KeyHolder
 from treetap.paillier.secret_key import SecretKey
 from treetap.paillier.slots import Slots
 from treetap.workers import InProcessEngine, ProcessEngine
@@ -20,14 +20,14 @@ COLUMNS = [RNG.integers(-(2**18), 2**18, 100), RNG.integers(-(2**28), 2**28, 100
 
 
 class CountingEngine(InProcessEngine):
-    """In-process lanes that answer late and count how many calls are under way."""
+    """In-process workers that answer late and count how many calls are under way."""
 
-    def __init__(self, lanes=1):
+    def __init__(self, workers=1):
         super().__init__()
-        self.lanes = lanes
+        self.workers = workers
         self.under_way = self.most = self.calls = 0
 
-    async def call(self, lane, kernel, *args):
+    async def call(self, worker, kernel, *args):
         self.under_way += 1
         self.calls += 1
         self.most = max(self.most, self.under_way)
@@ -47,7 +47,7 @@ def test_blocks_come_in_order_and_open_to_the_records():
     """Blocks cover all records in order, and the owner reads back each record, signs included."""
 
     async def run(engine):
-        owner = Owner(engine, KEY, SLOTS, "short-exponent", "t")
+        owner = KeyHolder(engine, KEY, SLOTS, "short-exponent", "t")
         await owner.start()
         blocks = await collect(owner, 32)
         assert [start for start, _ in blocks] == [0, 32, 64, 96]
@@ -63,10 +63,10 @@ def test_blocks_come_in_order_and_open_to_the_records():
 
 
 def test_small_tables_are_cut_for_all_lanes():
-    """A hundred records on two lanes make two blocks, though a block could hold them all."""
+    """A hundred records on two workers make two blocks, though a block could hold them all."""
 
     async def run():
-        owner = Owner(CountingEngine(lanes=2), KEY, SLOTS, "standard", "t")
+        owner = KeyHolder(CountingEngine(workers=2), KEY, SLOTS, "standard", "t")
         await owner.start()
         assert [start for start, _ in await collect(owner, 2048)] == [0, 50]
 
@@ -74,18 +74,18 @@ def test_small_tables_are_cut_for_all_lanes():
 
 
 def test_blocks_under_way_are_bounded():
-    """However many blocks there are, at most two per lane are computed ahead of the reader."""
+    """However many blocks there are, at most two per worker are computed ahead of the reader."""
 
     async def run():
         engine = CountingEngine()
-        owner = Owner(engine, KEY, SLOTS, "short-exponent", "t")
+        owner = KeyHolder(engine, KEY, SLOTS, "short-exponent", "t")
         await owner.start()
         engine.calls = 0
         blocks = owner.encrypt_blocks(COLUMNS, 5)
         await anext(blocks)
         await asyncio.sleep(0.05)
-        assert engine.calls <= IN_FLIGHT_PER_LANE
-        assert engine.most <= IN_FLIGHT_PER_LANE
+        assert engine.calls <= IN_FLIGHT_PER_WORKER
+        assert engine.most <= IN_FLIGHT_PER_WORKER
         await blocks.aclose()
         assert engine.under_way == 0
 
@@ -98,7 +98,7 @@ def test_packed_candidates_open():
     async def run():
         workers = ProcessEngine(2)
         workers.start()
-        owner = Owner(workers, KEY, SLOTS, "standard", "t")
+        owner = KeyHolder(workers, KEY, SLOTS, "standard", "t")
         await owner.start()
         groups = SLOTS.groups_per_plaintext(1024)
         plains = SLOTS.encode(COLUMNS)
@@ -124,7 +124,7 @@ def test_values_that_do_not_fit_are_refused():
 
     async def run():
         engine = CountingEngine()
-        owner = Owner(engine, KEY, Slots((8, 30)), "short-exponent", "t")
+        owner = KeyHolder(engine, KEY, Slots((8, 30)), "short-exponent", "t")
         await owner.start()
         with pytest.raises(PlaintextOverflow, match="slot 0"):
             await collect(owner, 10)
@@ -134,16 +134,16 @@ def test_values_that_do_not_fit_are_refused():
 
 
 def test_lanes_forget_the_key():
-    """After close the lane cannot open anything; unknown obfuscations are refused at the start."""
+    """After close the worker cannot open anything; unknown obfuscations are refused at the start."""
 
     async def run():
         engine = InProcessEngine()
-        owner = Owner(engine, KEY, SLOTS, "standard", "t")
+        owner = KeyHolder(engine, KEY, SLOTS, "standard", "t")
         await owner.start()
         await owner.close()
         with pytest.raises(KeyError):
             await owner.open(KEY.encrypt_many([0], "standard"), 1)
         with pytest.raises(BadInput, match="one of"):
-            await Owner(engine, KEY, SLOTS, "none", "t").start()
+            await KeyHolder(engine, KEY, SLOTS, "none", "t").start()
 
     asyncio.run(run())

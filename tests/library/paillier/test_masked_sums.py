@@ -11,7 +11,7 @@ from gmpy2 import mpz
 
 from treetap.errors import Malformed, PlaintextOverflow
 from treetap.paillier import masked_sums
-from treetap.paillier.masked_sums import EntryMember, EntryOwner
+from treetap.paillier.masked_sums import EntryKeyHolder, EntryMember
 from treetap.paillier.public_key import Obfuscators
 from treetap.paillier.secret_key import SecretKey
 from treetap.workers import InProcessEngine, ProcessEngine
@@ -51,7 +51,7 @@ async def through(member: EntryMember, masks: np.ndarray, ciphertexts: bytes, pa
     return b"".join(out)
 
 
-async def first_hop(engine: InProcessEngine | ProcessEngine, owner: EntryOwner, kind: str) -> bytes:
+async def first_hop(engine: InProcessEngine | ProcessEngine, owner: EntryKeyHolder, kind: str) -> bytes:
     """What the first member forwards."""
     sent = b"".join([part async for part in owner.encrypt(VALUES)])
     constants = b"".join([part async for part in owner.encrypt(CONSTANTS)])
@@ -63,8 +63,8 @@ async def first_hop(engine: InProcessEngine | ProcessEngine, owner: EntryOwner, 
     return forwarded
 
 
-def owner_of(engine: InProcessEngine | ProcessEngine, kind: str = "short-exponent") -> EntryOwner:
-    return EntryOwner(engine, KEY, OUTPUTS, kind, 57, "owner")
+def owner_of(engine: InProcessEngine | ProcessEngine, kind: str = "short-exponent") -> EntryKeyHolder:
+    return EntryKeyHolder(engine, KEY, OUTPUTS, kind, 57, "owner")
 
 
 @pytest.mark.parametrize("kind", ["short-exponent", "half-length", "standard"])
@@ -131,7 +131,7 @@ def kept_or_dropped(sent_by: str, forwarded_with: str, records: int = 300) -> tu
 
     async def main() -> bytes:
         engine = InProcessEngine()
-        owner = EntryOwner(engine, KEY, 1, sent_by, 57, "owner")
+        owner = EntryKeyHolder(engine, KEY, 1, sent_by, 57, "owner")
         await owner.start()
         constants = b"".join([part async for part in owner.encrypt(np.array([[7]]))])
         sent = b"".join([part async for part in owner.encrypt(np.full((records, 1, 1), 9))])
@@ -238,6 +238,6 @@ def test_what_does_not_fit_is_refused() -> None:
 
 def test_as_many_outputs_as_a_plaintext_holds() -> None:
     """Sixteen outputs fit 1024 bits; the seventeenth is refused before anything is sent."""
-    assert len(EntryOwner(InProcessEngine(), KEY, 16, "standard", 57, "t").slots.widths) == 16
+    assert len(EntryKeyHolder(InProcessEngine(), KEY, 16, "standard", 57, "t").slots.widths) == 16
     with pytest.raises(PlaintextOverflow, match="take a larger key"):
-        EntryOwner(InProcessEngine(), KEY, 17, "standard", 57, "t")
+        EntryKeyHolder(InProcessEngine(), KEY, 17, "standard", 57, "t")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from treetap.errors import Conflict, Malformed
-from treetap.paillier.key_holder import Owner
+from treetap.paillier.key_holder import KeyHolder
 from treetap.paillier.secret_key import SecretKey
 from treetap.paillier.slots import Slots, width_for
 from treetap.paillier.tree_sums import EncryptedSums
@@ -21,7 +21,7 @@ LARGEST = 1000
 
 
 @asynccontextmanager
-async def lanes(number: int):
+async def workers(number: int):
     """An in-process engine for 0, else that many worker processes."""
     engine: Engine
     if number == 0:
@@ -67,7 +67,7 @@ async def encrypted(engine, codes, columns, shapes, joint_cells=True, sampled=No
     """A feature party's sums with every (sampled) record's ciphertext added, and the owner."""
     records = len(codes)
     slots = Slots((width_for(records, LARGEST), width_for(records, LARGEST), width_for(records, 1)))
-    owner = Owner(engine, KEY, slots, "short-exponent", "t")
+    owner = KeyHolder(engine, KEY, slots, "short-exponent", "t")
     await owner.start()
     sums = EncryptedSums(engine, KEY.public, slots, codes, shapes, "t", joint_cells=joint_cells)
     sampled = np.arange(records) if sampled is None else sampled
@@ -94,7 +94,7 @@ def test_sums_equal_plaintext_sums(shapes, joint_cells):
         rng = np.random.default_rng(len(shapes))
         codes, columns = table(rng, 150, shapes)
         sampled = np.flatnonzero(rng.random(150) < 0.8)
-        async with lanes(0) as engine:
+        async with workers(0) as engine:
             owner, sums = await encrypted(engine, codes, columns, shapes, joint_cells, sampled)
             order = rng.permutation(sums.n_candidates)
             root = await owner.open(await sums.candidates(None, order), sums.n_candidates)
@@ -119,7 +119,7 @@ def test_worker_lanes_give_the_same_sums(number):
         rng = np.random.default_rng(7)
         shapes = [(4, True), (5, False), (2, False), (2, True)]
         codes, columns = table(rng, 300, shapes)
-        async with lanes(number) as engine:
+        async with workers(number) as engine:
             owner, sums = await encrypted(engine, codes, columns, shapes)
             order = rng.permutation(sums.n_candidates)
             root = await owner.open(await sums.candidates(None, order), sums.n_candidates)
@@ -141,7 +141,7 @@ def test_refused_blocks_leave_the_sums_whole():
         rng = np.random.default_rng(1)
         shapes = [(3, True)]
         codes, columns = table(rng, 40, shapes)
-        async with lanes(0) as engine:
+        async with workers(0) as engine:
             owner, sums = await encrypted(engine, codes, columns, shapes, sampled=np.arange(30))
             width = KEY.public.ciphertext_bytes
             for rows, blob, kind in (
@@ -162,20 +162,22 @@ def test_refused_blocks_leave_the_sums_whole():
 
 
 def test_a_bad_block_under_way_is_raised_later():
-    """With two lanes a bad block may be accepted first, but neither the next sums nor a caller that goes on miss it."""
+    """With two workers a bad block may be accepted first, but neither the next sums nor a caller that goes on
+    miss it.
+    """
 
     async def run():
         slots = Slots((20, 20, 10))
         codes = np.zeros((4, 1), dtype=np.uint8)
         good = KEY.encrypt_many(slots.encode([np.ones(2, dtype=np.int64)] * 3), "standard")
-        async with lanes(2) as engine:
+        async with workers(2) as engine:
             sums = EncryptedSums(engine, KEY.public, slots, codes, [(2, False)], "t")
             await sums.add_block(np.arange(2), bytes(len(good)))
             with pytest.raises(Malformed):
                 await sums.candidates(None, np.arange(1))
             await sums.add_block(np.arange(2), good)
             await sums.add_block(np.arange(2, 4), good)
-            owner = Owner(engine, KEY, slots, "standard", "t")
+            owner = KeyHolder(engine, KEY, slots, "standard", "t")
             await owner.start()
             assert (await owner.open(await sums.candidates(None, np.arange(1)), 1)).tolist() == [[4, 4, 4]]
             assert (await owner.open(await sums.candidates([np.array([1, 2])], np.arange(1)), 1)).tolist() == [
@@ -189,14 +191,14 @@ def test_parties_without_features_or_records():
     """No feature gives no candidates; no record gives encryptions of zero, never missing ones."""
 
     async def run():
-        async with lanes(0) as engine:
+        async with workers(0) as engine:
             slots = Slots((20, 20, 10))
             none = EncryptedSums(engine, KEY.public, slots, np.zeros((5, 0), dtype=np.uint8), [], "none")
             await none.add_block(np.arange(2), KEY.encrypt_many([1, 2], "standard"))
             assert none.n_candidates == 0
             assert await none.candidates(None, np.arange(0)) == b""
             assert await none.candidates([np.arange(2)], np.arange(0)) == b""
-            owner = Owner(engine, KEY, slots, "standard", "t")
+            owner = KeyHolder(engine, KEY, slots, "standard", "t")
             await owner.start()
             empty = EncryptedSums(engine, KEY.public, slots, np.zeros((5, 1), dtype=np.uint8), [(4, True)], "empty")
             blob = await empty.candidates(None, np.arange(7))
@@ -212,7 +214,7 @@ def test_every_answer_is_freshly_obfuscated():
     async def run():
         rng = np.random.default_rng(2)
         codes, columns = table(rng, 30, [(6, True)] * 8)
-        async with lanes(0) as engine:
+        async with workers(0) as engine:
             _, sums = await encrypted(engine, codes, columns, [(6, True)] * 8)
             order = np.arange(sums.n_candidates)
             first = KEY.public.read(await sums.candidates(None, order))
@@ -233,7 +235,7 @@ def test_joint_cells_cost_fewer_additions():
         codes, columns = rng.integers(0, 2, (400, 12)), [np.ones(400, dtype=np.int64)] * 3
         counts = {}
         for joint_cells in (True, False):
-            async with lanes(0) as engine:
+            async with workers(0) as engine:
                 _, sums = await encrypted(engine, codes, columns, shapes, joint_cells)
                 await sums.candidates(None, np.arange(sums.n_candidates))
                 counts[joint_cells] = sums.operations["additions"]
@@ -247,7 +249,7 @@ def test_wrong_use_of_sums_is_refused():
     """Bins outside their range, shapes of another number and orders that are no permutation."""
 
     async def run():
-        async with lanes(0) as engine:
+        async with workers(0) as engine:
             slots = Slots((20, 20, 10))
             for codes, shapes in (([[3]], [(3, False)]), ([[4]], [(3, True)]), ([[-1]], [(3, True)]), ([[0]], [])):
                 with pytest.raises(ValueError, match=r"bin|column"):

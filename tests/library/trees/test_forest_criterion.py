@@ -7,13 +7,13 @@ import pytest
 
 from treetap.trees import sampling
 from treetap.trees.binning import bin_table, fit
-from treetap.trees.forest_criterion import LEAST_GAIN, ForestRule, targets
+from treetap.trees.forest_criterion import LEAST_GAIN, ForestCriterion, targets
 from treetap.trees.params import ForestParams
 from treetap.trees.tree_bins import GlobalBins, NodeBins, goes_left, left_sums_of
 
 
-def _rule(labels: list[float], criterion: str = "gini", classes: int = 2, **options: int) -> ForestRule:
-    return ForestRule(targets(np.array(labels), criterion, classes), ForestParams(criterion=criterion, **options))
+def _criterion(labels: list[float], criterion: str = "gini", classes: int = 2, **options: int) -> ForestCriterion:
+    return ForestCriterion(targets(np.array(labels), criterion, classes), ForestParams(criterion=criterion, **options))
 
 
 def _sums(*rows: list[int]) -> np.ndarray:
@@ -22,50 +22,50 @@ def _sums(*rows: list[int]) -> np.ndarray:
 
 def test_gini_gain_by_hand() -> None:
     """Six of class 0 and four of class 1, parted 5 | 1 + 4: the decrease of impurity is 0.32."""
-    found = _rule([0, 1]).gains(_sums([5, 0, 5]), np.array([[6, 4, 10]]))
+    found = _criterion([0, 1]).gains(_sums([5, 0, 5]), np.array([[6, 4, 10]]))
     assert found[0, 0] == pytest.approx(0.5 * 1 + 0.5 * (0.04 + 0.64) - (0.36 + 0.16))
 
 
 def test_variance_gain_by_hand() -> None:
     """Targets 1, 2, 3, 10 parted 3 | 1: the decrease of the variance, in their own unit, is that of numpy."""
     y = np.array([1.0, 2.0, 3.0, 10.0])
-    rule = _rule(y.tolist(), "squared_error", 0)
-    values = np.hstack([rule.targets.values, np.ones((4, 1), dtype=np.int64)])
-    gain = rule.gains(values[:3].sum(axis=0)[None, None], values.sum(axis=0)[None])[0, 0]
-    assert rule.shown(float(gain)) == pytest.approx(y.var() - 0.75 * y[:3].var())
-    assert rule.leaf(values[:3].sum(axis=0)) == pytest.approx([2.0])
+    criterion = _criterion(y.tolist(), "squared_error", 0)
+    values = np.hstack([criterion.targets.values, np.ones((4, 1), dtype=np.int64)])
+    gain = criterion.gains(values[:3].sum(axis=0)[None, None], values.sum(axis=0)[None])[0, 0]
+    assert criterion.shown(float(gain)) == pytest.approx(y.var() - 0.75 * y[:3].var())
+    assert criterion.leaf(values[:3].sum(axis=0)) == pytest.approx([2.0])
 
 
 def test_rounding_is_no_gain() -> None:
     """Splits that keep all proportions are never kept, whatever rounding makes of their gain."""
-    rule = _rule([0, 1, 2], classes=3)
+    criterion = _criterion([0, 1, 2], classes=3)
     noise = 0.0
     for n in range(1, 400):
         left = np.array([n, 2 * n, 3 * n, 6 * n])
-        gains = rule.gains(left[None, None], (left * 7)[None])
+        gains = criterion.gains(left[None, None], (left * 7)[None])
         noise = max(noise, abs(float(gains[0, 0])))
-        assert rule.choose([gains[0]]) is None
+        assert criterion.choose([gains[0]]) is None
     assert 0 < noise < LEAST_GAIN / 10
 
 
 def test_sides_that_are_too_small() -> None:
     """Fewer drawn records than a leaf must have on either side: not allowed; just as many: allowed."""
-    rule = _rule([0, 1], min_samples_leaf=3)
+    criterion = _criterion([0, 1], min_samples_leaf=3)
     whole = np.array([[6, 4, 10]])
-    assert np.isneginf(rule.gains(_sums([2, 0, 2], [6, 2, 8], [0, 0, 0]), whole)).all()
-    assert np.isfinite(rule.gains(_sums([3, 0, 3], [6, 1, 7]), whole)).all()
+    assert np.isneginf(criterion.gains(_sums([2, 0, 2], [6, 2, 8], [0, 0, 0]), whole)).all()
+    assert np.isfinite(criterion.gains(_sums([3, 0, 3], [6, 1, 7]), whole)).all()
 
 
 def test_what_may_be_split() -> None:
     """Two leaves' worth of records of more than one class; numbers are never pure to a rule that has only their sum."""
-    rule = _rule([0, 1], min_samples_leaf=2)
-    assert [rule.may_split(np.array(sums)) for sums in ([2, 2, 4], [4, 0, 4], [2, 1, 3])] == [True, False, False]
-    assert _rule([1.0, 2.0], "squared_error", 0).may_split(np.array([0, 2]))
+    criterion = _criterion([0, 1], min_samples_leaf=2)
+    assert [criterion.may_split(np.array(sums)) for sums in ([2, 2, 4], [4, 0, 4], [2, 1, 3])] == [True, False, False]
+    assert _criterion([1.0, 2.0], "squared_error", 0).may_split(np.array([0, 2]))
 
 
 def test_a_leaf_without_records_has_values_all_the_same() -> None:
     """Unsampled records may reach a leaf that no drawn record reaches only in theory; it holds numbers, not NaN."""
-    assert np.isfinite(_rule([0, 1]).leaf(np.array([0, 0, 0]))).all()
+    assert np.isfinite(_criterion([0, 1]).leaf(np.array([0, 0, 0]))).all()
 
 
 @pytest.mark.parametrize("bootstrap", [False, True])

@@ -32,7 +32,7 @@ def test_boosting_without_some_parties(case: Case) -> None:
         scores, guessed = (
             model.predict_without([each for each in tables if each[0] not in away], away)
             if (away != names)
-            else scores_without(model.ensemble, len(case.labels), _nobody, away)
+            else scores_without(model.ensemble, len(case.labels), ignore_loss, away)
         )
         expected, shares = oracle_without(oracle, case.parties, away)
         np.testing.assert_allclose(scores, expected, rtol=0, atol=1e-9)
@@ -83,8 +83,8 @@ def test_children_without_cover_are_an_error() -> None:
     tree = Tree(7, (0,), (Split(1, "away", 0, 1.0, 0.0),), leaves)
     ensemble = Ensemble("reg:squarederror", 0, (0.0,), (tree,), 1)
     with pytest.raises(DataError, match="tree 7: the children of node 1 have no cover to share by"):
-        scores_without(ensemble, 1, _nobody, {"away"})
+        scores_without(ensemble, 1, ignore_loss, {"away"})
 
 
-def _nobody(split: Split, places: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+def ignore_loss(split: Split, places: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     raise AssertionError(f"{split.owner} was asked about {len(places)} records")

@@ -21,7 +21,7 @@ from treetap import version
 from treetap.errors import Incompatible, ProtocolError, TreetapError
 from treetap.wire import rpc
 from treetap.wire.hello import serve_health
-from treetap.wire.insecure import Plaintext, Transport
+from treetap.wire.insecure import Insecure, Transport
 from treetap.wire.ports import Address, PartyPort
 from treetap.wire.status import error_of
 from treetap.wire.tls import create_authority, issue
@@ -44,7 +44,7 @@ Register = Callable[[grpc.aio.Server], None]
 def transports(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Transport]:
     """How the party and its caller speak."""
     if request.param == "insecure":
-        return {name: Plaintext(name) for name in (PARTY, CALLER)}
+        return {name: Insecure(name) for name in (PARTY, CALLER)}
     create_authority(tmp_path)
     return {name: issue(tmp_path, name) for name in (PARTY, CALLER)}
 
@@ -162,7 +162,7 @@ def _call(transports: dict[str, Transport], method: str, streams: bool, *told: t
             dialer = rpc.GrpcDialer(transports[CALLER])
             channel = dialer.channel(to)
             plain = transports[CALLER]
-            metadata = (*told, *(plain.told() if isinstance(plain, Plaintext) else ()))
+            metadata = (*told, *(plain.told() if isinstance(plain, Insecure) else ()))
             try:
                 if streams:
                     async for _ in channel.unary_stream(method)(b"", metadata=metadata, timeout=10):

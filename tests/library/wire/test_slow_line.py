@@ -7,7 +7,7 @@ import asyncio
 import grpc.aio
 
 from treetap.wire import rpc
-from treetap.wire.insecure import Plaintext
+from treetap.wire.insecure import Insecure
 from treetap.wire.ports import Address
 from treetap.wire.v2 import jobs_pb2, jobs_pb2_grpc
 
@@ -38,7 +38,7 @@ async def _main() -> str:
         lines.extend(asyncio.ensure_future(_slow(*way)) for way in ((reader, far_writer), (far_reader, writer)))
 
     listener = await asyncio.start_server(relay, "127.0.0.1", 0)
-    dialer = rpc.GrpcDialer(Plaintext("operator"))
+    dialer = rpc.GrpcDialer(Insecure("operator"))
     to = Address("coordinator", f"127.0.0.1:{listener.sockets[0].getsockname()[1]}")
     try:
         reply = await dialer.jobs(to).Status(jobs_pb2.StatusRequest(job="slow"), timeout=20)

@@ -19,7 +19,7 @@ import pytest
 
 from attacks.audit import audit
 from attacks.audit_file import read
-from attacks.view.replay import Story
+from attacks.view.replay import TranscriptReplay
 from coordinator.runtime.journal import CANCELLED, Journal, packed
 from tests.commands.command import treetap
 from tests.simulator import COORDINATOR, Federation, run
@@ -121,8 +121,8 @@ def test_audits_have_the_figures_of_version_1(job: str) -> None:
 def test_records_of_both_versions_tell_one_story(party: str) -> None:
     """A transcript that another version went on with is read as one: the trees that its party saw are the same."""
 
-    def story(mixed: bool) -> Story:
-        found = Story("boosting")
+    def replay(mixed: bool) -> TranscriptReplay:
+        found = TranscriptReplay("boosting")
         for number, record in enumerate(TranscriptReader(V1 / party / "state" / "transcripts" / "boosting")):
             if mixed and number % 2:
                 message = open_message(record)
@@ -131,12 +131,12 @@ def test_records_of_both_versions_tell_one_story(party: str) -> None:
             found.take(record)
         return found
 
-    mixed, before = story(True), story(False)
-    assert mixed.growths == before.growths
+    mixed, before = replay(True), replay(False)
+    assert mixed.trees_by_attempt == before.trees_by_attempt
     assert (mixed.peers, mixed.owners, mixed.own_digest) == (before.peers, before.owners, before.own_digest)
     assert (mixed.messages, mixed.bytes) == (before.messages, before.bytes)
     assert str(mixed.alignments) == str(before.alignments) != "{}"
-    assert len(before.growths) == 3
+    assert len(before.trees_by_attempt) == 3
     assert before.peers >= {LABEL_HOLDER}
 
 

@@ -32,7 +32,7 @@ from treetap.errors import BadInput, ConfigError, DataError
 from treetap.strict import read_toml
 from treetap.tables import config
 from treetap.tables.reading import read_table
-from treetap.wire.insecure import Plaintext
+from treetap.wire.insecure import Insecure
 from treetap.wire.ports import Address
 
 #: Seconds that all checks together may take; the command itself starts in one or two.
@@ -97,7 +97,7 @@ def _serve(config: party_config.PartyConfig) -> Checks:
             check_listen, config.name, served.listen, tls, "serve.listen"
         )
     if served and served.http:
-        secured = None if isinstance(tls, Plaintext) or served.plain_http else tls
+        secured = None if isinstance(tls, Insecure) or served.plain_http else tls
         found[f"serve.http = {served.http}"] = partial(check_http, config.name, served.http, secured)
     if served:
         found["serve.clients"] = partial(_clients, config)

@@ -23,7 +23,7 @@ from treetap import version
 from treetap.errors import ConfigError, Interrupted
 from treetap.names import asked_at
 from treetap.wire import hello
-from treetap.wire.insecure import Plaintext, Transport
+from treetap.wire.insecure import Insecure, Transport
 from treetap.wire.ports import Address
 from treetap.wire.probe import examine
 from treetap.wire.rpc import listening_fault
@@ -79,7 +79,7 @@ def run_all(checks: Checks, limit_s: float) -> list[Finding]:
 def check_certificate(tls: Transport, name: str) -> list[Finding]:
     """Whether the three files fit together and the name, how long they last, and who can read the key."""
     subject = "certificate"
-    if isinstance(tls, Plaintext):
+    if isinstance(tls, Insecure):
         return [Finding("warning", subject, "insecure = true: none; whoever is on this host can be anybody")]
     try:
         tls.inspect(name)
@@ -112,7 +112,7 @@ def check_server(to: Address, tls: Transport) -> list[Finding]:
     except ConfigError as fault:
         return [Finding("fault", subject, f"our own TLS files cannot be used: {fault}")]
     except Interrupted as silent:
-        if isinstance(tls, Plaintext):
+        if isinstance(tls, Insecure):
             return [Finding("fault", subject, f"{silent}; is it there, and insecure = true in its file too?")]
         line = examine(to.location, to.name, tls, PROBE_S).line
         return [Finding("fault", subject, line.removeprefix(f"{subject}: "))]

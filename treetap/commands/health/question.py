@@ -12,7 +12,7 @@ from treetap.names import Name, asked_at
 from treetap.process.config import Process
 from treetap.strict import load
 from treetap.wire.hello import say_hello
-from treetap.wire.insecure import Plaintext, Transport
+from treetap.wire.insecure import Insecure, Transport
 from treetap.wire.ports import Address
 from treetap.wire.probe import diagnose
 from treetap.wire.tls import TlsFiles
@@ -57,7 +57,7 @@ def ask(to: Address, transport: Transport, seconds: float) -> None:
     try:
         heard = say_hello(to, transport, seconds)
     except Interrupted:
-        if isinstance(transport, Plaintext):
+        if isinstance(transport, Insecure):
             raise
         raise Unreachable(diagnose(to.location, to.name, transport, seconds)) from None
     if not heard.serving:

@@ -20,7 +20,7 @@ from treetap.process.config import Process
 from treetap.strict import load
 from treetap.wire import rpc
 from treetap.wire.ports import Address
-from treetap.wire.timeouts import Patience
+from treetap.wire.timeouts import Reconnects
 from treetap.wire.v2 import jobs_pb2
 
 T = TypeVar("T")
@@ -80,7 +80,7 @@ class Operator:
         """Stop a job and have every party forget it."""
         _check(job)
         return asyncio.run(
-            self._ask(lambda stub: stub.Cancel(jobs_pb2.JobName(job=job), timeout=rpc.ASK_DEADLINE), Patience())
+            self._ask(lambda stub: stub.Cancel(jobs_pb2.JobName(job=job), timeout=rpc.ASK_DEADLINE), Reconnects())
         )
 
     def status(self, job: str = "") -> list[jobs_pb2.JobStatus]:
@@ -88,7 +88,7 @@ class Operator:
         if job:
             _check(job)
         request = jobs_pb2.StatusRequest(job=job)
-        asked = self._ask(lambda stub: stub.Status(request, timeout=rpc.ASK_DEADLINE), Patience())
+        asked = self._ask(lambda stub: stub.Status(request, timeout=rpc.ASK_DEADLINE), Reconnects())
         return list(asyncio.run(asked).jobs)
 
     def watch(
@@ -106,7 +106,7 @@ class Operator:
             look = f"treetap status {job}".strip()
             raise Interrupted(f"{failure}; it may have accepted the job all the same; see: {look}") from None
 
-    async def _ask(self, call: Callable[[rpc.JobsStub], Awaitable[T]], patience: Patience | None) -> T:
+    async def _ask(self, call: Callable[[rpc.JobsStub], Awaitable[T]], reconnects: Reconnects | None) -> T:
         """Call, and with patience again while the coordinator is there but does not answer."""
         dialer = rpc.GrpcDialer(self._transport)
         try:
@@ -115,7 +115,7 @@ class Operator:
                     return await call(dialer.jobs(self._to))
                 except grpc.aio.AioRpcError as failure:
                     error = await dialer.explain(failure, self._to)
-                if not isinstance(error, Unanswered) or patience is None or not await patience.again():
+                if not isinstance(error, Unanswered) or reconnects is None or not await reconnects.again():
                     raise error
         finally:
             await dialer.close()
@@ -123,7 +123,7 @@ class Operator:
     async def _watch(
         self, job: str, on_status: OnStatus, until: Callable[[jobs_pb2.JobStatus], bool]
     ) -> jobs_pb2.JobStatus:
-        dialer, patience = rpc.GrpcDialer(self._transport), Patience()
+        dialer, reconnects = rpc.GrpcDialer(self._transport), Reconnects()
         status = jobs_pb2.JobStatus()
         try:
             while True:
@@ -132,13 +132,13 @@ class Operator:
                     while True:
                         async with asyncio.timeout(WATCH_SILENCE_S):
                             status = await anext(statuses)
-                        patience.heard()
+                        reconnects.heard()
                         on_status(status)
                         if status.state != "running" or until(status):
                             return status
                 except grpc.aio.AioRpcError as failure:
                     error = await dialer.explain(failure, self._to)
-                if isinstance(error, Unanswered) and await patience.again():
+                if isinstance(error, Unanswered) and await reconnects.again():
                     continue
                 if isinstance(error, Unreachable):
                     served = f"{job} serves on by itself (see: treetap status {job}); treetap cancel {job} ends it"
