@@ -1,4 +1,4 @@
-"""A copy of the sources to which a protocol is added, and a check of all that adding it takes."""
+"""A copy of the sources to which a protocol is added, and the count of what that changes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SOURCES = ("attacks", "coordinator", "docs", "party", "protos", "tests", "treeta
 #: Those of the new protocol, under the paths that they have in the sources.
 FILES = Path(__file__).resolve().parent / "files"
 #: Its name, in the paths of all its files.
-WORD = "winsorised"
+NAME = "winsorised"
 
 
 class Line(NamedTuple):
@@ -26,7 +26,7 @@ class Line(NamedTuple):
 
 
 PROTOCOLS = "protos/treetap/wire/v2/protocols.proto"
-#: All that a protocol changes in files that are there.
+#: The lines that the protocol adds to files that are there.
 LINES = (
     Line(PROTOCOLS, 'import "treetap/wire/v2/serving.proto";', 'import "treetap/wire/v2/winsorised.proto";'),
     Line(PROTOCOLS, "    ForestParams forest = ", "    WinsorisedParams winsorised = 99 [(reveals) = CONTROL];"),
@@ -68,7 +68,7 @@ def add_protocol(folder: Path, lines: Iterable[Line] = LINES) -> None:
 
 
 class Changes(NamedTuple):
-    """What tells a copy from the sources, by path: (lines added, lines removed) of files of both; files of one only."""
+    """Differences of two folders, by path: (lines added, lines removed) of files of both; files of one only."""
 
     edited: dict[str, tuple[int, int]]
     added: set[str]
@@ -76,19 +76,19 @@ class Changes(NamedTuple):
 
 
 def changes(before: Path, after: Path) -> Changes:
-    """What tells one folder from another."""
+    """The differences of two folders."""
     old, new = (_files(folder) for folder in (before, after))
     edited = {}
     for name in sorted(old.keys() & new.keys()):
         if (one := old[name].read_bytes()) != (other := new[name].read_bytes()):
-            told = list(difflib.ndiff(*(each.decode("utf-8").splitlines() for each in (one, other))))
-            edited[name] = (sum(each.startswith("+ ") for each in told), sum(each.startswith("- ") for each in told))
+            lines = list(difflib.ndiff(*(each.decode("utf-8").splitlines() for each in (one, other))))
+            edited[name] = (sum(each.startswith("+ ") for each in lines), sum(each.startswith("- ") for each in lines))
     return Changes(edited, new.keys() - old.keys(), old.keys() - new.keys())
 
 
 def assert_cheap(found: Changes) -> None:
     """A protocol is its own files, and seven lines in four files that are there; everything else stays as it was."""
-    foreign = {name for name in found.added if WORD not in (*Path(name).parts, Path(name).stem)}
+    foreign = {name for name in found.added if NAME not in (*Path(name).parts, Path(name).stem)}
     assert not foreign, f"files of no protocol: {foreign}"
     assert not found.removed, f"files that were removed: {found.removed}"
     assert len(found.edited) == 4, f"{len(found.edited)} files edited, not 4: {sorted(found.edited)}"

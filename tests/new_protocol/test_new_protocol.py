@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.new_protocol.sources import LINES, WORD, Line, add_protocol, assert_cheap, changes, copy_of_sources
+from tests.new_protocol.sources import LINES, NAME, Line, add_protocol, assert_cheap, changes, copy_of_sources
 
 BIN = Path(sys.executable).parent
-#: Where the frame begins, which no protocol touches.
+#: A line of the frame, to which no protocol adds any.
 FRAME = 'import "treetap/wire/v2/reveals.proto";'
 GENERATED = "treetap/wire/v2"
 
 
 def _run(folder: Path, *command: str) -> str:
-    """What a program prints that runs in a copy and imports its modules from there; it must succeed."""
+    """Run a program that imports the modules of a copy; returns its output. It must succeed."""
     path = os.pathsep.join([str(BIN), os.environ.get("PATH", "")])
     variables = {**os.environ, "PATH": path, "PYTHONPATH": str(folder)}
     ended = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
@@ -54,8 +54,8 @@ def test_a_new_protocol_works(tmp_path: Path) -> None:
     own = sorted(name for name in found.added if name.endswith(".py"))
     _run(after, str(BIN / "ruff"), "check", "--no-cache", *own)
     _run(after, str(BIN / "ruff"), "format", "--no-cache", "--check", *own)
-    tests = [f"tests/{WORD}", "tests/runtime/test_emissions.py", "tests/growth/test_step_tables.py"]
-    ran = _run(after, sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-k", WORD, *tests)
+    tests = [f"tests/{NAME}", "tests/runtime/test_emissions.py", "tests/growth/test_step_tables.py"]
+    ran = _run(after, sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-k", NAME, *tests)
     assert "6 passed" in ran, ran
 
 

@@ -13,7 +13,7 @@ from party.growth.label_holder import TREE_STEPS, LabelHolderGrowth, summary_of_
 from party.growth.label_state import SCORES
 from party.growth.split_table import SplitTable
 from party.growth.stored_trees import StoredTrees
-from party.runtime.context import Step, Tools, done, have
+from party.runtime.context import Step, StepContext, empty_result, required
 from party.runtime.job_store import JobStore
 from party.runtime.messages import Rows, drawn_parcels
 from party.runtime.step_order import OPENING, RESUMED, Next, StepOrder, StepTable
@@ -26,7 +26,7 @@ from treetap.protocols.winsorised import WinsorisedParams
 from treetap.tables.labels import Labels
 from treetap.trees import metrics
 from treetap.trees.ensemble import Tree
-from treetap.trees.forest_criterion import ForestRule, Targets, targets
+from treetap.trees.forest_criterion import ForestCriterion, Targets, targets
 from treetap.wire.frame import result
 from treetap.wire.v2 import control_pb2, setup_pb2, winsorised_pb2
 
@@ -80,15 +80,15 @@ class MeanScores:
 class LabelHolder:
     """The winsorised label of every record encrypted once per attempt; per tree only the draw travels."""
 
-    def __init__(self, config: PartyConfig, tools: Tools, spec: setup_pb2.JobSpec) -> None:
-        self._config, self._tools, self._spec = config, tools, spec
+    def __init__(self, config: PartyConfig, context: StepContext, spec: setup_pb2.JobSpec) -> None:
+        self._config, self._context, self._spec = config, context, spec
         self._params = params_as(spec, WinsorisedParams)
         members = [spec.label_holder, *spec.feature_parties]
-        self._order = StepOrder(STEPS, {ALIGNMENT: alignment_steps(members, spec.alignment, tools.party)})
-        self._alignment = Alignment(tools, members, spec.alignment, self._order)
-        self._keys = JobKeys(tools, spec)
-        self._stored = StoredTrees(tools, "own")
-        self._growth = LabelHolderGrowth(tools, spec, self._order, self._stored, self._keys.open)
+        self._order = StepOrder(STEPS, {ALIGNMENT: alignment_steps(members, spec.alignment, context.party)})
+        self._alignment = Alignment(context, members, spec.alignment, self._order)
+        self._keys = JobKeys(context, spec)
+        self._stored = StoredTrees(context, "own")
+        self._growth = LabelHolderGrowth(context, spec, self._order, self._stored, self._keys.open)
         self._data: LabelledTable | None = None
         self._targets: Targets | None = None
         self._state: MeanScores | None = None
@@ -108,22 +108,22 @@ class LabelHolder:
         """Read the table, and look for the records and trees of an earlier attempt."""
         self._order.check(request)
         data = self._data = await load_labelled_table(
-            self._tools, self._config, self._spec, missing=self._params.missing, objective=self._params.objective
+            self._context, self._config, self._spec, missing=self._params.missing, objective=self._params.objective
         )
         aligned = self._alignment.begin(data.table.ids, data.table.rows, data.table.path, keep=True)
-        stored = await trees_with_scores(self._tools.store, self._stored)
+        stored = await trees_with_scores(self._context.store, self._stored)
         self._order.done(request, *([ALIGNED] if aligned else []))
-        published = self._tools.store.published
+        published = self._context.store.published
         return result(setup_pb2.Prepared(stored_rounds=stored, published=published, aligned_attempt=aligned))
 
     async def bin(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Take the common records, winsorise their labels, bin their columns."""
         self._order.check(request)
-        data = self._data = have(self._data).take(self._alignment.records)
+        data = self._data = required(self._data).take(self._alignment.records)
         self._targets = targets(self._params.winsorised(data.labels.values), self._params.objective, 0)
-        state = self._state = MeanScores(self._params, data.labels, self._tools.store)
-        binned = await bin_features(self._tools, data.table, self._params.max_bin)
-        self._split_table = SplitTable(self._tools.party, data.table.columns, binned)
+        state = self._state = MeanScores(self._params, data.labels, self._context.store)
+        binned = await bin_features(self._context, data.table, self._params.max_bin)
+        self._split_table = SplitTable(self._context.party, data.table.columns, binned)
         self._order.first_rounds = (state.trees,)
         self._order.done(request)
         return result(setup_pb2.Binned(rounds=state.planned, stopped=state.stopped))
@@ -131,47 +131,47 @@ class LabelHolder:
     async def share_targets(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Send the public key, and under it the target and 1 of every record."""
         self._order.check(request)
-        found, labels = have(self._targets), have(self._data).labels
+        found, labels = required(self._targets), required(self._data).labels
         records = len(labels.values)
         slots = Slots((width_for(records, found.largest), width_for(records, 1)))
         await self._keys.make(fitting(slots, labels, self._spec.key_bits, "a longer key"))
         plain, parties = np.hstack([found.values, np.ones_like(found.values)]), list(self._spec.feature_parties)
         await self._keys.stream(plain, "encrypted_targets", winsorised_pb2.EncryptedTargets, parties)
         self._order.done(request)
-        return done()
+        return empty_result()
 
     async def begin_tree(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Step 1 of a tree: draw its records, send the draw, plant the tree."""
         t = request.round
         self._order.check(request)
-        found, params, split_table = have(self._targets), self._params, have(self._split_table)
+        found, params, split_table = required(self._targets), self._params, required(self._split_table)
         drawn = params.drawn(t, len(found.values))
         for party in taking_part(self._spec, t):
-            await self._tools.outbox.send(party, "sampled_records", drawn_parcels(drawn, len(drawn)), round=t)
+            await self._context.outbox.send(party, "sampled_records", drawn_parcels(drawn, len(drawn)), round=t)
         split_table.next_handle_is(self._stored.first_handle(t))
         columns = split_table.columns_of_tree(t, params, permuted=False)
         values = np.hstack([found.values, np.ones_like(found.values)]) * drawn[:, None]
-        rule, state = ForestRule(found, params.of_forest()), have(self._state)
-        self._growth.plant(t, values, rule, columns, state, max_depth=params.max_depth, subtract=True)
+        criterion, state = ForestCriterion(found, params.of_forest()), required(self._state)
+        self._growth.plant(t, values, criterion, columns, state, max_depth=params.max_depth, subtract=True)
         self._order.done(request)
-        return done()
+        return empty_result()
 
     async def publish(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Make a model of the stored trees."""
         self._order.check(request)
-        if not self._tools.store.published:
-            data = have(self._data)
+        if not self._context.store.published:
+            data = required(self._data)
             manifest = {
                 "role": "label_holder",
                 "feature_parties": list(self._spec.feature_parties),
                 "classes": data.labels.classes,
-                **manifest_of(self._tools, self._spec, data.table, self._params.missing),
-                **await summary_of_trees(have(self._state), self._stored),
+                **manifest_of(self._context, self._spec, data.table, self._params.missing),
+                **await summary_of_trees(required(self._state), self._stored),
             }
-            self._tools.store.publish(manifest)
+            self._context.store.publish(manifest)
         await self.close()
         self._order.done(request)
-        return done()
+        return empty_result()
 
     async def close(self) -> None:
         """Release the key in the workers."""
