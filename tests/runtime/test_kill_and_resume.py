@@ -18,6 +18,7 @@ from tests.replay import HERE, JOB, ORACLE
 from tests.simulator import COORDINATOR, Federation, Message, run
 from tests.worlds import PARTIES, assert_oracles_model, assert_oracles_scores
 from treetap.protocols.prediction import predict_request
+from treetap.wire.frame import PATHS
 from treetap.wire.transcript import TranscriptReader
 from treetap.wire.v2.control_pb2 import StepRequest
 from treetap.wire.v2.exchange_pb2 import PeerMessage
@@ -64,7 +65,7 @@ def test_the_job_has_all_that_a_job_can_have(tmp_path: Path) -> None:
     for tree in ORACLE:
         assert {node.owner for node in tree.nodes.values() if isinstance(node, OracleSplit)} == set(PARTIES)
     words = {message.word for message in _faultless(tmp_path)}
-    kinds = {field.name for kind in (StepRequest, PeerMessage) for field in kind.DESCRIPTOR.oneofs[0].fields}
+    kinds = {name for frame in (StepRequest, PeerMessage) for name in PATHS[frame]}
     predicting = ("open_", "await_", "ask_", "answer_", "take_d", "write_", "route_")
     masking = ("score_block", "mask_block", "entry_layout", "constant_", "block_records", "leaf_entries", "leaf_sums")
     lattices = ("lattice_", "column_layout")
