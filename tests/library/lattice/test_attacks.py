@@ -52,7 +52,7 @@ def decoded(coefficients):
     prime = SCHEME.primes[0]
     small = [(c - prime if c > prime // 2 else c) % SCHEME.modulus for c in coefficients]
     text = " + ".join(f"{c:X}x^{power}" if power else f"{c:X}" for power, c in reversed(list(enumerate(small))) if c)
-    return SCHEME.decode(api.Insecure(text), N)
+    return SCHEME.decode(api.Plaintext(text), N)
 
 
 def solve_two_masks(sent, returned):

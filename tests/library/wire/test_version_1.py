@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -224,6 +225,7 @@ def test_new_jobs_say_their_version(tmp_path: Path) -> None:
     spec = _journal(tmp_path / "before").submitted("forest").spec
     journal.write_submitted("new", "train", spec, "77")
     line = json.loads((tmp_path / "journal" / "new.jsonl").read_text())
+    assert line.pop("unix_nanos") <= time.time_ns()
     assert {name: line[name] for name in line if name != "spec"} == {
         "event": "submitted",
         "kind": "train",
