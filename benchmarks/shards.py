@@ -30,6 +30,7 @@ from treetap.commands.jobs.job_file import JobTable
 from treetap.commands.local_federation import LocalFederation
 from treetap.errors import Interrupted
 from treetap.models.own_split import OwnSplit
+from treetap.models.store import TREES
 from treetap.protocols.prediction import predict_request
 from treetap.trees import metrics
 from treetap.trees.binning import BinnedTable, bin_table
@@ -115,10 +116,10 @@ class Model:
                 ordered = _left_to_right(tree)
                 own = [splits[party][s.handle].to_dict() for s in ordered.splits if s.owner == party]
                 if party == HOLDER:
-                    job.add_tree({"tree": ordered.to_dict(), "own": own}, number)
+                    job.lines(TREES).put({"tree": ordered.to_dict(), "own": own}, number)
                 else:
                     leaves = [_turns(ordered, leaf.node, party) for leaf in ordered.leaves]
-                    job.add_tree({"tree": number, "splits": own, "leaves": leaves}, number)
+                    job.lines(TREES).put({"tree": number, "splits": own, "leaves": leaves}, number)
             manifest: dict[str, Any] = {"party": party, "columns": self.columns[party], "missing": None}
             if party == HOLDER:
                 manifest |= {
@@ -132,7 +133,7 @@ class Model:
                 }
             else:
                 manifest |= {"role": "feature_party", "label_holder": HOLDER}
-            job.publish(manifest)
+            job.publish(manifest, (TREES,))
         encoded = [(party, binned.encode(self.raw[party][self.test])) for party, binned in self._binned]
         np.save(self.folder / "expected.npy", model.predict(encoded)[:, 0])
 

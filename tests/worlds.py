@@ -17,6 +17,7 @@ import pytest
 
 from tests.forest.oracle import forest_train
 from tests.oracle import OracleLeaf, OracleModel, OracleSplit, oracle_predict, oracle_train
+from treetap.models.store import read_model
 from treetap.protocols.job_spec import put_params
 from treetap.trees.params import ForestParams, TreeParams
 from treetap.wire.v2 import setup_pb2
@@ -143,10 +144,7 @@ def manifest(state: Path, job: str = "job") -> dict[str, Any]:
 
 def joined_model(states: dict[str, Path], job: str = "job") -> list[dict[int, tuple[Any, ...]]]:
     """Each tree as node → ("split", owner, feature, threshold, missing_left, gain) or ("leaf", weights)."""
-    shards = {
-        name: [json.loads(line) for line in (state / "models" / job / "shard.jsonl").read_text().splitlines()]
-        for name, state in states.items()
-    }
+    shards = {name: read_model(state / "models" / job)[1] for name, state in states.items()}
     splits = {
         (name, split["handle"]): split
         for name, shard in shards.items()

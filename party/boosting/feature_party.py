@@ -14,6 +14,7 @@ from party.runtime.messages import take_sampled
 from party.runtime.step_order import OPENING, RESUMED, Next, StepOrder, StepTable
 from party.setup.steps import PUBLISHED, UNPUBLISHED, bin_features, load_job_table, manifest_of, take_key
 from treetap.errors import Malformed
+from treetap.models.store import TREES
 from treetap.paillier.public_key import PublicKey
 from treetap.paillier.slots import Slots
 from treetap.paillier.tree_sums import EncryptedSums
@@ -146,7 +147,7 @@ class FeatureParty:
                 "trees": self._stored.count,
                 **manifest_of(self._context, self._spec, required(self._table), self._params.missing),
             }
-            self._context.store.publish(manifest)
+            self._context.store.publish(manifest, (TREES,))
         self._order.done(request)
         return empty_result()
 

@@ -21,6 +21,7 @@ from party.runtime.messages import Rows, space_parcels, take_children
 from party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, SAME, THIS_ROUND, Next, StepOrder, StepTable
 from treetap.errors import DataError, Malformed, OutOfOrder
 from treetap.models.own_split import OwnSplit
+from treetap.models.store import TREES
 from treetap.protocols.job_spec import taking_part
 from treetap.trees.criterion import Criterion
 from treetap.trees.ensemble import Tree, importance_by_owner
@@ -236,8 +237,8 @@ async def trees_with_scores(store: JobStore, stored: StoredTrees) -> int:
     trees, scored = len(await stored.read()), stored_trees(store)
     if trees < scored:
         raise DataError(
-            f"{store.folder}: shard.jsonl holds {trees} trees, but the scores are those after {scored}; "
-            "bring a back-up of shard.jsonl back, or cancel the job"
+            f"{store.folder}: {TREES} holds {trees} trees, but the scores are those after {scored}; "
+            f"bring a back-up of {TREES} back, or cancel the job"
         )
     return scored
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from party.growth.handles import Handles
 from party.runtime.context import StepContext
+from treetap.models.store import TREES
 
 
 class StoredTrees:
@@ -13,16 +14,17 @@ class StoredTrees:
 
     def __init__(self, context: StepContext, own: str) -> None:
         self._context, self._own = context, own
+        self._lines = context.store.lines(TREES)
         self._handles = Handles()
 
     @property
     def count(self) -> int:
         """How many trees are stored."""
-        return self._context.store.count()
+        return self._lines.count()
 
     async def read(self) -> list[dict[str, Any]]:
         """All stored trees, read off the event loop; first when the job is prepared, since handles follow from them."""
-        trees = await self._context.offload(self._context.store.trees)
+        trees = await self._context.offload(self._lines.read)
         self._handles = Handles(len(tree[self._own]) for tree in trees)
         return trees
 
@@ -32,5 +34,5 @@ class StoredTrees:
 
     def add(self, index: int, content: dict[str, Any]) -> None:
         """Put a tree on disk, dropping what an interrupted attempt left at or after it."""
-        self._context.store.add_tree(content, index)
+        self._lines.put(content, index)
         self._handles.stored(index, len(content[self._own]))

@@ -1,9 +1,12 @@
 """A party's disk: progress of running jobs, shards of published models.
 
-    state/jobs/<job>/     job.json (which submission of the job), shard.jsonl (one tree a line), and at the label holder
-                          scores.npz and secret.json
+    state/jobs/<job>/     job.json (which submission of the job), the shard, a file of a kind (trees.jsonl: one tree a
+                          line), and at the label holder scores.npz and secret.json
     state/models/<job>/   the same shard with manifest.json: appears whole, by one rename, when the job is done; at the
                           label holder also names.json, features that other parties have named
+
+Published models of all formats are read. Progress is read under the names above only: a job that kept its trees in
+shard.jsonl was begun under version 1 of the wire, and the coordinator does not resume it; `discard` takes its folder.
 
 Files are for the party's own user only. Everything is on disk (fsync) before a step that stores is acknowledged.
 """
@@ -15,24 +18,23 @@ import json
 import shutil
 import zipfile
 from collections.abc import Collection, Mapping
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from treetap.errors import BadInput, ConfigError, DataError
-from treetap.models.durable import append, sync_folder, write_whole
+from treetap.models.durable import make_folder, sync_folder, write_whole
+from treetap.models.line_file import LineFile
 from treetap.models.store import (
+    KINDS,
+    MODEL_FORMAT,
     NAMES,
-    SHARD_VERSION,
     Names,
-    parse_lines,
     read_json,
     read_model,
     read_names,
     sha256_of,
-    whole_lines,
 )
 from treetap.names import NAME
 
@@ -85,17 +87,12 @@ class Store:
 
 
 class JobStore:
-    """One job's files. The folder is made on the first write.
-
-    The shard is read once; then memory holds where each of its lines ends, and a tree is appended without reading.
-    """
+    """One job's files. The folder is made on the first write."""
 
     def __init__(self, folder: Path, model: Path) -> None:
         self.folder = folder
         self.model = model
-        self._shard = folder / "shard.jsonl"
-        self._ends: list[int] = []  # of each whole line of the shard, in bytes
-        self._size = -1  # of the shard when it was last read or written; -1: it was not read yet
+        self._lines: dict[str, LineFile] = {}
 
     @property
     def published(self) -> bool:
@@ -117,47 +114,21 @@ class JobStore:
             )
 
     def bind(self, table: str) -> bool:
-        """Note the digest of the table that the job works on; False if it was another one when trees were stored."""
+        """Note the digest of the table that the job works on; False if it was another one when the shard was begun."""
         job = self._job()
-        if job.get("table", table) != table and (self.published or self._shard.is_file()):
+        if job.get("table", table) != table and (self.published or any(map(self.has, KINDS))):
             return False
         if not self.published:
             self._write_job({**job, "table": table})
         return True
 
-    def trees(self) -> list[dict[str, Any]]:
-        """The stored trees; a line that a crash tore does not count. Reads the whole shard."""
-        raw = self._shard.read_bytes() if self._shard.is_file() else b""
-        lines = whole_lines(raw)
-        found = parse_lines(self._shard, lines)
-        self._ends, self._size = list(accumulate(map(len, lines))), len(raw)
-        return found
-
-    def count(self) -> int:
-        """How many trees are stored. Reads the shard only if it is not as this object last read or wrote it."""
-        if self._size != (self._shard.stat().st_size if self._shard.is_file() else 0):
-            self.trees()
-        return len(self._ends)
-
-    def add_tree(self, tree: dict[str, Any], index: int) -> None:
-        """Make `tree` the tree number `index`, dropping what an interrupted attempt left at or after it."""
-        line, stored = _line(tree), self.count()
-        if stored < index:
-            raise DataError(f"{self._shard}: holds {stored} trees, cannot store tree {index}")
-        kept = self._ends[index - 1] if index else 0
-        whole, self._size = self._size, -1  # where the writing fails, the shard is read again
-        if 0 < kept == whole:
-            append(self._shard, line)
-        else:
-            self._make_folder()
-            before = self._shard.read_bytes()[:kept] if kept else b""
-            write_whole(self._shard, before + line)
-        self._ends[index:] = [kept + len(line)]
-        self._size = kept + len(line)
+    def lines(self, kind: str) -> LineFile:
+        """The job's shard of a kind that is stored line by line, as `TREES`; always the same object."""
+        return self._lines.setdefault(kind, LineFile(self.folder / kind))
 
     def save_arrays(self, name: str, arrays: Arrays) -> None:
         """Keep arrays beside the shard, whole or not at all."""
-        self._make_folder()
+        make_folder(self.folder)
         content = io.BytesIO()
         np.savez(content, allow_pickle=False, **arrays)
         write_whole(self.folder / f"{name}.npz", content.getvalue())
@@ -175,24 +146,31 @@ class JobStore:
 
     def path(self, name: str) -> Path:
         """A further file of the job, its folder made."""
-        self._make_folder()
+        make_folder(self.folder)
         return self.folder / name
 
     def has(self, name: str) -> bool:
         """Whether the job has a further file of that name."""
         return (self.folder / name).is_file()
 
-    def publish(self, manifest: dict[str, Any]) -> None:
-        """Turn progress into a model, then delete what only the training needed. Done already: nothing happens.
+    def publish(self, manifest: dict[str, Any], kinds: Collection[str]) -> None:
+        """Turn progress into a model with a shard of these kinds, then delete what only the training needed.
 
-        A kill before the rename leaves all that a resume needs; one after it leaves files that the next start deletes.
+        Done already: nothing happens. A kill before the rename leaves all that a resume needs; one after it leaves
+        files that the next start deletes.
+
+        Raises:
+            DataError: there is no file of a kind that is stored whole.
         """
         if self.published:
             return
-        self._make_folder()
-        if not self._shard.is_file():
-            write_whole(self._shard, b"")
-        whole = {"version": SHARD_VERSION, "shard": sha256_of(self._shard), **manifest}
+        make_folder(self.folder)
+        for path in (self.folder / kind for kind in kinds):
+            if not path.is_file():
+                if path.suffix != ".jsonl":
+                    raise DataError(f"{path}: is not there; bring a back-up of it back, or cancel the job")
+                write_whole(path, b"")  # a job that ended before its first line
+        whole = {"version": MODEL_FORMAT, "files": {kind: sha256_of(self.folder / kind) for kind in kinds}, **manifest}
         content = json.dumps(whole, indent=1, sort_keys=True, allow_nan=False).encode()
         write_whole(self.folder / "manifest.json", content)
         self.folder.replace(self.model)
@@ -217,19 +195,10 @@ class JobStore:
         return {}
 
     def _write_job(self, content: dict[str, Any]) -> None:
-        self._make_folder()
+        make_folder(self.folder)
         write_whole(self.folder / "job.json", json.dumps(content).encode())
-
-    def _make_folder(self) -> None:
-        if not self.folder.is_dir():
-            self.folder.mkdir(mode=0o700, parents=True)
-            sync_folder(self.folder.parent)
 
 
 def _drop(model: Path) -> None:
     for name in TRANSIENT:
         (model / name).unlink(missing_ok=True)
-
-
-def _line(tree: dict[str, Any]) -> bytes:
-    return json.dumps(tree, separators=(",", ":"), allow_nan=False).encode() + b"\n"

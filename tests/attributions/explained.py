@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +12,7 @@ import numpy.typing as npt
 
 from tests.library.trees.decisions import all_masks
 from tests.worlds import World
+from treetap.models.store import read_model
 from treetap.trees.ensemble import Ensemble, Split, Tree
 from treetap.trees.paths import Bools
 from treetap.trees.shapley import Attributions, attribute
@@ -25,12 +25,9 @@ class Joined:
 
     def __init__(self, states: dict[str, Path], here: World, job: str = "job") -> None:
         self.holder = next(iter(states))
-        folders = {name: state / "models" / job for name, state in states.items()}
-        manifests = {name: json.loads((folder / "manifest.json").read_text()) for name, folder in folders.items()}
-        shards = {
-            name: [json.loads(line) for line in (folder / "shard.jsonl").read_text().splitlines()]
-            for name, folder in folders.items()
-        }
+        models = {name: read_model(state / "models" / job) for name, state in states.items()}
+        manifests = {name: manifest for name, (manifest, _) in models.items()}
+        shards = {name: shard for name, (_, shard) in models.items()}
         about = manifests[self.holder]
         trees = tuple(Tree.from_dict(line["tree"]) for line in shards[self.holder])
         self.ensemble = Ensemble(

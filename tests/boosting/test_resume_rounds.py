@@ -9,6 +9,7 @@ import pytest
 from tests.oracle import OracleSplit
 from tests.simulator import Federation, Message, run
 from tests.worlds import PARTIES, assert_oracles_model, manifest, spec, world
+from treetap.models.store import TREES
 from treetap.trees.params import BoostingParams
 
 LABEL_HOLDER = PARTIES[0]
@@ -47,7 +48,7 @@ def test_killed_before_every_tree_and_before_publishing(victim: str, tmp_path: P
         def kill(message: Message) -> None:
             if message.word not in ("begin_tree", "publish") or message.served:
                 return
-            shard = federation.state(LABEL_HOLDER) / "jobs" / "job" / "shard.jsonl"
+            shard = federation.state(LABEL_HOLDER) / "jobs" / "job" / TREES
             stored = len(shard.read_text().splitlines()) if shard.is_file() else 0
             if (message.word, stored) not in killed:
                 killed.add((message.word, stored))

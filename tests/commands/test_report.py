@@ -18,7 +18,7 @@ from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.report import importance, metrics_table
 from treetap.commands.experiment.run import test_metrics as measure
 from treetap.errors import DataError
-from treetap.models.store import SHARD_VERSION
+from treetap.models.store import MODEL_FORMAT, TREES
 
 pytestmark = pytest.mark.xdist_group("report")
 
@@ -56,9 +56,15 @@ def _shards(folder: Path, best_round: int | None, trees_per_round: int = 1) -> d
             for t in range(3)
         ]
         shard = "".join(json.dumps(line) + "\n" for line in lines).encode()
-        (models[party] / "shard.jsonl").write_bytes(shard)
+        (models[party] / TREES).write_bytes(shard)
         digest = hashlib.sha256(shard).hexdigest()
-        content = {"party": party, "columns": [f"{party}-x", f"{party}-y"], "shard": digest, **role}
+        content = {
+            "party": party,
+            "columns": [f"{party}-x", f"{party}-y"],
+            "version": MODEL_FORMAT,
+            "files": {TREES: digest},
+            **role,
+        }
         (models[party] / "manifest.json").write_text(json.dumps(content))
     return models
 
@@ -93,11 +99,11 @@ def test_importance_is_of_shards_as_they_were_published(party: str, tmp_path: Pa
     models = _shards(tmp_path, best_round=None)
     path = models[party] / "manifest.json"
     manifest = json.loads(path.read_text())
-    path.write_text(json.dumps(manifest | {"version": SHARD_VERSION + 1}))
-    with pytest.raises(DataError, match=rf"{models[party]}: is a model of format {SHARD_VERSION + 1}, .*newer version"):
+    path.write_text(json.dumps(manifest | {"version": MODEL_FORMAT + 1}))
+    with pytest.raises(DataError, match=rf"{models[party]}: is a model of format {MODEL_FORMAT + 1}, .*newer version"):
         importance(models)
     path.write_text(json.dumps(manifest))
-    shard = models[party] / "shard.jsonl"
+    shard = models[party] / TREES
     shard.write_bytes(shard.read_bytes() + b" \n")
     with pytest.raises(DataError, match=rf"{shard}: is not the file that was published"):
         importance(models)

@@ -19,6 +19,7 @@ from tests.simulator import Federation, run
 from tests.tampered import Lie, assert_named
 from tests.worlds import PARTIES, assert_oracles_scores, spec, world
 from treetap.errors import ConfigError
+from treetap.models.store import TREES, read_model
 from treetap.paillier.secret_key import SecretKey
 from treetap.protocols.prediction import predict_request
 from treetap.wire.records import chunks_of
@@ -167,11 +168,10 @@ def test_what_cannot_be_is_named(case: str, tmp_path: Path) -> None:
 def _rewrite_shard(state: Path, change: Callable[[list[dict[str, Any]]], None]) -> None:
     """Another shard, and a manifest that says it is what was published."""
     folder = state / "models" / "job"
-    trees = [json.loads(line) for line in (folder / "shard.jsonl").read_text().splitlines()]
+    manifest, trees = read_model(folder)
     change(trees)
-    (folder / "shard.jsonl").write_text("".join(json.dumps(tree) + "\n" for tree in trees))
-    manifest = json.loads((folder / "manifest.json").read_text())
-    manifest["shard"] = hashlib.sha256((folder / "shard.jsonl").read_bytes()).hexdigest()
+    (folder / TREES).write_text("".join(json.dumps(tree) + "\n" for tree in trees))
+    manifest["files"][TREES] = hashlib.sha256((folder / TREES).read_bytes()).hexdigest()
     (folder / "manifest.json").write_text(json.dumps(manifest))
 
 

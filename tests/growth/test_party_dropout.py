@@ -12,6 +12,7 @@ from tests.simulator import Federation, Message, run
 from tests.trainings import DROPOUT, jobs_of, oracle
 from tests.worlds import PARTIES, assert_oracles_model, assert_oracles_scores, lattice_tolerance, manifest, spec
 from treetap.errors import OutOfOrder
+from treetap.models.store import TREES
 from treetap.protocols.job_spec import taking_part
 from treetap.protocols.prediction import predict_request
 from treetap.protocols.registry import TRAINING
@@ -109,7 +110,7 @@ def test_nobody_else_than_those_who_take_part_may_be_asked(tmp_path: Path) -> No
 
 
 def _stored(federation: Federation, party: str) -> int:
-    shard = federation.state(party) / "jobs" / "job" / "shard.jsonl"
+    shard = federation.state(party) / "jobs" / "job" / TREES
     return len(shard.read_text().splitlines()) if shard.is_file() else 0
 
 

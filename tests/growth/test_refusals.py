@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import pytest
 from tests.oracle import OracleLeaf, OracleSplit
 from tests.simulator import Federation, Message, run
 from tests.worlds import PARTIES, assert_oracles_model, spec, world
+from treetap.models.store import read_model
 from treetap.trees import sampling
 from treetap.trees.params import BoostingParams
 from treetap.wire.frame import name_of
@@ -31,8 +31,7 @@ def _places(federation: Federation, job: str, bins: int) -> Places:
     """What was said of each winner, and which candidate its owner kept; all columns have `bins` bins, none missing."""
     kept = {}
     for party in PARTIES[1:]:
-        for line in (federation.state(party) / "models" / job / "shard.jsonl").read_text().splitlines():
-            tree = json.loads(line)
+        for tree in read_model(federation.state(party) / "models" / job)[1]:
             for split in tree["splits"]:
                 kept[party, tree["tree"], split["node"]] = split["feature"] * (bins - 1) + split["bin"]
     told = {

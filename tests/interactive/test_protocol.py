@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES, assert_oracles_scores, spec, world
+from treetap.models.store import read_model
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
 from treetap.wire.frame import name_of
@@ -38,9 +38,8 @@ def test_what_a_round_asks_about(form: str, tmp_path: Path) -> None:
         assert_oracles_scores(status.predictions, HERE.oracle(PARAMS), HERE.parties, 0)
         tree_of: dict[tuple[str, int], int] = {}
         for party in PARTIES[1:]:
-            shard = federation.state(party) / "models" / "job" / "shard.jsonl"
-            for number, line in enumerate(shard.read_text().splitlines()):
-                for split in json.loads(line)["splits"]:
+            for number, tree in enumerate(read_model(federation.state(party) / "models" / "job")[1]):
+                for split in tree["splits"]:
                     tree_of[party, split["handle"]] = number
         walked = [{tree_of[handle] for handle in handles} for _, handles in sorted(asked.items())]
         if form == "batched":

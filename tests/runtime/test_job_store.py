@@ -14,7 +14,7 @@ import pytest
 from party.runtime.job_store import JobStore, Store
 from treetap.errors import BadInput, ConfigError, DataError
 from treetap.models.durable import write_whole
-from treetap.models.store import SHARD_VERSION
+from treetap.models.store import MODEL_FORMAT, TREES, sha256_of
 
 
 class PowerCut(Exception):
@@ -30,12 +30,12 @@ def _with_trees(root: Path, count: int) -> JobStore:
     job = Store(root).job("job")
     job.claim("one")
     for number in range(count):
-        job.add_tree(_tree(number), number)
+        job.lines(TREES).put(_tree(number), number)
     return job
 
 
 def _shard(job: JobStore) -> Path:
-    return job.folder / "shard.jsonl"
+    return job.folder / TREES
 
 
 def _cut(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
@@ -48,7 +48,7 @@ def _cut(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
 def test_a_job_leaves_no_trace_before_it_writes(tmp_path: Path) -> None:
     """Asking what is stored makes no folder."""
     job = Store(tmp_path).job("job")
-    assert job.trees() == []
+    assert job.lines(TREES).read() == []
     assert job.load_arrays("scores") is None
     assert not job.published
     assert not job.folder.exists()
@@ -58,8 +58,8 @@ def test_trees_come_back_in_order(tmp_path: Path) -> None:
     """Trees are read back by another process as they were stored, and what other readers of JSON refuse is refused."""
     job = _with_trees(tmp_path, 3)
     with pytest.raises(ValueError, match="not JSON compliant"):
-        job.add_tree({"tree": 3, "splits": [{"threshold": float("inf")}]}, 3)
-    assert Store(tmp_path).job("job").trees() == [_tree(0), _tree(1), _tree(2)]
+        job.lines(TREES).put({"tree": 3, "splits": [{"threshold": float("inf")}]}, 3)
+    assert Store(tmp_path).job("job").lines(TREES).read() == [_tree(0), _tree(1), _tree(2)]
 
 
 def test_a_torn_last_line_does_not_count(tmp_path: Path) -> None:
@@ -69,16 +69,16 @@ def test_a_torn_last_line_does_not_count(tmp_path: Path) -> None:
     for cut in range(second, len(whole)):
         job = _with_trees(tmp_path / str(cut), 2)
         _shard(job).write_bytes(whole[:cut])
-        assert job.trees() == [_tree(0), _tree(1)]
-        job.add_tree(_tree(2), 2)
+        assert job.lines(TREES).read() == [_tree(0), _tree(1)]
+        job.lines(TREES).put(_tree(2), 2)
         assert _shard(job).read_bytes() == whole
 
 
 def test_trees_are_rolled_back(tmp_path: Path) -> None:
     """A tree that others did not store is replaced together with all that follow it."""
     job = _with_trees(tmp_path, 4)
-    job.add_tree({"tree": 1, "again": True}, 1)
-    assert job.trees() == [_tree(0), {"tree": 1, "again": True}]
+    job.lines(TREES).put({"tree": 1, "again": True}, 1)
+    assert job.lines(TREES).read() == [_tree(0), {"tree": 1, "again": True}]
 
 
 def test_a_crash_while_rolling_back_keeps_the_old_trees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,16 +87,16 @@ def test_a_crash_while_rolling_back_keeps_the_old_trees(tmp_path: Path, monkeypa
     with monkeypatch.context() as patch:
         _cut(patch, Path, "replace")
         with pytest.raises(PowerCut):
-            job.add_tree({"tree": 0}, 0)
-    assert job.trees() == [_tree(0), _tree(1), _tree(2)]
+            job.lines(TREES).put({"tree": 0}, 0)
+    assert job.lines(TREES).read() == [_tree(0), _tree(1), _tree(2)]
 
 
 def test_a_tree_cannot_be_skipped(tmp_path: Path) -> None:
     """Tree 3 after tree 1 is refused and changes nothing."""
     job = _with_trees(tmp_path, 2)
-    with pytest.raises(DataError, match="holds 2 trees, cannot store tree 3"):
-        job.add_tree(_tree(3), 3)
-    assert job.trees() == [_tree(0), _tree(1)]
+    with pytest.raises(DataError, match="holds 2 lines, cannot store line 3"):
+        job.lines(TREES).put(_tree(3), 3)
+    assert job.lines(TREES).read() == [_tree(0), _tree(1)]
 
 
 @pytest.mark.parametrize("moment", ["savez", "fsync", "replace"])
@@ -129,16 +129,16 @@ def test_a_model_appears_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     with monkeypatch.context() as patch:
         patch.setattr(Path, "replace", _refuse_folders)
         with pytest.raises(PowerCut):
-            job.publish({"role": "label_holder"})
+            job.publish({"role": "label_holder"}, (TREES,))
     assert not job.published
     with pytest.raises(DataError, match="there is no model 'job'"):
         store.model("job", "one")
-    assert job.trees() == [_tree(0), _tree(1)]
-    job.publish({"role": "label_holder"})
+    assert job.lines(TREES).read() == [_tree(0), _tree(1)]
+    job.publish({"role": "label_holder"}, (TREES,))
     assert job.published
     manifest, trees = store.model("job", "one")
-    assert (manifest["version"], manifest["role"], trees) == (SHARD_VERSION, "label_holder", [_tree(0), _tree(1)])
-    assert sorted(path.name for path in job.model.iterdir()) == ["job.json", "manifest.json", "shard.jsonl"]
+    assert (manifest["version"], manifest["role"], trees) == (MODEL_FORMAT, "label_holder", [_tree(0), _tree(1)])
+    assert sorted(path.name for path in job.model.iterdir()) == ["job.json", "manifest.json", TREES]
     assert not job.folder.exists()
 
 
@@ -152,16 +152,30 @@ def _refuse_folders(path: Path, target: Path) -> Path:
 def test_a_model_without_trees(tmp_path: Path) -> None:
     """A job that ended before its first tree still makes a model that can be read."""
     store = Store(tmp_path)
-    _with_trees(tmp_path, 0).publish({"role": "feature_party"})
+    _with_trees(tmp_path, 0).publish({"role": "feature_party"}, (TREES,))
     assert store.model("job", "one")[1] == []
+
+
+def test_a_shard_of_several_kinds(tmp_path: Path) -> None:
+    """A kind that is stored whole is hashed beside the trees; where its file is missing no model appears."""
+    store = Store(tmp_path)
+    job = _with_trees(tmp_path, 1)
+    kinds = (TREES, "weights.npz")
+    with pytest.raises(DataError, match=r"weights\.npz: is not there; bring a back-up"):
+        job.publish({}, kinds)
+    assert not job.published
+    job.save_arrays("weights", {"weights": np.zeros(2)})
+    job.publish({}, kinds)
+    manifest, trees = store.model("job", "one")
+    assert (manifest["files"], trees) == ({kind: sha256_of(job.model / kind) for kind in kinds}, [_tree(0)])
 
 
 def test_a_model_of_a_newer_version(tmp_path: Path) -> None:
     """A shard of a later format is refused, not misread."""
     store = Store(tmp_path)
-    _with_trees(tmp_path, 1).publish({"role": "feature_party"})
+    _with_trees(tmp_path, 1).publish({"role": "feature_party"}, (TREES,))
     path = tmp_path / "models" / "job" / "manifest.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"version": SHARD_VERSION + 1}))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"version": MODEL_FORMAT + 1}))
     with pytest.raises(DataError, match="newer version"):
         store.model("job", "one")
 
@@ -170,14 +184,14 @@ def test_a_model_is_what_was_published(tmp_path: Path) -> None:
     """A shard that lost a line, a damaged file and a model of another submission are told, not used."""
     store = Store(tmp_path)
     job = _with_trees(tmp_path, 2)
-    job.publish({"role": "label_holder"})
+    job.publish({"role": "label_holder"}, (TREES,))
     with pytest.raises(DataError, match="trained by another job of that name"):
         store.model("job", "two")
-    shard = job.model / "shard.jsonl"
+    shard = job.model / TREES
     whole = shard.read_bytes()
     for content in (whole.splitlines(keepends=True)[0], whole + b"{}\n", b""):
         shard.write_bytes(content)
-        with pytest.raises(DataError, match=r"shard\.jsonl: is not the file that was published"):
+        with pytest.raises(DataError, match=r"trees\.jsonl: is not the file that was published"):
             store.model("job", "one")
     shard.write_bytes(whole)
     (job.model / "manifest.json").write_text("{")
@@ -192,8 +206,8 @@ def test_damaged_progress_is_told(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"scores\.npz: is damaged"):
         job.load_arrays("scores")
     _shard(job).write_bytes(b"not a tree\n")
-    with pytest.raises(DataError, match=r"shard\.jsonl: line 1 is damaged"):
-        job.trees()
+    with pytest.raises(DataError, match=r"trees\.jsonl: line 1 is damaged"):
+        job.lines(TREES).read()
 
 
 def test_discarding_takes_the_files_of_one_submission(tmp_path: Path) -> None:
@@ -201,11 +215,11 @@ def test_discarding_takes_the_files_of_one_submission(tmp_path: Path) -> None:
     job = Store(tmp_path).job("job")
     for published in (False, True):
         job.claim("one")
-        job.add_tree(_tree(0), 0)
+        job.lines(TREES).put(_tree(0), 0)
         if published:
-            job.publish({})
+            job.publish({}, (TREES,))
         job.discard("another")
-        assert (job.published, (job.folder / "shard.jsonl").is_file()) == (published, not published)
+        assert (job.published, (job.folder / TREES).is_file()) == (published, not published)
         job.discard("one")
         job.discard("one")
         assert list((tmp_path / "jobs").iterdir()) == list((tmp_path / "models").iterdir()) == []
@@ -217,7 +231,7 @@ def test_a_name_belongs_to_one_submission(published: bool, tmp_path: Path) -> No
     job = Store(tmp_path).job("job")
     job.claim("one")
     if published:
-        job.publish({})
+        job.publish({}, (TREES,))
     job.claim("one")
     place = tmp_path / ("models" if published else "jobs") / "job"
     with pytest.raises(ConfigError, match=f"files of another job of this name, in {place}"):
@@ -231,10 +245,10 @@ def test_stored_trees_belong_to_one_table(tmp_path: Path) -> None:
     job.claim("one")
     assert job.bind("a")
     assert job.bind("b")
-    job.add_tree(_tree(0), 0)
+    job.lines(TREES).put(_tree(0), 0)
     assert job.bind("b")
     assert not job.bind("a")
-    job.publish({})
+    job.publish({}, (TREES,))
     assert not job.bind("a")
     assert job.bind("b")
 
@@ -246,7 +260,7 @@ def test_what_a_kill_leaves_in_a_model_goes_at_the_next_start(tmp_path: Path, mo
     with monkeypatch.context() as patch:
         _cut(patch, Path, "unlink")
         with pytest.raises(PowerCut):
-            job.publish({})
+            job.publish({}, (TREES,))
     assert job.published
     assert (job.model / "secret.json").is_file()
     Store(tmp_path)
@@ -274,16 +288,16 @@ def test_a_tree_is_on_the_disk_before_it_is_acknowledged(tmp_path: Path, monkeyp
 
     monkeypatch.setattr(os, "fsync", fsync)
     job = Store(tmp_path).job("job")
-    job.add_tree(_tree(0), 0)
-    assert synced == [str(tmp_path / "jobs"), str(job.folder / "shard.jsonl.part"), str(job.folder)]
+    job.lines(TREES).put(_tree(0), 0)
+    assert synced == [str(tmp_path / "jobs"), str(job.folder / "trees.jsonl.part"), str(job.folder)]
     synced.clear()
-    job.add_tree(_tree(1), 1)
+    job.lines(TREES).put(_tree(1), 1)
     assert synced == [str(_shard(job))]
     synced.clear()
     job.save_arrays("scores", {"scores": np.zeros(2)})
     assert synced == [str(job.folder / "scores.npz.part"), str(job.folder)]
     synced.clear()
-    job.publish({})
+    job.publish({}, (TREES,))
     assert str(job.folder / "manifest.json.part") in synced
     assert synced[-1] == str(tmp_path / "models")
 

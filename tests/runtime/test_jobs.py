@@ -17,6 +17,7 @@ from tests.replay import HERE, JOB, ORACLE, ask, with_word
 from tests.simulator import COORDINATOR, Faults, Federation, Message, run
 from tests.worlds import PARTIES, assert_oracles_model
 from treetap.errors import ConfigError, Conflict, Interrupted, UnknownJob
+from treetap.models.store import TREES
 from treetap.wire.frame import name_of
 from treetap.wire.v2 import jobs_pb2
 
@@ -116,7 +117,7 @@ def test_bad_input_on_the_way_back_costs_no_tree(tmp_path: Path) -> None:
         status = await federation.resume()
         assert (status.state, status.bad_input) == ("interrupted", True)
         assert "there is no such file; mend it, then: treetap resume job" in status.error
-        assert (federation.state(PARTIES[0]) / "jobs" / "job" / "shard.jsonl").read_bytes().count(b"\n") == 1
+        assert (federation.state(PARTIES[0]) / "jobs" / "job" / TREES).read_bytes().count(b"\n") == 1
         columns, tables = HERE.tables[PARTIES[1]]
         pq.write_table(tables["train"].set_column(1, columns[0], pa.array([1.5] * len(HERE.y))), table)
         status = await federation.resume()

@@ -57,7 +57,7 @@ def test_a_step_that_is_interrupted_says_where(tmp_path: Path, monkeypatch: pyte
 
     async def full(context: StepContext, *about: Any) -> BinnedTable:
         if context.party == "a":
-            raise OSError(errno.ENOSPC, "No space left on device", "shard.jsonl")
+            raise OSError(errno.ENOSPC, "No space left on device", "trees.jsonl")
         return await bin_features(context, *about)
 
     monkeypatch.setattr("party.growth.feature_party.bin_features", full)
@@ -71,7 +71,7 @@ def test_a_step_that_is_interrupted_says_where(tmp_path: Path, monkeypatch: pyte
         status = await federation.train(JOB)
         assert (status.state, status.error) == (
             "interrupted",
-            "a: bin of round 0, stage 0: No space left on device: shard.jsonl; then: treetap resume job",
+            "a: bin of round 0, stage 0: No space left on device: trees.jsonl; then: treetap resume job",
         )
         federation.hook = cut
         status = await federation.train(JOB, "other")

@@ -13,6 +13,7 @@ from party.runtime.job_store import Store
 from tests.opens import opened_to_read
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES, assert_oracles_model, spec, world
+from treetap.models.store import TREES
 from treetap.trees.params import BoostingParams
 
 HERE = world(16, (1, 1, 1), seed=25, fresh=6)
@@ -30,18 +31,18 @@ def test_storing_a_tree_reads_no_other(trees: int, tmp_path: Path) -> None:
         for start in (0, trees):
             job = Store(tmp_path).job("job")
             for number in range(start, start + trees):
-                assert job.count() == number
-                job.add_tree(_tree(number), number)
-        assert [path.name for path in opened].count("shard.jsonl") == 1
-    assert Store(tmp_path).job("job").trees() == [_tree(number) for number in range(2 * trees)]
+                assert job.lines(TREES).count() == number
+                job.lines(TREES).put(_tree(number), number)
+        assert [path.name for path in opened].count(TREES) == 1
+    assert Store(tmp_path).job("job").lines(TREES).read() == [_tree(number) for number in range(2 * trees)]
 
 
 def test_a_tree_whose_writing_failed_is_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a full disk, with part of the line or all of it written, the same store has the trees before it."""
     job = Store(tmp_path).job("job")
     for number in range(2):
-        job.add_tree(_tree(number), number)
-    shard = job.folder / "shard.jsonl"
+        job.lines(TREES).put(_tree(number), number)
+    shard = job.folder / TREES
     for torn in (True, False):
 
         def full(_: int, torn: bool = torn) -> None:
@@ -52,12 +53,12 @@ def test_a_tree_whose_writing_failed_is_written_again(tmp_path: Path, monkeypatc
         with monkeypatch.context() as patch:
             patch.setattr("treetap.models.durable.os.fsync", full)
             with pytest.raises(OSError, match="No space left"):
-                job.add_tree({"tree": "lost"}, 2)
-        assert job.count() == 2 + (not torn)
-        job.add_tree(_tree(2), 2)
-        assert job.trees() == [_tree(0), _tree(1), _tree(2)]
-        job.add_tree(_tree(1), 1)
-        assert job.trees() == [_tree(0), _tree(1)]
+                job.lines(TREES).put({"tree": "lost"}, 2)
+        assert job.lines(TREES).count() == 2 + (not torn)
+        job.lines(TREES).put(_tree(2), 2)
+        assert job.lines(TREES).read() == [_tree(0), _tree(1), _tree(2)]
+        job.lines(TREES).put(_tree(1), 1)
+        assert job.lines(TREES).read() == [_tree(0), _tree(1)]
 
 
 def _reads(folder: Path, trees: int) -> tuple[dict[str, int], dict[str, int]]:
@@ -82,7 +83,7 @@ def _reads(folder: Path, trees: int) -> tuple[dict[str, int], dict[str, int]]:
             with opened_to_read(folder) as opened:
                 state = (await attempt).state
             counts.append(
-                {party: opened.count(federation.state(party) / "jobs/job/shard.jsonl") for party in federation.states}
+                {party: opened.count(federation.state(party) / "jobs/job/trees.jsonl") for party in federation.states}
             )
         assert state == "finished"
         assert_oracles_model(federation.states, HERE.oracle(params))
@@ -117,13 +118,13 @@ def test_a_shard_that_lost_trees_is_told_before_any_is_grown(tmp_path: Path) -> 
 
         federation.hook = kill
         assert (await federation.train(spec(params, obfuscation="standard"))).state == "interrupted"
-        shard = federation.state(LABEL_HOLDER) / "jobs" / "job" / "shard.jsonl"
+        shard = federation.state(LABEL_HOLDER) / "jobs" / "job" / TREES
         whole = shard.read_bytes()
         shard.write_bytes(whole[:-2])
         begun = len(federation.log)
         status = await federation.resume()
         assert status.state == "interrupted"
-        assert "shard.jsonl holds 0 trees, but the scores are those after 1; bring a back-up" in status.error
+        assert "trees.jsonl holds 0 trees, but the scores are those after 1; bring a back-up" in status.error
         assert "bin" not in {message.word for message in federation.log[begun:]}
         shard.write_bytes(whole)
         assert (await federation.resume()).state == "finished"

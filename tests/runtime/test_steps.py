@@ -135,11 +135,11 @@ def test_a_full_disk_interrupts() -> None:
     """An error of the operating system ends the attempt, not the job, with the file's name."""
 
     async def main() -> None:
-        book, work = StepCache(), Work(0.0, (OSError(28, "No space left on device", "shard.jsonl"),))
+        book, work = StepCache(), Work(0.0, (OSError(28, "No space left on device", "trees.jsonl"),))
         for _ in range(2):
-            with pytest.raises(Interrupted, match=r"level 1: No space left on device: shard\.jsonl$"):
+            with pytest.raises(Interrupted, match=r"level 1: No space left on device: trees\.jsonl$"):
                 await _start(book, work)
-        with pytest.raises(Interrupted, match=r"level 1: No space left on device: shard\.jsonl; resume the job"):
+        with pytest.raises(Interrupted, match=r"level 1: No space left on device: trees\.jsonl; resume the job"):
             book.start(NEXT, _request(), work)
         assert work.begun == 1
 

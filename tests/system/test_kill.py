@@ -16,6 +16,7 @@ from tests.system.federations import ended, settings, shards, states, until
 from tests.worlds import PARTIES, joined_model, spec, world
 from treetap.commands.local_federation import LocalFederation
 from treetap.errors import ConfigError, Interrupted
+from treetap.models.store import TREES
 from treetap.trees.params import BoostingParams
 from treetap.wire.transcript import TranscriptReader
 from treetap.wire.v2 import jobs_pb2
@@ -107,7 +108,7 @@ def test_killed_and_resumed(victim: str, federation: LocalFederation, undisturbe
     assert bool(workers) == (victim != "coordinator")
     federation.kill(victim)
     until(lambda: not _alive(workers), f"the workers of {victim} end with it")
-    stored = (federation.state(PARTIES[0]) / "jobs" / job / "shard.jsonl").read_bytes().count(b"\n")
+    stored = (federation.state(PARTIES[0]) / "jobs" / job / TREES).read_bytes().count(b"\n")
     assert stored >= 1
     federation.restart(victim)
     status = ended(federation, job)
@@ -135,7 +136,7 @@ def test_cancelled(federation: LocalFederation) -> None:
     _submit(federation, "cancelled", LONG)
     _wait_for_tree(federation, "cancelled", 2)
     holder = federation.state(PARTIES[0]) / "jobs" / "cancelled"
-    assert {"secret.json", "shard.jsonl", "scores.npz"} <= {path.name for path in holder.iterdir()}
+    assert {"secret.json", TREES, "scores.npz"} <= {path.name for path in holder.iterdir()}
     started = time.monotonic()
     assert federation.operator.cancel("cancelled").state == "cancelled"
     assert time.monotonic() - started < 3

@@ -27,6 +27,7 @@ from tests.worlds import (
     world,
 )
 from treetap.commands.local_federation import LocalFederation
+from treetap.models.store import read_model
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
 from treetap.wire.transcript import TranscriptReader, open_message, summarise
@@ -173,8 +174,8 @@ def test_transcripts_can_be_read(party: str, job: str, done: Run) -> None:
 @pytest.mark.parametrize("party", FEATURE_PARTIES)
 def test_own_splits_are_those_of_the_model(party: str, job: str, done: Run) -> None:
     """A feature party's log has each of its splits with its meaning, as its half of the model has it."""
-    shard = done.federation.state(party) / "models" / job / "shard.jsonl"
-    expected = [split for line in shard.read_text().splitlines() for split in json.loads(line)["splits"]]
+    _, shard = read_model(done.federation.state(party) / "models" / job)
+    expected = [split for tree in shard for split in tree["splits"]]
     found = [open_message(record) for record in _records(done.transcript(party, job)) if record.step == "own_split"]
     assert [(own.handle, own.node, own.feature, own.threshold) for own in found] == [
         (split["handle"], split["node"], split["feature"], float(split["threshold"] or "inf")) for split in expected

@@ -51,6 +51,13 @@ def append(path: Path, content: bytes) -> os.stat_result:
         return os.fstat(file.fileno())
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder for the process's own user, durably; its parent is there."""
+    if not folder.is_dir():
+        folder.mkdir(mode=0o700, parents=True)
+        sync_folder(folder.parent)
+
+
 def sync_folder(folder: Path) -> None:
     """Make a rename or a new entry in a folder durable."""
     descriptor = os.open(folder, os.O_RDONLY)

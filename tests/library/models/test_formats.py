@@ -10,50 +10,113 @@ import pytest
 
 from party.runtime.job_store import Store
 from treetap.errors import DataError
-from treetap.models.store import SHARD_VERSION, read_model
+from treetap.models.store import MODEL_FORMAT, TREES, read_model, sha256_of, shard_file
 from treetap.trees.ensemble import Tree
 
 MODELS = Path(__file__).parent
 
 
-def _copy(folder: Path, party: str) -> Path:
-    """A party's model of format 1 where its state folder would have it."""
-    return Path(shutil.copytree(MODELS / "v1" / party, folder / "models" / "experiment"))
+def _copy(folder: Path, party: str, number: int = MODEL_FORMAT) -> Path:
+    """A party's model of a format where its state folder would have it."""
+    return Path(shutil.copytree(MODELS / f"v{number}" / party, folder / "models" / "experiment"))
 
 
-@pytest.mark.parametrize(("party", "role", "splits"), [("bank", "label_holder", 9), ("telco", "feature_party", 8)])
-def test_format_1_loads(party: str, role: str, splits: int, tmp_path: Path) -> None:
-    """Files as the first release wrote them: manifest, checksum and all trees are read, by name and by folder."""
-    folder = _copy(tmp_path, party)
+def _change(folder: Path, **fields: object) -> None:
+    """Write fields into a model's manifest; None takes a field out."""
+    manifest = json.loads((folder / "manifest.json").read_text()) | fields
+    kept = {field: content for field, content in manifest.items() if content is not None or field not in fields}
+    (folder / "manifest.json").write_text(json.dumps(kept))
+
+
+@pytest.mark.parametrize(
+    ("number", "party", "role", "splits", "leaves"),
+    [
+        (1, "bank", "label_holder", 9, [6, 7, 7]),
+        (1, "telco", "feature_party", 8, [6, 7, 7]),
+        (2, "bank", "label_holder", 4, [5, 5, 5]),
+        (2, "telco", "feature_party", 8, [5, 5, 5]),
+    ],
+)
+def test_every_format_loads(number: int, party: str, role: str, splits: int, leaves: list[int], tmp_path: Path) -> None:
+    """Files as a release of that format wrote them: manifest, digests and all trees are read, by name and by folder."""
+    folder = _copy(tmp_path, party, number)
     submission = json.loads((folder / "job.json").read_text())["submission"]
     manifest, trees = Store(tmp_path).model("experiment", submission)
-    assert (manifest["version"], manifest["role"], len(trees)) == (1, role, 3)
+    assert (manifest["version"], manifest["role"], len(trees)) == (number, role, 3)
     assert sum(len(tree.get("own", tree.get("splits"))) for tree in trees) == splits
     assert read_model(folder) == (manifest, trees)
-    if role == "label_holder":
-        assert [len(Tree.from_dict(tree["tree"]).leaves) for tree in trees] == [6, 7, 7]
+    found = [Tree.from_dict(tree["tree"]).leaves if role == "label_holder" else tree["leaves"] for tree in trees]
+    assert [len(each) for each in found] == leaves
+
+
+@pytest.mark.parametrize(("number", "name"), [(1, "shard.jsonl"), (2, "trees.jsonl")])
+def test_a_file_is_found_by_its_kind_in_every_format(number: int, name: str, tmp_path: Path) -> None:
+    """A changed file and a missing one are named as the format names them."""
+    folder = _copy(tmp_path, "bank", number)
+    path = shard_file(folder, TREES)
+    assert path == folder / name
+    path.write_bytes(path.read_bytes() + b"{}\n")
+    with pytest.raises(DataError, match=rf"{path}: is not the file that was published"):
+        read_model(folder)
+    path.unlink()
+    with pytest.raises(DataError, match=rf"{path}: is not the file that was published"):
+        shard_file(folder, TREES)
+
+
+@pytest.mark.parametrize(
+    ("number", "field", "content"),
+    [
+        (1, "shard", None),
+        (1, "shard", 7),
+        (2, "files", None),
+        (2, "files", {}),
+        (2, "files", ["trees.jsonl"]),
+        (2, "files", {"trees.jsonl": None}),
+    ],
+)
+def test_digests_that_are_not_there_are_told(number: int, field: str, content: object, tmp_path: Path) -> None:
+    """A model whose manifest vouches for no file is refused, even where there is no file."""
+    folder = _copy(tmp_path, "bank", number)
+    shard_file(folder, TREES).unlink()
+    _change(folder, **{field: content})
+    with pytest.raises(DataError, match=rf"manifest\.json: {field} has no digest of every file of the model"):
+        read_model(folder)
+
+
+def test_a_model_of_another_kind_has_no_trees(tmp_path: Path) -> None:
+    """Files of any kind are checked; who asks for trees where there are none reads which kinds there are."""
+    folder = _copy(tmp_path, "telco")
+    shard_file(folder, TREES).rename(folder / "weights.npz")
+    digest = sha256_of(folder / "weights.npz")
+    _change(folder, files={"weights.npz": digest})
+    assert shard_file(folder, "weights.npz") == folder / "weights.npz"
+    with pytest.raises(DataError, match=r"manifest\.json: the model has weights\.npz, but no trees\.jsonl"):
+        read_model(folder)
+    _change(folder, files={"weights.npz": digest, "more.npz": digest})
+    with pytest.raises(DataError, match=r"more\.npz: is not the file that was published"):
+        shard_file(folder, "weights.npz")
 
 
 def test_every_format_has_its_sample() -> None:
     """Whoever raises the format keeps a model of the one before."""
-    assert sorted(path.name for path in MODELS.glob("v[0-9]*")) == [f"v{k}" for k in range(1, SHARD_VERSION + 1)]
+    assert sorted(path.name for path in MODELS.glob("v[0-9]*")) == [f"v{k}" for k in range(1, MODEL_FORMAT + 1)]
 
 
 def test_a_manifest_without_a_number_is_of_format_1(tmp_path: Path) -> None:
     """The number came later than the format."""
-    folder = _copy(tmp_path, "telco")
-    manifest = json.loads((folder / "manifest.json").read_text())
-    del manifest["version"]
-    (folder / "manifest.json").write_text(json.dumps(manifest))
-    assert read_model(folder)[0] == manifest
+    folder = _copy(tmp_path, "telco", 1)
+    manifest = read_model(folder)[0]
+    _change(folder, version=None)
+    assert manifest == read_model(folder)[0] | {"version": 1}
+    assert "version" not in read_model(folder)[0]
 
 
 @pytest.mark.parametrize(
     ("number", "message"),
     [
         (
-            SHARD_VERSION + 6,
-            f"format {SHARD_VERSION + 6}, written by a newer version .* up to {SHARD_VERSION}: install",
+            MODEL_FORMAT + 6,
+            f"format {MODEL_FORMAT + 6}, written by a newer version .* up to {MODEL_FORMAT}: install",
         ),
         ("1", "version '1' is none"),
         (True, "version True is none"),
@@ -63,7 +126,6 @@ def test_a_manifest_without_a_number_is_of_format_1(tmp_path: Path) -> None:
 def test_other_numbers_are_refused(number: object, message: str, tmp_path: Path) -> None:
     """A newer format is named with the remedy; what is no number is damage."""
     folder = _copy(tmp_path, "bank")
-    manifest = json.loads((folder / "manifest.json").read_text())
-    (folder / "manifest.json").write_text(json.dumps(manifest | {"version": number}))
+    _change(folder, version=number)
     with pytest.raises(DataError, match=message):
         read_model(folder)
