@@ -1,4 +1,4 @@
-"""`treetap health` as typed. Container engines run it every few seconds, so a call imports what the question needs."""
+"""The command `treetap health`. Container engines run it every few seconds, so a call imports only what it needs."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def health(
 
     treetap health --config /etc/treetap/party.toml
     """
-    logs.quiet_grpc()  # its lines on failed handshakes say less than ours
+    logs.quiet_grpc()  # its lines on failed handshakes are less precise than ours
     from treetap.commands.health import question
 
     try:
@@ -79,5 +79,5 @@ def health(
 
 
 def register(app: typer.Typer) -> None:
-    """Make it a sub-command."""
+    """Register the sub-command."""
     app.command()(health)
