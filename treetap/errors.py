@@ -1,4 +1,4 @@
-"""Every error that treetap raises on purpose, and what a caller may do about it.
+"""Every error that treetap raises on purpose, and a caller's options.
 
     TreetapError
      ├── BadInput                 the user's input: a file, a field, an option. Exit status 2.

@@ -344,7 +344,7 @@ def _follow(client: Operator, job: str, *, detach: bool, as_json: bool) -> None:
 
 
 def _print_json(content: object) -> None:
-    print(json.dumps(content, indent=1), flush=True)  # so that what cannot be written shows here
+    print(json.dumps(content, indent=1), flush=True)  # flushed, so that a failure to write is raised here
 
 
 def _fail(message: str, *, bad_input: bool) -> NoReturn:

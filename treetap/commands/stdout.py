@@ -66,5 +66,5 @@ def guarded() -> Iterator[None]:
         except BrokenPipeError:
             output.drop()
             raise SystemExit(1) from None
-        if output.failure is not None:  # also where a library tried standard output and ignored what it found
+        if output.failure is not None:  # also where a library wrote to standard output and ignored the error
             raise output.failure

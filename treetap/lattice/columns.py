@@ -86,7 +86,7 @@ class ColumnShape:
         return pages
 
     def records(self, degree: int, ciphertexts: int) -> int:
-        """The number of records of a block that fit a number of ciphertexts of N = `degree` slots; one at least.
+        """The number of records of a block that fit `ciphertexts` ciphertexts of N = `degree` slots; one at least.
 
         Slots are filled all the same: fewer records have more columns side by side.
         """

@@ -10,8 +10,8 @@ from typing import Any
 
 from treetap.errors import DataError
 
-#: Format of a published model, in its manifest. Raised when an older treetap could not read what is written; older
-#: formats are read for good, and one of each is kept below tests/library/models.
+#: Format of a published model, in its manifest. Raised when an older treetap could not read new models; older
+#: formats stay readable, and one of each is kept below tests/library/models.
 SHARD_VERSION = 1
 
 
@@ -77,7 +77,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def whole_lines(raw: bytes) -> list[bytes]:
-    """The lines of a shard's content, each with its end; what a crash tore at the end of the file is none."""
+    """The lines of a shard's content, each with its end; a line cut short by a crash at the end of the file is none."""
     return raw[: raw.rfind(b"\n") + 1].splitlines(keepends=True)
 
 

@@ -124,7 +124,7 @@ def pool_bins(
 ) -> tuple[bytes, int]:
     """Phase (a) of a pool, from the places and bins of each node's records: (bins node-major, products computed).
 
-    A place that stands there twice counts twice.
+    A place that occurs twice counts twice.
     """
     return _sum(state[name], nodes, radices, joint_cells=True)
 

@@ -41,7 +41,7 @@ CALL_BYTES = 512 * 1024
 
 
 def ciphertexts_of(values: int, key_bits: int) -> tuple[int, int]:
-    """The number of ciphertexts of an entry with a number of values, and the number of slots of each.
+    """The number of ciphertexts of an entry of `values` values, and the number of slots of each.
 
     Raises:
         PlaintextOverflow: not even one value fits a plaintext of this key.

@@ -1,4 +1,4 @@
-"""Messages of a job by sender and receiver: what a protocol declares, and which disclosure classes follow from it.
+"""Messages of a job by sender and receiver: a protocol declares them, and its disclosure classes follow.
 
 A protocol declares the contents of the frame that its roles send, by name, each with its route. Their classes are those
 that the descriptors carry. So a party knows before a job begins which classes it would send, and to whom.

@@ -35,7 +35,7 @@ def row_name(path: Path, index: int) -> str:
 
 def csv_rows(path: Path) -> Iterator[tuple[int, int]]:
     """The line where each row of a CSV file ends, from 1, and its number of cells, as far as it can be read."""
-    csv.field_size_limit(BLOCK)  # for the whole process: the module's own limit is below what Arrow takes
+    csv.field_size_limit(BLOCK)  # for the whole process: the module's own limit is below Arrow's
     try:
         with path.open(encoding="utf-8", errors="replace", newline="") as file:
             reader = csv.reader(file)

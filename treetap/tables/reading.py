@@ -36,7 +36,7 @@ class Table:
     """Records in the order of their sorted ids.
 
     `ids`: N strings. `columns`: names of the d features. `features`: (N, d) float64, NaN where missing. `label`: N
-    values as read, or None. `rows`: (N,) where each record stands in the file, from 0. `sources`: the file's columns
+    values as read, or None. `rows`: (N,) each record's row in the file, from 0. `sources`: the file's columns
     that the features were made of; `categories`: how those of text were encoded.
     """
 
@@ -196,7 +196,7 @@ def _read_csv(path: Path, wanted: list[str], text: Collection[str]) -> pa.Table:
     """
     conversion = pacsv.ConvertOptions(
         include_columns=wanted,
-        # of text that is not UTF-8, Arrow would not say in which row
+        # for text that is not UTF-8, Arrow would not name the row
         column_types={name: pa.binary() for name in text},
         strings_can_be_null=True,
         quoted_strings_can_be_null=False,
@@ -246,7 +246,7 @@ def _ragged(path: Path) -> DataError | None:
 
 
 def plain_column(path: Path, place: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Categories as the values that they stand for, and text as text that is UTF-8."""
+    """Categories as their values, and text as UTF-8 text."""
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     text = TEXT.get(str(column.type))

@@ -178,7 +178,7 @@ def _fraction_bits(ensemble: Ensemble, away: Collection[str]) -> int:
 def binary_places(score: float, added: float, sums: float) -> int:
     """The fewest binary places for scores up to `score`, found by `added` rounded numbers, within 2^ERROR_BITS.
 
-    `sums`: what a sum of such numbers may be at most; it stays below 2^SUM_BITS, which may cost places.
+    `sums`: the largest possible sum of such numbers; it stays below 2^SUM_BITS, which may cost places.
     """
     exact = math.ceil(math.log2(added)) - 1 - ERROR_BITS - min(0, _exponent(score) - 1)
     # S = m·2^e, ½ ≤ m < 1, is below 2^(SUM_BITS-1) with SUM_BITS-1-e places; rounding takes less than the rest.

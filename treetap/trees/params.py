@@ -1,6 +1,6 @@
 """The parameters of jobs that grow trees, and the ranges they must lie in.
 
-Names taken from XGBoost mean what XGBoost means by them; those of a forest are scikit-learn's, or XGBoost's where
+Names taken from XGBoost have XGBoost's meaning; those of a forest are scikit-learn's, or XGBoost's where
 boosting has the parameter too. Two departures, both on purpose: `max_bin` defaults to 32 (the federated papers'
 setting; every bin costs ciphertexts) and `max_depth=0` (no limit) is refused, because a heap-numbered tree needs a
 limit. A forest's `max_depth` defaults to 6, as in boosting.

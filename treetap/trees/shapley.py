@@ -2,7 +2,7 @@
 
 The game of one record: v(S) is the score when the splits of the players in S are decided, and at any other split the
 record goes both ways, weighted by the children's covers (path-dependent TreeSHAP, Lundberg et al. 2020, Algorithm 1;
-with one feature per player it is what XGBoost's `pred_contribs` computes). Interventional values would instead need the
+with one feature per player it equals XGBoost's `pred_contribs`). Interventional values would instead need the
 decisions of all parties on background records, hence further disclosures; covers the label holder has.
 
 In one leaf the game is a product: with z_p the product of cover ratios at the player's splits on the path, and o_p = 1

@@ -23,7 +23,7 @@ Context = grpc.aio.ServicerContext[object, object]
 class Hello:
     """A server's answer: its release, protocol version and clock, None where they are absent.
 
-    `skew_s`: how far its clock is ahead of ours, give or take `within_s`, half of what the call took.
+    `skew_s`: how far its clock is ahead of ours, give or take `within_s`, half of the call's time.
     """
 
     serving: bool

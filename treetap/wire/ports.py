@@ -1,6 +1,6 @@
 """The two ends of every wire, as interfaces: sockets and the simulator implement the same ones.
 
-A *port* is what a process answers; a *dialer* is how it reaches the ports of others. Neither
+A *port* is the set of calls that a process answers; a *dialer* reaches the ports of others. Neither
 inspects the messages. The caller's name comes from the transport (its certificate), never from a message.
 """
 

@@ -75,7 +75,7 @@ def server(
 ) -> tuple[grpc.aio.Server, grpc.ServerCredentials | None]:
     """A server without services, and the credentials that demand a client certificate of our authority.
 
-    No credentials stand for plain text, which `bind` allows on loopback. `most_bytes`: of a request; `most_calls`: at
+    No credentials mean plain text, which `bind` allows on loopback. `most_bytes`: of a request; `most_calls`: at
     once; `slowest_s`, `idle_s`: how long a connection may take to shake hands, and may stay without a call.
     """
     credentials = None
@@ -97,7 +97,7 @@ def bind(
 ) -> int:
     """Bind `host:port` (port 0: a free one) and return the port; `BadInput` where that cannot be.
 
-    `key`: what names the address in a file. A plain socket tries first: it knows the cause, and gRPC would put lines
+    `key`: the address's key in a file. A plain socket tries first: it knows the cause, and gRPC would put lines
     of its own on standard error.
     """
     if credentials is None:

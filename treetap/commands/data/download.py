@@ -92,7 +92,7 @@ def listing(folder: Path | None) -> list[dict[str, Any]]:
 
 
 def print_listing(rows: list[dict[str, Any]]) -> None:
-    """The rows of `listing` as a table, then why some sets are not fetched and what to do instead."""
+    """Print the rows of `listing` as a table, then the reason and remedy for each set that is not fetched."""
     table = Table(Column("set", no_wrap=True), "rows", "columns", Column("how", no_wrap=True), "here", "licence")
     for row in rows:
         how = "fetch" if row["fetch"] else "by hand"
@@ -110,7 +110,7 @@ def fetch(source: Source, folder: Path) -> bool:
 
     Raises:
         BadInput: the folder is not usable, another file is in the way, or xlrd is needed and absent.
-        TreetapError: the source does not answer, or does not hold what the catalogue says. Nothing is kept.
+        TreetapError: the source does not answer, or its file differs from the catalogue's description. Nothing is kept.
     """
     path = folder / source.file
     try:
@@ -142,7 +142,7 @@ def fetch(source: Source, folder: Path) -> bool:
     except OSError as error:
         raise TreetapError(f"{path}: cannot be written: {error.strerror or error}") from error
     finally:
-        with contextlib.suppress(OSError):  # nothing to remove, or a folder that has gone in the meantime
+        with contextlib.suppress(OSError):  # nothing to remove, or a folder that was removed in the meantime
             archive.unlink()
     return True
 

@@ -1,4 +1,4 @@
-"""The catalogue of public data sets that benchmarks use: sources, terms, and what a good copy contains.
+"""The catalogue of public data sets that benchmarks use: sources, terms, and contents of a correct copy.
 
 An entry of kind `Source` is fetched; one of kind `ByHand` is not, and has the reason and what to do instead. Every
 `Source` is a table without missing values, whose content digest `treetap.commands.data.download` defines and compares.
@@ -34,7 +34,7 @@ class ByHand:
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """A set that is fetched, and what its table must contain.
+    """A set that is fetched, and the required contents of its table.
 
     `members` leads to the file: names in zip archives, each in the one before; without any, `url` is one gzip file.
     `columns` are (name, kind, first 8 digits of the digest of the column's values); `rename` maps the file's names to

@@ -42,7 +42,7 @@ def read(path: Path, address: str | None = None) -> tuple[Address, Transport]:
 
 
 def by_hand(name: str, address: str, ca: Path, certificate: Path, key: Path) -> tuple[Address, Transport]:
-    """The process of that name at that address, and the certificate and key to ask with."""
+    """The process of that name at that address, and the certificate and key of the caller."""
     return Address(name, address), TlsFiles(ca, certificate, key)
 
 

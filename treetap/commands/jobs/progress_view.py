@@ -117,7 +117,7 @@ def _count(number: int, what: str) -> str:
 
 
 def print_statuses(statuses: list[jobs_pb2.JobStatus], *, errors: bool = True) -> None:
-    """Jobs, a row each, and below them a line for what may be long: measures, the predictions' path, the error.
+    """Jobs, a row each, and below them a line for each long value: measures, the predictions' path, the error.
 
     Only the terminal wraps those lines, so that a path can be copied whole.
     """
