@@ -124,7 +124,7 @@ def check_server(to: Address, tls: Transport) -> list[Finding]:
 def _version_findings(subject: str, heard: hello.Hello) -> list[Finding]:
     ours, release = str(version.PROTOCOL_VERSION), version.package_version()
     if heard.protocol != ours:
-        spoken = "reports no version" if heard.protocol is None else f"speaks version {heard.protocol[:20]!r}"
+        spoken = "sends no version" if heard.protocol is None else f"speaks version {heard.protocol[:20]!r}"
         remedy = "install the same release of treetap on both"
         return [Finding("fault", subject, f"{spoken} of the protocol, we speak {ours!r}; {remedy}")]
     same = heard.release == release
