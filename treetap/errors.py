@@ -1,26 +1,26 @@
-"""Every error that treetap raises on purpose, and what a caller may do about it.
+"""Every error that treetap raises on purpose, and a caller's options.
 
     TreetapError
-     ├── BadInput                 the person's input: a file, a field, an option. Exit status 2.
+     ├── BadInput                 the user's input: a file, a field, an option. Exit status 2.
      │    ├── ConfigError         a configuration or job file
      │    └── DataError           a table: a file, a row, a column
      ├── ProtocolError            a peer broke the order or the form of the protocol
      │    ├── OutOfOrder          a step that does not follow from the last one
-     │    ├── UnknownJob          a job, attempt or model that this process does not hold
-     │    ├── Conflict            the same step or parcel again, with other content
+     │    ├── UnknownJob          a job, attempt or model that this process does not have
+     │    ├── Conflict            the same step or message again, with other content
      │    └── Malformed           a message whose content cannot be what it claims
-     ├── Refused                  this party's own law forbids the step, or the caller is not who may ask
+     ├── Refused                  this party's own policy forbids the step, or the caller is not entitled to it
      ├── Interrupted              the job stopped but can be resumed
-     │    ├── Unreachable         nobody answers at an address, or the handshake failed
-     │    │    └── Unanswered     a process is there, but the connection broke or it did not take the call
-     │    ├── Incompatible        a peer's certificate, or a version of the protocol, does not fit: mend, then resume
-     │    └── Silent              somebody answered once and then said nothing for too long
-     ├── Overloaded               more requests wait than may: ask again later
-     ├── NotServed                no predictions are given now: they are not yet, or not any more
+     │    ├── Unreachable         no process answers at an address, or the handshake failed
+     │    │    └── Unanswered     a process runs, but the connection broke or it did not take the call
+     │    ├── Incompatible        a peer's certificate, or a version of the protocol, does not fit: repair, then resume
+     │    └── Silent              a peer answered once and then sent nothing for too long
+     ├── Overloaded               the request queue is full: repeat the request later
+     ├── NotServed                no predictions are given: not yet, or not any more
      ├── Defect                   a process met an error that treetap did not foresee: its log has the details
      └── PlaintextOverflow        a number that does not fit its slot: refused, never wrapped
 
-Messages are written for the person who reads them: they name the file, the field and the remedy.
+Messages name the file, the field and the remedy.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from typing import Self
 
 
 class TreetapError(Exception):
-    """Base of all errors raised on purpose. `party`: where it happened, if the message says so."""
+    """Base of all errors raised on purpose. `party`: the party where it happened, if the message names it."""
 
     def __init__(self, *message: object, party: str = "") -> None:
         super().__init__(*message)
@@ -41,7 +41,7 @@ class TreetapError(Exception):
 
 
 class BadInput(TreetapError):
-    """The person's input cannot be used; the command line exits with status 2."""
+    """The user's input cannot be used; the command line exits with status 2."""
 
 
 class ConfigError(BadInput):
@@ -61,11 +61,11 @@ class OutOfOrder(ProtocolError):
 
 
 class UnknownJob(ProtocolError):
-    """A job, an attempt or a model that this process does not hold."""
+    """A job, an attempt or a model that this process does not have."""
 
 
 class Conflict(ProtocolError):
-    """The same step or parcel came again with other content."""
+    """The same step or message came again with other content."""
 
 
 class Malformed(ProtocolError):
@@ -73,7 +73,7 @@ class Malformed(ProtocolError):
 
 
 class Refused(TreetapError):
-    """The caller may not ask this, or this party's law forbids the answer."""
+    """The caller is not entitled to this, or this party's policy forbids the answer."""
 
 
 class Interrupted(TreetapError):
@@ -81,27 +81,27 @@ class Interrupted(TreetapError):
 
 
 class Unreachable(Interrupted):
-    """Nobody answers at an address, or the TLS handshake failed."""
+    """No process answers at an address, or the TLS handshake failed."""
 
 
 class Unanswered(Unreachable):
-    """A process is there, but the connection broke or it did not take the call: a repeat may succeed at once."""
+    """A process runs, but the connection broke or it did not take the call: a repeat may succeed at once."""
 
 
 class Incompatible(Interrupted):
-    """A peer's certificate, or the protocol's version of a peer or a job, does not fit ours: no repeat helps before."""
+    """A peer's certificate, or the protocol's version of a peer or a job, does not fit ours: a repeat fails too."""
 
 
 class Silent(Interrupted):
-    """A peer said nothing for longer than the agreed silence."""
+    """A peer sent nothing for longer than the agreed time."""
 
 
 class Overloaded(TreetapError):
-    """More requests wait than may: this one is not taken."""
+    """The request queue is full: this request is not taken."""
 
 
 class NotServed(TreetapError):
-    """Predictions are not given now; a client may ask again."""
+    """Predictions are not given now; a client may repeat the request."""
 
 
 class Defect(TreetapError):

@@ -1,7 +1,7 @@
 """Logs of a serving process: lines of text for a person, or one JSON object a line for a collector.
 
-What a line is about (job, attempt, step, peer) is noted where it becomes known, and goes with the task: everything
-that is logged on its behalf bears it. Values, ids and keys are never logged.
+The subject of a line (job, attempt, step, peer) is set where it becomes known and belongs to the task: all its lines
+carry it. Values, ids and keys are never logged.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from treetap.errors import BadInput
 
 LEVELS = {name: getattr(logging, name.upper()) for name in ("debug", "info", "warning", "error")}
 FORMATS = ("text", "json")
-#: Order of the fields that say what a line is about.
+#: Order of the fields of a line's subject.
 SUBJECT = ("job", "attempt", "step", "peer")
 Subject = Mapping[str, str | int]
 #: A line as gRPC's core writes it: I1121 11:00:54.233696 9330 file.cc:12] message.
@@ -33,18 +33,18 @@ _subject: ContextVar[Subject] = ContextVar("treetap_log_subject", default={})  #
 
 
 def begin(**fields: str | int) -> None:
-    """Say what this task is about; what it has from the task that made it does not count any more."""
+    """Set this task's subject; it replaces the one inherited from the task that made this one."""
     _subject.set(fields)
 
 
 def note(**fields: str | int) -> None:
-    """Say what this task is about from here on, beside what was said before."""
+    """Add to this task's subject from here on."""
     _subject.set({**_subject.get(), **fields})
 
 
 @contextmanager
 def about(**fields: str | int) -> Iterator[None]:
-    """Say what this block is about, and nothing else: what the task was about does not count in it."""
+    """Set the subject of this block; the task's does not apply in it."""
     before = _subject.set(fields)
     try:
         yield
@@ -54,13 +54,13 @@ def about(**fields: str | int) -> Iterator[None]:
 
 @contextmanager
 def within(**fields: str | int) -> Iterator[None]:
-    """Say what this block is about, beside what the task is about."""
+    """Add to the task's subject within this block."""
     with about(**{**_subject.get(), **fields}):
         yield
 
 
 class JsonLines(logging.Formatter):
-    """time (UTC), level, logger, message; job, attempt, step, peer where known; seconds of what has ended."""
+    """time (UTC), level, logger, message; job, attempt, step, peer where known; seconds of a step that ended."""
 
     def format(self, record: logging.LogRecord) -> str:
         """One line."""
@@ -91,12 +91,12 @@ def configure(level: str, kind: str) -> None:
         handler = logging.StreamHandler(_take_standard_error())
         handler.setFormatter(JsonLines())
         logging.captureWarnings(True)
-        logging.raiseExceptions = False  # of a line that cannot be written: its report would be the next such line
+        logging.raiseExceptions = False  # the report of a line that cannot be written could not be written either
     logging.basicConfig(level=LEVELS[level], handlers=[handler])
 
 
 def _take_standard_error() -> TextIO:
-    """The real standard error; what libraries in C write to it from here on becomes a line of the log each."""
+    """The real standard error; each line that C libraries write to it from here on becomes a line of the log."""
     real = os.dup(2)
     readable, writable = os.pipe()
     os.dup2(writable, 2)
@@ -105,7 +105,7 @@ def _take_standard_error() -> TextIO:
     reader.start()
 
     def give_back() -> None:
-        """At the end: whatever is still in the pipe is read, unless a worker holds the other end open."""
+        """At the end: read the rest of the pipe, unless a worker holds the other end open."""
         os.dup2(real, 2)
         reader.join(0.5)
 
@@ -125,10 +125,10 @@ def _log_lines(readable: int) -> None:
 
 
 def quiet_grpc() -> None:
-    """Keep gRPC's own lines off standard error, unless somebody asked for them: before gRPC is imported."""
+    """Keep gRPC's own lines off standard error, unless the environment asks for them; call it before importing gRPC."""
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 
 def in_json() -> bool:
-    """Whether standard error has JSON lines."""
+    """True if standard error has JSON lines."""
     return any(isinstance(handler.formatter, JsonLines) for handler in logging.getLogger().handlers)

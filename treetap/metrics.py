@@ -1,7 +1,7 @@
-"""What every serving process measures of itself, and how Prometheus reads it: plain HTTP, off unless configured.
+"""A serving process's measures of itself, for Prometheus over plain HTTP: off unless configured.
 
 Labels are of bounded number: names of certificates, steps, classes and operations of the protocol. Names of jobs are
-none, since every job would add series that never go away. Nothing here is a value, an id or a key.
+not labels, since every job would add series for good. Nothing here is a value, an id or a key.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BACKLOG = 16
 
 
 class ProcessMetrics:
-    """The registry of one process, with what party and coordinator have in common."""
+    """The registry of one process, with the metrics that party and coordinator share."""
 
     def __init__(self, kind: str, name: str) -> None:
         self.registry = CollectorRegistry()
@@ -54,19 +54,19 @@ class ProcessMetrics:
         return Histogram(name, help_text, registry=self.registry, buckets=buckets)
 
     def sent(self, to: str, disclosure: str, size: int) -> None:
-        """A message with so many bytes of a class left for `to`."""
+        """Count a message to `to` with a number of bytes of a class."""
         self._sent.labels(to, disclosure).inc(size)
         self._messages.labels(to, disclosure).inc()
 
     def serve(self, listen: str | None) -> str | None:
-        """Answer `GET /metrics` at `host:port` from threads until the process ends, and say where; None: do not.
+        """Answer `GET /metrics` at `host:port` from threads until the process ends; returns the address. None: do not.
 
-        The host's name may have several addresses: each is listened at. Port 0 takes a free one. `BadInput` where one
-        cannot listen.
+        The host's name may have several addresses: each is listened at. Port 0 takes a free one. `BadInput` where that
+        is not possible.
         """
         if listen is None:
             return None
-        prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call] # a second series for each, which nobody asked for
+        prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call] # a useless second series for each
         host, _, port = listen.rpartition(":")
         try:
             listeners = bound(host.strip("[]"), int(port), BACKLOG)
@@ -85,7 +85,7 @@ class ProcessMetrics:
 
 
 class _Scraped(ThreadingMixIn, WSGIServer):
-    """Answers at a socket that listens already, each request in a thread."""
+    """Answers at a listening socket, each request in a thread."""
 
     daemon_threads = True
 

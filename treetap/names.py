@@ -13,7 +13,7 @@ NAME = re.compile(r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")
 
 
 def check_name(value: str) -> str:
-    """The name, or ValueError saying what a name is."""
+    """The name, or a ValueError that describes valid names."""
     if not NAME.match(value):
         raise ValueError("a name has lower-case letters, digits and inner hyphens, at most 63")
     return value
@@ -28,20 +28,20 @@ def check_address(value: str) -> str:
 
 
 def asked_at(listen: str) -> str:
-    """Where a process that listens there is asked from its own host: one that listens everywhere, on loopback."""
+    """The address at which a client on the same host reaches a process that listens there: loopback for any address."""
     host, _, port = listen.rpartition(":")
     return f"{_EVERYWHERE.get(host, host)}:{port}"
 
 
 def clash(one: str, other: str) -> bool:
-    """Whether two servers of a host cannot both listen there; port 0 is another free one each time."""
+    """True if two servers of a host cannot both listen there; port 0 is another free one each time."""
     hosts = {address.rpartition(":")[0] for address in (one, other)}
     ports = {address.rpartition(":")[2] for address in (one, other)}
     return len(ports) == 1 and ports != {"0"} and (len(hosts) == 1 or not hosts.isdisjoint(_EVERYWHERE))
 
 
 def on_loopback(address: str) -> bool:
-    """Whether `host:port` can be reached from the same host only, as far as its text tells."""
+    """True if the text of `host:port` names a loopback address."""
     host = address.rpartition(":")[0].strip("[]")
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback

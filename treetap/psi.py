@@ -1,8 +1,8 @@
 """Blinded identifiers: the group arithmetic of private set intersection, over blocks of points.
 
 Elliptic-curve Diffie–Hellman in the prime-order subgroup of edwards25519, by libsodium. An id is hashed to two curve
-points that are added (the shape of RFC 9380, hash_to_curve) and raised to a secret exponent; raising commutes, so lists
-that all parties have raised can be compared, and nothing else can. A block of points is their 32-byte encodings side
+points that are added (the shape of RFC 9380, hash_to_curve) and raised to a secret exponent; raising commutes, so only
+lists that all parties have raised can be compared. A block of points is their 32-byte encodings side
 by side. The functions that take blocks are kernels for the workers of `treetap.workers`: they keep nothing there.
 """
 
@@ -49,7 +49,7 @@ class Exponent:
         return Exponent(bindings.crypto_core_ed25519_scalar_mul(self._raw, inverse))
 
     def for_kernel(self) -> bytes:
-        """The number, for a worker of this party's own engine and for nothing else."""
+        """The number, only for a worker of this party's own engine."""
         return self._raw
 
     def __repr__(self) -> str:
@@ -57,7 +57,7 @@ class Exponent:
 
 
 def hash_to_group(value: bytes) -> bytes:
-    """A point of the prime-order subgroup of which nobody knows a logarithm."""
+    """A point of the prime-order subgroup whose logarithm is unknown to every party."""
     digest = hashlib.sha512(DOMAIN + value).digest()
     first, second = (bindings.crypto_core_ed25519_from_uniform(half) for half in (digest[:32], digest[32:]))
     point: bytes = bindings.crypto_core_ed25519_add(first, second)
@@ -115,7 +115,7 @@ def permutation(n: int) -> Rows:
 
 
 def common(own: Points, *others: Points) -> tuple[Points, Rows]:
-    """The points that every list holds, sorted, and where each stands in the first list.
+    """The points that every list holds, sorted, and their places in the first list.
 
     Raises:
         Malformed: a list holds a point twice, which no honest list does: ids are distinct.

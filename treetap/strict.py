@@ -32,7 +32,7 @@ Schema = TypeVar("Schema", bound=BaseModel)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The content of a TOML file; `ConfigError` names the file and what is wrong with it."""
+    """The content of a TOML file; `ConfigError` names the file and the fault."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -43,7 +43,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: is not UTF-8 text ({failure.reason})") from None
     except tomllib.TOMLDecodeError as failure:
         twice = "Cannot overwrite" in str(failure) or "Cannot declare" in str(failure)
-        more = "; a key or table stands there twice: each name once" if twice else ""
+        more = "; a key or table is defined twice: use each name once" if twice else ""
         raise ConfigError(f"{path}: is not TOML: {failure}{more}") from None
 
 

@@ -1,4 +1,4 @@
-"""How statuses, tables and progress look in a terminal."""
+"""Layout of statuses, tables and progress in a terminal."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ err = _console(stderr=True)
 
 
 def size(count: float) -> str:
-    """Bytes as a person reads them."""
+    """A number of bytes with a fitting unit."""
     for unit in ("B", "kB", "MB"):
         if count < 1000:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
@@ -36,7 +36,7 @@ def size(count: float) -> str:
 
 
 def plain(message: Message) -> dict[str, Any]:
-    """A message as JSON types. protobuf's own JSON writes 64-bit numbers as strings, which nobody expects here."""
+    """A message as JSON types. protobuf's own JSON writes 64-bit numbers as strings."""
     found: dict[str, Any] = {}
     for field in message.DESCRIPTOR.fields:
         value = getattr(message, field.name)
@@ -50,7 +50,7 @@ def plain(message: Message) -> dict[str, Any]:
 
 
 def table(*headers: str) -> Table:
-    """An empty table, narrow by itself, whose cells go on in the next line where that is not enough: nothing is cut."""
+    """An empty table, narrow by itself, whose cells wrap where the width is not enough: nothing is cut."""
     made = Table(box=box.SIMPLE_HEAD, padding=0)
     for header in headers:
         made.add_column(header, overflow="fold")

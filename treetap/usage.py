@@ -18,7 +18,7 @@ class Usage:
 
 
 def measure() -> Usage:
-    """What this process has used so far."""
+    """Memory and time that this process has used so far."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     unit = 1 if sys.platform == "darwin" else 1024
     peak = used.ru_maxrss * unit / 2**20
@@ -27,7 +27,7 @@ def measure() -> Usage:
 
 
 def measure_process(pid: int) -> Usage:
-    """What another process has used so far; nothing if it is gone. It is not asked, so it may be busy."""
+    """Memory and time that another process has used so far; zero if it has ended. It may be busy."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
     except OSError:
@@ -37,7 +37,7 @@ def measure_process(pid: int) -> Usage:
 
 
 def _high_water(pid: int) -> float | None:
-    """Largest resident memory in MB, where the system says it."""
+    """Largest resident memory in MB, where the system reports it."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace").splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""The version of the protocol, told with every call: two processes that speak different ones say so and stop."""
+"""The version of the protocol, sent with every call: processes of different versions refuse each other."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ def told() -> tuple[tuple[str, str], ...]:
 
 
 def check(theirs: str | None, caller: str, own: str) -> None:
-    """`Incompatible` unless `caller` told the version that `own` speaks; None stands for one that told none."""
+    """`Incompatible` unless `caller` sent the version that `own` speaks; None: it sent none."""
     if theirs == str(PROTOCOL_VERSION):
         return
-    spoken = "tells no version of the protocol" if theirs is None else f"speaks version {theirs[:20]!r} of the protocol"
+    spoken = "sends no version of the protocol" if theirs is None else f"speaks version {theirs[:20]!r} of the protocol"
     raise Incompatible(
         f"{caller} {spoken}, {own} speaks version '{PROTOCOL_VERSION}': install the same release of treetap on both"
     )
 
 
-@cache  # every answer to a health check tells it
+@cache  # every answer to a health check contains it
 def package_version() -> str:
     """The installed release; "unknown" where the sources run without being installed."""
     try:

@@ -1,4 +1,4 @@
-"""Where heavy arithmetic runs: in this process, or in worker processes that remember what they were given.
+"""Engines for heavy arithmetic: in this process, or in worker processes with memory of their own.
 
 A worker is an ordered queue with a memory of its own. `call(worker, kernel, *args)` runs `kernel(state, *args)` there;
 `state` is a dictionary that lives as long as the worker, and kernels are module-level functions. No protocol file knows
@@ -49,7 +49,7 @@ class Engine(Protocol):
         ...
 
     def usage(self) -> list[Usage]:
-        """What each worker process has used so far; empty without processes. Never waits for a busy worker."""
+        """Memory and time of each worker process so far; empty without processes. Never waits for a busy worker."""
         ...
 
     async def close(self) -> None:
@@ -58,7 +58,7 @@ class Engine(Protocol):
 
 
 class InProcessEngine:
-    """One worker that runs each kernel at once in the caller: for simulators and for very small work."""
+    """One worker that runs each kernel at once in the caller: for simulators and for very small computations."""
 
     workers = 1
 

@@ -158,7 +158,7 @@ def test_list_for_people_says_why_a_set_is_not_fetched(
         (["fetch", "give_me_some_credit"], "no open licence"),
         (["fetch", "cifar10_subset"], "By hand: draw 2,000"),
         (["fetch", "nothing"], "no such data set; there are credit_default,"),
-        (["fetch", "obesity"], "Say --out FOLDER or set TREETAP_DATA"),
+        (["fetch", "obesity"], "add --out FOLDER or set TREETAP_DATA"),
     ],
 )
 def test_what_cannot_be_fetched_ends_with_status_2(

@@ -213,7 +213,7 @@ def test_versions(serve: Callable[[list[tuple[str, str]]], Address], certs: Path
         "install the same release of treetap on both",
     )
     level, message = _version(serve([]), us)
-    assert (level, message.partition(",")[0]) == ("fault", "tells no version of the protocol")
+    assert (level, message.partition(",")[0]) == ("fault", "sends no version of the protocol")
     level, message = _version(serve(_told(release="9.9.9")), us)
     assert (level, message.partition(",")[0]) == ("warning", "treetap 9.9.9")
 
@@ -265,7 +265,7 @@ def test_a_partys_own_faults(tmp_path: Path, certs: Path) -> None:
     assert "has no column 'y'" in faults["table columns"]
     assert "there is no such folder; mount it" in faults["folders"]
     assert "is a file; name a folder" in faults[f"state = {tmp_path / 'state'}"]
-    assert "whoever is there is not bank" in faults[f"listen = {listen}"]
+    assert "the process there is not bank" in faults[f"listen = {listen}"]
     assert "is not bank; choose a free port" in faults[f"metrics = {listen}"]
     assert _of(findings, "ok")["table train"] == "2 records, 1 feature columns"
     assert "two" not in json.dumps(list(faults.values()))

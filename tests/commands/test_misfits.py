@@ -217,7 +217,7 @@ def test_two_parties_of_one_name(tmp_path: Path, certs: Path) -> None:
     file = write(tmp_path / "coordinator.toml", {**common, "parties": {"bank": "127.0.0.1:1"}})
     file.write_text(f'{file.read_text()}\n[parties]\nbank = "127.0.0.1:2"\n')
     message = _soon(lambda: treetap("coordinator", "--config", file))
-    assert "a key or table stands there twice: each name once" in message
+    assert "a key or table is defined twice: use each name once" in message
     write(file, {**common, "parties": {"coordinator": "127.0.0.1:1"}})
     message = _soon(lambda: treetap("coordinator", "--config", file))
     assert "parties: 'coordinator' is the coordinator's own name; give the party another" in message

@@ -279,7 +279,7 @@ def test_what_nobody_can_serve(tmp_path: Path) -> None:
         assert (status.state, status.bad_input) == ("failed", True)
         assert "label-holder serves nobody: its configuration has no table [serve]; it needs clients" in status.error
         for wrong, fault in (
-            ({"records_file": "ids.txt"}, "a served model predicts what clients ask about"),
+            ({"records_file": "ids.txt"}, "a served model predicts the records that clients request"),
             ({"away_policy": "degrade"}, "clients would get guesses; use retry"),
         ):
             with pytest.raises(BadInput, match=fault):

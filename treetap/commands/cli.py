@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="treetap",
-    help="Vertical federated decision trees over real sockets, with every wire tapped.",
+    help="Vertical federated decision trees over real sockets, with a transcript of every message.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -45,7 +45,7 @@ JobName = Annotated[str, typer.Argument(help="Name of the job.")]
 LogLevel = Annotated[str, typer.Option(help="debug, info, warning or error.")]
 LogFormat = Annotated[str, typer.Option(help="text, or json: one object a line.")]
 UntilStdinCloses = Annotated[
-    bool, typer.Option(help="Stop when standard input closes: the process then ends with whoever started it.")
+    bool, typer.Option(help="Stop when standard input closes: the process then ends with the one that started it.")
 ]
 
 
@@ -63,7 +63,7 @@ def options(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """What stands before a sub-command."""
+    """The options before a sub-command."""
 
 
 @app.command()
@@ -75,8 +75,8 @@ def demo(
 ) -> None:
     """A whole federation on this machine: one process per party, mutual TLS, breast cancer data split by columns.
 
-    Trains, predicts, and shows what the federation gained, what it cost, who received what, and how much of the label
-    each feature party can infer from it.
+    Trains, predicts, and shows the gain in accuracy, the costs, the bytes that each party received, and how much of the
+    label each feature party can infer.
     """
     with needs("demo"):
         from treetap.commands.demo import run
@@ -117,7 +117,7 @@ def coordinator(
     log_format: LogFormat = "text",
     until_stdin_closes: UntilStdinCloses = False,
 ) -> None:
-    """Serve the coordinator until SIGTERM. It conducts jobs and holds nothing of the data."""
+    """Serve the coordinator until SIGTERM. It runs jobs and holds no data."""
     logs.configure(log_level, log_format)  # first: gRPC keeps the standard error that it finds
     from coordinator.server.main import run
 
@@ -143,10 +143,10 @@ health.register(app)
 def train(
     file: Annotated[Path, typer.Argument(metavar="JOB.toml", help="The job.")],
     operator: OperatorFile = Path("operator.toml"),
-    detach: Annotated[bool, typer.Option(help="Hand the job in and do not wait.")] = False,
+    detach: Annotated[bool, typer.Option(help="Submit the job and do not wait.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Hand a training job to the coordinator and watch it. Ctrl-C stops the watching, not the job."""
+    """Submit a training job to the coordinator and watch it. Ctrl-C stops the watching, not the job."""
     from treetap.commands.jobs.job_file import JobFile
     from treetap.strict import load
     from treetap.wire.v2 import jobs_pb2
@@ -160,7 +160,7 @@ def train(
 @app.command()
 def predict(
     model: Annotated[str, typer.Argument(help="Name of the finished training job.")],
-    table: Annotated[str, typer.Option(help="Name under which each party keeps its prediction table.")] = "predict",
+    table: Annotated[str, typer.Option(help="Name of each party's prediction table.")] = "predict",
     records: Annotated[
         str, typer.Option(help="File of ids at the label holder, below its data folder; without it all records.")
     ] = "",
@@ -182,7 +182,7 @@ def predict(
         ),
     ] = False,
     explain_limit: Annotated[
-        int, typer.Option(min=0, max=2**63 - 1, help="Of --explain: first so many records; 0: all.")
+        int, typer.Option(min=0, max=2**63 - 1, help="Of --explain: number of records, from the first on; 0: all.")
     ] = 0,
     attributions: Annotated[
         bool,
@@ -193,7 +193,7 @@ def predict(
         ),
     ] = False,
     operator: OperatorFile = Path("operator.toml"),
-    detach: Annotated[bool, typer.Option(help="Hand the job in and do not wait.")] = False,
+    detach: Annotated[bool, typer.Option(help="Submit the job and do not wait.")] = False,
     as_json: Json = False,
 ) -> None:
     """Predict with a trained model. The label holder writes a Parquet file in its own state folder."""
@@ -228,7 +228,7 @@ def status(
     operator: OperatorFile = Path("operator.toml"),
     as_json: Json = False,
 ) -> None:
-    """Where jobs stand."""
+    """Show the status of one job or of all."""
 
     from treetap.commands.jobs import progress_view
 
@@ -242,7 +242,7 @@ def status(
 
 @app.command()
 def cancel(job: JobName, operator: OperatorFile = Path("operator.toml"), as_json: Json = False) -> None:
-    """Stop a job and have every party forget its progress."""
+    """Stop a job and have every party delete its progress."""
 
     from treetap.commands.jobs import progress_view
 
@@ -261,9 +261,9 @@ def resume(
     detach: Annotated[bool, typer.Option(help="Do not wait.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Go on with an interrupted job: the trees that are stored stay, the same model comes out.
+    """Resume an interrupted job: stored trees are kept, and the result is the same model.
 
-    Of a served job, says where it serves; Ctrl-C stops the watching, not the serving.
+    Of a served job, prints its addresses; Ctrl-C stops the watching, not the serving.
     """
     with operating(operator) as client:
         client.resume(job)
@@ -277,7 +277,7 @@ def resume(
 def transcript(
     file: Annotated[Path, typer.Argument(help="A transcript's folder or one of its files.")], as_json: Json = False
 ) -> None:
-    """What a party saw: messages and bytes by peer, step and disclosure class."""
+    """Count a party's messages and bytes by peer, step and disclosure class."""
     from treetap.wire.transcript import summarise
 
     try:
@@ -344,7 +344,7 @@ def _follow(client: Operator, job: str, *, detach: bool, as_json: bool) -> None:
 
 
 def _print_json(content: object) -> None:
-    print(json.dumps(content, indent=1), flush=True)  # so that what cannot be written shows here
+    print(json.dumps(content, indent=1), flush=True)  # flushed, so that a failure to write is raised here
 
 
 def _fail(message: str, *, bad_input: bool) -> NoReturn:

@@ -1,8 +1,8 @@
 """`treetap demo`: a whole federation on loopback, on data that ships with scikit-learn.
 
-The same processes, wire and job as in production. Beside the federation the same rows are given to the
-centralised trainer, once with all columns and once with the label holder's alone, so that the gain of
-federating and the cost of it stand side by side.
+The same processes, wire and job as in production. The centralised trainer gets the same rows,
+once with all columns and once with the label holder's alone, so that the report compares gain and cost of
+the federation.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def federation_of(workdir: Path, columns: dict[str, list[str]], key_bits: int) -
 
 
 def introduce(experiment: ExperimentFile, table: pa.Table) -> None:
-    """Who takes part."""
+    """Print the parties."""
     who = Table("party", "columns", "labels", title="569 records, split by columns between three processes")
     for party in experiment.party:
         names = party.columns or []
@@ -97,7 +97,7 @@ def _copy(report: Path, to: Path) -> None:
 
 
 def report(found: dict[str, Any], audit: dict[str, Any]) -> None:
-    """The result worth looking at."""
+    """Print metrics, costs, disclosures, importances and the audit's figures."""
     shown = {"federation, train": found["metrics"]["train"], "federation, test": found["metrics"]["test"]}
     shown |= {name: row for name, row in found["metrics"].items() if name not in ("train", "test")}
     terminal.out.print(metrics_table(shown, "What federating gains"))

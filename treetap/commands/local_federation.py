@@ -1,6 +1,6 @@
 """A whole federation on loopback: real processes, real certificates, free ports.
 
-Demo, experiment, tests and benchmarks bring federations up with this. Every process runs the
+Demo, experiment, tests and benchmarks start federations with this module. Every process runs the
 command that a person would type; none of them outlives the process that started it.
 """
 
@@ -70,7 +70,7 @@ def clean_end() -> Iterator[None]:
 
     def end(number: int, _: FrameType | None) -> None:
         for each in before:
-            signal.signal(each, signal.SIG_IGN)  # a second one would break off the cleaning
+            signal.signal(each, signal.SIG_IGN)  # a second one would interrupt the cleaning
         raise SystemExit(128 + number)
 
     here = threading.current_thread() is threading.main_thread()
@@ -87,7 +87,7 @@ def clean_end() -> Iterator[None]:
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Signals that end this process come after the block: their exceptions would rise anywhere within it."""
+    """Delay signals that end this process until the block ends: their exceptions could rise anywhere within it."""
     came: list[int] = []
     before = {}
     here = threading.current_thread() is threading.main_thread()
@@ -110,8 +110,8 @@ class LocalFederation:
         parties: per party the keys of its configuration file beside name, listen, state and tls; under `policy`
             those of its policy file.
         coordinator: further keys of the coordinator's configuration file.
-        options: further words of every process's command, such as `--log-format json`.
-        reached: where a party that listens at an address is reached by the others; without it, there.
+        options: further arguments of every process's command, such as `--log-format json`.
+        reached: address at which a party listens → the address that the others call; by default the same.
     """
 
     def __init__(
@@ -169,11 +169,11 @@ class LocalFederation:
         return self.folder / name / "state"
 
     def pid(self, name: str) -> int:
-        """A process's number."""
+        """A process's id."""
         return self._processes[name].pid
 
     def kill(self, name: str) -> None:
-        """SIGKILL: nothing is said, nothing more is written."""
+        """SIGKILL: the process sends and writes nothing more."""
         self._processes[name].kill()
         self._processes[name].wait(STOP_S)
 
@@ -186,7 +186,7 @@ class LocalFederation:
         self._await_address(name)
 
     def stop(self) -> None:
-        """SIGTERM to all, SIGKILL to those who do not hear."""
+        """SIGTERM to all processes, SIGKILL to those that do not end."""
         for process in self._processes.values():
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)

@@ -12,9 +12,9 @@ from treetap.errors import TreetapError
 
 
 class Output(io.TextIOWrapper):
-    """Text on a file descriptor; `TreetapError` where that takes no more.
+    """Text on a file descriptor; `TreetapError` where it cannot be written.
 
-    A reader who went away, as `head` does, stays a BrokenPipeError: nobody needs a message about that.
+    A reader that has closed the pipe, as `head` does, stays a BrokenPipeError: no message is needed.
     """
 
     failure: TreetapError | None = None
@@ -38,7 +38,7 @@ class Output(io.TextIOWrapper):
             raise self._give_up(failure) from None
 
     def drop(self) -> None:
-        """What is still held would be tried again, in vain and with a traceback, when Python ends: it goes nowhere."""
+        """Discard buffered text: Python would try to write it again at exit, in vain and with a traceback."""
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, self.fileno())
         os.close(nowhere)
@@ -51,7 +51,7 @@ class Output(io.TextIOWrapper):
 
 @contextmanager
 def guarded() -> Iterator[None]:
-    """Standard output is such an `Output` in here, and has taken everything at the end; a closed one stays closed."""
+    """Make standard output an `Output` within the block and flush it at the end; a closed one stays closed."""
     plain = sys.stdout
     if type(plain) is not io.TextIOWrapper:  # a test or a notebook has put something of its own there
         yield
@@ -66,5 +66,5 @@ def guarded() -> Iterator[None]:
         except BrokenPipeError:
             output.drop()
             raise SystemExit(1) from None
-        if output.failure is not None:  # also where a library tried standard output and ignored what it found
+        if output.failure is not None:  # also where a library wrote to standard output and ignored the error
             raise output.failure

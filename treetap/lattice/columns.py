@@ -1,4 +1,4 @@
-"""The columns of a job: which nodes they stand for, how they lie in ciphertexts, what is in them.
+"""The columns of a job: their nodes, their layout in ciphertexts, their values.
 
 A column is a node that the label holder does not own (`treetap.trees.remote_node_sums`). It has one number per record
 and output of its tree. A *page* is the slots of one ciphertext: a column of up to N records, or where a block has few
@@ -26,15 +26,15 @@ from treetap.trees.remote_node_sums import label_columns
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
-#: For a handle of one's own, which of the n records go left (n,).
+#: For a party's own handle, the records that go left (n,).
 GoesLeft = Callable[[int], Bools]
-#: The turns of one party on the way to a node, from the root: (handle of its split, whether left).
+#: The turns of one party on the way to a node, from the root: (handle of its split, True for left).
 Turns = tuple[tuple[int, bool], ...]
 
 
 @dataclass(frozen=True)
 class TreeShape:
-    """One tree as every party knows it: the outputs that it adds to and how many columns it has."""
+    """One tree as every party knows it: the outputs that it adds to and its number of columns."""
 
     outputs: tuple[int, ...]
     columns: int
@@ -50,7 +50,7 @@ class Page:
 
 
 class ColumnShape:
-    """All trees of a job, in the order of the columns: what its parties agree on, and no party's secret.
+    """All trees of a job, in the order of the columns: known to all its parties, no party's secret.
 
     Args:
         trees: in order.
@@ -66,7 +66,7 @@ class ColumnShape:
         self.columns = sum(tree.columns for tree in trees)
 
     def parameters(self) -> Parameters:
-        """The sizes of the scheme, the same for whoever knows the shape. Raises BadInput where none fit."""
+        """The parameters of the scheme, which follow from the shape. Raises BadInput if none fit."""
         terms: Counter[int] = Counter()
         columns: Counter[int] = Counter()
         for tree in self._trees:
@@ -76,7 +76,7 @@ class ColumnShape:
         return Parameters.choose(max(terms.values(), default=1), max(1, *columns.values()), self._members)
 
     def pages(self, n: int, degree: int) -> list[Page]:
-        """How the columns of n records lie in ciphertexts of N = `degree` slots."""
+        """The pages of the columns of n records in ciphertexts of N = `degree` slots."""
         side_by_side = max(1, degree // n)
         pages, first = [], 0
         for outputs, run in groupby(self._trees, key=lambda tree: tree.outputs):
@@ -86,7 +86,7 @@ class ColumnShape:
         return pages
 
     def records(self, degree: int, ciphertexts: int) -> int:
-        """How many records of a block need no more than so many ciphertexts of N = `degree` slots; one at least.
+        """The number of records of a block that fit `ciphertexts` ciphertexts of N = `degree` slots; one at least.
 
         Slots are filled all the same: fewer records have more columns side by side.
         """
@@ -116,9 +116,9 @@ def in_order(ensemble: Ensemble) -> list[Tree]:
 
 
 class NodeColumns:
-    """The label holder's side: what is in the columns, and what their sums mean.
+    """The label holder's side: the values of the columns, and the meaning of their sums.
 
-    A tree's columns come in an order that is drawn anew, so that it does not say where in the tree they lie.
+    A tree's columns come in a fresh random order, so that the order does not reveal their places in the tree.
 
     Args:
         ensemble: the model.
@@ -126,7 +126,7 @@ class NodeColumns:
         modulus: t.
 
     Raises:
-        BadInput: the modulus is too small for so many trees.
+        BadInput: the modulus is too small for the number of trees.
     """
 
     def __init__(self, ensemble: Ensemble, party: str, modulus: int) -> None:
@@ -150,9 +150,10 @@ class NodeColumns:
                     self._weights[k][node].append(integer)
 
     def ways(self, member: str) -> list[list[Turns]]:
-        """For each tree, for each of its columns, a member's own turns: all that its mask depends on.
+        """For each tree, for each of its columns, a member's own turns, which determine its mask.
 
-        A column counts the records that go left at its node, hence a turn to the left there ends the owner's way.
+        A column counts the records that go left at its node, hence the path of the node's owner ends with a turn to the
+        left there.
         """
         found = []
         for tree, remote in zip(self.trees, self._remote, strict=True):
@@ -161,10 +162,10 @@ class NodeColumns:
         return found
 
     def pages(self, goes_left: GoesLeft, n: int, pages: Sequence[Page], base: Ints) -> Iterator[Ints]:
-        """The numbers of each page, (outputs, slots), computed as they are asked for.
+        """The numbers of each page, (outputs, slots), computed on demand.
 
         Args:
-            goes_left: the own splits' answers for the n records.
+            goes_left: decisions of the label holder's own splits for the n records.
             n: records.
             pages: see `ColumnShape.pages`.
             base: zeros (outputs of the score, n). After the last page it holds D(root), summed over trees.

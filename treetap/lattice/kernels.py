@@ -1,4 +1,4 @@
-"""Owner and member on worker processes: columns are dealt out to the workers in turn.
+"""Key holder and member on worker processes: columns are dealt out to the workers in turn.
 
 Each worker holds the key it needs and, at a member, its own part of every open block's sum: one ciphertext per output
 and worker, whatever the number of columns.
@@ -23,7 +23,7 @@ from treetap.workers import Engine
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
-#: What a ciphertext is: (which of the masks that come with it is its own, the output that it adds to).
+#: A ciphertext's place: (index of its mask among those that come with it, the output that it adds to).
 Place = tuple[int, int]
 IN_FLIGHT_PER_WORKER = 2
 
@@ -114,7 +114,7 @@ class LatticeMember:
         await _everywhere(self._engine, _take_public, self._name, self._agreed, self._public, self._outputs)
 
     async def pass_on(self, masks: Sequence[Bools], ciphertexts: Sequence[bytes], owns: Sequence[int]) -> list[bytes]:
-        """Masked and refreshed ciphertexts for the next member; `owns` says which mask (n ≤ N,) is whose.
+        """Masked and refreshed ciphertexts for the next member; `owns` is each ciphertext's mask (n ≤ N,).
 
         Raises:
             Malformed: see `Member.pass_on`.
@@ -146,7 +146,7 @@ class LatticeMember:
         return await self._engine.call(first, _finish, self._name, block, partials, side_by_side, n)
 
     async def drop(self, block: int) -> None:
-        """Forget what has been added to a block that is not finished."""
+        """Forget the sums of a block that is not finished."""
         workers = self._used.pop(block, set())
         await asyncio.gather(*(self._engine.call(worker, _drop, self._name, block) for worker in workers))
 
@@ -165,7 +165,7 @@ async def _everywhere(engine: Engine, kernel: Any, *args: Any) -> None:
 
 
 class _Open:
-    """What a worker holds for a member: the public key and its part of each open block."""
+    """A worker's state for a member: the public key and its part of each open block."""
 
     def __init__(self, member: Member, outputs: int) -> None:
         self.member = member

@@ -1,6 +1,6 @@
-"""The label holder: makes the key, encrypts columns of integers, opens sums.
+"""The label holder: makes the key, encrypts columns of integers, decrypts sums.
 
-The key is used for one job: a decryption that fails tells a member one bit about it.
+The key is used for one job: a decryption that fails reveals one bit about it to a member.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class LatticeKey:
         return self._scheme.modulus
 
     def public_bytes(self) -> bytes:
-        """Parameters and a fresh public key: what members need, and nothing else."""
+        """Parameters and a fresh public key, for the members."""
         public = api.PublicKey()
         api.KeyGenerator(self._scheme.context, self._secret).create_public_key(public)
         return self.parameters.to_bytes() + to_bytes(public)

@@ -1,9 +1,9 @@
 """A feature party: masks columns that it cannot read, and adds them up or passes them on.
 
-What keeps its masks from the key owner, who knows every ciphertext it sent and all noise in them: the last member adds
-a fresh encryption of zero, which makes the second polynomial look uniform, and flooding, which buries the noise
-(`treetap.lattice.parameters`). What keeps them from the next member, who has no key: a fresh encryption of zero in
-every ciphertext passed on. The owner and a later member together could read the masks of an earlier one.
+The key owner knows every ciphertext it sent and all noise in them. To hide the masks from it, the last member adds a
+fresh encryption of zero, which makes the second polynomial look uniform, and noise flooding
+(`treetap.lattice.parameters`). To hide them from the next member, which has no key, every ciphertext passed on gets a
+fresh encryption of zero. The owner and a later member together could read the masks of an earlier one.
 
 The number and size of ciphertexts and the operations on them do not depend on the masks.
 
@@ -35,7 +35,7 @@ class Member:
 
     Args:
         agreed: the job's parameters, from this party's own record of the agreement.
-        public: what `LatticeKey.public_bytes` gave.
+        public: the result of `LatticeKey.public_bytes`.
 
     Raises:
         Malformed: other parameters than agreed, or not just a public key.
@@ -116,7 +116,7 @@ class MaskedSum:
             self._member.scheme.evaluator.add_inplace(self._sums[place], product)
 
     def partial(self) -> tuple[list[int], int, list[bytes]]:
-        """What another sum of the same party takes over with `merge`: (columns, zeros, sums). It ends this one."""
+        """State for `merge` into another sum of the same party: (columns, zeros, sums). It ends this one."""
         self._count(self._none, 0)
         self._ended = True
         return self._columns, self._zeros, [to_bytes(total) for total in self._sums]
@@ -148,7 +148,7 @@ class MaskedSum:
         return answers
 
     def _count(self, columns: Sequence[int], zeros: int) -> None:
-        """The noise is bounded for so many columns and fresh zeros only."""
+        """Check the number of columns and fresh zeros, for which alone the noise is bounded."""
         if self._ended:
             raise OutOfOrder("this masked sum has ended")
         self._columns = [

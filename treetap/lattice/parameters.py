@@ -1,4 +1,4 @@
-"""Sizes of a BFV sum of masked columns: what fits, and how far the flooding hides the masks from the key owner.
+"""Sizes of a BFV sum of masked columns, and how far the flooding hides the masks from the key owner.
 
 Ring R = Z[X]/(X^N + 1), ciphertext modulus q = product of primes, plaintext modulus t. A ciphertext (c0, c1) under the
 ternary secret s satisfies c0 + c1·s = (q/t)·m + e; multiplication by a mask polynomial p (|coefficients| ≤ t/2) turns e
@@ -39,7 +39,7 @@ class Parameters:
         special_bits: size of the prime that only key material has.
         plain_bits: bits of the prime t ≡ 1 (mod 2N).
         columns: most columns in one sum.
-        members: how many members mask each ciphertext, one after the other.
+        members: number of members that mask each ciphertext, one after the other.
 
     Raises:
         BadInput: below 128-bit security, or the flooding would reach less than `STATISTICAL_BITS`.
@@ -96,10 +96,7 @@ class Parameters:
                         return cls(degree, primes, special, bits, columns, members)
                     except BadInput:
                         continue
-        raise BadInput(
-            f"no lattice parameters hide {columns} columns masked by {members} members at a tolerance of {tolerance}: "
-            "use Paillier, or fewer feature parties"
-        )
+        raise BadInput(f"no lattice parameters hide {columns}  of {tolerance}: use Paillier, or fewer feature parties")
 
     @property
     def modulus_bits(self) -> int:

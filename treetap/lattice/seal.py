@@ -1,8 +1,8 @@
-"""The seam to Microsoft SEAL, through the low-level bindings that TenSEAL ships: contexts, and objects as bytes.
+"""The interface to Microsoft SEAL, through the low-level bindings that TenSEAL ships: contexts, and objects as bytes.
 
 SEAL draws seeds from /dev/urandom and expands them with Blake2xb. The bindings read and write files only, so every
-object passes through an anonymous file in memory (`memfd_create`, Linux); nothing touches a disk. What a peer sent is
-checked before anything is computed with it.
+object passes through an anonymous file in memory (`memfd_create`, Linux); nothing touches a disk. A peer's bytes are
+checked before any computation with them.
 """
 
 from __future__ import annotations

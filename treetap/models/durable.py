@@ -1,4 +1,4 @@
-"""Files that are on disk whole or not at all, and lines added to them, whatever crash comes."""
+"""Files that are on disk whole or not at all, and lines added to them, also after a crash."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def write_whole(path: Path, content: bytes, mode: int = 0o600) -> None:
 
 @contextmanager
 def writing_whole(path: Path, mode: int = 0o600, draft: Path | None = None) -> Iterator[BinaryIO]:
-    """The same for content that comes in parts: the file is there when the block ends, unless by an error.
+    """The same for content that comes in parts: the file exists once the block ends without an error.
 
-    `draft`: where the content grows, in the same folder; each of several processes that may write the file at once
-    needs its own. One that a crash has left there is replaced, and an error leaves none.
+    `draft`: the file in which the content grows, in the same folder; each of several processes that may write the file
+    at once needs its own. One that a crash has left there is replaced, and an error leaves none.
     """
     draft = draft or path.with_name(path.name + ".part")
     try:

@@ -13,7 +13,7 @@ Bools = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 @dataclass(frozen=True)
 class OwnSplit:
-    """A row of a party's look-up table: what a handle means. Left: value < threshold, or missing if `missing_left`."""
+    """A row of a party's split table: a handle's meaning. Left: value < threshold, or missing if `missing_left`."""
 
     handle: int
     node: int
@@ -23,11 +23,11 @@ class OwnSplit:
     missing_left: bool
 
     def goes_left(self, values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> Bools:
-        """Which of these raw values (n,) of the split's column go left."""
+        """The mask of those raw values (n,) of the split's column that go left."""
         return np.where(np.isnan(values), self.missing_left, values < self.threshold)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types; a threshold above every value, which parts missing cells from the others, is null."""
+        """Plain JSON types; a threshold above every value, which separates missing cells from the others, is null."""
         return {**vars(self), "threshold": None if math.isinf(self.threshold) else self.threshold}
 
     @classmethod

@@ -32,12 +32,12 @@ _FORMAT_1 = {TREES: "shard.jsonl"}
 Names = Mapping[str, Mapping[int, str]]
 
 
-#: What other parties have told of their features, beside the label holder's shard.
+#: File of the feature names that other parties have sent, beside the label holder's shard.
 NAMES = "names.json"
 
 
 def read_names(folder: Path) -> dict[str, dict[int, str]]:
-    """The names that other parties have told of a model's features; none where nobody was asked.
+    """The names of a model's features that other parties have sent; none if they were never requested.
 
     Raises:
         DataError: the file is damaged.
@@ -47,11 +47,11 @@ def read_names(folder: Path) -> dict[str, dict[int, str]]:
         return {}
     try:
         return {
-            str(party): {int(handle): str(name) for handle, name in told.items()}
-            for party, told in read_json(path).items()
+            str(party): {int(handle): str(name) for handle, name in names.items()}
+            for party, names in read_json(path).items()
         }
     except (AttributeError, ValueError):
-        raise DataError(f"{path}: is damaged; remove it, and have the names told again by predict --explain") from None
+        raise DataError(f"{path}: is damaged; remove it, and have the names sent again by predict --explain") from None
 
 
 def read_model(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:

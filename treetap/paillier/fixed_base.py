@@ -3,7 +3,7 @@
 The exponent is written in digits of `window` bits; row k of the table holds base^(digit · 2^(window·k)) for every
 digit, so a power is a product of one entry per row (fixed-base windowing; Brickell, Gordon, McCurley and Wilson 1992).
 A wider window means fewer products and an exponentially larger table: `window_for` takes the widest that fits a memory
-bound. Tables are public arithmetic; whether the exponents are secret is the caller's business.
+bound. Tables are public arithmetic; the caller decides whether its exponents are secret.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ Ints = npt.NDArray[np.integer[Any]]
 
 @dataclass(frozen=True)
 class NodeTask:
-    """What is to be summed for one node: records (n,), a record as often as it counts, their bins (n, d), and the order
-    (candidates,) in which the candidates leave."""
+    """The input of one node's sums: records (n,), a record as often as it counts, their bins (n, d), and the order
+    (candidates,) in which the candidates are sent."""
 
     rows: Ints
     codes: Ints
@@ -56,7 +56,7 @@ class ForestSums:
         self._name = f"pool/{token}"
         self._per_plaintext = slots.groups_per_plaintext(public.bits)
         self._phases = Phases(engine, public, self._per_plaintext, self._name)
-        self._lane_of = np.zeros(records, dtype=np.int32)
+        self._worker_of = np.zeros(records, dtype=np.int32)
         self._place_of = np.zeros(records, dtype=np.int64)
         self._blocks = 0
         self.received = 0
@@ -70,7 +70,7 @@ class ForestSums:
             Conflict: `first` is not the next record.
         """
         count, rest = divmod(len(ciphertexts), self._public.ciphertext_bytes)
-        if rest or self.received + count > len(self._lane_of):
+        if rest or self.received + count > len(self._worker_of):
             raise Malformed(f"{len(ciphertexts)} bytes are not the ciphertexts of records that are still to come")
         if first != self.received:
             raise Conflict(f"the ciphertexts of record {first} came when those of record {self.received} were due")
@@ -79,7 +79,7 @@ class ForestSums:
             await self._phases.everywhere(open_pool, *[opening] * self._engine.workers)
         worker = self._blocks % self._engine.workers
         start = await self._engine.call(worker, keep, self._name, ciphertexts)
-        self._lane_of[first : first + count] = worker
+        self._worker_of[first : first + count] = worker
         self._place_of[first : first + count] = start + np.arange(count)
         self._blocks += 1
         self.received += count
@@ -88,14 +88,14 @@ class ForestSums:
         """Packed, re-randomised left sums of every candidate of every node, node-major.
 
         Args:
-            nodes: what to sum.
+            nodes: the nodes' records, bins and orders.
             shapes: (n_bins, has_missing) per column of the nodes' bins; missing is bin n_bins.
 
         Raises:
             ValueError: the ciphertexts are not all there, or a bin or an order does not fit the shapes.
         """
-        if self.received < len(self._lane_of):
-            raise ValueError(f"{self.received} of {len(self._lane_of)} ciphertexts are there")
+        if self.received < len(self._worker_of):
+            raise ValueError(f"{self.received} of {len(self._worker_of)} ciphertexts are there")
         radices = [bins + missing for bins, missing in shapes]
         count = sum(2 * bins - 1 if missing else bins - 1 for bins, missing in shapes)
         for node in nodes:
@@ -107,9 +107,9 @@ class ForestSums:
             return b""
         parts: list[list[tuple[Ints, Ints]]] = [[] for _ in range(self._engine.workers)]
         for node in nodes:
-            lane_of = self._lane_of[node.rows]
+            worker_of = self._worker_of[node.rows]
             for worker, part in enumerate(parts):
-                here = lane_of == worker
+                here = worker_of == worker
                 part.append((self._place_of[node.rows[here]], node.codes[here]))
         answers = await self._phases.everywhere(pool_bins, *[(part, radices) for part in parts])
         partial = [products for products, _ in answers]

@@ -123,7 +123,7 @@ def feature_sums(
         codes: their bins, shape (n, d).
         radices: number of bins of each feature.
         modulus: n² of the key.
-        joint_cells: whether features may share joint cells; otherwise each feature is summed by itself.
+        joint_cells: True if features may share joint cells; otherwise each feature is summed by itself.
 
     Returns:
         Per feature a table bin → product, without empty bins, and the number of products computed.

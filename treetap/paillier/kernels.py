@@ -23,7 +23,7 @@ from treetap.workers import Engine
 
 @dataclass(frozen=True)
 class Tree:
-    """What a worker needs to know of a tree."""
+    """A worker's parameters of a tree."""
 
     public: bytes
     bits: int
@@ -35,7 +35,7 @@ class Tree:
 
 @dataclass
 class Held:
-    """Ciphertexts in a worker, in the order in which they came, and what it takes to work with them."""
+    """Ciphertexts in a worker, in the order in which they came, with the key and the layout of slots."""
 
     public: PublicKey
     packer: Packer
@@ -44,7 +44,7 @@ class Held:
 
 @dataclass
 class WorkerState(Held):
-    """What a worker holds of a tree: its records' ciphertexts and bins, and the root's cells."""
+    """A worker's state of a tree: its records' ciphertexts and bins, and the root's cells."""
 
     tree: Tree
     codes: list[Codes] = field(default_factory=list)
@@ -124,7 +124,7 @@ def pool_bins(
 ) -> tuple[bytes, int]:
     """Phase (a) of a pool, from the places and bins of each node's records: (bins node-major, products computed).
 
-    A place that stands there twice counts twice.
+    A place that occurs twice counts twice.
     """
     return _sum(state[name], nodes, radices, joint_cells=True)
 
@@ -195,7 +195,7 @@ def close_tree(state: dict[str, Any], name: str) -> None:
 
 
 class Phases:
-    """Phases (b) and (c) over the workers; `name` is what the ciphertexts are called there."""
+    """Phases (b) and (c) over the workers; `name` is the ciphertexts' name there."""
 
     def __init__(self, engine: Engine, public: PublicKey, per_plaintext: int, name: str) -> None:
         self._engine, self._public, self._per_plaintext, self._name = engine, public, per_plaintext, name

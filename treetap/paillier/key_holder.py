@@ -1,4 +1,4 @@
-"""The key owner's batch work: encrypt a table in blocks, open packed sums.
+"""The key owner's batch work: encrypt a table in blocks, decrypt packed sums.
 
 Each worker holds the key, handed over by `SecretKey.for_worker`, and its own fixed-base tables.
 """
@@ -95,13 +95,13 @@ class KeyHolder:
 
         Args:
             ciphertexts: concatenated ciphertexts of `groups_per_plaintext` candidates each, the last perhaps of fewer.
-            candidates: how many candidates there are in all.
+            candidates: the number of candidates in all.
 
         Returns:
             int64 array (candidates, number of slots).
 
         Raises:
-            Malformed: the ciphertexts cannot hold just so many candidates.
+            Malformed: the ciphertexts do not hold exactly that number of candidates.
         """
         width, groups = self._secret.public.ciphertext_bytes, self._groups
         count = -(-candidates // groups)

@@ -1,4 +1,4 @@
-"""Fed-EINI's arithmetic over Paillier: entries encrypted by the key's owner, masked along a chain, summed, opened.
+"""Fed-EINI's arithmetic over Paillier: entries encrypted by the key's owner, masked along a chain, summed, decrypted.
 
     owner ──► entries of a record, one ciphertext each ──► member ──► … ──► last member ──► sums, packed ──► owner
 
@@ -7,9 +7,8 @@ one that goes on is re-randomised, and where nothing was kept it is a fresh encr
 cannot tell the two apart. The last member packs the sums of many records into one ciphertext and gives it a `standard`
 obfuscator, because its reader owns the key.
 
-A plaintext has a slot for each output of the model. The width of the slots is the same for every model: it tells
-nothing of the scores' range, and leaves sums of honest entries so much room that a ciphertext under a foreign key is
-noticed.
+A plaintext has a slot for each output of the model. The width of the slots is the same for every model: it reveals
+nothing of the scores' range, and honest sums use so little of it that a ciphertext under another key is detected.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ CALL_BYTES = 512 * 1024
 
 
 def ciphertexts_of(values: int, key_bits: int) -> tuple[int, int]:
-    """How many ciphertexts an entry of so many values takes, and how many slots each of them has.
+    """The number of ciphertexts of an entry of `values` values, and the number of slots of each.
 
     Raises:
         PlaintextOverflow: not even one value fits a plaintext of this key.
@@ -107,7 +106,7 @@ class EntryKeyHolder:
 
 @dataclass(frozen=True)
 class _Plan:
-    """What a worker needs to know: of each incoming entry, in order, where it goes; and how many go on."""
+    """A worker's plan: of each incoming entry, in order, the outgoing entry it enters; and the number that go on."""
 
     public: bytes
     slots: Slots
@@ -124,7 +123,7 @@ class EntryMember:
         engine: workers.
         public: the label holder's key.
         slots: layout of one entry.
-        outgoing: (entries,) where each incoming entry goes; entries with one number go on as their sum.
+        outgoing: (entries,) the outgoing entry of each incoming one; entries with one number go on as their sum.
         constant: incoming entries that come once (`start`) and not for every record.
         obfuscation: how entries that go on are randomised (the next member holds no key); None at the last member,
             whose sums are packed and always get `standard` obfuscators.
@@ -180,10 +179,10 @@ class EntryMember:
 
 
 class MaskedBlock:
-    """One block on its way through a member: parts go in as they come, what is ready comes out in order.
+    """One block on its way through a member: parts go in as they come, finished ones come out in order.
 
-    At most two calls per worker are under way, and what has come of one record more: memory does not grow with the
-    block, but for its sums at the last member, a ciphertext per record and entry that is left.
+    At most two calls per worker and a part of one more record are held: memory does not grow with the block, except
+    for its sums at the last member, a ciphertext per record and remaining entry.
     """
 
     def __init__(self, member: EntryMember, masks: Bools) -> None:
@@ -204,7 +203,7 @@ class MaskedBlock:
         return self._begun
 
     async def take(self, part: bytes) -> list[bytes]:
-        """Take what has come; returns what can go on.
+        """Take the ciphertexts that came; returns those that can go on.
 
         Raises:
             Malformed: more than the block has, or no ciphertexts.
@@ -219,7 +218,7 @@ class MaskedBlock:
         return ready
 
     async def finish(self) -> list[bytes]:
-        """All has come; returns the rest. At the last member: the sums, packed and re-randomised, record by record.
+        """End the block; returns the remaining ciphertexts. The last member returns its sums, packed and re-randomised.
 
         Raises:
             Malformed: less has come than the block has.
@@ -234,7 +233,7 @@ class MaskedBlock:
         return ready if self._member._plan.obfuscation is not None else await self._packed()
 
     async def close(self) -> None:
-        """Let go of what is still under way."""
+        """Release calls that are still under way."""
         for task in self._pending:
             task.cancel()
         await asyncio.gather(*self._pending, return_exceptions=True)
@@ -287,7 +286,7 @@ class MaskedBlock:
 
 
 class _Lane:
-    """What a worker holds of a job."""
+    """A worker's state of a job."""
 
     def __init__(self, plan: _Plan, constants: bytes) -> None:
         self.public = PublicKey.from_bytes(plan.public, allow_512=True)  # the size was accepted where the key was taken
@@ -306,7 +305,7 @@ def _open_plan(state: dict[str, Any], name: str, plan: _Plan, constants: bytes) 
 
 
 def _mask(state: dict[str, Any], name: str, ciphertexts: bytes, masks: Bools) -> tuple[bytes, int, int]:
-    """Equation 13 for a few records, and equation 10 at the last member: what goes on of each, record by record."""
+    """Equation 13 for a few records, and equation 10 at the last member: the outgoing ciphertexts, record by record."""
     worker: _Lane = state[name]
     modulus, width = worker.public.n_squared, len(worker.varying)
     values = worker.public.read(ciphertexts)
@@ -324,7 +323,7 @@ def _mask(state: dict[str, Any], name: str, ciphertexts: bytes, masks: Bools) ->
         going += [mpz(1) if value is None else value for value in sums]
     if worker.fresh is None:
         return worker.public.write(going), additions, 0
-    # An entry of which nothing was kept is 1, so its obfuscator alone goes on: a fresh encryption of zero.
+    # An entry from which nothing was kept is 1, so its obfuscator alone goes on: a fresh encryption of zero.
     fresh = (
         value * obfuscator % modulus for value, obfuscator in zip(going, worker.fresh.draw(len(going)), strict=True)
     )

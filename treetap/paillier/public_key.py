@@ -1,4 +1,4 @@
-"""Paillier's public half: what anybody can do with a ciphertext (Paillier 1999).
+"""Paillier's public half: operations that need no secret key (Paillier 1999).
 
 n = pq, g = n + 1, Enc(m; r) = (1 + m·n) · r^n mod n². Sums multiply, products by a plaintext are powers, and a negative
 plaintext m is n - |m|. A ciphertext travels as a big-endian block of fixed width.
@@ -161,10 +161,10 @@ class PublicKey:
 class Obfuscators:
     """Obfuscators for a party without the key, of one of the kinds above.
 
-    The short ones come from one fixed-base table modulo n². Powers of h_n all have the Jacobi symbol 1, which anybody
-    can compute, while what the owner makes (`standard`, or `short-exponent` with its two independent exponents) has -1
-    half of the time. A re-randomised ciphertext of the owner and a fresh one of this party could so be told apart.
-    Hence every second draw, at random, is multiplied by z^n for a z with the symbol -1.
+    The short ones come from one fixed-base table modulo n². Powers of h_n all have the Jacobi symbol 1, which every
+    party can compute, while the owner's obfuscators (`standard`, or `short-exponent` with its two independent
+    exponents) have -1 half of the time. A re-randomised ciphertext of the owner and a fresh one of this party could so
+    be told apart. Hence every second draw, at random, is multiplied by z^n for a z with the symbol -1.
 
     Raises:
         BadInput: an unknown kind.

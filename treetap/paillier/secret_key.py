@@ -8,7 +8,7 @@ The owner works modulo p² and q² and joins by the Chinese remainder theorem. T
 * short-exponent: independent exponents of at least 256 bits modulo p² and modulo q². Assumes that discrete logarithms
   with 256-bit exponents are hard in a group whose order the reader does not know: only for readers without the key.
 
-Arithmetic is not constant-time: whoever can time this process on its own machine is outside the trust model.
+Arithmetic is not constant-time: an attacker that can time this process on its own machine is outside the trust model.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ class Slots:
             int64 array (groups, number of slots).
 
         Raises:
-            Malformed: something is left above the last slot, so the plaintext is not what it claims to be.
+            Malformed: bits are set above the last slot, so the plaintext is not what it claims to be.
         """
         values = np.empty((groups, len(self.widths)), dtype=np.int64)
         rest = plain

@@ -43,7 +43,7 @@ class EncryptedSums:
         codes: (N, d) integer bins, missing = n_bins; d may be 0.
         shapes: (n_bins, has_missing) per feature.
         token: names this tree in the workers' memory.
-        joint_cells: whether features may share joint cells (`treetap.paillier.joint_cells`); off only for measurements.
+        joint_cells: True if features may share joint cells (`treetap.paillier.joint_cells`); off only for measurements.
 
     Attributes:
         n_candidates: candidates per node.
@@ -81,8 +81,8 @@ class EncryptedSums:
         self._joint_cells = joint_cells
         self._per_plaintext = slots.groups_per_plaintext(public.bits)
         self._phases = Phases(engine, public, self._per_plaintext, self._name)
-        # Where each record's ciphertext lies: its worker and its place there.
-        self._lane_of = np.full(len(codes), _ABSENT, dtype=np.int32)
+        # The place of each record's ciphertext: its worker and its index there.
+        self._worker_of = np.full(len(codes), _ABSENT, dtype=np.int32)
         self._place_of = np.zeros(len(codes), dtype=np.int64)
         self._blocks = 0
         self._opening: asyncio.Future[Any] | None = None
@@ -93,8 +93,8 @@ class EncryptedSums:
     async def add_block(self, rows: Rows, ciphertexts: bytes) -> None:
         """Take a block of ciphertexts and multiply it into the root's cells.
 
-        So that every worker has work, up to workers - 1 blocks are still under way on return; what is wrong with their
-        ciphertexts is then raised by a later `add_block` or `candidates`. A block that is refused changes nothing.
+        So that every worker has work, up to workers - 1 blocks are still under way on return; errors about their
+        ciphertexts are then raised by a later `add_block` or `candidates`. A block that is refused changes nothing.
 
         Args:
             rows: position of each ciphertext's record, 0..N-1.
@@ -112,11 +112,11 @@ class EncryptedSums:
             )
         if len(rows) and (rows.min() < 0 or rows.max() >= len(self._codes)):
             raise Malformed(f"a block names a record outside the {len(self._codes)} common ones")
-        if (self._lane_of[rows] != _ABSENT).any() or len(np.unique(rows)) < len(rows):
+        if (self._worker_of[rows] != _ABSENT).any() or len(np.unique(rows)) < len(rows):
             raise Conflict("a record's ciphertext came twice in one tree")
         worker = self._blocks % self._engine.workers
         self._blocks += 1
-        self._lane_of[rows] = _ON_THE_WAY
+        self._worker_of[rows] = _ON_THE_WAY
         self._under_way.append(asyncio.ensure_future(self._accumulate(worker, rows, ciphertexts)))
         await self._settle(self._engine.workers - 1)
 
@@ -146,35 +146,35 @@ class EncryptedSums:
         return packed
 
     async def close(self) -> None:
-        """Free the workers' memory of this tree; what became of blocks still under way no longer matters."""
+        """Free the workers' memory of this tree; results of blocks still under way are dropped."""
         await asyncio.gather(*self._under_way, return_exceptions=True)
         await self._phases.everywhere(close_tree, *[()] * self._engine.workers)
 
     async def _accumulate(self, worker: int, rows: Rows, ciphertexts: bytes) -> None:
-        """Have a worker keep a block, and note where its ciphertexts lie."""
+        """Have a worker keep a block, and note the places of its ciphertexts."""
         try:
             await self._open()
             start, additions = await self._engine.call(worker, add, self._name, self._codes[rows], ciphertexts)
         except BaseException:
-            self._lane_of[rows] = _ABSENT
+            self._worker_of[rows] = _ABSENT
             raise
-        self._lane_of[rows] = worker
+        self._worker_of[rows] = worker
         self._place_of[rows] = start + np.arange(len(rows))
         self.operations["additions"] += additions
 
     async def _settle(self, allowed: int) -> None:
-        """Wait until at most `allowed` blocks are under way; raise what went wrong with one."""
+        """Wait until at most `allowed` blocks are under way; raise the error of one that failed."""
         while len(self._under_way) > allowed:
             oldest = self._under_way[0]
             try:
-                # Shielded: a caller that is cancelled must not tear a block out of its worker.
+                # Shielded: a cancelled caller must not remove a block from its worker.
                 await asyncio.shield(oldest)
             finally:
                 if oldest.done() and oldest in self._under_way:
                     self._under_way.remove(oldest)
 
     async def _open(self) -> None:
-        """Tell every worker of this tree, once, before anything else."""
+        """Create this tree in every worker, once, before any other call."""
         if self._opening is None:
             rows = len(self._codes) // self._engine.workers
             single: list[tuple[int, ...]] = [(feature,) for feature in range(len(self._radices))]
@@ -198,9 +198,9 @@ class EncryptedSums:
         else:
             parts: list[list[npt.NDArray[np.int64]]] = [[] for _ in range(workers)]
             for rows in nodes:
-                lane_of = self._lane_of[rows]
+                worker_of = self._worker_of[rows]
                 for worker in range(workers):
-                    parts[worker].append(self._place_of[rows[lane_of == worker]])
+                    parts[worker].append(self._place_of[rows[worker_of == worker]])
             answers = await self._phases.everywhere(node_bins, *[(part,) for part in parts])
         self.operations["additions"] += sum(additions for _, additions in answers)
         return [products for products, _ in answers]

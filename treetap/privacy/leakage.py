@@ -1,4 +1,4 @@
-"""How much sets of records say about the label, in nats.
+"""Information of sets of records about the label, in nats.
 
 Per node, the bound of ID-LMID: Takahashi, Liu, Liu, "Eliminating Label Leakage in Tree-based Vertical Federated
 Learning", Theorem 2 and Eq. 6. Over all trees, the empirical mutual information between the label and a record's
@@ -25,14 +25,14 @@ class Bounds(NamedTuple):
 
     @property
     def larger(self) -> Floats:
-        """The bound on I(Y; S_w) of each node: what ID-LMID holds against ξ."""
+        """The bound on I(Y; S_w) of each node, which ID-LMID compares with ξ."""
         return np.maximum(self.node, self.complement)
 
 
 def node_bounds(counts: npt.ArrayLike, totals: npt.ArrayLike) -> Bounds:
     """Both sums of Eq. 6 for nodes with class counts n_w^c (n, C), given the counts N^c (C,) of all records.
 
-    0·ln 0 = 0, and an empty node or complement says nothing: 0. Raises ValueError (a bug of the caller) for counts
+    0·ln 0 = 0, and the sum of an empty node or complement is 0. Raises ValueError (a bug of the caller) for counts
     that are negative or larger than the totals.
     """
     within, all_records = np.asarray(counts, dtype=np.int64), np.asarray(totals, dtype=np.int64)
@@ -44,12 +44,12 @@ def node_bounds(counts: npt.ArrayLike, totals: npt.ArrayLike) -> Bounds:
 
 
 def class_counts(labels: Ints, classes: int) -> Ints:
-    """How many of these class numbers (n,) are each of 0..classes−1: (classes,)."""
+    """Counts of the class numbers 0..classes−1 among those given (n,): (classes,)."""
     return np.bincount(labels, minlength=classes).astype(np.int64)
 
 
 def class_entropy(totals: npt.ArrayLike) -> float:
-    """Entropy H(Y) in nats of a label with these class counts (C,): what is to be known of a record's label."""
+    """Entropy H(Y) in nats of a label with these class counts (C,): an upper bound of all leakage about a label."""
     counts = np.asarray(totals, dtype=np.float64)
     share = counts[counts > 0] / counts.sum()
     return max(0.0, float(-(share * np.log(share)).sum()))
@@ -72,9 +72,9 @@ def mutual_information(labels: Ints, groups: Ints) -> float:
 
 
 def chance_information(labels: Ints, groups: Ints) -> float:
-    """What `mutual_information` would be on average, in nats, if the labels (N,) stood at the records in random order.
+    """The mean of `mutual_information`, in nats, if the labels (N,) were assigned to the records in random order.
 
-    The mean over all permutations (Vinh, Epps, Bailey 2010, equation 24a): what small groups alone make of it.
+    The mean over all permutations (Vinh, Epps, Bailey 2010, equation 24a): the part that small groups alone explain.
     """
     if not labels.size:
         return 0.0

@@ -1,4 +1,4 @@
-"""Configuration that every process has: its name, and its certificate or that it goes without."""
+"""Configuration that every process has: its name, and its certificate or `insecure`."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ class TlsConfig(Strict):
         return TlsConfig(ca=base / self.ca, certificate=base / self.certificate, key=base / self.key)
 
     def files(self) -> TlsFiles:
-        """The same, as the wire wants them."""
+        """The same as the wire's type."""
         return TlsFiles(ca=self.ca, certificate=self.certificate, key=self.key)
 
 
 class Process(Strict):
-    """What every process's file says: its name, and how it is told from others.
+    """The keys of every process's file: its name, and how peers identify it.
 
-    That is a certificate, `[tls]`. `insecure = true` goes without, in the clear, and on loopback only: there everybody
-    is who it says it is, which is for trials on a host that nobody else uses.
+    That is a certificate, `[tls]`. `insecure = true` uses none, in plain text and on loopback only: callers' names are
+    not verified, which is for trials on a host without other users.
     """
 
     name: Name
@@ -51,11 +51,11 @@ class Process(Strict):
         return self
 
     def addresses(self) -> dict[str, str]:
-        """Field → where this process listens, and whom it calls, as far as its file says."""
+        """Field → address at which this process listens or which it calls, as far as its file names them."""
         return {}
 
     def transport(self) -> Transport:
-        """How this process speaks with others."""
+        """This process's credentials for calls: TLS files, or its name without certificates."""
         return Insecure(self.name) if self.tls is None else self.tls.files()
 
     def tls_below(self, base: Path) -> TlsConfig | None:

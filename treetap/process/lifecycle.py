@@ -1,4 +1,4 @@
-"""What every server process does at its start and end: say where it listens, stop when told."""
+"""Start and end of every server process: print its address, stop on a signal."""
 
 from __future__ import annotations
 

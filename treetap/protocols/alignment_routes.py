@@ -1,7 +1,7 @@
-"""The turns of private set intersection: who does what when, for coordinator and parties alike (docs/alignment.md).
+"""The turns of private set intersection, for coordinator and parties alike (docs/alignment.md).
 
-Computing and sending are turns of their own: a party that still computes is silent towards its peers, not towards the
-coordinator, and in a pass everybody reads while it sends, however long the lists are.
+Computing and sending are turns of their own: a party that still computes sends nothing to its peers but reports to the
+coordinator, and in a pass every party reads while it sends, whatever the length of the lists.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Routes = tuple[tuple[int, int], ...]
 class AlignmentTurn:
     """`step` at all `places` at once, under its own number `stage`.
 
-    `routes`: in a pass, (from, to); (a, a) keeps what it has in hand, which otherwise goes away with the sending.
+    `routes`: in a pass, (from, to); (a, a) keeps the party's current list, which sending otherwise removes.
     """
 
     step: str
@@ -48,29 +48,30 @@ def _between_two() -> list[AlignmentTurn]:
 def _around_a_ring(parties: int) -> list[AlignmentTurn]:
     """Three and more.
 
-    1. Every list goes around, raised and shuffled by each; all end at the first party, which keeps what all hold.
-    2. The common points go around once more, for fresh exponents, shuffled by each; the last party tells all.
+    1. Every list goes around, raised and shuffled by each; all end at the first party, which keeps the points that all
+       hold.
+    2. The common points go around once more, for fresh exponents, shuffled by each; the last party sends them to all.
     3. Every owner's list goes around under the fresh exponents, its order kept, back to its owner alone.
-    4. The first party compares what all have found.
+    4. The first party compares the results of all.
     """
-    everybody, last = tuple(range(parties)), parties - 1
-    ring = tuple((place, (place + 1) % parties) for place in everybody)
+    places, last = tuple(range(parties)), parties - 1
+    ring = tuple((place, (place + 1) % parties) for place in places)
     number = count()
-    found = [AlignmentTurn("blind_ids", next(number), everybody)]
+    found = [AlignmentTurn("blind_ids", next(number), places)]
     for _ in range(last):
-        found.append(AlignmentTurn("pass_ids", next(number), everybody, ring))
-        found.append(AlignmentTurn("relay_ids", next(number), everybody))
-    found.append(AlignmentTurn("pass_ids", next(number), everybody, tuple((place, 0) for place in everybody)))
+        found.append(AlignmentTurn("pass_ids", next(number), places, ring))
+        found.append(AlignmentTurn("relay_ids", next(number), places))
+    found.append(AlignmentTurn("pass_ids", next(number), places, tuple((place, 0) for place in places)))
     found.append(AlignmentTurn("combine_ids", next(number), (0,)))
-    for place in everybody[1:]:
+    for place in places[1:]:
         found.append(AlignmentTurn("pass_ids", next(number), (place - 1, place), ((place - 1, place),)))
         found.append(AlignmentTurn("refresh_ids", next(number), (place,)))
-    found.append(AlignmentTurn("pass_ids", next(number), everybody, tuple((last, place) for place in everybody)))
-    found.append(AlignmentTurn("trace_ids", next(number), everybody))
+    found.append(AlignmentTurn("pass_ids", next(number), places, tuple((last, place) for place in places)))
+    found.append(AlignmentTurn("trace_ids", next(number), places))
     for _ in range(last):
-        found.append(AlignmentTurn("pass_ids", next(number), everybody, ring))
-        found.append(AlignmentTurn("raise_ids", next(number), everybody))
-    found.append(AlignmentTurn("pass_ids", next(number), everybody, ring))
-    found.append(AlignmentTurn("match_ids", next(number), everybody))
+        found.append(AlignmentTurn("pass_ids", next(number), places, ring))
+        found.append(AlignmentTurn("raise_ids", next(number), places))
+    found.append(AlignmentTurn("pass_ids", next(number), places, ring))
+    found.append(AlignmentTurn("match_ids", next(number), places))
     found.append(AlignmentTurn("agree_ids", next(number), (0,)))
     return found

@@ -1,4 +1,4 @@
-"""Boosting (SecureBoost, Cheng et al. 2021): what differs from the other protocols that train."""
+"""Boosting (SecureBoost, Cheng et al. 2021): its parts that differ from the other training protocols."""
 
 from __future__ import annotations
 

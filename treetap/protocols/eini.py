@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EiniOptions:
-    """See `treetap.protocols.registry.Options`; as in the training job where nothing is said."""
+    """See `treetap.protocols.registry.Options`; by default as in the training job."""
 
     key_bits: int = 0
     obfuscation: str = ""

@@ -1,7 +1,7 @@
-"""Messages of a job by sender and receiver: what a protocol declares, and which disclosure classes follow from it.
+"""Messages of a job by sender and receiver: a protocol declares them, and its disclosure classes follow.
 
 A protocol declares the contents of the frame that its roles send, by name, each with its route. Their classes are those
-that the descriptors carry. So a party knows before a job begins what taking part would have it send, and to whom.
+that the descriptors carry. So a party knows before a job begins which classes it would send, and to whom.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Pairs: TypeAlias = "Iterable[tuple[str, str]]"
 
 @dataclass(frozen=True)
 class Members:
-    """Who takes part in a job: the feature parties in the order of the chain, those that are away left out."""
+    """The parties of a job: the feature parties in the order of the chain, those that are away left out."""
 
     coordinator: str
     label_holder: str
@@ -41,7 +41,7 @@ class Emission:
 
     Attributes:
         content: its name in the frame: a message between parties, or the result of a step.
-        route: who sends it to whom.
+        route: its pairs of sender and receiver.
         perhaps: classes that it carries where the sender's table or policy has it so; not known when a job begins.
     """
 
@@ -102,7 +102,7 @@ def _turns_of_psi(members: Members) -> Pairs:
 
 # ---- contents that several protocols share
 
-#: Of every job: results of steps that have nothing to say, and accounts.
+#: Of every job: empty results of steps, and accounts.
 _JOB = (Emission("done", all_report), Emission("accounted", all_report))
 #: Of every training.
 TRAINING = (
@@ -118,7 +118,7 @@ PREDICTION = (
 )
 #: Of a prediction that serves, in the place of the file of predictions.
 SERVING = (*_JOB, Emission("opened_model", all_report), Emission("awaited_requests", label_holder_reports))
-#: Of a prediction with explanations; a party whose policy forbids it sends no names, but that it withholds them.
+#: Of a prediction with explanations; a party whose policy forbids it reports that it withholds names.
 EXPLANATIONS = (Emission("split_names", to_label_holder, perhaps=frozenset({"FEATURE_NAME", "TOPOLOGY"})),)
 #: A Paillier key of the job.
 PAILLIER_KEY = (Emission("public_key", to_feature_parties),)
@@ -139,7 +139,7 @@ BLOCKS = (
     Emission("block_records", to_feature_parties),
     Emission("scored_block", label_holder_reports),
 )
-#: How records are aligned → its contents.
+#: Method of record alignment → its contents.
 ALIGNMENTS: Mapping[str, tuple[Emission, ...]] = {
     "psi": (Emission("blinded_ids", _turns_of_psi), Emission("record_digest", to_label_holder)),
     "sorted-ids": (Emission("record_digest", to_label_holder),),
@@ -167,7 +167,7 @@ def sent_by(emissions: Iterable[Emission], members: Members) -> Iterator[Sent]:
 @cache
 def _classes(content: str) -> frozenset[str]:
     """The classes of a content, the frame's own included."""
-    # Not above: the command line reads what protocols say of themselves, and starts faster without the messages.
+    # Not above: the command line reads the protocols' descriptions, and starts faster without the messages.
     from treetap.wire.disclosure import classes_within
     from treetap.wire.frame import type_of
 

@@ -1,4 +1,4 @@
-"""Random forests: what differs from the other protocols that train."""
+"""Random forests: its parts that differ from the other training protocols."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from treetap.protocols.registry import PredictionProtocol
 if TYPE_CHECKING:
     from treetap.wire.v2 import setup_pb2
 
-#: How the trees are walked: all at once, or one after the other as the method was published.
+#: Order of walking the trees: all at once, or one after the other as the method was published.
 FORMS = ("batched", "per-tree")
 
 
@@ -33,7 +33,7 @@ class InteractiveOptions:
 
 PROTOCOL = PredictionProtocol(
     field="interactive",
-    summary="a round of questions per level of the trees",
+    summary="a round of queries per level of the trees",
     options=InteractiveOptions,
     block=65_536,
     encrypted=False,

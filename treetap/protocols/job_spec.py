@@ -1,4 +1,4 @@
-"""A training job's description: its parameters, who takes part, and the checks that every process makes of it."""
+"""A training job's description: its parameters, its parties, and the checks that every process makes of it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from treetap.trees.params import TreeParams
 from treetap.wire.v2 import setup_pb2
 
 Params = TypeVar("Params", bound=TreeParams)
-#: How records are aligned; the first is the default.
+#: Methods of record alignment; the first is the default.
 ALIGNMENTS = tuple(emissions.ALIGNMENTS)
 
 
@@ -39,7 +39,7 @@ def params_as(spec: setup_pb2.JobSpec, kind: type[Params]) -> Params:
 
 
 def put_params(spec: setup_pb2.JobSpec, params: TreeParams) -> None:
-    """Write parameters into the job, which names the protocol whose they are."""
+    """Write parameters into the job, in the field of their protocol."""
     field = next(training(name).field for name in TRAINING if training(name).params is type(params))
     codec.put(params, getattr(spec.parameters, field))
 
@@ -51,7 +51,7 @@ def taking_part(spec: setup_pb2.JobSpec, tree: int) -> list[str]:
 
 
 def check_spec(spec: setup_pb2.JobSpec) -> None:
-    """`ConfigError` listing everything in a job that no party could do."""
+    """`ConfigError` listing everything in a job that no party can do."""
     faults = []
     try:
         faults += foreign_dropout(params_of(spec), list(spec.feature_parties))

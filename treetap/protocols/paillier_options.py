@@ -1,13 +1,13 @@
-"""The choices of a Paillier key that users have: its length, and how ciphertexts are randomised. Imports nothing."""
+"""The users' choices for a Paillier key: its length, and the randomisation of ciphertexts. Imports nothing."""
 
 from __future__ import annotations
 
 from typing import Literal, get_args
 
 KEY_BITS = (1024, 2048, 3072)
-#: Exists to reproduce a paper's figure; breakable, and warned of wherever it is used.
+#: Only to reproduce a paper's figure; breakable, and its use is warned of.
 PAPER_KEY_BITS = 512
-#: How the owner of a key randomises: the first is the default.
+#: Randomisations by the owner of a key; the first is the default.
 Obfuscation = Literal["short-exponent", "half-length", "standard"]
 OBFUSCATIONS: tuple[str, ...] = get_args(Obfuscation)
 

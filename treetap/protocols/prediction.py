@@ -1,4 +1,4 @@
-"""What a prediction asks for: the request of an operator, and the checks that every process makes of it."""
+"""A prediction's request by an operator, and the checks that every process makes of it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from treetap.protocols.emissions import Members, Sent
 from treetap.protocols.registry import PREDICTION, Options, PredictionProtocol, prediction, prediction_name
 from treetap.wire.v2 import jobs_pb2, prediction_pb2
 
-#: What becomes of a prediction when a feature party does not answer.
+#: Policies of a prediction for a feature party that does not answer.
 AWAY_POLICIES = ("fail", "retry", "degrade")
-#: Seconds: a sign of life comes every second, and an hour is long enough.
+#: Seconds: progress is sent every second, and an hour is long enough.
 AWAY_DEADLINES = (3, 3600)
 #: Most feature parties of a prediction with attributions.
 MOST_ATTRIBUTING = 4
@@ -49,7 +49,7 @@ def options_of(opening: prediction_pb2.OpenModel) -> Options:
 
 
 def check_prediction(opening: prediction_pb2.OpenModel) -> None:
-    """`ConfigError` listing everything in a prediction that no party could do."""
+    """`ConfigError` listing everything in a prediction that no party can do."""
     found = prediction(prediction_name(opening))
     faults = options_of(opening).faults() + _away_faults(opening, found) + _explain_faults(opening, found)
     faults += _serve_faults(opening) if opening.serve else []
@@ -72,7 +72,7 @@ def sent_in_prediction(opening: prediction_pb2.OpenModel, coordinator: str) -> I
 
 
 def _foreign(found: PredictionProtocol, option: str, value: object) -> str:
-    """An option that a protocol does not have, and why, or whose it is."""
+    """The fault of an option that a protocol does not have: the reason, or the protocols that have it."""
     shown = f"{value:g}" if isinstance(value, float) else repr(value)
     why = found.foreign.get(option)
     owners = [name for name in PREDICTION if option in {each.name for each in fields(prediction(name).options)}]
@@ -82,7 +82,7 @@ def _foreign(found: PredictionProtocol, option: str, value: object) -> str:
 def _serve_faults(opening: prediction_pb2.OpenModel) -> list[str]:
     faults = []
     if opening.records_file:
-        faults.append("records: a served model predicts what clients ask about; leave it out")
+        faults.append("records: a served model predicts the records that clients request; leave it out")
     if opening.away_policy == "degrade":
         faults.append(
             "away = 'degrade': a served model would go on without the party for good, and clients would get guesses; "

@@ -1,7 +1,8 @@
 """The protocols: one line for each, which names the module that describes it.
 
-A protocol is one field of the oneofs of protocols.proto, and one word in `protos/`, `coordinator/`, `party/`, `tests/`;
-`party.protocols` names its roles and `coordinator.protocols` its course. docs/architecture.md lists the places.
+A protocol is one field of the oneofs of protocols.proto, and one name in `protos/`, `coordinator/`, `party/`, `tests/`;
+`party.protocols` names its roles and `coordinator.protocols` its sequence of phases. docs/architecture.md lists the
+places.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ class TrainingProtocol:
     Attributes:
         field: its field in the oneofs of protocols.proto.
         params: its parameters.
-        trees_are_sequential: each tree is grown on what those before it leave, so later ones say less of the label.
-        sends: what its roles send beside what those of every training do.
+        trees_are_sequential: each tree fits the residuals of those before it, so later ones reveal less of the label.
+        sends: contents that its roles send beside those of every training.
         draws_for_audit: an instance space holds, of the node's records, those alone that its tree draws.
         predict_centrally: raw scores (n, outputs) of other records, and their probabilities or values, by the model
             that the joined table gives: (tables to learn from, tables to predict, labels (N,), classes, parameters).
@@ -81,15 +82,15 @@ class PredictionProtocol:
 
     Attributes:
         field: its field in the oneofs of protocols.proto.
-        summary: what distinguishes it, for whoever chooses one.
+        summary: its distinguishing property, for the choice of a protocol.
         options: its own options.
         block: records per block where the request names none.
-        encrypted: whether it hides the path of a record.
-        no_degrade: why it cannot go on without a party; empty if it can.
-        sends: what its roles send beside what those of every prediction do.
-        sends_attributions: what they send besides where attributions go with it; empty: they cannot.
+        encrypted: True if it hides the path of a record.
+        no_degrade: the reason why it cannot go on without a party; empty if it can.
+        sends: contents that its roles send beside those of every prediction.
+        sends_attributions: contents that they send besides for attributions; empty: it has no attributions.
         library: a module that it needs beside those of every installation, of treetap's `extra`; empty: none.
-        foreign: options of other protocols → why this one has them not, where that helps.
+        foreign: options of other protocols → the reason why this one lacks them, where that helps.
     """
 
     field: str

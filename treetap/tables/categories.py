@@ -24,7 +24,7 @@ FEW = 100
 
 @dataclass(frozen=True)
 class Category:
-    """How a column of text was encoded: `ordinal` or `one-hot`, its categories in order, the features made of it."""
+    """The encoding of a column of text: `ordinal` or `one-hot`, its categories in order, the features made of it."""
 
     encode: str
     values: list[str]
@@ -59,10 +59,10 @@ def encoded(
 ) -> tuple[list[str], Floats, dict[str, Category]]:
     """Names of the features, the features (rows, d), and how columns of text became features.
 
-    `known` is what a training found; without it categories are found here, if `encode` allows.
+    `known`: the categories of a training; without it they are determined here, if `encode` allows.
 
     Raises:
-        DataError: a cell is no number and nothing says how to encode it, a column has too many categories, or two
+        DataError: a cell is no number and no encoding is configured, a column has too many categories, or two
             features would have one name.
     """
     names: list[str] = []
@@ -89,7 +89,7 @@ def encoded(
 
 
 def categories_of(path: Path, name: str, column: pa.ChunkedArray, encode: str | None) -> Category | None:
-    """How to encode a column; None where it holds numbers, as such or as text, or nobody says how."""
+    """The encoding of a column; None where it holds numbers, as such or as text, or no encoding is given."""
     if encode is None or not is_text(column):
         return None
     cells = [cell.strip() for cell in column.to_pylist() if cell is not None and cell.strip()]
@@ -104,7 +104,7 @@ def categories_of(path: Path, name: str, column: pa.ChunkedArray, encode: str | 
 
 
 def one_hot_names(column: str, values: list[str]) -> list[str]:
-    """The features that a column of text becomes one-hot."""
+    """The names of the features of a one-hot column of text."""
     return [f"{column}={value}" for value in values]
 
 
@@ -114,7 +114,7 @@ def most_categories(records: int) -> int:
 
 
 def is_text(column: pa.ChunkedArray) -> bool:
-    """Whether a column's cells are text."""
+    """True if a column's cells are text."""
     return bool(pa.types.is_string(column.type) or pa.types.is_large_string(column.type))
 
 

@@ -9,7 +9,7 @@ from pydantic import model_validator
 
 from treetap.strict import Strict
 
-#: How columns of text become numbers.
+#: Encodings of columns of text.
 Encoding = Literal["ordinal", "one-hot"]
 
 

@@ -1,4 +1,4 @@
-"""Cells of a party's file: where one stands, and columns of numbers."""
+"""Cells of a party's file: their places, and columns of numbers."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ BLOCK = 1 << 20
 
 
 def kind_name(kind: pa.DataType) -> str:
-    """A column's type in a message: of a nested one only what it is, since its fields may be many."""
+    """A column's type in a message: of a nested one only its kind, since its fields may be many."""
     return str(kind).partition("<")[0] if pa.types.is_nested(kind) else str(kind)
 
 
 def row_name(path: Path, index: int) -> str:
-    """How a person finds the row: the line of a CSV file (the header is line 1), else the row from 1.
+    """The row's place for a reader: the line of a CSV file (the header is line 1), else the row from 1.
 
-    The row, too, where the file has changed since or cannot be followed so far.
+    Also the row where the file has changed since or cannot be parsed up to there.
     """
     row = f"row {index + 1}"
     if path.suffix != ".csv":
@@ -35,7 +35,7 @@ def row_name(path: Path, index: int) -> str:
 
 def csv_rows(path: Path) -> Iterator[tuple[int, int]]:
     """The line where each row of a CSV file ends, from 1, and its number of cells, as far as it can be read."""
-    csv.field_size_limit(BLOCK)  # for the whole process: the module's own limit is below what Arrow takes
+    csv.field_size_limit(BLOCK)  # for the whole process: the module's own limit is below Arrow's
     try:
         with path.open(encoding="utf-8", errors="replace", newline="") as file:
             reader = csv.reader(file)
@@ -65,7 +65,7 @@ def numbers_of(path: Path, name: str, column: pa.ChunkedArray) -> np.ndarray[tup
 
 
 def as_stored(missing: float, kind: pa.DataType) -> float:
-    """What a column of this type holds where somebody wrote the number: -999.9 is another one in 32 bits."""
+    """The number as a column of this type stores it: -999.9 is another one in 32 bits."""
     if pa.types.is_float16(kind) or pa.types.is_float32(kind):
         return float(kind.to_pandas_dtype()(missing))
     return missing

@@ -1,7 +1,7 @@
 """A party's table on disk: CSV or Parquet with an id column; only the named columns are read.
 
 Records come back sorted by id, so that parties with the same ids have the same order. Messages about faults travel to
-the operator by way of the coordinator: they say where a fault is, never what stands there.
+the operator by way of the coordinator: they name the place of a fault, never the content of a cell.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from treetap.tables.numbers import BLOCK, csv_rows, kind_name, row_name
 log = logging.getLogger(__name__)
 Floats = np.ndarray[tuple[int, int], np.dtype[np.float64]]
 _PARSING = pacsv.ParseOptions(newlines_in_values=True)
-#: How each kind of text in a file is held: views cannot be put in order.
+#: Type for each kind of text in a file: views cannot be sorted.
 TEXT = {"string": pa.string(), "large_string": pa.large_string(), "string_view": pa.large_string()}
 
 
@@ -36,7 +36,7 @@ class Table:
     """Records in the order of their sorted ids.
 
     `ids`: N strings. `columns`: names of the d features. `features`: (N, d) float64, NaN where missing. `label`: N
-    values as read, or None. `rows`: (N,) where each record stands in the file, from 0. `sources`: the file's columns
+    values as read, or None. `rows`: (N,) each record's row in the file, from 0. `sources`: the file's columns
     that the features were made of; `categories`: how those of text were encoded.
     """
 
@@ -58,7 +58,7 @@ class Table:
         return {name for each in self.categories.values() for name in each.features if each.encode == "one-hot"}
 
     def described(self) -> dict[str, Any]:
-        """What a model's manifest says of its columns: the features, and the file's columns they are made of."""
+        """The columns in a model's manifest: the features, and the file's columns they are made of."""
         return {
             "columns": self.columns,
             "source_columns": self.sources,
@@ -66,7 +66,7 @@ class Table:
         }
 
     def where(self, record: int) -> str:
-        """How a person finds a record in the file."""
+        """A record's place in the file, for a reader."""
         return row_name(self.path, int(self.rows[record]))
 
     def take(self, records: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Table:
@@ -88,7 +88,7 @@ class Table:
 
 
 def digest_of(ids: list[str]) -> bytes:
-    """SHA-256 over ids, each with its length; of the sorted ids it is what `sorted-ids` alignment compares."""
+    """SHA-256 over ids, each with its length; `sorted-ids` alignment compares that of the sorted ids."""
     state = hashlib.sha256()
     for value in ids:
         raw = value.encode("utf-8")
@@ -139,7 +139,7 @@ def read_ids(path: Path) -> list[str]:
         raise DataError(f"{path}: has no column")
     if names.count(names[0]) > 1:
         raise DataError(f"{path}: another column has the name of the first one")
-    # without a header the name is somebody's id, hence is not told
+    # without a header the name is a record's id, hence is not shown
     return ids_of(
         path,
         "first column",
@@ -177,8 +177,8 @@ def read_columns(path: Path, wanted: list[str], text: Collection[str]) -> pa.Tab
     """The columns, which are there, in the file's order of rows; those in `text` as they are written.
 
     Raises:
-        DataError: the file cannot be read or has no rows. Nothing of what Arrow says goes into it, for Arrow quotes
-            whole rows.
+        DataError: the file cannot be read or has no rows. Its text contains nothing of Arrow's message, which
+            quotes whole rows.
     """
     try:
         table = pq.read_table(path, columns=wanted) if path.suffix == ".parquet" else _read_csv(path, wanted, text)
@@ -196,7 +196,7 @@ def _read_csv(path: Path, wanted: list[str], text: Collection[str]) -> pa.Table:
     """
     conversion = pacsv.ConvertOptions(
         include_columns=wanted,
-        # of text that is not UTF-8, Arrow would not say in which row
+        # for text that is not UTF-8, Arrow would not name the row
         column_types={name: pa.binary() for name in text},
         strings_can_be_null=True,
         quoted_strings_can_be_null=False,
@@ -205,7 +205,7 @@ def _read_csv(path: Path, wanted: list[str], text: Collection[str]) -> pa.Table:
 
 
 def _unreadable(path: Path, failure: Exception) -> DataError:
-    """What to say of a file that Arrow cannot read, without a word of its content."""
+    """The error for a file that Arrow cannot read, without any of its content."""
     log.debug("%s: reading it raised %s", path, type(failure).__name__)
     if isinstance(failure, FileNotFoundError):
         return DataError(f"{path}: there is no such file")
@@ -237,7 +237,7 @@ def _undecodable(path: Path, wanted: list[str]) -> DataError | None:
 def _ragged(path: Path) -> DataError | None:
     """The first row of a CSV file with more or fewer cells than its header.
 
-    Arrow could tell its number and width, but not of a row that is not UTF-8.
+    Arrow could report its number and width, but not for a row that is not UTF-8.
     """
     rows = csv_rows(path)
     _, expected = next(rows, (0, 0))
@@ -246,12 +246,12 @@ def _ragged(path: Path) -> DataError | None:
 
 
 def plain_column(path: Path, place: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Categories as the values that they stand for, and text as text that is UTF-8."""
+    """Categories as their values, and text as UTF-8 text."""
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     text = TEXT.get(str(column.type))
     if path.suffix != ".parquet" and pa.types.is_binary(column.type):
-        text = pa.string()  # what a CSV file holds is text
+        text = pa.string()  # a CSV file holds text
     if text is None:
         return column
     raw = column.cast(pa.large_binary())

@@ -21,7 +21,7 @@ Codes = npt.NDArray[np.int32]
 
 @dataclass(frozen=True)
 class FeatureBins:
-    """The bins of one feature: cuts (n_bins − 1,) float64 ascending; `has_missing` tells if training had a NaN."""
+    """The bins of one feature: cuts (n_bins − 1,) float64 ascending; `has_missing`: training had a NaN."""
 
     cuts: npt.NDArray[np.float64]
     has_missing: bool
@@ -33,7 +33,7 @@ class FeatureBins:
 
     @property
     def shape(self) -> tuple[int, bool]:
-        """What the canonical candidate order needs to know: (n_bins, has_missing)."""
+        """The input of the canonical candidate order: (n_bins, has_missing)."""
         return self.n_bins, self.has_missing
 
     def codes(self, values: npt.NDArray[Any]) -> Codes:

@@ -6,11 +6,11 @@ Sums are int64 with slots (g_0..g_{K−1}, h_0..h_{K−1}, count). In this order
 2. gain(node) = 0 + G_0·G_0/(H_0+λ) + G_1·G_1/(H_1+λ) + …, an output with H_k ≤ 0 or H_k < min_child_weight giving 0.
 3. loss change = (gain(L) + gain(R)) − gain(parent).
 
-What XGBoost 3.2 does and this follows (each pinned by a test): a split is kept if its loss change is > 1e-6 and ≥
+Rules taken from XGBoost 3.2 (each pinned by a test): a split is kept if its loss change is > 1e-6 and ≥
 gamma, before growing on (nothing is pruned afterwards); a tree of one output refuses a side with H < min_child_weight;
 a multi-output tree does not, it gives every output with H_k < min_child_weight gain 0 and weight 0.
 
-Where it differs: XGBoost makes a node a leaf if the best candidate has a side with H = 0; here such a candidate is left
+Difference: XGBoost makes a node a leaf if the best candidate has a side with H = 0; here such a candidate is left
 out. With the losses of `loss` H = 0 means no record, and then the loss change is 0, so no model shows the difference.
 Among cuts that empty bins make equal, XGBoost takes the highest if missing values go left; here ties go to the lowest.
 """
@@ -84,7 +84,7 @@ def choose(changes: Sequence[Floats], params: BoostingParams) -> tuple[int, npt.
 
 
 def may_split(sums: Ints, params: BoostingParams) -> Bools:
-    """Whether nodes with sums (..., 2K+1) could have an allowed split with a loss change above 0 at all: (...).
+    """True where nodes with sums (..., 2K+1) could have an allowed split with a loss change above 0: (...).
 
     False only where no candidate can pass: fewer than two records; in a tree of one output H < 2·min_child_weight (both
     sides need it); in a multi-output tree no output with H_k ≥ min_child_weight (every gain is then 0).

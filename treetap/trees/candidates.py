@@ -65,11 +65,11 @@ class CandidateList:
         return Candidate(int(self.feature[k]), int(self.bin[k]), bool(self.missing_left[k]))
 
     def goes_left(self, codes: npt.NDArray[Any], candidate: Candidate) -> Bools:
-        """Which of the records with bin numbers codes (n, d) go left: (n,)."""
+        """The mask (n,) of those records with bin numbers codes (n, d) that go left."""
         return column_goes_left(codes[:, candidate.feature], candidate, self.shapes[candidate.feature][0])
 
 
 def column_goes_left(column: npt.NDArray[Any], candidate: Candidate, n_bins: int) -> Bools:
-    """Which records go left, (n,), given the bin numbers (n,) of the candidate's own feature."""
+    """The mask (n,) of records that go left, given the bin numbers (n,) of the candidate's own feature."""
     left: Bools = column <= candidate.bin  # a missing value has code n_bins, which is above every candidate's bin
     return left | (column == n_bins) if candidate.missing_left else left

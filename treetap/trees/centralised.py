@@ -1,4 +1,4 @@
-"""The trainer on a joined table: what the federation must equal, node for node, and what demo and experiments compare.
+"""The trainer on a joined table: the federation must equal it, node for node; demo and experiments compare with it.
 
 Parties are named, because columns are sampled per party and ties go to the lowest one: the label holder first, then the
 feature parties in the job's order.
@@ -37,7 +37,7 @@ Labels = npt.NDArray[Any]
 
 
 class CentralTrees(Protocol):
-    """A model trained on the joined table, whose split tables lie open."""
+    """A model trained on the joined table, with all parties' split tables."""
 
     @property
     def ensemble(self) -> Ensemble:
@@ -46,7 +46,7 @@ class CentralTrees(Protocol):
 
     @property
     def params(self) -> TreeParams:
-        """What it was trained with."""
+        """The parameters of its training."""
         ...
 
     @property
@@ -61,7 +61,7 @@ class CentralTrees(Protocol):
 
 @dataclass(frozen=True)
 class CentralModel:
-    """A model whose split tables lie open: `splits[owner][handle]` is the candidate, by the owner's own column.
+    """A model with all parties' split tables: `splits[owner][handle]` is the candidate, by the owner's own column.
 
     `thresholds[owner][handle]` is the value below which a record goes left; `divisible` names, per tree, the nodes that
     the stopping rules would let split.
@@ -84,12 +84,12 @@ class CentralModel:
         return self.ensemble.scores((route(tree, n, goes_left) for tree in self.ensemble.used_trees), n)
 
     def predict_without(self, tables: Tables, away: Collection[str]) -> tuple[Floats, Floats]:
-        """Scores (N, outputs) without the parties that are `away`, and the share of each way that was guessed (N,)."""
+        """Scores (N, outputs) without the parties that are `away`, and the share of each path that was guessed (N,)."""
         n, goes_left = self._router(tables)
         return scores_without(self.ensemble, n, goes_left, away)
 
     def _router(self, tables: Tables) -> tuple[int, Callable[[Split, npt.NDArray[Any]], Bools]]:
-        """N, and which records go left at a split."""
+        """N, and the records that go left at a split."""
         codes = {name: table.codes for name, table in tables}
         n_bins = {name: [feature.n_bins for feature in table.features] for name, table in tables}
         n = len(next(iter(codes.values())))
@@ -164,7 +164,7 @@ def train(tables: Tables, labels: Labels, params: BoostingParams, classes: int |
 
 @dataclass(frozen=True)
 class _Job:
-    """What stays the same from tree to tree; `splits` is the one thing that grows."""
+    """The state that trees share; only `splits` grows."""
 
     tables: Tables
     labels: Labels

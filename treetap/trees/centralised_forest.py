@@ -1,4 +1,4 @@
-"""The random forest on a joined table: what the federated one must equal, node for node.
+"""The random forest on a joined table, which the federated one must equal, node for node.
 
 Parties are named, because columns are drawn per party and ties go to the lowest one: the label holder first, then the
 feature parties in the job's order. Each tree is grown on its own draw of records, from the labels as they are; the
@@ -33,7 +33,7 @@ Tables = Sequence[tuple[str, BinnedTable]]
 
 @dataclass(frozen=True)
 class CentralForest:
-    """A forest whose split tables lie open: `splits[owner][handle]` is the candidate and its threshold.
+    """A forest with all parties' split tables: `splits[owner][handle]` is the candidate and its threshold.
 
     `divisible` names, per tree, the nodes that the stopping rules would let split.
     """

@@ -1,4 +1,4 @@
-"""What a tree's growth asks of its mathematics, whatever the trees are for."""
+"""The interface between a tree's growth and its gains, stopping rules and leaves."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ class Criterion(Protocol):
         ...
 
     def shown(self, gain: float) -> float:
-        """A gain in the units in which people read it."""
+        """A gain in the units in which it is reported."""
         ...
 
     def may_split(self, sums: Ints) -> bool:
-        """Whether a node with these sums (S,) could have an allowed split at all."""
+        """True if a node with these sums (S,) could have an allowed split."""
         ...
 
     def leaf(self, sums: Ints) -> Floats:
-        """What a leaf with these sums (S,) holds: (outputs,)."""
+        """The value of a leaf with these sums (S,): (outputs,)."""
         ...
 
     def cover(self, sums: Ints) -> float:

@@ -1,7 +1,7 @@
 """The label holder's part of a model: shape of the trees, owners of the splits, weights of the leaves.
 
-Nodes are numbered as in a heap: the root is 1, the children of u are 2u (left) and 2u + 1 (right). What a handle means
-(feature, threshold, missing direction) is in its owner's own table, not here.
+Nodes are numbered as in a heap: the root is 1, the children of u are 2u (left) and 2u + 1 (right). The meaning of a
+handle (feature, threshold, missing direction) is in its owner's split table, not here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from treetap.trees.loss import outcome_of
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
-#: What importances are grouped by.
+#: The key by which importances are grouped.
 K = TypeVar("K", bound=Hashable)
 #: The number of a tree's root.
 ROOT = 1
@@ -27,7 +27,7 @@ ROOT = 1
 
 @dataclass(frozen=True)
 class Split:
-    """An inner node: who owns the split, its handle there, XGBoost's loss change and cover (Σ H, sampled records).
+    """An inner node: the split's owner, its handle there, XGBoost's loss change and cover (Σ H, sampled records).
 
     In a forest the gain is the decrease of impurity, the cover the number of drawn records.
     """
@@ -111,7 +111,7 @@ class Ensemble:
         return self.summed((tree.values(nodes) for tree, nodes in zip(self.used_trees, reached, strict=True)), n)
 
     def summed(self, values: Iterable[Floats], n: int) -> Floats:
-        """Scores (n, outputs) from what each used tree, in order, gives the records (n, outputs of the tree)."""
+        """Scores (n, outputs) from the records' values in each used tree, in order (n, outputs of the tree)."""
         scores = np.tile(np.array(self.base_margin, dtype=np.float64), (n, 1))
         for tree, part in zip(self.used_trees, values, strict=True):
             scores[:, list(tree.outputs)] += part
@@ -127,7 +127,7 @@ class Ensemble:
 
     @property
     def divisor(self) -> int:
-        """By what a sum over the used trees is divided: their number in a forest, else 1."""
+        """The divisor of a sum over the used trees: their number in a forest, else 1."""
         return len(self.used_trees) if self.averaged else 1
 
     def _mean(self, scores: Floats) -> Floats:
@@ -161,7 +161,7 @@ def used_of(trees: tuple[Tree, ...], best_round: int | None, trees_per_round: in
 
 
 def cover_shares(tree: Tree) -> dict[int, tuple[float, float]]:
-    """Split (heap number) → the shares of its cover that went left and right. Raises DataError where there is none."""
+    """Split (heap number) → the shares of its cover that went left and right. Raises DataError if there is no cover."""
     cover = {split.node: split.cover for split in tree.splits} | {leaf.node: leaf.cover for leaf in tree.leaves}
     shares = {}
     for split in tree.splits:
@@ -210,7 +210,7 @@ class Importance:
 def importance(trees: Iterable[Tree], key: Callable[[Split], K]) -> dict[K, Importance]:
     """Importances of the splits grouped by `key`.
 
-    The label holder groups by owner; an owner that has been told gain and cover of its handles groups by its own
+    The label holder groups by owner; an owner that has received gain and cover of its handles groups by its own
     feature; the centralised trainer knows both.
     """
     totals: dict[K, Importance] = {}

@@ -103,7 +103,7 @@ class ForestCriterion:
         return gain * self.targets.scale * self.targets.scale
 
     def may_split(self, sums: Ints) -> bool:
-        """Whether both sides can have `min_samples_leaf` records, and, for classes, more than one is there."""
+        """True if both sides can have `min_samples_leaf` records and, for classes, more than one class is present."""
         pure = self.targets.criterion == "gini" and int(sums[:-1].max()) == int(sums[-1])
         return int(sums[-1]) >= 2 * self.params.min_samples_leaf and not pure
 
@@ -116,7 +116,7 @@ class ForestCriterion:
         return float(sums[-1])
 
     def _means(self, sums: Ints) -> Floats:
-        """Step 1: m (..., K); 0 where no record is."""
+        """Step 1: m (..., K); 0 where there is no record."""
         n = sums[..., -1:].astype(np.float64)
         unit = 1.0 if self.targets.criterion == "gini" else 1.0 / UNIT
         return sums[..., :-1].astype(np.float64) * unit / np.where(n > 0, n, 1.0)

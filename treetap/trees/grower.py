@@ -1,4 +1,4 @@
-"""One tree on a joined table, level by level, whatever it is for: the growth that the federation must equal."""
+"""One tree on a joined table, level by level: the growth that the federation must equal."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Grower:
 
     Args:
         bins: the parties' columns by name, in tie order; all `GlobalBins` or all `NodeBins`.
-        values: (N, S) what the rule adds up, as often as a record is drawn; the last slot says how often that is.
-        splits: the parties' split tables, which grow.
+        values: (N, S) the criterion's summands, multiplied by the number of draws; the last slot is that number.
+        splits: the parties' split tables, to which this adds.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Grower:
         return Tree(index, outputs, tuple(splits), tuple(leaves)), reached
 
     def divisible(self) -> frozenset[int]:
-        """Nodes that the stopping rules would let split, whether or not a split was found."""
+        """Nodes that the stopping rules would let split, also if no split was found."""
         return frozenset(
             node
             for node, sums in self._sums.items()

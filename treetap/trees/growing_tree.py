@@ -1,4 +1,4 @@
-"""One tree as the label holder grows it: pure numbers, no wire.
+"""One tree as the label holder grows it: mathematics only, no messages.
 
 Nodes have heap numbers: root 1, children of u are 2u (left) and 2u+1 (right). Sums are exact integers. With the bins
 of the job only the smaller child of a pair is summed by the feature parties, its sibling's candidates are the parent's
@@ -22,7 +22,7 @@ Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 @dataclass(frozen=True)
 class Choice:
-    """The winner of a node: whose candidates, all that tie, and the gain they promise."""
+    """The winner of a node: the party, all its tied candidates, and their gain."""
 
     node: int
     party: int
@@ -45,10 +45,10 @@ class GrowingTree:
     """Instance spaces, sums and candidates of the tree under construction.
 
     Args:
-        values: (N, S) int64: what the rule adds up, as often as a record is drawn; the last slot says how often.
+        values: (N, S) int64: the criterion's summands, multiplied by the number of draws; the last slot is that number.
         rule: gains, stopping and leaves.
         max_depth: no deeper node is split.
-        subtract: whether a sibling's candidates follow from the parent's.
+        subtract: True if a sibling's candidates follow from the parent's.
     """
 
     def __init__(self, values: Ints, criterion: Criterion, max_depth: int, *, subtract: bool) -> None:
@@ -105,7 +105,7 @@ class GrowingTree:
         return self._criterion.cover(self.sums[node])
 
     def next_level(self, depth: int) -> None:
-        """Move to the children: which may be split, and which are to be summed."""
+        """Move to the children: those that may be split, and those to be summed."""
         self._parents = self._candidates
         self.frontier, self.build = [], []
         for node in sorted(self.choices):
@@ -117,7 +117,7 @@ class GrowingTree:
                 self.build += [smaller] if self._subtract else open_children
 
     def _may_be_split(self, node: int, depth: int) -> bool:
-        """Whether any split of the node could pass the stopping rules."""
+        """True if a split of the node could pass the stopping rules."""
         return depth < self._max_depth and self._criterion.may_split(self.sums[node])
 
     def leaves(self) -> list[int]:

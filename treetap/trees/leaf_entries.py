@@ -1,13 +1,13 @@
-"""The entries by which candidate sets of leaves travel (Fed-EINI, Chen et al. 2021); see `treetap.trees.paths`.
+"""The entries of candidate sets of leaves on the chain (Fed-EINI, Chen et al. 2021); see `treetap.trees.paths`.
 
 The decision vector passes along a chain: the label holder, then the other parties in a stated order. On its way to
 member h of the chain the leaves of a tree that agree in all turns at splits of members h, h+1, … are one *entry*: no
-member from there on could keep one and drop the other. Their sum is what counts, and at most one of them is not zero at
-the label holder, whose own split parts them. Entry 0 holds the leaves without such turns, of all trees together; behind
-the last member nothing else is left, which is the sum of equation 10.
+member from there on could keep one and drop the other. Only their sum matters, and at most one of them is not zero at
+the label holder, whose own split separates them. Entry 0 holds the leaves without such turns, of all trees together;
+after the last member only this entry remains, which is the sum of equation 10.
 
 Where owners are away a record goes both ways at their splits, by the covers (`treetap.trees.missing_party`): each
-leaf's weight is multiplied with the share that reaches it, and the leaves that only the absent tell apart add up.
+leaf's weight is multiplied with the share that reaches it, and leaves that only the absent separate add up.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from treetap.trees.missing_party import expected_guesses, open_ways, reaching
 from treetap.trees.paths import Bools, Decide, Floats, candidate_leaves, paths, spare_bits
 
 Ints = npt.NDArray[np.int64]
-#: For a handle of one's own, which of the n records go left (n,).
+#: For a party's own handle, the records that go left (n,).
 GoesLeft = Callable[[int], Bools]
 #: Every sum of leaf weights lies below 2^SUM_BITS in fixed point, whatever the model.
 SUM_BITS = 57
@@ -65,9 +65,9 @@ class TreeHop:
 class LeafEntries:
     """The label holder's side of equation 8: W_k for each tree, its leaves in entries, in fixed point.
 
-    The scale is private. It is as coarse as 2^ERROR_BITS allows, because every bit of a sum helps whoever looks for the
-    paths behind it, and such that no sum of leaf weights reaches 2^SUM_BITS: where that is less, for scores from about
-    10^6 on, they are exact to 57 bits.
+    The scale is private. It is as coarse as 2^ERROR_BITS allows, because every bit of a sum helps an attacker that
+    searches for its paths, and such that no sum of leaf weights reaches 2^SUM_BITS: where that is less, for scores from
+    about 10^6 on, they are exact to 57 bits.
 
     Args:
         ensemble: the model.
@@ -101,7 +101,7 @@ class LeafEntries:
         self._weights = [np.rint(np.ldexp(each, self.fraction_bits)).astype(np.int64) for each in weights]
 
     def hops(self) -> list[list[TreeHop]]:
-        """What each member of the chain is told."""
+        """The plan for each member of the chain."""
         return [
             [TreeHop(tree.index, tree.outputs, *both) for tree, *both in zip(self._trees, here, there, strict=True)]
             for here, there in zip(self._hops, self._hops[1:], strict=False)
@@ -128,13 +128,13 @@ class LeafEntries:
         return found
 
     def spare(self, goes_left: GoesLeft, n: int) -> Floats:
-        """Bits by which the candidate leaves of n records exceed the possible sums, (n,): see `leaves.spare_bits`."""
+        """Bits by which the candidate leaves of n records exceed the possible sums, (n,): see `paths.spare_bits`."""
         decide = self._decided(goes_left)
         bits = [np.log2(open_ways(tree, n, decide, self._away)) for tree in self._trees]
         return spare_bits(self._ensemble, bits, self.fraction_bits)
 
     def guessed(self, goes_left: GoesLeft, n: int) -> Floats:
-        """The share of each record's way that is to be expected to be guessed (n,): what the label holder can tell."""
+        """The expected share of each record's path that is guessed (n,), as far as the label holder can compute it."""
         return expected_guesses(self._trees if self._away else (), n, self._decided(goes_left), self._away)
 
     def weights(self, sums: Ints) -> Floats:
@@ -156,7 +156,7 @@ class LeafEntries:
 
 
 def _weights(tree: Tree, away: Collection[str]) -> Floats:
-    """What each leaf adds to the tree's columns of the score if it is reached (leaves, outputs)."""
+    """The addend of each leaf to the tree's columns of the score if it is reached (leaves, outputs)."""
     shares = reaching(tree, away)
     return np.array([[shares[leaf.node] * weight for weight in leaf.weights] for leaf in tree.leaves])
 
@@ -178,7 +178,7 @@ def _fraction_bits(ensemble: Ensemble, away: Collection[str]) -> int:
 def binary_places(score: float, added: float, sums: float) -> int:
     """The fewest binary places for scores up to `score`, found by `added` rounded numbers, within 2^ERROR_BITS.
 
-    `sums`: what a sum of such numbers may be at most; it stays below 2^SUM_BITS, which may cost places.
+    `sums`: the largest possible sum of such numbers; it stays below 2^SUM_BITS, which may cost places.
     """
     exact = math.ceil(math.log2(added)) - 1 - ERROR_BITS - min(0, _exponent(score) - 1)
     # S = m·2^e, ½ ≤ m < 1, is below 2^(SUM_BITS-1) with SUM_BITS-1-e places; rounding takes less than the rest.

@@ -1,11 +1,11 @@
-"""Losses: base margin, gradients, fixed point, and what a score means.
+"""Losses: base margin, gradients, fixed point, and the meaning of a score.
 
 Fixed point. A first or second derivative x is the integer rint(x / scale · 2^32), half to even. `scale` is 1 for the
 classifiers, whose derivatives never exceed 1. For squared error it is the smallest power of two ≥ max|g|: it is private
 to the label holder, applies to g alone, and being a power of two makes the division exact. Sums are exact integers:
 |Σ| ≤ N · 2^32, so int64 holds them for N < 2^31 records.
 
-XGBoost keeps the second derivative of its classifiers at 1e-16 or more, so that no record has weight nothing. Here the
+XGBoost keeps the second derivative of its classifiers at 1e-16 or more, so that no record has weight zero. Here the
 least is one unit, 2^-32, for the same reason: a side of a split has H = 0 only if it has no record.
 """
 

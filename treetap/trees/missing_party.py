@@ -1,9 +1,9 @@
 """Predictions while the owners of some splits are away: at their splits a record goes both ways, by the covers.
 
 Each side gets the share that its cover has of the two: Σ h in boosting, drawn records in a forest, which the label
-holder knows of every node. It is the value v(S) of path-dependent TreeSHAP (Lundberg et al. 2020, Algorithm 1) for the
-set S of owners that are there. The share of a record that reaches a node is a product over the splits of the absent
-above it, the same for every record, and 1 where nobody is away.
+holder knows for every node. It is the value v(S) of path-dependent TreeSHAP (Lundberg et al. 2020, Algorithm 1) for the
+set S of owners that are present. The share of a record that reaches a node is a product over the splits of the absent
+above it, the same for every record, and 1 if no owner is away.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ Places = npt.NDArray[np.int32]
 
 
 class Guesses:
-    """How much of the way of each of n records was guessed, over all trees that they walk."""
+    """The guessed part of the path of each of n records, over all trees that they walk."""
 
     def __init__(self, n: int) -> None:
         self.passed: Floats = np.zeros(n)
         self.guessed: Floats = np.zeros(n)
 
     def share(self) -> Floats:
-        """Of the splits on each record's way, the share whose owner was away (n,).
+        """Of the splits on each record's path, the share whose owner was away (n,).
 
         A split that only a part of the record reaches counts by that part; 0 where no tree has a split.
         """
@@ -38,7 +38,7 @@ class Guesses:
 
 
 class Walk:
-    """n records on their way down one tree; `standing`: heap number → places of the records that stand there.
+    """n records on their way down one tree; `standing`: heap number → places of the records at that node.
 
     Raises DataError where an absent owner's split has no cover to share by.
     """
@@ -51,11 +51,11 @@ class Walk:
         self._arrive(ROOT, np.arange(n, dtype=np.int32))
 
     def waiting(self) -> list[tuple[Split, Places]]:
-        """The splits at which records stand, by node; none any more: all are at leaves."""
+        """The splits at which records are, by node; none if all are at leaves."""
         return [(self._splits[node], self.standing[node]) for node in sorted(self.standing) if node in self._splits]
 
     def move(self, node: int, left: Bools) -> None:
-        """Send the records that stand at a split down: `left` (m,) says which of them go left."""
+        """Move the records at a split to its children: `left` (m,) marks those that go left."""
         places = self.standing.pop(node)
         self._arrive(2 * node, places[left])
         self._arrive(2 * node + 1, places[~left])
@@ -69,7 +69,7 @@ class Walk:
         return found
 
     def open_leaves(self) -> Bools:
-        """The leaves at which the records are (n, leaves), all of them being at leaves: one each if nobody is away."""
+        """The leaves at which the records are (n, leaves), once all are at leaves: one each if no owner is away."""
         found = np.zeros((self._n, len(self._tree.leaves)), dtype=bool)
         for column, leaf in enumerate(self._tree.leaves):
             if leaf.node in self.standing:
@@ -93,9 +93,9 @@ class Walk:
 def scores_without(
     ensemble: Ensemble, n: int, goes_left: Callable[[Split, Places], Bools], away: Collection[str]
 ) -> tuple[Floats, Floats]:
-    """Scores (n, outputs) of n records without the owners that are `away`, and the share of each way guessed (n,).
+    """Scores (n, outputs) of n records without the owners that are `away`, and the guessed share of each path (n,).
 
-    `goes_left(split, places)` answers for the records at a split of anybody else: (len(places),) bool.
+    `goes_left(split, places)` answers for the records at a split of any other owner: (len(places),) bool.
     """
     guesses = Guesses(n)
 
@@ -119,10 +119,10 @@ def reaching(tree: Tree, away: Collection[str]) -> dict[int, float]:
 
 
 def expected_guesses(trees: Iterable[Tree], n: int, decide: Decide, away: Collection[str]) -> Floats:
-    """What the share guessed of each of n records is to be expected to be, for somebody who sees no way of theirs.
+    """The expected guessed share of each of n records, for a party that sees no path of theirs.
 
-    `decide` answers for splits that one knows; all others count with both sides, by the covers. Of the splits to be
-    expected on a record's way the share whose owner is away (n,); 0 where no tree has a split.
+    `decide` answers for splits that the party knows; all others count with both sides, by the covers. Of the expected
+    splits on a record's path the share whose owner is away (n,); 0 where no tree has a split.
     """
     passed, guessed = np.zeros(n), np.zeros(n)
     for tree in trees:
@@ -142,10 +142,10 @@ def expected_guesses(trees: Iterable[Tree], n: int, decide: Decide, away: Collec
 
 
 def open_ways(tree: Tree, n: int, decide: Decide, away: Collection[str]) -> Floats:
-    """In how many ways those who are there, other than oneself, may send each of n records down a tree (n,).
+    """The number of ways in which the other present parties may send each of n records down a tree (n,).
 
-    `decide` answers for one's own splits. Where nobody is away these are the candidate leaves. Below a split of the
-    absent both sides are taken, so that the ways of one combine with those of the other.
+    `decide` answers for the caller's own splits. If no owner is away these are the candidate leaves. Below a split of
+    the absent both sides are taken, so that the ways of one combine with those of the other.
     """
     splits = {split.node: split for split in tree.splits}
 

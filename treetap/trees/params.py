@@ -1,6 +1,6 @@
 """The parameters of jobs that grow trees, and the ranges they must lie in.
 
-Names taken from XGBoost mean what XGBoost means by them; those of a forest are scikit-learn's, or XGBoost's where
+Names taken from XGBoost have XGBoost's meaning; those of a forest are scikit-learn's, or XGBoost's where
 boosting has the parameter too. Two departures, both on purpose: `max_bin` defaults to 32 (the federated papers'
 setting; every bin costs ciphertexts) and `max_depth=0` (no limit) is refused, because a heap-numbered tree needs a
 limit. A forest's `max_depth` defaults to 6, as in boosting.
@@ -35,7 +35,7 @@ class Range:
     open_high: bool = False
 
     def complaint(self, value: object) -> str | None:
-        """What is wrong with `value`, or None."""
+        """The fault of `value`, or None."""
         shown = f"{'(' if self.open_low else '['}{self.low:g}, {self.high:g}{')' if self.open_high else ']'}"
         kind = "a whole number" if self.integer else "a number"
         allowed = (int,) if self.integer else (int, float)
@@ -57,13 +57,13 @@ COMMON = {
 
 
 def out_of_range(params: object, ranges: dict[str, Range]) -> list[str]:
-    """What is wrong with the fields of `params` that have a range, by name."""
+    """The faults of the fields of `params` that have a range, by name."""
     found = ((name, allowed.complaint(getattr(params, name))) for name, allowed in ranges.items())
     return [f"{name} {complaint}" for name, complaint in found if complaint]
 
 
 def not_a_choice(params: object, choices: dict[str, tuple[str, ...]]) -> list[str]:
-    """What is wrong with the fields of `params` that are one of several words."""
+    """The faults of the fields of `params` whose value is one of several names."""
     return [
         f"{name} must be one of {', '.join(allowed)}, not {getattr(params, name)!r}"
         for name, allowed in choices.items()
@@ -72,14 +72,14 @@ def not_a_choice(params: object, choices: dict[str, tuple[str, ...]]) -> list[st
 
 
 def bad_missing(missing: object) -> list[str]:
-    """What is wrong with the value that means missing."""
+    """The faults of the value that means missing."""
     if isinstance(missing, bool) or not isinstance(missing, int | float) or math.isinf(missing):
         return [f"missing must be a finite number or nan, not {missing!r}"]
     return []
 
 
 def bad_dropout(shares: Mapping[str, float]) -> list[str]:
-    """What is wrong with the chances that parties sit a tree out."""
+    """The faults of the probabilities that parties offer no candidates to a tree."""
     allowed = Range(0, 1, open_high=True)
     found = ((name, allowed.complaint(share)) for name, share in shares.items())
     return [f"party_dropout of {name} {complaint}" for name, complaint in found if complaint]
@@ -105,12 +105,12 @@ class TreeParams(ABC):
     @property
     @abstractmethod
     def objective(self) -> str:
-        """The name of what labels and predictions are."""
+        """The objective: the kind of labels and predictions."""
 
     @property
     @abstractmethod
     def draws_records(self) -> bool:
-        """Whether a tree sums over some of the records only, or over some more than once."""
+        """True if a tree sums over some of the records only, or over some more than once."""
 
     @abstractmethod
     def outputs(self, classes: int) -> int:
@@ -118,14 +118,14 @@ class TreeParams(ABC):
 
     @abstractmethod
     def drawn(self, tree: int, records: int) -> Ints:
-        """How often tree number `tree` draws each of N records, (N,)."""
+        """The number of times that tree number `tree` draws each of N records, (N,)."""
 
     @abstractmethod
     def validate(self) -> None:
         """Raise ConfigError naming every field that is wrong, with the range it must lie in."""
 
     def takes_part(self, tree: int, party: str) -> bool:
-        """Whether a party offers candidates to tree number `tree`."""
+        """True if a party offers candidates to tree number `tree`."""
         return sampling.takes_part(self.seed, tree, party, self.party_dropout.get(party, 0.0))
 
     def to_dict(self) -> dict[str, Any]:
@@ -156,7 +156,7 @@ _BOOSTING_RANGES = {
 
 @dataclass(frozen=True)
 class BoostingParams(TreeParams):
-    """What a boosting job is asked to do.
+    """The parameters of a boosting job.
 
     `gamma` is the least loss change of a kept split (XGBoost's; twice the papers' γ). `n_estimators` counts rounds: a
     round of `one_output_per_tree` with C classes grows C trees. `validation_share` of the records is set aside only if
@@ -224,7 +224,7 @@ _FOREST_RANGES = {**COMMON, "min_samples_leaf": Range(1, 1_000_000_000, integer=
 
 @dataclass(frozen=True)
 class ForestParams(TreeParams):
-    """What a forest job is asked to do.
+    """The parameters of a forest job.
 
     Each tree draws ⌊subsample · N⌋ records, at least one, without replacement unless `bootstrap`, and of every party's
     columns the share `colsample_bytree`. `min_samples_leaf` counts drawn records. `binning`: quantiles once per job, or

@@ -6,7 +6,7 @@ all parties' sets (Proposition 1). In this module a leaf is a column, in the ord
 
 How much a score hides. The label holder knows the weights, its own candidate sets and the score, so the score is one
 equation about which leaf of each candidate set was reached. It has about 2^(candidate bits − output bits) solutions.
-Where that is not large, the equation can be solved and the other parties' decisions read off.
+If that number is small, the equation can be solved, which reveals the other parties' decisions.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from treetap.trees.ensemble import ROOT, Ensemble, Split, Tree
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
-#: Which of the n records go left at a split, (n,); None: not known here, they may go either way.
+#: The mask (n,) of records that go left at a split; None: not known here, they may go either way.
 Decide = Callable[[Split], Bools | None]
-#: What names a split: itself, or its handle at its owner.
+#: A split's key: the split, or its handle at its owner.
 Name = TypeVar("Name", bound=Hashable)
 
 #: Bits that the candidates must have beyond the output: about 2^40 paths then explain every score.
@@ -36,7 +36,7 @@ MARGIN_BITS = 40.0
 
 @dataclass(frozen=True)
 class Turn:
-    """One step of a path: the split passed, the side taken, and what that says about the record, if disclosed."""
+    """One step of a path: the split passed, the side taken, and its meaning for the record, if disclosed."""
 
     node: int
     owner: str
@@ -55,7 +55,7 @@ class CandidatePath:
 
 
 def paths(tree: Tree) -> dict[int, tuple[tuple[Split, bool], ...]]:
-    """Leaf (heap number) → its splits from the root down, each with whether the path goes left there."""
+    """Leaf (heap number) → its splits from the root down, each with True if the path goes left there."""
     splits = {split.node: split for split in tree.splits}
     found = {}
     for leaf in tree.leaves:
@@ -71,7 +71,7 @@ def candidate_leaves(tree: Tree, n: int, decide: Decide) -> Bools:
 
 
 def reachable(ways: Sequence[Sequence[tuple[Name, bool]]], n: int, decide: Callable[[Name], Bools | None]) -> Bools:
-    """Which ways n records can go to the end, (n, ways); a way is its splits, each with whether it goes left."""
+    """The ways that n records can go to the end, (n, ways); a way is its splits, each with True if it goes left."""
     decided = {name: decide(name) for name in dict.fromkeys(name for way in ways for name, _ in way)}
     mask = np.ones((n, len(ways)), dtype=bool)
     for column, way in enumerate(ways):
@@ -85,7 +85,7 @@ def reachable(ways: Sequence[Sequence[tuple[Name, bool]]], n: int, decide: Calla
 def candidate_paths(
     tree: Tree, candidates: Bools, meaning: Callable[[Split, bool], str | None]
 ) -> tuple[CandidatePath, ...]:
-    """One record's candidate leaves (leaves,) and the paths to them; `meaning(split, left)` names what is disclosed."""
+    """One record's candidate leaves (leaves,) and the paths to them; `meaning(split, left)` is the disclosed text."""
     ways = paths(tree)
     return tuple(
         CandidatePath(
@@ -99,7 +99,7 @@ def candidate_paths(
 
 
 def condition(name: str, threshold: float, missing_left: bool, left: bool) -> str:
-    """What taking a side says about a feature. An infinite threshold parts missing values from all others."""
+    """The condition on a feature for taking a side. An infinite threshold separates missing values from all others."""
     if math.isinf(threshold):
         return f"{name} is missing" if left == missing_left else f"{name} is present"
     side = f"{name} < {threshold:.6g}" if left else f"{name} ≥ {threshold:.6g}"
@@ -147,7 +147,7 @@ def least_spare(ensemble: Ensemble, bits: Sequence[Floats], known: Callable[[lis
 
 
 def paths_hidden(spare: Floats, margin: float = MARGIN_BITS) -> Bools:
-    """Which records' scores have, by counting, at least 2^margin paths that explain them; spare bits (n,) → (n,)."""
+    """The mask of records whose scores have, by counting, at least 2^margin possible paths; spare bits (n,) → (n,)."""
     hidden: Bools = spare >= margin
     return hidden
 
@@ -158,10 +158,10 @@ def least_candidate_bits(own_nodes: Iterable[Iterable[int]]) -> float:
 
 
 def least_candidates(own_nodes: Iterable[int]) -> int:
-    """The fewest candidate leaves that a tree can leave to somebody who decides all splits but these heap numbers.
+    """The least number of candidate leaves of a tree for a party that decides all splits but these heap numbers.
 
-    What a feature party can say for itself, without knowing anybody else's splits: at each node that is not its own the
-    side with fewer of its own splits is taken. Leaves of records whose paths meet none of them are one.
+    A feature party can compute this bound without other parties' splits: at each node that is not its own it takes the
+    side with fewer of its own splits. A record whose path meets none of them has one candidate leaf.
     """
     own = frozenset(own_nodes)
     inside = {node >> up for node in own for up in range(node.bit_length())}

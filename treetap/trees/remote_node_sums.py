@@ -5,11 +5,11 @@ Let D(u) be the value reached from node u if every remote node sends the record 
 
     f(x) = D(root) + Σ_v reach(v) · left(v) · (D(2v) - D(2v + 1)),   v over remote nodes,
 
-where reach(v) says that no decision above v turns away from it. This holds because a remote node's value is that of
-its right child plus left(v) times the difference of its children. The label holder knows D and its own factors of
-reach(v); every other party knows its own factors of reach(v) · left(v). What is summed is the score up to the label
-holder's own D(root), so opening it tells no more than the score does. A party's factors of reach(v) · left(v) are its
-own turns on the way to 2v: `treetap.trees.paths.reachable`.
+where reach(v) is 1 if no decision above v turns away from it, else 0. This holds because a remote node's value is that
+of its right child plus left(v) times the difference of its children. The label holder knows D and its own factors of
+reach(v); every other party knows its own factors of reach(v) · left(v). The sum is the score up to the label holder's
+own D(root), so decrypting it reveals no more than the score does. A party's factors of reach(v) · left(v) are its own
+turns on the way to 2v: `treetap.trees.paths.reachable`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def label_columns(
     Args:
         leaves: rounded weight of each leaf, by heap number.
         remote: heap numbers of the nodes that others own.
-        left: for each node of its own, which records go left there (n,).
+        left: for each node of its own, the records that go left there (n,).
 
     Returns:
         D(root) (n,), and for each remote node its column (n,): 0 where the label holder's own nodes lead elsewhere.

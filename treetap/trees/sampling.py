@@ -1,9 +1,9 @@
 """Seeded draws of records and columns: the model randomness that every process of a job repeats.
 
 Each draw has its own generator, seeded by SHA-256 over the seed and the draw's name: the same on every machine and in
-every process (Python's own hash of a string is not), and independent of the order in which draws are asked for. numpy
+every process (Python's own hash of a string is not), and independent of the order of the draws. numpy
 may change the stream behind a generator between releases, so let one party make each draw (rows: the label holder,
-columns: their owner) rather than two that must agree. Who takes part in a tree all must agree on, so that draw is taken
+columns: their owner) rather than two that must agree. All must agree on the parties of a tree, so that draw is taken
 from the digest itself.
 """
 
@@ -25,7 +25,7 @@ def generator(seed: int, *path: str | int) -> np.random.Generator:
 
 
 def takes_part(seed: int, tree: int, party: str, dropout: float) -> bool:
-    """Whether a party offers candidates to tree number `tree`: not so with chance `dropout`, tree by tree.
+    """False with probability `dropout`, tree by tree: the party then offers no candidates to tree number `tree`.
 
     Dropout (Srivastava et al. 2014) of whole parties: a model that has grown without each of them now and then leans
     less on any one.
@@ -34,10 +34,10 @@ def takes_part(seed: int, tree: int, party: str, dropout: float) -> bool:
 
 
 def rows(seed: int, tree: int, n: int, subsample: float, eligible: Bools) -> Bools:
-    """Which of n records tree number `tree` sums over: (n,).
+    """The mask (n,) of records that tree number `tree` sums over.
 
-    As in XGBoost each eligible record is drawn by itself with chance `subsample`, afresh for every tree (also for the
-    trees of one round).
+    As in XGBoost each eligible record is drawn independently with probability `subsample`, afresh for every tree (also
+    for the trees of one round).
     """
     if subsample >= 1.0:
         return eligible.copy()
@@ -45,7 +45,7 @@ def rows(seed: int, tree: int, n: int, subsample: float, eligible: Bools) -> Boo
 
 
 def drawn(seed: int, tree: int, n: int, subsample: float, *, bootstrap: bool) -> npt.NDArray[np.int64]:
-    """How often tree number `tree` of a forest draws each of n records: (n,), ⌊subsample · n⌋ draws, at least one.
+    """The draws of each of n records by tree number `tree` of a forest: (n,), ⌊subsample · n⌋ in all, at least one.
 
     Without `bootstrap` no record is drawn twice.
     """
@@ -55,10 +55,10 @@ def drawn(seed: int, tree: int, n: int, subsample: float, *, bootstrap: bool) ->
 
 
 def columns(seed: int, tree: int, party: str, d: int, colsample: float) -> npt.NDArray[np.int64]:
-    """Which of a party's d columns a tree sees: max(1, ⌊colsample·d⌋) of them, ascending; none if d = 0.
+    """The columns of a party's d that a tree uses: max(1, ⌊colsample·d⌋) of them, ascending; none if d = 0.
 
     The product is one of 32-bit floats, as in XGBoost: 0.29 of 100 columns are 29, not 28. XGBoost draws from all
-    columns together; here each party draws from its own, so that none learns how many the others have.
+    columns together; here each party draws from its own, so that none learns the others' number of columns.
     """
     if d == 0:
         return np.zeros(0, dtype=np.int64)
@@ -69,10 +69,10 @@ def columns(seed: int, tree: int, party: str, d: int, colsample: float) -> npt.N
 
 
 def validation_rows(seed: int, n: int, share: float) -> Bools:
-    """Which of n records are set aside to watch for over-fitting: (n,); `share` of them, rounded, at least one.
+    """The mask (n,) of records set aside to detect over-fitting: `share` of them, rounded, at least one.
 
     Not stratified by the label, on purpose: every party knows the seed and sees which records a tree sampled, and a
-    draw per class would tell it which records share a class. Raises DataError if one side would be empty.
+    draw per class would reveal to it which records share a class. Raises DataError if one side would be empty.
     """
     if n < 2:
         raise DataError(f"{n} records are too few to set some aside for validation")

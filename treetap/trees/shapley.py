@@ -2,23 +2,23 @@
 
 The game of one record: v(S) is the score when the splits of the players in S are decided, and at any other split the
 record goes both ways, weighted by the children's covers (path-dependent TreeSHAP, Lundberg et al. 2020, Algorithm 1;
-with one feature per player it is what XGBoost's `pred_contribs` computes). Interventional values would instead need the
+with one feature per player it equals XGBoost's `pred_contribs`). Interventional values would instead need the
 decisions of all parties on background records, hence further disclosures; covers the label holder has.
 
 In one leaf the game is a product: with z_p the product of cover ratios at the player's splits on the path, and o_p = 1
-if the record agrees with all of them, v(S) = w · Π_{p∈S} o_p · Π_{p∉S} z_p. A player that stands on the path several
+if the record agrees with all of them, v(S) = w · Π_{p∈S} o_p · Π_{p∉S} z_p. A player that occurs on the path several
 times is thus one factor. By Owen's multilinear extension (1972)
 
     φ_p = w · (o_p − z_p) · ∫_0^1 Π_{q≠p} ((1−t)·z_q + t·o_q) dt,
 
 a polynomial of degree P−1, which Gauss–Legendre quadrature with ⌈P/2⌉ points integrates exactly. That is polynomial in
-depth, has no subtraction that could cancel, and does not care how many players there are in all.
+depth, has no subtraction that could cancel, and does not depend on the total number of players.
 
-What it costs in secrecy. o_p of a feature party is its candidate mask (`leaves.candidate_leaves`). Computing φ in the
-clear therefore tells the label holder, for each leaf of each tree, whether the record agrees with all of that party's
-splits above it. That is more than SPLIT_DIRECTION gives, which names one path. `masked_terms` writes φ as a sum over
-leaves of known numbers times products of masks, so that masked sums, as for the score, can deliver φ without the masks.
-What is then left of the leak is that every attribution is one more equation about the masks.
+Disclosure. o_p of a feature party is its candidate mask (`paths.candidate_leaves`). Computing φ in the
+clear therefore reveals to the label holder, for each leaf of each tree, whether the record agrees with all of that
+party's splits above it. That is more than SPLIT_DIRECTION gives, which names one path. `masked_terms` writes φ as a sum
+over leaves of known numbers times products of masks, so that masked sums, as for the score, can deliver φ without the
+masks. The remaining leak: every attribution is one more equation about the masks.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ def masked_terms(
 
     Of a forest this is a term of the sum over trees, not of their mean.
     With o_m (n, leaves) the mask of party m, φ_p = Σ_F Σ_leaves terms[F][p] · Π_{m∈F} o_m; terms[F][p] is (n, leaves,
-    outputs of the tree). F = () is what the holder of `known`, the other players' masks (n, leaves), adds by itself;
-    with one remote party there is one more set, so its values are as many masked sums as there are players.
+    outputs of the tree). F = () is the part that the holder of `known`, the other players' masks (n, leaves), computes
+    alone; with one remote party there is one more set, so its values are as many masked sums as there are players.
     Raises DataError if a split has no cover or a known player's mask is missing.
     """
     shares = cover_shares(tree)

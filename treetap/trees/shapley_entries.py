@@ -1,10 +1,10 @@
-"""The entries by which Shapley values travel along the chain of a Fed-EINI prediction; see `treetap.trees.shapley`.
+"""The entries of Shapley values along the chain of a Fed-EINI prediction; see `treetap.trees.shapley`.
 
 φ_p = Σ_F Σ_leaves terms[F][p] · Π_{m∈F} o_m: of each leaf and each set F of feature parties on the way to it, a number
-that the label holder knows, times the masks of the parties in F. On its way to member h of the chain what is left to be
-multiplied with are the masks of the members h, h+1, … in F. A mask is the party's turns on the way to the leaf, so all
-(F, leaf) of a tree with the same turns left are one *entry*: their sum is what counts, whatever F they began with.
-Behind the last member one entry is left, the sum over all F; the sums of the single sets never come into being.
+that the label holder knows, times the masks of the parties in F. On its way to member h of the chain it is still to be
+multiplied with the masks of the members h, h+1, … in F. A mask is the party's turns on the way to the leaf, so all
+(F, leaf) of a tree with the same remaining turns are one *entry*: only their sum matters, whatever F they began with.
+After the last member one entry remains, the sum over all F; the sums of single sets are never computed.
 
 An entry holds a value for each player and column of the score. Unlike the entries of a score, several of a tree are not
 zero at once: z factors stand in the place of the label holder's own mask.
@@ -29,9 +29,9 @@ from treetap.trees.shapley import Parties, masked_terms
 
 @dataclass(frozen=True)
 class AttributedHop:
-    """One tree on one hop: of each of its entries a leaf whose own turns it depends on (−1: none), and where it goes.
+    """One tree on one hop: for each entry a leaf whose own turns it depends on (−1: none), and its next entry.
 
-    The entries of a hop are numbered from 1 through all trees; 0 is the one that nobody further down decides.
+    The entries of a hop are numbered from 1 through all trees; 0 is the one that no later member decides.
     `players`: the places in `AttributionEntries.players` of those that have a split in the tree.
     """
 
@@ -44,7 +44,7 @@ class AttributedHop:
 
 @dataclass(frozen=True)
 class _Term:
-    """The place of a leaf, a set of parties F on the way to it, and the entry on each hop; 0 where nothing is left."""
+    """The place of a leaf, a set of parties F on the way to it, and the entry on each hop; 0 where no mask remains."""
 
     place: int
     group: Parties
@@ -52,7 +52,7 @@ class _Term:
 
 
 class AttributionEntries:
-    """The label holder's side: what each player's Shapley value adds, by entry, in fixed point.
+    """The label holder's side: addends of each player's Shapley value, by entry, in fixed point.
 
     Args:
         ensemble: the model.
@@ -81,7 +81,7 @@ class AttributionEntries:
         self._measure()
 
     def hops(self) -> list[list[AttributedHop]]:
-        """What each member of the chain is told."""
+        """The plan for each member of the chain."""
         return [
             [self._hop(tree, terms, hop) for tree, terms in zip(self._trees, self._terms, strict=True)]
             for hop in range(len(self._chain))
@@ -106,7 +106,7 @@ class AttributionEntries:
 
         Each value is one more equation about the masks, besides the score's with `score_bits` binary places; that of a
         player concerns only the trees in which it has a split. Trees that add to different columns are counted apart,
-        and the least counts (`leaves.spare_bits`).
+        and the least counts (`paths.spare_bits`).
         """
         groups: defaultdict[tuple[int, ...], list[Tree]] = defaultdict(list)
         for tree in self._trees:
@@ -163,10 +163,10 @@ class AttributionEntries:
                 leaves.setdefault(entry, term.place if self._chain[hop] in term.group else -1)
                 outgoing[entry] = term.entries[hop + 1]
         order = sorted(leaves)
-        told = tuple(leaves[entry] for entry in order), tuple(outgoing[entry] for entry in order)
+        of_entries = tuple(leaves[entry] for entry in order), tuple(outgoing[entry] for entry in order)
         playing = {self._player(split) for split in tree.splits}
         numbers = tuple(number for number, player in enumerate(self.players) if player in playing)
-        return AttributedHop(tree.index, tree.outputs, *told, numbers)
+        return AttributedHop(tree.index, tree.outputs, *of_entries, numbers)
 
     def _player(self, split: Split) -> str:
         return _own(self._feature_of[split.handle]) if split.owner == self._party else split.owner

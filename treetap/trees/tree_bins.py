@@ -1,8 +1,8 @@
 """The bins of one party's columns as one tree sees them: those of the job, or fresh ones in every node.
 
-Either way every node of a tree has the same candidates in number and order (`candidates`), so that nobody can tell from
-the number of candidates how many values a node holds. In a node with fewer bins the candidates beyond its last cut part
-the missing values from all others, or nothing.
+Either way every node of a tree has the same candidates in number and order (`candidates`), so that the
+number of candidates does not reveal the number of values in a node. In a node with fewer bins the candidates beyond
+its last cut separate the missing values from all others, or no records.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class TreeBins(Protocol):
 
 
 def goes_left(bins: TreeBins, node: int, rows: Ints, candidate: Candidate) -> Bools:
-    """Which of a node's records (n,) go left: (n,)."""
+    """The mask (n,) of a node's records that go left."""
     column = bins.column(node, rows, candidate.feature)
     return column_goes_left(column, candidate, bins.candidates.shapes[candidate.feature][0])
 
@@ -77,7 +77,7 @@ class NodeBins:
     Args:
         values: (N, d) all columns of the party, NaN where missing.
         kept: the columns of this tree.
-        drawn: (N,) how often the tree draws each record.
+        drawn: (N,) the tree's number of draws of each record.
         max_bin: most bins of a column in a node.
     """
 
@@ -137,6 +137,6 @@ def _cut(cuts: Floats, number: int) -> float:
 
 
 def _widest(column: Floats, max_bin: int) -> tuple[int, bool]:
-    """The most bins that a node can have, and whether it can have missing values, from the whole column."""
+    """The most bins that a node can have, and True if it can have missing values, from the whole column."""
     absent = np.isnan(column)
     return max(1, min(max_bin, len(np.unique(column[~absent])))), bool(absent.any())

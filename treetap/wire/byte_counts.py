@@ -1,4 +1,4 @@
-"""What one process has sent for one attempt at a job: messages and bytes by receiver, step and disclosure class."""
+"""Messages and bytes that one process has sent for one attempt at a job, by receiver, step and disclosure class."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class SentMetrics(Protocol):
 
 
 class ByteCounts:
-    """Its lines in the who-received-what table; the process's metrics count them too."""
+    """Its lines in the table of received bytes; the process's metrics count them too."""
 
     def __init__(self, name: str, metrics: SentMetrics) -> None:
         self._name, self._metrics = name, metrics

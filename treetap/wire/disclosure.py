@@ -1,6 +1,6 @@
 """Disclosure classes, and the class of each field of a message: options of the protos, read, counted and tabulated.
 
-Each field carries one class that names what its reader learns. The accounting walks the
+Each field carries one class that names the information its reader learns. The accounting walks the
 serialised form, jumping over contents, because the protobuf runtime has no other way to tell a field's size
 than to copy the field.
 """
@@ -26,9 +26,9 @@ class DisclosureClass(NamedTuple):
     """A class as reveals.proto describes it."""
 
     name: str
-    kind: str  # open (says something of records), sealed (unreadable without a key), plain (what running a job takes)
-    tells: str  # what its reader learns
-    default_receivers: tuple[str, ...]  # "*", "coordinators", "parties", "clients"; to whom no policy need let it go
+    kind: str  # open (information about records), sealed (unreadable without a key), plain (needed to run a job)
+    tells: str  # the information that its reader learns
+    default_receivers: tuple[str, ...]  # "*", "coordinators", "parties", "clients": need no entry in a policy
 
 
 def _declared(value: EnumValueDescriptor) -> DisclosureClass:
@@ -60,7 +60,7 @@ def class_of(field: FieldDescriptor) -> int:
 def bytes_by_class(message: Message) -> dict[str, int]:
     """Serialised bytes of ``message`` for each disclosure class; they add up to ``message.ByteSize()``.
 
-    Serialises the message once. Whoever has the serialised form already calls :func:`bytes_by_class_of`.
+    Serialises the message once. A caller that has the serialised form uses :func:`bytes_by_class_of`.
     """
     return bytes_by_class_of(message.SerializeToString(), type(message))
 
@@ -84,8 +84,8 @@ def bytes_by_class_of(serialised: bytes, message_type: type[Message]) -> dict[st
 def disclosure_table(files: Iterable[FileDescriptor], sources: FileDescriptorSet | None = None) -> list[DisclosureRow]:
     """One row for each field of each message of ``files``, in the order of the .proto files.
 
-    Generated Python code carries no comments: they come from ``sources``, which is what
-    ``protoc --include_source_info --descriptor_set_out`` writes; without it every comment is empty.
+    Generated Python code carries no comments: they come from ``sources``, the output of
+    ``protoc --include_source_info --descriptor_set_out``; without it every comment is empty.
     """
     comments = _comments(sources) if sources is not None else {}
     return [

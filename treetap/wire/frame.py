@@ -22,7 +22,7 @@ Frame = TypeVar("Frame", control_pb2.StepRequest, control_pb2.StepResult, exchan
 
 
 def _is_group(descriptor: Descriptor) -> bool:
-    """Whether a message is nothing but one oneof."""
+    """True if a message consists of one oneof only."""
     return len(descriptor.oneofs) == 1 and all(field.containing_oneof is not None for field in descriptor.fields)
 
 

@@ -1,4 +1,4 @@
-"""Asking a server how it is: gRPC's health service, whose answer also tells versions and the server's clock."""
+"""Health check of a server: gRPC's health service, whose answer also contains versions and the server's clock."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ Context = grpc.aio.ServicerContext[object, object]
 
 @dataclass(frozen=True)
 class Hello:
-    """What a server tells: its release, protocol version and clock, None where it does not.
+    """A server's answer: its release, protocol version and clock, None where they are absent.
 
-    `skew_s`: how far its clock is ahead of ours, give or take `within_s`, half of what the call took.
+    `skew_s`: how far its clock is ahead of ours, give or take `within_s`, half of the call's time.
     """
 
     serving: bool
@@ -34,7 +34,7 @@ class Hello:
 
 
 class Health(health.aio.HealthServicer):  # type: ignore[misc] # the package has no types
-    """gRPC's health service; the initial metadata of each check tells versions and time."""
+    """gRPC's health service; the initial metadata of each check contains versions and time."""
 
     async def Check(self, request: health_pb2.HealthCheckRequest, context: Context) -> health_pb2.HealthCheckResponse:
         """See the health service's own definition."""
@@ -52,7 +52,7 @@ def serve_health(server: grpc.aio.Server) -> Health:
 
 
 def say_hello(to: Address, transport: Transport, timeout: float) -> Hello:
-    """Ask once, for `timeout` seconds at most. Blocks; `Silent` and `Unreachable` where there is no answer."""
+    """Make one check, for `timeout` seconds at most. Blocks; `Silent` and `Unreachable` where there is no answer."""
     with _channel(to, transport) as channel:
         began, began_at = time.monotonic(), time.time()
         try:
@@ -62,12 +62,12 @@ def say_hello(to: Address, transport: Transport, timeout: float) -> Hello:
         except grpc.RpcError as failure:
             raise _error(failure, to.name, timeout) from None
         took = time.monotonic() - began
-        told = dict(call.initial_metadata())
+        metadata = dict(call.initial_metadata())
     return Hello(
         serving=answer.status == health_pb2.HealthCheckResponse.SERVING,
-        release=_text(told.get(RELEASE_KEY)),
-        protocol=_text(told.get(version.PROTOCOL_KEY)),
-        skew_s=_skew(_text(told.get(TIME_KEY)), began_at + took / 2),
+        release=_text(metadata.get(RELEASE_KEY)),
+        protocol=_text(metadata.get(version.PROTOCOL_KEY)),
+        skew_s=_skew(_text(metadata.get(TIME_KEY)), began_at + took / 2),
         within_s=took / 2,
     )
 
@@ -93,8 +93,8 @@ def _text(value: str | bytes | None) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _skew(told: str | None, now: float) -> float | None:
+def _skew(sent: str | None, now: float) -> float | None:
     try:
-        return None if told is None else float(told) - now
+        return None if sent is None else float(sent) - now
     except ValueError:
         return None

@@ -1,4 +1,4 @@
-"""Speaking without certificates, on loopback: the one exception from mutual TLS, and never taken unasked."""
+"""Calls without certificates, on loopback: the one exception from mutual TLS, only by explicit configuration."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ NAME_KEY = "treetap-name"
 
 @dataclass(frozen=True)
 class Insecure:
-    """In place of a process's certificate: the name that it goes by."""
+    """A process's name, in place of its certificate."""
 
     name: str
 
     def check(self, expected_name: str | None) -> str:
-        """As `TlsFiles.check`: the name. There is nothing to check, which is said aloud."""
+        """As `TlsFiles.check`: the name. A warning in the log says that nothing was checked."""
         del expected_name
-        log.warning("insecure = true: no encryption, and whoever is on this host can be anybody")
+        log.warning("insecure = true: no encryption, and any process on this host can use any name")
         return self.name
 
     def told(self) -> tuple[tuple[str, str], ...]:
@@ -31,7 +31,7 @@ class Insecure:
         return ((NAME_KEY, self.name),)
 
 
-#: How a process speaks with others.
+#: A process's credentials for calls.
 Transport = TlsFiles | Insecure
 
 

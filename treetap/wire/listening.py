@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from typing import Any
 
 log = logging.getLogger(__name__)
-#: Free ports that are tried, where the one that is free at the first address is taken at another.
+#: The number of free ports that are tried, where the one that is free at the first address is taken at another.
 TRIES = 16
 #: Errors of an address that this host does not have, such as ::1 where IPv6 is off.
 _ABSENT = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)

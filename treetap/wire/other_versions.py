@@ -1,4 +1,4 @@
-"""Callers of other versions of the wire: a server tells them why it does not understand them.
+"""Callers of other versions of the wire: a server answers with the reason of its refusal.
 
 A version's services are named by its package (treetap.wire.v2.Control). To a call of a service that a server does not
 have, gRPC by itself answers UNIMPLEMENTED and no more.

@@ -1,7 +1,7 @@
 """The two ends of every wire, as interfaces: sockets and the simulator implement the same ones.
 
-A *port* is what a process answers; a *dialer* is how it reaches the ports of others. Neither
-knows what travels. The caller's name comes from the transport (its certificate), never from a message.
+A *port* is the set of calls that a process answers; a *dialer* reaches the ports of others. Neither
+inspects the messages. The caller's name comes from the transport (its certificate), never from a message.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ class Address:
 
 
 class PartyPort(Protocol):
-    """What a party answers."""
+    """A party's two calls."""
 
     def step(self, caller: str, request: control_pb2.StepRequest) -> AsyncIterator[control_pb2.StepEvent]:
         """Do one step; yields progress, then the result."""
         ...
 
-    async def deliver(self, caller: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.Receipt:
-        """File one parcel."""
+    async def deliver(self, caller: str, message: exchange_pb2.PeerMessage) -> exchange_pb2.Receipt:
+        """Receive one message."""
         ...
 
 
 class Dialer(Protocol):
-    """How a process reaches the ports of others. Raises `Unreachable` where nobody answers."""
+    """A process's access to the ports of others. Raises `Unreachable` where no process answers."""
 
     def step(self, to: Address, request: control_pb2.StepRequest) -> AsyncIterator[control_pb2.StepEvent]:
         """Ask a party to do one step."""
         ...
 
-    async def deliver(self, to: Address, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.Receipt:
-        """Hand one parcel to a party."""
+    async def deliver(self, to: Address, message: exchange_pb2.PeerMessage) -> exchange_pb2.Receipt:
+        """Deliver one message to a party."""
         ...
 
     async def close(self) -> None:

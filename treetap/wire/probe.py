@@ -1,7 +1,7 @@
-"""Why a peer could not be reached: one line that names the cause and the remedy.
+"""Diagnosis of a failed connection: one line that names the cause and the remedy.
 
-gRPC answers every failed connection with a bare UNAVAILABLE. After that, :func:`diagnose` goes the way again
-by hand (look the name up, connect, shake hands, wait for the first HTTP/2 frame) and says where it ended.
+gRPC answers every failed connection with a bare UNAVAILABLE. After that, :func:`diagnose` repeats the steps
+by hand (look the name up, connect, shake hands, wait for the first HTTP/2 frame) and reports the one that failed.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _ABOUT_OURS = ("certificate", "unknown ca", "access denied", "decrypt error")
 @dataclass(frozen=True)
 class Diagnosis:
     """One line of cause and remedy. ``lasting``: certificates do not fit, so that no repeat helps before that is
-    mended; anything else may pass by itself. ``there``: a process takes connections and no fault of it was found, so
-    that a repeat may succeed at once."""
+    repaired; other causes may pass by themselves. ``there``: a process takes connections and no fault of it was found,
+    so that a repeat may succeed at once."""
 
     line: str
     lasting: bool = False
@@ -43,15 +43,16 @@ def diagnose(address: str, expected_name: str, tls: TlsFiles, timeout: float = 3
 
 
 def examine(address: str, expected_name: str, tls: TlsFiles, timeout: float = 3.0) -> Diagnosis:
-    """Why ``expected_name`` could not be reached at ``address`` (``host:port``), and what to do.
+    """The cause why ``expected_name`` could not be reached at ``address`` (``host:port``), and the remedy.
 
-    Takes ``timeout`` seconds at most (a name look-up that hangs is left to its thread), and never raises. Trusts
-    what the other side shows only to describe it: no content is exchanged with a peer that is not ``expected_name``.
+    Takes ``timeout`` seconds at most (a name look-up that hangs is left to its thread), and never raises. The other
+    side's certificate is only described, not trusted: no content is exchanged with a peer that is not
+    ``expected_name``.
     """
     probe = _Probe(address, expected_name, tls, time.monotonic() + timeout)
     thread = threading.Thread(target=probe.run, name="treetap-probe", daemon=True)
     thread.start()
-    thread.join(timeout + 0.25)  # the sockets' own deadlines, which say more, come first
+    thread.join(timeout + 0.25)  # the sockets' own deadlines, with more precise messages, come first
     found = probe.finding or f"{expected_name} at {address}: no answer within {timeout:g} s while {probe.phase}"
     said = bool(probe.finding)
     return Diagnosis(" ".join(found.split()), said and probe.lasting, said and probe.there)
@@ -139,7 +140,7 @@ class _Probe:
             return f"answers, but not in TLS ({error.reason}); start it with TLS or correct the address"
 
     def _first_frame(self, secured: ssl.SSLSocket) -> str:
-        """After a handshake that satisfied us: does the server accept our certificate, and does it speak?
+        """After a successful handshake: check that the server accepts our certificate and sends a frame.
 
         In TLS 1.3 the client is through before the server has looked at the client's certificate, so a refusal
         arrives with the first read.
@@ -197,7 +198,7 @@ class _Probe:
 
 def _connect_problem(error: OSError) -> str:
     if isinstance(error, ConnectionRefusedError):
-        return "connection refused: nobody listens there; start the process or correct the port"
+        return "connection refused: no process listens there; start the process or correct the port"
     if isinstance(error, TimeoutError):
         return "no answer to the connection attempt in time; check the address, the firewall and that the host is up"
     if error.errno in _NO_ROUTE:

@@ -1,9 +1,9 @@
-"""Channels, servers and clients over gRPC with mutual TLS: the transport of every real federation.
+"""Channels, servers and clients over gRPC with mutual TLS: the transport between processes.
 
 `insecure = true` puts plain text on loopback in its place; everything else is the same.
 
 The only module beside the three `service.py` that imports generated service code. All options of
-channels and servers stand here, so that both ends agree.
+channels and servers are here, so that both ends agree.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ else:
 
 log = logging.getLogger(__name__)
 MESSAGE_LIMIT = 16 * 1024 * 1024
-#: Seconds that one parcel may take to be filed; the receiver may hold it back while its queue is full.
+#: Seconds that one delivery of a message may take; the receiver may delay it while its queue is full.
 DELIVER_DEADLINE = 90.0
-#: Seconds that an operator's short question may take.
+#: Seconds that an operator's short call may take.
 ASK_DEADLINE = 30.0
-#: Seconds that a server may take to tell its version.
+#: Seconds that a server may take to send its version.
 HELLO_S = 3.0
-#: Seconds that one attempt to connect may take, from TCP to gRPC's first frame: about four times there and back.
+#: Seconds that one attempt to connect may take, from TCP to gRPC's first frame: about four round trips.
 CONNECT_S = 5.0
 _LISTENS_S = 3.0
 
@@ -56,7 +56,7 @@ _CHANNEL = [
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", int(1000 * CONNECT_S)),  # of an attempt, in spite of its name; not of a pause
     ("grpc.max_reconnect_backoff_ms", 500),
-    ("grpc.enable_retries", 0),  # steps and parcels are repeated by their own rules
+    ("grpc.enable_retries", 0),  # steps and messages are repeated by their own rules
 ]
 _SERVER = [
     *_COMMON,
@@ -75,8 +75,8 @@ def server(
 ) -> tuple[grpc.aio.Server, grpc.ServerCredentials | None]:
     """A server without services, and the credentials that demand a client certificate of our authority.
 
-    No credentials stand for plain text, which `bind` allows on loopback. `most_bytes`: of a request; `most_calls`: at
-    once; `slowest_s`, `idle_s`: how long a connection may take to shake hands, and be there without a call.
+    No credentials mean plain text, which `bind` allows on loopback. `most_bytes`: of a request; `most_calls`: at
+    once; `slowest_s`, `idle_s`: how long a connection may take to shake hands, and may stay without a call.
     """
     credentials = None
     if not isinstance(transport, Insecure):
@@ -97,7 +97,7 @@ def bind(
 ) -> int:
     """Bind `host:port` (port 0: a free one) and return the port; `BadInput` where that cannot be.
 
-    `key`: what names the address in a file. A plain socket tries first: it knows the cause, and gRPC would put lines
+    `key`: the address's key in a file. A plain socket tries first: it knows the cause, and gRPC would put lines
     of its own on standard error.
     """
     if credentials is None:
@@ -117,7 +117,7 @@ def bind(
 
 
 def listening_fault(listen: str) -> str | None:
-    """Why nobody can begin to listen at every address of `host:port` now; None where one can."""
+    """The reason why no process can listen at every address of `host:port` now; None if one can."""
     host, _, number = listen.rpartition(":")
     try:
         for trial in bound(host.strip("[]"), int(number)):
@@ -128,22 +128,22 @@ def listening_fault(listen: str) -> str | None:
 
 
 def caller_name(context: grpc.aio.ServicerContext, own: str) -> str:  # type: ignore[type-arg]
-    """The common name of the caller's certificate: who it is, whatever it says.
+    """The common name of the caller's certificate: its identity, whatever its messages contain.
 
     `Incompatible` where it speaks another version of the protocol than this process, which is called `own`.
     """
     name = certified_name(context)
-    told = dict(context.invocation_metadata() or ()).get(version.PROTOCOL_KEY)
-    version.check(told if isinstance(told, str) else None, name, own)
+    metadata = dict(context.invocation_metadata() or ()).get(version.PROTOCOL_KEY)
+    version.check(metadata if isinstance(metadata, str) else None, name, own)
     return name
 
 
 def certified_name(context: grpc.aio.ServicerContext) -> str:  # type: ignore[type-arg]
     """The same of a caller who need not speak our protocol: a client of a served model."""
-    told = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
+    metadata = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
     shown = context.auth_context()
     if list(shown.get("transport_security_type", [])) == [b"insecure"]:  # the server's own choice, never the caller's
-        names = [told.get(NAME_KEY, "")]
+        names = [metadata.get(NAME_KEY, "")]
     else:
         names = [value.decode() for value in shown.get("x509_common_name", [])]
     if len(names) != 1 or not names[0]:
@@ -153,7 +153,7 @@ def certified_name(context: grpc.aio.ServicerContext) -> str:  # type: ignore[ty
 
 
 class _Telling:
-    """A channel as generated stubs use it, whose every call tells our version of the protocol, and more."""
+    """A channel as generated stubs use it, whose every call carries our version of the protocol and more."""
 
     def __init__(self, channel: grpc.aio.Channel, more: tuple[tuple[str, str], ...]) -> None:
         self._channel, self._metadata = channel, (*version.told(), *more)
@@ -197,11 +197,11 @@ class GrpcDialer:
         except grpc.aio.AioRpcError as failure:
             raise await self.explain(failure, to) from None
 
-    async def deliver(self, to: Address, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.Receipt:
+    async def deliver(self, to: Address, message: exchange_pb2.PeerMessage) -> exchange_pb2.Receipt:
         """See `Dialer.deliver`."""
         stub = exchange_pb2_grpc.ExchangeStub(self._telling(to))
         try:
-            return await stub.Deliver(parcel, timeout=DELIVER_DEADLINE)
+            return await stub.Deliver(message, timeout=DELIVER_DEADLINE)
         except grpc.aio.AioRpcError as failure:
             raise await self.explain(failure, to) from None
 
@@ -214,7 +214,7 @@ class GrpcDialer:
         return cast(grpc.aio.Channel, _Telling(self.channel(to), more))
 
     async def explain(self, failure: grpc.aio.AioRpcError, to: Address) -> Exception:
-        """What a failed call means; gRPC does not say why a bare UNAVAILABLE or UNIMPLEMENTED is: it is looked into."""
+        """The error of a failed call; the cause of a bare UNAVAILABLE or UNIMPLEMENTED is diagnosed."""
         error = error_of(failure, to.name)
         if failure.code() is grpc.StatusCode.UNIMPLEMENTED:
             return await self._other_version(to) or error
@@ -245,7 +245,7 @@ class GrpcDialer:
 
 
 async def _listens(location: str) -> bool:
-    """Whether a process takes connections at `host:port` on this host."""
+    """True if a process takes connections at `host:port` on this host."""
     host, _, port = location.rpartition(":")
     try:
         async with asyncio.timeout(_LISTENS_S):

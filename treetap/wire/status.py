@@ -1,4 +1,4 @@
-"""Errors of treetap to gRPC status codes and back: the one place where the two meet."""
+"""Errors of treetap to gRPC status codes and back: the only such mapping."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ def details_of(error: errors.TreetapError) -> str:
 
 
 class answering:
-    """Round the answer to a call: an error ends it with the status that fits, and its class travels along.
+    """Wraps the answer to a call: an error ends it with the status that fits, and its class is sent along.
 
-    What treetap did not foresee is logged here and named to the caller as a defect, without its text: that might hold
-    data.
+    An error that treetap did not foresee is logged here and reported to the caller as a defect, without its text, which
+    might hold data.
     """
 
     def __init__(self, context: grpc.aio.ServicerContext[object, object], who: str) -> None:

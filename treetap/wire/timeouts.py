@@ -1,12 +1,12 @@
-"""How long somebody who does not answer is tried again."""
+"""Limits of repeating a call to a process that does not answer."""
 
 from __future__ import annotations
 
 import asyncio
 
-#: Seconds for which a broken connection is tried again, counted from the break.
+#: Seconds for which a broken connection is tried again, from the break on.
 RETRY_S = 10.0
-#: Breaks that one call survives: a line that breaks ever again is not a line.
+#: Breaks that one call survives: a connection that keeps breaking is a failed one.
 MOST_BREAKS = 1000
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 1.0
 
@@ -21,7 +21,7 @@ class Reconnects:
         self._breaks = 0
 
     def heard(self) -> None:
-        """The other side has said something: the next break is a new one."""
+        """Note an answer of the other side: the next break is a new one."""
         self._give_up, self._wait = None, _FIRST_WAIT_S
 
     async def again(self) -> bool:

@@ -2,8 +2,8 @@
 
 A party is known by the common name of its certificate. gRPC compares the name with the certificate's
 alternative names, so the name is always among them too. A failed handshake reaches a gRPC client as a bare
-UNAVAILABLE: hence :meth:`TlsFiles.check`, which says beforehand, in one line, what is wrong with one's own files,
-and :mod:`treetap.wire.probe`, which says it of the other side afterwards.
+UNAVAILABLE: hence :meth:`TlsFiles.check`, which reports faults of a process's own files beforehand, in one line,
+and :mod:`treetap.wire.probe`, which diagnoses the other side afterwards.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _ROLES = (ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH)
 
 @dataclass(frozen=True)
 class TlsFiles:
-    """Paths of what one process needs for mutual TLS: the authority's certificate, its own, and its key (PEM)."""
+    """Paths of one process's files for mutual TLS: the authority's certificate, its own, and its key (PEM)."""
 
     ca: Path
     certificate: Path
@@ -54,7 +54,7 @@ class TlsFiles:
         return name
 
     def open_key(self) -> str | None:
-        """What to say of a key file that others on this host can read; None if its owner alone can."""
+        """The warning about a key file that others on this host can read; None if its owner alone can."""
         if self.key.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):
             return f"{self.key}: others on this host can read this private key; run chmod 600 on it"
         return None
@@ -145,7 +145,7 @@ def issue(
 def certificate_fault(
     certificate: x509.Certificate, authorities: Sequence[x509.Certificate], expected_name: str | None
 ) -> str | None:
-    """Why ``certificate`` would not be accepted now by whoever trusts ``authorities``; None if it would."""
+    """The reason why a process that trusts ``authorities`` would refuse ``certificate`` now; None if it would not."""
     if fault := _out_of_dates(certificate, "the certificate"):
         return fault
     signer = next((authority for authority in authorities if _signed_by(certificate, authority)), None)
@@ -179,7 +179,7 @@ def _key_id(authority: x509.Certificate) -> str:
 
 
 def _signer_id(certificate: x509.Certificate) -> str:
-    """The key of whoever signed: a certificate does not carry more of its authority."""
+    """The key of the signer: a certificate contains no more of its authority."""
     named = _extension(certificate, x509.AuthorityKeyIdentifier)
     return named.key_identifier.hex(":").upper() if named and named.key_identifier else "unknown"
 
@@ -190,7 +190,7 @@ def load_authorities(path: Path) -> list[x509.Certificate]:
 
 
 def _open_authority(folder: Path, purpose: str) -> tuple[x509.Certificate, _SigningKey]:
-    """The authority's certificate and key. The log names each opening of the key and what it is for."""
+    """The authority's certificate and key. The log names each opening of the key and its purpose."""
     certificate_path, key_path = folder / "ca.crt", folder / "ca.key"
     certificate = _certificates(certificate_path)[0]
     log.info("opening the authority's key %s to %s", key_path, purpose)

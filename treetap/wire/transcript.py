@@ -1,4 +1,4 @@
-"""The log of what one party received, sent and did: records in files that show cuts and changes.
+"""The log of one party's messages, received, sent and own: records in files that show cuts and changes.
 
 A folder holds ``000001.tap``, ``000002.tap``, … Each file is the line :data:`HEADER` and then records: a length
 (4 bytes, big-endian) and as many bytes, one zstd frame with a checksum that holds a serialised
@@ -40,7 +40,7 @@ HEADER = b"treetap transcript 1\n"
 ROTATE_BYTES = 64 * 2**20
 Kind: TypeAlias = TranscriptRecord.Kind.ValueType
 
-_ORIGIN = bytes(32)  # what record 0 carries as the digest of its predecessor
+_ORIGIN = bytes(32)  # the predecessor's digest in record 0
 _BELOW, _NAMED = 3, 10  # a state folder's parent has transcripts three levels below; how many of them are named
 _FILE = re.compile(r"(\d{6,})\.tap")
 
@@ -73,7 +73,7 @@ class TranscriptWriter:
             self._unlock()
             raise
 
-    def append(  # the order in which every caller knows them: who, what, where in the job
+    def append(  # in order: peer, content, place in the job
         self, kind: Kind, peer: str, step: str, job: str, attempt: int, round: int, stage: int, message: Message
     ) -> None:
         """Log one message; it is with the operating system when this returns.
@@ -81,7 +81,7 @@ class TranscriptWriter:
         Raises Refused for a type that holds secrets, and Interrupted if the disk does not take the record.
         """
         if secret := _secret_type(cast(Descriptor, message.DESCRIPTOR)):
-            raise Refused(f"{secret}: a type whose name says secret is never logged")
+            raise Refused(f"{secret}: a type whose name contains secret is never logged")
         serialised = message.SerializeToString()
         record = TranscriptRecord(
             kind=kind,
@@ -159,7 +159,7 @@ class TranscriptReader:
 
     @property
     def torn(self) -> bool:
-        """Whether a file ends in a record that was cut short, as when its writer was killed."""
+        """True if a file ends in a record that was cut short, as when its writer was killed."""
         for path in self._files.values():
             with _opened(path) as file:
                 if any(not frame.whole for frame in _frames(path, file)):
@@ -208,7 +208,7 @@ def open_message(record: TranscriptRecord) -> Message:
 
 
 def summarise(path: Path) -> dict[str, Any]:
-    """What a transcript holds, ready for JSON: ``records``, ``first_unix_nanos`` and ``last_unix_nanos`` (None
+    """A transcript's summary, ready for JSON: ``records``, ``first_unix_nanos`` and ``last_unix_nanos`` (None
     if empty), ``torn``, and ``rows``: ``kind`` (received, sent, own), ``peer``, ``step``, ``class``, the number of
     ``messages`` that carried the class and the ``bytes`` of it. Raises as :class:`TranscriptReader` does.
     """
@@ -234,7 +234,7 @@ def summarise(path: Path) -> dict[str, Any]:
 
 
 class _Frame(NamedTuple):
-    """Where one compressed record lies; it can be opened for as long as its file is open."""
+    """The place of one compressed record; it can be opened for as long as its file is open."""
 
     path: Path
     file: BinaryIO
@@ -306,7 +306,7 @@ def _files(folder: Path) -> dict[int, Path]:
 
 
 def _elsewhere(folder: Path) -> str:
-    """Which folders below have transcripts; not far below, for the folder may be anything."""
+    """The end of an error: the folders below that have transcripts, down to a few levels."""
     files = (path for depth in range(1, _BELOW + 1) for path in folder.glob("*/" * depth + "*.tap"))
     found = sorted({str(path.parent) for path in files if _FILE.fullmatch(path.name)})
     if not found:
@@ -339,7 +339,7 @@ def _write_all(file: BinaryIO, *parts: bytes) -> None:
 
 @cache
 def _secret_type(message_type: Descriptor) -> str:
-    """Full name of the first type reachable from ``message_type`` whose name says secret; empty if none."""
+    """Full name of the first type reachable from ``message_type`` whose name contains secret; empty if none."""
     pending = [message_type]
     seen = set(pending)
     while pending:

@@ -1,4 +1,4 @@
-"""`treetap audit` and `treetap attack`: what transcripts give away."""
+"""`treetap audit` and `treetap attack`: the information about labels in transcripts."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def audit(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A folder that holds audit.toml, or such a file.")],
     as_json: Json = False,
     html: Annotated[
-        Path | None, typer.Option(help="Where the report goes; by default audit.html beside audit.toml.")
+        Path | None, typer.Option(help="File of the report; by default audit.html beside audit.toml.")
     ] = None,
     document: Annotated[Path | None, typer.Option(help="Also write the report as JSON here.")] = None,
-    job: Annotated[str | None, typer.Option(help="Which job, where the transcripts hold several.")] = None,
+    job: Annotated[str | None, typer.Option(help="Name of the job, where the transcripts hold several.")] = None,
     attacks: Annotated[str | None, typer.Option(help="Names, with commas between; see treetap attack --help.")] = None,
     last_tree_only: Annotated[
         bool, typer.Option(help="Skip the figures after the first tree, the first two, ….")
@@ -36,7 +36,7 @@ def audit(
         bool, typer.Option(help="Let --fail-above judge transcripts that end before their job does, or lack trees.")
     ] = False,
 ) -> None:
-    """Put every feature party's transcript under attack, and report what each of them could infer.
+    """Attack every feature party's transcript, and report what each of them could infer.
 
     RUN/audit.toml names the transcripts, the parties' own tables, and the labels that score the attacks:
     docs/audit.md. `treetap demo` and `treetap experiment` with --workdir leave one.
@@ -94,14 +94,14 @@ def attack(
     columns: Annotated[Path | None, typer.Option(help="The attacker's own table, CSV or Parquet.")] = None,
     use: Annotated[list[str] | None, typer.Option(help="Only this column of it; may be repeated.")] = None,
     id_column: Annotated[str, typer.Option("--id", help="The table's id column.")] = "id",
-    classes: Annotated[int | None, typer.Option(help="How many groups to look for.")] = None,
-    job: Annotated[str | None, typer.Option(help="Which job, where the transcript holds several.")] = None,
-    party: Annotated[str | None, typer.Option(help="Whose transcript it is, where it does not tell.")] = None,
+    classes: Annotated[int | None, typer.Option(help="Number of groups to look for.")] = None,
+    job: Annotated[str | None, typer.Option(help="Name of the job, where the transcript holds several.")] = None,
+    party: Annotated[str | None, typer.Option(help="Name of the transcript's party, if it is not in it.")] = None,
     received_only: Annotated[
-        bool, typer.Option(help="Go by messages alone, without own splits and set differences.")
+        bool, typer.Option(help="Use messages alone, without own splits and set differences.")
     ] = False,
     drawn_only: Annotated[
-        bool, typer.Option(help="Of each leaf only the records that its tree drew, where the protocol draws some.")
+        bool, typer.Option(help="Of each leaf use only the records that its tree drew, if the protocol draws records.")
     ] = False,
     discount: Annotated[
         float | None,
@@ -203,7 +203,7 @@ def _limits(texts: list[str]) -> dict[str, float]:
 
 @contextmanager
 def _damage() -> Iterator[None]:
-    """A transcript that was changed is bad input, as everywhere; status 1 is for limits that were passed."""
+    """Report a changed transcript as bad input; exit status 1 is for figures above a limit."""
     try:
         yield
     except Malformed as fault:
@@ -212,7 +212,7 @@ def _damage() -> Iterator[None]:
 
 @contextmanager
 def needs(extra: str) -> Iterator[None]:
-    """Imports of packages that come with an extra: `BadInput` that names it where one is not there."""
+    """Imports of packages that come with an extra: `BadInput` names the extra if a package is missing."""
     try:
         yield
     except ImportError as missing:
@@ -220,7 +220,7 @@ def needs(extra: str) -> Iterator[None]:
 
 
 def register(app: typer.Typer) -> None:
-    """The two commands."""
+    """Register the two commands."""
     options: dict[str, Any] = {"rich_help_panel": "Audit"}
     app.command(**options)(audit)
     app.command(**options)(attack)

@@ -41,7 +41,7 @@ def write_file(
 
 
 def run(folder: Path, file: AuditFile, *, by_tree: bool) -> dict[str, Any]:
-    """The audit document; it goes into the folder, as does the report."""
+    """The audit document; it and the report are written to the folder."""
     from attacks.report import html
 
     with progress_view.steps("audit") as progress:

@@ -20,7 +20,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON on 
 
 @data.command("list")
 def data_list(out: DataFolder = None, as_json: Json = False) -> None:
-    """Which sets there are, which are in the folder, and how to get the others."""
+    """List the data sets: those in the folder, and how to get the others."""
     from treetap.commands.data.download import listing, print_listing
 
     rows = listing(out)
@@ -36,6 +36,6 @@ def data_fetch(
 
     source = find(name)
     if out is None:
-        raise BadInput("which folder? Say --out FOLDER or set TREETAP_DATA")
+        raise BadInput("no folder is given: add --out FOLDER or set TREETAP_DATA")
     new = fetch(source, out)
     typer.echo(f"{out / source.file}: {'fetched' if new else 'already there'}, content digest {source.digest}")

@@ -1,8 +1,8 @@
 """`treetap data`: public data sets from their public sources, as the Parquet files that benchmarks read.
 
 A set is fetched in four steps: download its archive, unpack one file, convert that to a table, compare the table's
-content digest with the one in the catalogue. Only a table that passes the last step is kept, so that whoever measures
-on `TREETAP_DATA` measures on the same rows and columns.
+content digest with the one in the catalogue. Only a table that passes the last step is kept, so that every benchmark on
+`TREETAP_DATA` uses the same rows and columns.
 
 The content digest does not depend on Parquet, Arrow or the program that read the numbers. It is the SHA-256 over one
 line per column in order, `name NUL kind NUL h LF`, where h is the hexadecimal SHA-256 over the column's values in row
@@ -47,7 +47,7 @@ from treetap.commands.data.sources import CATALOGUE, ByHand, Source
 from treetap.errors import BadInput, DataError, TreetapError
 from treetap.models.durable import writing_whole
 
-#: Seconds without a byte after which a source counts as silent.
+#: Seconds without a byte after which a download fails.
 SILENCE_S = 30.0
 #: The largest file that is unpacked, in bytes: the catalogue's largest has 12 MB.
 LARGEST = 100_000_000
@@ -66,7 +66,7 @@ def find(name: str) -> Source:
     """The catalogue's entry, if it can be fetched.
 
     Raises:
-        BadInput: the name is unknown, or the set has to be got by hand; the message says how.
+        BadInput: the name is unknown, or the set must be downloaded by hand; the message describes how.
     """
     entry = CATALOGUE.get(name)
     if entry is None:
@@ -92,7 +92,7 @@ def listing(folder: Path | None) -> list[dict[str, Any]]:
 
 
 def print_listing(rows: list[dict[str, Any]]) -> None:
-    """The rows of `listing` as a table, then why some sets are not fetched and what to do instead."""
+    """Print the rows of `listing` as a table, then the reason and remedy for each set that is not fetched."""
     table = Table(Column("set", no_wrap=True), "rows", "columns", Column("how", no_wrap=True), "here", "licence")
     for row in rows:
         how = "fetch" if row["fetch"] else "by hand"
@@ -109,8 +109,8 @@ def fetch(source: Source, folder: Path) -> bool:
     """Put `source.file` into `folder`; False if it was there already, with the right content.
 
     Raises:
-        BadInput: the folder is none, another file is in the way, or xlrd is needed and absent.
-        TreetapError: the source does not answer, or does not hold what the catalogue says. Nothing is kept.
+        BadInput: the folder is not usable, another file is in the way, or xlrd is needed and absent.
+        TreetapError: the source does not answer, or its file differs from the catalogue's description. Nothing is kept.
     """
     path = folder / source.file
     try:
@@ -137,12 +137,12 @@ def fetch(source: Source, folder: Path) -> bool:
                 f"{source.name}: the file from {source.url} is not the one the catalogue describes: {wrong}; "
                 f"nothing was kept. See {source.page}"
             )
-        with writing_whole(path, mode=0o666, draft=part) as file:  # public data: for whom the umask says
+        with writing_whole(path, mode=0o666, draft=part) as file:  # public data: readable as the umask allows
             pq.write_table(table, file, compression="zstd")
     except OSError as error:
         raise TreetapError(f"{path}: cannot be written: {error.strerror or error}") from error
     finally:
-        with contextlib.suppress(OSError):  # nothing to remove, or a folder that has gone in the meantime
+        with contextlib.suppress(OSError):  # nothing to remove, or a folder that was removed in the meantime
             archive.unlink()
     return True
 
@@ -177,7 +177,7 @@ def download(source: Source, path: Path) -> None:
     except urllib.error.URLError as error:
         raise TreetapError(f"{source.url}: cannot be reached: {error.reason}. Is there a network?") from error
     except (TimeoutError, ConnectionError, ssl.SSLError, http.client.HTTPException) as error:
-        raise TreetapError(f"{source.url}: gives no more answer: {error or type(error).__name__}; try again") from error
+        raise TreetapError(f"{source.url}: stopped answering: {error or type(error).__name__}; try again") from error
 
 
 def unpack(source: Source, archive: Path) -> bytes:
@@ -261,7 +261,7 @@ def content_of(table: pa.Table) -> Content:
 
 
 def difference(source: Source, table: pa.Table) -> str | None:
-    """What sets the table apart from the catalogue's entry, for a person; None if nothing does."""
+    """A description of the first difference between the table and the catalogue's entry; None if they agree."""
     if (table.num_rows, table.num_columns) != (source.rows, source.width):
         return f"it has {table.num_rows} rows and {table.num_columns} columns, not {source.rows} and {source.width}"
     try:

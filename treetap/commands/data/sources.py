@@ -1,7 +1,7 @@
-"""The catalogue of public data sets that benchmarks use: sources, terms, and what a good copy contains.
+"""The catalogue of public data sets that benchmarks use: sources, terms, and contents of a correct copy.
 
-An entry of kind `Source` is fetched; one of kind `ByHand` is not, and says why and what to do instead. Every `Source`
-is a table without missing values, whose content digest `treetap.commands.data.download` defines and compares.
+An entry of kind `Source` is fetched; one of kind `ByHand` is not, and has the reason and what to do instead. Every
+`Source` is a table without missing values, whose content digest `treetap.commands.data.download` defines and compares.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class ByHand:
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """A set that is fetched, and what its table must contain.
+    """A set that is fetched, and the required contents of its table.
 
     `members` leads to the file: names in zip archives, each in the one before; without any, `url` is one gzip file.
     `columns` are (name, kind, first 8 digits of the digest of the column's values); `rename` maps the file's names to
     them.
-    `sheet` says that the file is an Excel workbook; otherwise it is CSV. `limit` is the largest download, in bytes.
+    `sheet`: the file is an Excel workbook; otherwise it is CSV. `limit` is the largest download, in bytes.
     """
 
     name: str
@@ -209,7 +209,7 @@ _BY_HAND = {
         licence="no open licence: the competition's rules",
         citation="Kaggle (2011), Give Me Some Credit",
         page="https://www.kaggle.com/c/GiveMeSomeCredit",
-        why="it has no open licence, and the competition's rules have to be accepted by whoever downloads it.",
+        why="it has no open licence, and each user must accept the competition's rules.",
         how="accept the rules, download cs-training.csv, leave out its first column (a row number), read NA as "
         "missing, and write the other 11 columns to give_me_some_credit.parquet.",
     ),

@@ -1,6 +1,6 @@
-"""`treetap doctor`: what keeps a configured process from working, found before a job finds it.
+"""`treetap doctor`: checks of a process's configuration before a job runs.
 
-Changes nothing, but for a file in the state folder that goes at once.
+Changes nothing, except for a file in the state folder that is removed at once.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ LIMIT_S = 6.0
 
 
 def run(path: Path, *, as_json: bool) -> None:
-    """Print what is found of the process of a configuration file, a line each; exit status 2 if anything is a fault.
+    """Print the findings about the process of a configuration file, a line each; exit status 2 if one is a fault.
 
     Raises:
-        ConfigError: the file itself is wrong, or is not one that a process reads.
+        ConfigError: the file itself is wrong, or belongs to no kind of process.
     """
     kind = kind_of(path)
     findings = run_all(CHECKS[kind](path), LIMIT_S)
@@ -55,13 +55,13 @@ def run(path: Path, *, as_json: bool) -> None:
         for each in findings:
             print(f"{each.level:<8} {each.subject}: {' '.join(each.message.split())}", flush=True)
     status = 2 if faults else 0
-    if any(thread.daemon for thread in threading.enumerate()):  # a check hangs, and libraries would wait for it
+    if any(thread.daemon for thread in threading.enumerate()):  # a check hangs, and libraries would wait for it at exit
         os._exit(status)
     raise SystemExit(status)
 
 
 def kind_of(path: Path) -> str:
-    """ "party", "coordinator" or "operator", told by the file's keys."""
+    """ "party", "coordinator" or "operator", inferred from the file's keys."""
     keys = set(read_toml(path))
     if "parties" in keys or "operators" in keys:
         return "coordinator"
@@ -89,7 +89,7 @@ def _party(path: Path) -> Checks:
 
 
 def _serve(config: party_config.PartyConfig) -> Checks:
-    """Where clients of served models ask."""
+    """Checks of the addresses for clients of served models."""
     served, tls = config.serve, config.transport()
     found: dict[str, Callable[[], list[Finding]]] = {}
     if served and served.listen:
@@ -126,7 +126,7 @@ def _folders(config: party_config.PartyConfig) -> list[Finding]:
 
 
 def _table(name: str, table: config.TableConfig) -> list[Finding]:
-    """Whether a training or a prediction could read the table: columns there, ids distinct, cells numbers."""
+    """Check that a training or a prediction can read the table: columns present, ids distinct, cells numbers."""
     try:
         read = read_table(table, with_label=table.label is not None, missing=None)
     except DataError as fault:
@@ -152,7 +152,7 @@ def _coordinator(path: Path) -> Checks:
 
 
 def _addresses(config: coordinator_config.CoordinatorConfig) -> list[Finding]:
-    """One process has one certificate, hence one name: two parties at one address are a slip, or a proxy."""
+    """One process has one certificate, hence one name: two parties at one address are a mistake, or a proxy."""
     times = Counter(config.parties.values())
     return [
         Finding(

@@ -29,11 +29,11 @@ from treetap.wire.probe import examine
 from treetap.wire.rpc import listening_fault
 from treetap.wire.tls import TlsFiles, fingerprint, load_authorities
 
-#: Seconds for a server's answer, and then for finding out why there is none.
+#: Seconds for a server's answer, and then for the diagnosis of a missing one.
 HELLO_S, PROBE_S = 2.5, 2.0
-#: A certificate that ends within this time is worth a word.
+#: A certificate that expires within this time gets a warning.
 SOON = timedelta(days=30)
-#: Seconds that two clocks may differ without a word, and without a fault.
+#: Seconds that two clocks may differ without a warning, and without a fault.
 SKEW_S, MOST_SKEW_S = 30.0, 300.0
 
 Level = Literal["ok", "warning", "fault"]
@@ -41,14 +41,14 @@ Level = Literal["ok", "warning", "fault"]
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the report: how bad, of what, and what to do about it."""
+    """One line of the report: severity, subject, and the message with the remedy."""
 
     level: Level
     subject: str
     message: str
 
 
-#: What is checked → how.
+#: Subject of a check → the check.
 Checks = Mapping[str, Callable[[], list[Finding]]]
 
 
@@ -62,7 +62,7 @@ def run_all(checks: Checks, limit_s: float) -> list[Finding]:
     def run(subject: str, check: Callable[[], list[Finding]]) -> None:
         try:
             found[subject] = check()
-        except Exception as defect:  # noqa: BLE001 - whatever goes wrong in one check, the others are wanted
+        except Exception as defect:  # noqa: BLE001 - a failure of one check must not end the others
             found[subject] = [Finding("fault", subject, f"the check itself failed: {type(defect).__name__}: {defect}")]
 
     threads = {}
@@ -77,10 +77,10 @@ def run_all(checks: Checks, limit_s: float) -> list[Finding]:
 
 
 def check_certificate(tls: Transport, name: str) -> list[Finding]:
-    """Whether the three files fit together and the name, how long they last, and who can read the key."""
+    """Check that the three files fit each other and the name, their dates, and who can read the key."""
     subject = "certificate"
     if isinstance(tls, Insecure):
-        return [Finding("warning", subject, "insecure = true: none; whoever is on this host can be anybody")]
+        return [Finding("warning", subject, "insecure = true: none; any process on this host can use any name")]
     try:
         tls.inspect(name)
     except ConfigError as fault:
@@ -105,7 +105,7 @@ def check_certificate(tls: Transport, name: str) -> list[Finding]:
 
 
 def check_server(to: Address, tls: Transport) -> list[Finding]:
-    """Whether a treetap server of that name answers there, of our version, with our time."""
+    """Check that a treetap server of that name answers there, with our version and time."""
     subject = f"{to.name} at {to.location}"
     try:
         heard = hello.say_hello(to, tls, HELLO_S)
@@ -124,17 +124,17 @@ def check_server(to: Address, tls: Transport) -> list[Finding]:
 def _version_findings(subject: str, heard: hello.Hello) -> list[Finding]:
     ours, release = str(version.PROTOCOL_VERSION), version.package_version()
     if heard.protocol != ours:
-        spoken = "tells no version" if heard.protocol is None else f"speaks version {heard.protocol[:20]!r}"
+        spoken = "sends no version" if heard.protocol is None else f"speaks version {heard.protocol[:20]!r}"
         remedy = "install the same release of treetap on both"
         return [Finding("fault", subject, f"{spoken} of the protocol, we speak {ours!r}; {remedy}")]
     same = heard.release == release
-    more = "" if same else f"; here is {release}, which speaks the same protocol: bring both to one release some day"
+    more = "" if same else f"; here is {release}, which speaks the same protocol: install one release on both"
     return [Finding("ok" if same else "warning", subject, f"treetap {heard.release}, protocol version {ours}{more}")]
 
 
 def _clock_findings(subject: str, heard: hello.Hello) -> list[Finding]:
     if heard.skew_s is None:
-        return [Finding("warning", subject, "does not tell its time, so that clocks cannot be compared")]
+        return [Finding("warning", subject, "does not report its time, so that clocks cannot be compared")]
     least = max(0.0, abs(heard.skew_s) - heard.within_s)
     level: Level = "fault" if least > MOST_SKEW_S else "warning" if least > SKEW_S else "ok"
     side = "ahead of" if heard.skew_s > 0 else "behind"
@@ -144,14 +144,14 @@ def _clock_findings(subject: str, heard: hello.Hello) -> list[Finding]:
 
 
 def check_listen(name: str, listen: str, tls: Transport, field: str = "listen") -> list[Finding]:
-    """Whether the port is free, or has this very process behind it."""
+    """Check that the port is free, or that this process listens there."""
     subject = f"{field} = {listen}"
     if not (fault := listening_fault(listen)):
         where = "a free port will be taken" if listen.endswith(":0") else "free"
         return [Finding("ok", subject, f"{where}; the process does not run here now")]
     found = check_server(Address(name, asked_at(listen)), tls)
     if found[0].level == "fault":
-        who = f"{fault}, and whoever is there is not {name}"
+        who = f"{fault}, and the process there is not {name}"
         return [Finding("fault", subject, f"{who} ({found[0].message}); stop it, or choose another port")]
     return [Finding(each.level, subject, f"{name} runs: it {each.message}") for each in found[:1]] + [
         Finding(each.level, subject, each.message) for each in found[1:]
@@ -159,7 +159,7 @@ def check_listen(name: str, listen: str, tls: Transport, field: str = "listen") 
 
 
 def check_metrics(name: str, listen: str) -> list[Finding]:
-    """Whether the port for metrics is free, or this very process answers there."""
+    """Check that the port for metrics is free, or that this process answers there."""
     subject = f"metrics = {listen}"
     if not (fault := listening_fault(listen)):
         return [Finding("ok", subject, "free")]
@@ -169,11 +169,11 @@ def check_metrics(name: str, listen: str) -> list[Finding]:
         connection.request("GET", "/metrics")
         if f'name="{name}"' in connection.getresponse().read(1 << 20).decode(errors="replace"):
             return [Finding("ok", subject, f"{name} answers there")]
-    return [Finding("fault", subject, f"{fault}, and whoever is there is not {name}; choose a free port")]
+    return [Finding("fault", subject, f"{fault}, and the process there is not {name}; choose a free port")]
 
 
 def check_http(name: str, listen: str, tls: TlsFiles | None) -> list[Finding]:
-    """The same of the port where clients ask over HTTP; `tls`: None for plain HTTP."""
+    """The same check of the port for HTTP clients; `tls`: None for plain HTTP."""
     subject = f"serve.http = {listen}"
     if find_spec("aiohttp") is None:
         return [Finding("fault", subject, "HTTP needs aiohttp: pip install 'treetap[serve]', or leave http out")]
@@ -195,11 +195,11 @@ def check_http(name: str, listen: str, tls: TlsFiles | None) -> list[Finding]:
         said = json.loads(connection.getresponse().read(1 << 16))
         if own and said["status"] in ("serving", "idle"):
             return [Finding("ok", subject, f"{name} runs: it is {said['status']}")]
-    return [Finding("fault", subject, f"{fault}, and whoever is there is not {name}; choose a free port")]
+    return [Finding("fault", subject, f"{fault}, and the process there is not {name}; choose a free port")]
 
 
 def check_state(state: Path) -> list[Finding]:
-    """Whether the state folder can be written, or made where it is not there."""
+    """Check that the state folder can be written, or made if it does not exist."""
     subject = f"state = {state}"
     try:
         if state.is_dir():

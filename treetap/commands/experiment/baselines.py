@@ -1,4 +1,4 @@
-"""The centralised model beside a federation: what joining all columns gives, and what the label holder has alone.
+"""The centralised models beside a federation: of all columns, and of the label holder's alone.
 
 It reads the files that the parties read, so that columns of text are encoded alike, in the order of the ids. With
 `sorted-ids` that is the federation's own order of records, and the centralised model its model, split for split; with
@@ -52,9 +52,9 @@ class Comparison:
 
     @property
     def comparable(self) -> bool:
-        """Whether the federation's model is this one.
+        """True if the federation's model is this one.
 
-        Aligned by private set intersection its records stand in another order, so that draws of them are others.
+        Aligned by private set intersection, its records are in another order, so that draws of them differ.
         """
         return self._alignment == "sorted-ids" or not self._params.draws_records
 

@@ -51,7 +51,7 @@ class DataTable(Strict):
 
 
 class PartyTable(Strict):
-    """One party: the columns it gets, by name or as a random share of those that nobody claims."""
+    """One party: the columns it gets, by name or as a random share of those that no party names."""
 
     name: Name
     columns: list[str] | None = None
@@ -79,7 +79,7 @@ class PartyTable(Strict):
 
 
 class AuditTable(Strict):
-    """What is tried on the feature parties' transcripts after each run; `attacks` left out: as `treetap audit`."""
+    """The attacks on the feature parties' transcripts after each run; by default those of `treetap audit`."""
 
     attacks: Annotated[list[str], Field(min_length=1)] | None = None
     classes: Annotated[int, Field(ge=2)] | None = None
@@ -100,7 +100,7 @@ class AuditTable(Strict):
 
 
 class PredictTable(Strict):
-    """How the held-out rows are predicted, and how many of them."""
+    """The prediction of the held-out rows: protocols, and the largest number of rows."""
 
     protocols: Annotated[list[Literal[PROTOCOLS]], Field(min_length=1)] = [PROTOCOLS[0]]  # type: ignore[valid-type]
     limit: Annotated[int, Field(ge=1)] | None = None
@@ -140,7 +140,7 @@ class ExperimentFile(Strict):
         return next(party.name for party in self.party if party.labels)
 
     def record(self, party: PartyTable) -> str:
-        """What the party's transcript keeps; feature parties under audit keep what they receive."""
+        """The messages in the party's transcript; feature parties under audit record what they receive."""
         usual = "received" if self.audit is not None and not party.labels else "off"
         return party.record or usual
 

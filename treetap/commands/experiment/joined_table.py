@@ -1,7 +1,7 @@
 """The joined table of an experiment: read and checked as parties will read it, split by rows and columns.
 
-Whoever runs an experiment wrote one table. A fault in it is told by that table's file, line and column and before
-anything starts, not by the copy that a party gets of its part.
+The operator of an experiment wrote one table. A fault in it is reported by that table's file, line and column before
+any process starts, not by a party from its copy.
 """
 
 from __future__ import annotations
@@ -65,13 +65,13 @@ def read_table(experiment: ExperimentFile, base: Path) -> pa.Table:
     else:
         place = f"column {data.id!r}"
         ids = ids_of(path, place, plain_column(path, place, table.column(data.id)))
-    everybody = Table(path, ids, [], np.empty((len(ids), 0)), columns[data.label], np.arange(len(ids)))
-    read_labels(everybody, data.label, experiment.job.params().objective)
+    records = Table(path, ids, [], np.empty((len(ids), 0)), columns[data.label], np.arange(len(ids)))
+    read_labels(records, data.label, experiment.job.params().objective)
     return pa.table(columns | {ID: pa.array(ids, pa.string())})
 
 
 def _check_names(experiment: ExperimentFile, path: Path, names: list[str]) -> None:
-    """Every column that the file names is there, once, and for one purpose."""
+    """Check that every column that the file names exists once and has one purpose."""
     data = experiment.data
     claimed = [column for party in experiment.party for column in party.columns or []]
     for name in [data.label, *([data.id] if data.id else []), *data.drop, *claimed]:
@@ -118,7 +118,7 @@ def split(experiment: ExperimentFile, table: pa.Table, seed: int) -> Split:
         if not len(np.intersect1d(rows, train)):
             raise DataError(
                 f"{data.path}: label column {data.label!r}: class {str(name)!r} has too few rows, {len(rows)}: with "
-                f"test_share = {data.test_share} none is left to train on; lower it, or leave the class out"
+                f"test_share = {data.test_share} no row remains to train on; lower it, or leave the class out"
             )
     if regression and len(label.take(pa.array(train)).unique()) == 1:
         raise DataError(f"{data.path}: label column {data.label!r}: seed {seed} draws training rows of one target only")

@@ -1,4 +1,4 @@
-"""What a run gained and cost, gathered from the parties' accounts and their shards, and shown."""
+"""Gain and cost of a run, gathered from the parties' accounts and their shards, and shown."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from treetap.trees import ensemble
 from treetap.trees.ensemble import Tree, used_of
 from treetap.wire.v2 import jobs_pb2
 
-#: Classes that every job shows everybody; the tables for people leave them out or put them last.
+#: Classes that every job sends to every process; the tables for people leave them out or put them last.
 PLAIN = ("CONTROL", "TOPOLOGY", "METRIC")
 
 
@@ -52,7 +52,7 @@ def collect(statuses: list[jobs_pb2.JobStatus], models: dict[str, Path]) -> dict
 
 
 def traffic(statuses: list[jobs_pb2.JobStatus]) -> list[dict[str, Any]]:
-    """Who told whom how much of which class in jobs, a row each."""
+    """Bytes by sender, receiver and class in jobs, a row each."""
     sizes: Counter[tuple[str, str, str, str]] = Counter()
     messages: Counter[tuple[str, str, str, str]] = Counter()
     for row in (row for status in statuses for each in status.accounts for row in each.account.traffic):
@@ -69,7 +69,7 @@ def importance(models: dict[str, Path]) -> list[dict[str, Any]]:
     """Gain, cover and number of splits by feature: needs every party's shard, which no party has.
 
     Raises:
-        DataError: a shard is of a newer format, or not what was published.
+        DataError: a shard is of a newer format, or differs from the published one.
     """
     found = {party: read_model(folder) for party, folder in models.items()}
     manifest, shard = next(each for each in found.values() if each[0]["role"] == "label_holder")
@@ -89,7 +89,7 @@ def importance(models: dict[str, Path]) -> list[dict[str, Any]]:
 
 
 def received_table(traffic: list[dict[str, Any]]) -> Table:
-    """Who received what: bytes by disclosure class, a column per receiver."""
+    """Bytes received by disclosure class, a column per receiver."""
     received: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for row in traffic:
         received[row["to"]][row["class"]] += row["bytes"]
@@ -111,7 +111,7 @@ def seconds_table(seconds: dict[str, float]) -> Table:
 
 
 def predict_table(found: dict[str, dict[str, Any]]) -> Table:
-    """What each protocol of prediction took, how far it is from the centralised model, and bytes by class."""
+    """Each prediction protocol's time, its difference from the centralised model, and its bytes by class."""
     classes = {row["class"] for each in found.values() for row in each["traffic"]} - {*PLAIN}
     table = Table("", *found, title="Predictions")
     table.add_row("seconds", *(f"{row['seconds']:.2f}" for row in found.values()))
@@ -139,7 +139,7 @@ def _shown(value: float | None) -> str:
 
 
 def document(runs: list[dict[str, Any]]) -> str:
-    """Runs as one JSON document; what JSON has no number for (no AUC of one class, an overflow) is null."""
+    """Runs as one JSON document; a value that JSON cannot represent (no AUC of one class, an overflow) is null."""
     return json.dumps({"runs": _finite(runs)}, indent=1, allow_nan=False)
 
 

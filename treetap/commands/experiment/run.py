@@ -1,7 +1,7 @@
 """`treetap experiment`: one table, split between parties, the real federation run on it, once per seed.
 
-The harness of tests, benchmarks and reproductions. Whoever runs it holds the whole table, so it may
-measure against labels; the processes it starts hold their own columns only.
+The harness of tests, benchmarks and reproductions. Its operator holds the whole table, so it may
+compare with labels; the processes it starts hold their own columns only.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from treetap.trees import metrics, sampling
 from treetap.trees.params import BINARY, REGRESSIONS
 from treetap.wire.v2 import jobs_pb2
 
-#: The end of an error that tells how to go on with a job: an experiment's federation is gone by then.
+#: The end of an error that advises to resume a job: an experiment's federation has ended by then.
 _ADVICE = re.compile(r";[^;]*\btreetap (?:resume|status) \S+")
 
 
 def run_file(file: Path, *, as_json: bool, workdir: Path | None) -> None:
     """Run an experiment file and print its report.
 
-    With `as_json` what has finished is printed even if a later seed fails.
+    With `as_json` finished runs are printed even if a later seed fails.
     """
     experiment = load(file, ExperimentFile)
     table = read_table(experiment, file.resolve().parent)
     for seed in experiment.data.seeds:
-        split(experiment, table, seed)  # a fault in the last one must not wait for the others' runs
+        split(experiment, table, seed)  # a fault in the last split is reported before the first run
     runs: list[dict[str, Any]] = []
     try:
         with clean_end(), working_folder(workdir, "treetap-") as folder:
@@ -61,7 +61,7 @@ def run_file(file: Path, *, as_json: bool, workdir: Path | None) -> None:
 
 
 def run_seed(experiment: ExperimentFile, table: pa.Table, seed: int, folder: Path) -> dict[str, Any]:
-    """One federation from start to end: train, predict the test rows, measure, collect what it cost."""
+    """One federation from start to end: train, predict the test rows, measure, collect the costs."""
     drawn = _limited(experiment, split(experiment, table, seed), seed)
     try:
         settings = _write_tables(experiment, table, drawn, folder)
@@ -77,7 +77,7 @@ def run_seed(experiment: ExperimentFile, table: pa.Table, seed: int, folder: Pat
             return found
         try:
             return found | _audited(experiment, experiment.audit, drawn, folder)
-        except TreetapError as fault:  # the run is there all the same
+        except TreetapError as fault:  # the run itself has succeeded
             return found | {"audit": None, "audit_fault": str(fault)}
     except TreetapError as failure:
         raise type(failure)(_ADVICE.sub("", str(failure))) from failure
@@ -108,7 +108,7 @@ def _write_tables(experiment: ExperimentFile, table: pa.Table, drawn: Split, fol
             tables[name] = {"path": str(path), "id": ID, "columns": drawn.columns[party.name]}
             tables[name] |= {"label": experiment.data.label} if party.labels else {}
             tables[name] |= {"encode": experiment.data.encode} if experiment.data.encode else {}
-        # Whoever runs an experiment plays all parties: what the job asks for is what they allow.
+        # The operator of an experiment acts for all parties: their policies allow what the job needs.
         policy = {"record": experiment.record(party), "min_key_bits": experiment.job.key_bits}
         settings[party.name] = {"policy": policy, "workers": party.workers, "tables": tables}
     return settings
@@ -122,7 +122,7 @@ def _run(
     parties: LocalFederation,
     started: float,
 ) -> tuple[dict[str, Any], dict[str, jobs_pb2.JobStatus]]:
-    """The run itself, and how each protocol's prediction ended; the processes live as long."""
+    """The run and the outcome of each protocol's prediction; the processes end with it."""
     holder = experiment.label_holder
     with parties as federation:
         seconds = {"startup": time.monotonic() - started}
@@ -160,7 +160,7 @@ def _run(
 
 
 def _audited(experiment: ExperimentFile, table: AuditTable, drawn: Split, folder: Path) -> dict[str, Any]:
-    """What the feature parties' transcripts give away."""
+    """The audit of the feature parties' transcripts."""
     from treetap.commands.audit import local_job
 
     holder = experiment.label_holder
@@ -185,7 +185,7 @@ def _audited(experiment: ExperimentFile, table: AuditTable, drawn: Split, folder
 
 
 def _compared(central: Comparison, done: dict[str, jobs_pb2.JobStatus]) -> dict[str, dict[str, Any]]:
-    """Per protocol what a prediction took and told whom; how far its raw scores are from the centralised model's."""
+    """Per protocol a prediction's costs and disclosures, and its raw scores' distance from the centralised model's."""
     found: dict[str, dict[str, Any]] = {}
     for protocol, status in done.items():
         rows = traffic([status])

@@ -1,1 +1,1 @@
-"""`treetap health`: does a party or a coordinator serve?"""
+"""`treetap health`: check that a party or a coordinator serves."""

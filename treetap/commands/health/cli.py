@@ -1,4 +1,4 @@
-"""`treetap health` as typed. Container engines run it every few seconds, so a call imports what the question needs."""
+"""The command `treetap health`. Container engines run it every few seconds, so a call imports only what it needs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def health(
     address: Annotated[
         str | None,
         typer.Option(
-            metavar="HOST:PORT", callback=_check_address, help="Address to ask; with --config, instead of its listen."
+            metavar="HOST:PORT", callback=_check_address, help="Address to call; with --config, instead of its listen."
         ),
     ] = None,
     name: Annotated[
@@ -50,17 +50,17 @@ def health(
     key: Annotated[Path | None, typer.Option(metavar="FILE", help="The key of --certificate, PEM.")] = None,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="Time for the answer to come.")] = 3.0,
 ) -> None:
-    """Ask a party or a coordinator whether it serves: for container engines, systemd and monitoring.
+    """Check that a party or a coordinator serves: for container engines, systemd and monitoring.
 
-    With --config, the process of that file is asked with that process's own certificate. Without it, --address, --name,
-    --ca, --certificate and --key ask any process with any certificate of the federation's authority.
+    With --config, the process of that file is called with that process's own certificate. Without it, --address,
+    --name, --ca, --certificate and --key call any process with any certificate of the federation's authority.
 
     Exit status 0 and one line: it serves. 1 and one line on standard error: it does not, or a file cannot be used,
     since container engines reserve 2. 2: wrong usage.
 
     treetap health --config /etc/treetap/party.toml
     """
-    logs.quiet_grpc()  # its lines on failed handshakes say less than ours
+    logs.quiet_grpc()  # its lines on failed handshakes are less precise than ours
     from treetap.commands.health import question
 
     try:
@@ -79,5 +79,5 @@ def health(
 
 
 def register(app: typer.Typer) -> None:
-    """Make it a sub-command."""
+    """Register the sub-command."""
     app.command()(health)

@@ -1,4 +1,4 @@
-"""The question whether a party or a coordinator serves: gRPC's health service, asked over mutual TLS."""
+"""The health check of a party or a coordinator: gRPC's health service over mutual TLS."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from treetap.wire.tls import TlsFiles
 
 
 class Served(Process):
-    """The keys that a party's file and a coordinator's have in common; everything else is theirs to check."""
+    """The keys that a party's file and a coordinator's have in common; the process itself checks everything else."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -28,10 +28,10 @@ class Served(Process):
 
 
 def read(path: Path, address: str | None = None) -> tuple[Address, Transport]:
-    """The process of a configuration file, asked at `address` if given, and its certificate and key.
+    """The process of a configuration file, at `address` if given, and its certificate and key.
 
     Raises:
-        BadInput: the file cannot be used, or does not say the port.
+        BadInput: the file cannot be used, or does not name the port.
     """
     config = load(path, Served)
     listen = address or config.listen
@@ -42,7 +42,7 @@ def read(path: Path, address: str | None = None) -> tuple[Address, Transport]:
 
 
 def by_hand(name: str, address: str, ca: Path, certificate: Path, key: Path) -> tuple[Address, Transport]:
-    """The process of that name at that address, and the certificate and key to ask with."""
+    """The process of that name at that address, and the certificate and key of the caller."""
     return Address(name, address), TlsFiles(ca, certificate, key)
 
 
@@ -51,7 +51,7 @@ def ask(to: Address, transport: Transport, seconds: float) -> None:
 
     Raises:
         ConfigError: our own certificate or key cannot be used.
-        Interrupted: it does not answer within `seconds`, shows another name, or says that it does not serve.
+        Interrupted: it does not answer within `seconds`, shows another name, or reports that it does not serve.
     """
     transport.check(None)
     try:

@@ -1,7 +1,7 @@
-"""An operator's side of `jobs.proto`: submit, watch, ask, cancel, resume.
+"""An operator's side of `jobs.proto`: submit, watch, query, cancel, resume.
 
-Watching, asking and cancelling are repeated for a bounded time while the coordinator's process is there but does not
-answer. What begins a job is asked once only: an answer that was lost would have it begin twice.
+Watching, queries and cancelling are repeated for a bounded time while the coordinator's process runs but does not
+answer. A call that begins a job is made once only: repeated after a lost answer, it would begin the job twice.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from treetap.wire.v2 import jobs_pb2
 
 T = TypeVar("T")
 OnStatus = Callable[[jobs_pb2.JobStatus], None]
-#: Seconds after which a coordinator that says nothing about a running job is taken for gone.
+#: Seconds without a status of a running job after which the coordinator counts as unreachable.
 WATCH_SILENCE_S = 30.0
 
 
 class OperatorConfig(Process):
-    """`operator.toml`: which coordinator to ask, and who asks."""
+    """`operator.toml`: the coordinator to call, and the operator's own name and certificate."""
 
     coordinator: AddressText
     coordinator_name: Name = "coordinator"
@@ -50,7 +50,7 @@ def read(path: Path) -> OperatorConfig:
 class Operator:
     """Synchronous calls to a coordinator; errors are those of `treetap.errors`.
 
-    What cannot be a job's name is BadInput before anybody is asked.
+    A text that cannot be a job's name is BadInput before any call.
     """
 
     def __init__(self, config: OperatorConfig) -> None:
@@ -59,32 +59,32 @@ class Operator:
         self._to = Address(config.coordinator_name, config.coordinator)
 
     def submit(self, request: jobs_pb2.SubmitRequest) -> str:
-        """Hand in a training job; returns its name, made up where the request has none."""
+        """Submit a training job; returns its name, made up where the request has none."""
         if request.job:
             _check(request.job)
         return self._begin(lambda stub: stub.Submit(request, timeout=rpc.ASK_DEADLINE), request.job)
 
     def predict(self, request: jobs_pb2.PredictRequest) -> str:
-        """Hand in a prediction; returns its name, made up where the request has none."""
+        """Submit a prediction; returns its name, made up where the request has none."""
         _check(request.model)
         if request.job:
             _check(request.job)
         return self._begin(lambda stub: stub.Predict(request, timeout=rpc.ASK_DEADLINE), request.job)
 
     def resume(self, job: str) -> str:
-        """Go on with an interrupted job."""
+        """Resume an interrupted job."""
         _check(job)
         return self._begin(lambda stub: stub.Resume(jobs_pb2.JobName(job=job), timeout=rpc.ASK_DEADLINE), job)
 
     def cancel(self, job: str) -> jobs_pb2.JobStatus:
-        """Stop a job and have every party forget it."""
+        """Stop a job and have every party delete its state."""
         _check(job)
         return asyncio.run(
             self._ask(lambda stub: stub.Cancel(jobs_pb2.JobName(job=job), timeout=rpc.ASK_DEADLINE), Reconnects())
         )
 
     def status(self, job: str = "") -> list[jobs_pb2.JobStatus]:
-        """One job or all."""
+        """The status of one job or of all."""
         if job:
             _check(job)
         request = jobs_pb2.StatusRequest(job=job)
@@ -94,12 +94,12 @@ class Operator:
     def watch(
         self, job: str, on_status: OnStatus, until: Callable[[jobs_pb2.JobStatus], bool] | None = None
     ) -> jobs_pb2.JobStatus:
-        """Follow a job until it does not run any more, or `until` says so; returns its last status."""
+        """Follow a job until it does not run any more, or until `until(status)` is true; returns the last status."""
         _check(job)
         return asyncio.run(self._watch(job, on_status, until or _never))
 
     def _begin(self, call: Callable[[rpc.JobsStub], Awaitable[jobs_pb2.JobAccepted]], job: str) -> str:
-        """Ask once; returns the job's name. `job`: that of the request, which may have none."""
+        """Call once; returns the job's name. `job`: that of the request, which may have none."""
         try:
             return asyncio.run(self._ask(call, None)).job
         except Unanswered as failure:
@@ -107,7 +107,7 @@ class Operator:
             raise Interrupted(f"{failure}; it may have accepted the job all the same; see: {look}") from None
 
     async def _ask(self, call: Callable[[rpc.JobsStub], Awaitable[T]], reconnects: Reconnects | None) -> T:
-        """Call, and with patience again while the coordinator is there but does not answer."""
+        """Call, and repeat for a bounded time while the coordinator runs but does not answer."""
         dialer = rpc.GrpcDialer(self._transport)
         try:
             while True:
@@ -146,7 +146,7 @@ class Operator:
                     raise Interrupted(f"{error}; when it is back: {back}")
                 raise error
         except (TimeoutError, StopAsyncIteration):
-            raise Interrupted(f"the coordinator says nothing about {job} any more; see: treetap status {job}") from None
+            raise Interrupted(f"the coordinator sends no more status of {job}; see: treetap status {job}") from None
         finally:
             await dialer.close()
 

@@ -19,7 +19,7 @@ from treetap.wire.v2 import setup_pb2
 
 
 class JobOptions(Strict):
-    """What every training job has, whatever its protocol."""
+    """The fields of every training job, whatever its protocol."""
 
     protocol: Literal[tuple(TRAINING)] = next(iter(TRAINING))  # type: ignore[valid-type] # the registry is the one list
     key_bits: Literal[(PAPER_KEY_BITS, *KEY_BITS)] = 2048  # type: ignore[valid-type]
@@ -46,7 +46,7 @@ Parameters = create_model("Parameters", __base__=JobOptions, **_parameters())
 
 
 class JobTable(Parameters):  # type: ignore[misc, valid-type] # made of the protocols' parameters
-    """What to train and how.
+    """The parameters of a training.
 
     A parameter that is not given has its protocol's default, one that the protocol does not have is refused.
     """
@@ -83,7 +83,7 @@ class JobTable(Parameters):  # type: ignore[misc, valid-type] # made of the prot
         return spec
 
     def _given(self) -> dict[str, Any]:
-        """Parameters of the model that the file names, but for those that every protocol has at every time."""
+        """Parameters of the model that the file names, except those that every protocol has."""
         found = {name: getattr(self, name) for name in JobTable.model_fields if name not in JobOptions.model_fields}
         return {name: value for name, value in found.items() if value is not None}
 
@@ -103,5 +103,5 @@ class JobFile(Strict):
     job: JobTableOfFederation
 
     def to_spec(self) -> setup_pb2.JobSpec:
-        """The job as it goes to the coordinator."""
+        """The job as it is sent to the coordinator."""
         return self.job.spec(self.job.label_holder, list(self.job.feature_parties), self.job.table)

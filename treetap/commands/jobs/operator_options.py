@@ -1,4 +1,4 @@
-"""What commands of an operator have in common: whom they ask, and what a wrong question is."""
+"""Common parts of an operator's commands: the coordinator to call, and errors that are wrong input."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 OperatorFile = Annotated[
     Path,
-    typer.Option("--operator", envvar="TREETAP_OPERATOR", help="Whom to ask and with which certificate."),
+    typer.Option("--operator", envvar="TREETAP_OPERATOR", help="The coordinator to call, and the certificate to use."),
 ]
 
 Protocol = Annotated[
@@ -28,12 +28,12 @@ Protocol = Annotated[
         + f". By default {next(iter(PREDICTION))}."
     ),
 ]
-AwayDeadline = Annotated[float, typer.Option(help="Seconds until it counts as away, 3 to 3600; 0: 30.")]
+AwayDeadline = Annotated[float, typer.Option(help="Seconds until a party counts as away, 3 to 3600; 0: 30.")]
 
 
 @contextmanager
 def operating(path: Path) -> Iterator[Operator]:
-    """Calls to the coordinator; asking for what is not there, or not in that state, or without what fits, is wrong."""
+    """Calls to the coordinator; a job that does not exist, or is in another state, or does not fit is `BadInput`."""
     logs.quiet_grpc()
     from treetap.commands.jobs.client import Operator, read
 

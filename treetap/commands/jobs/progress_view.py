@@ -26,7 +26,7 @@ def live(title: str) -> Iterator[Callable[[jobs_pb2.JobStatus], None]]:
     with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bars:
         bar = bars.add_task(title, total=None, where="", what="")
 
-        began: list[tuple[float, int]] = []  # seconds of the job at which records began to be scored, and how many had
+        began: list[tuple[float, int]] = []  # seconds of the job at which scoring began, and the records scored by then
 
         def update(status: jobs_pb2.JobStatus) -> None:
             where = f"{status.phase}"
@@ -52,7 +52,7 @@ def live(title: str) -> Iterator[Callable[[jobs_pb2.JobStatus], None]]:
 
 @contextmanager
 def serving() -> Iterator[Callable[[jobs_pb2.JobStatus], None]]:
-    """A line on standard error of how serving goes. It has no bar: there is no end to come nearer to."""
+    """A line on standard error about a served model. It has no bar, since serving has no end."""
     columns = (
         TextColumn("[bold]{task.description}"),
         TextColumn("{task.fields[what]}", markup=False),
@@ -71,7 +71,7 @@ def serving() -> Iterator[Callable[[jobs_pb2.JobStatus], None]]:
 
 @contextmanager
 def steps(title: str) -> Iterator[Callable[[int, int, str], None]]:
-    """A progress line on standard error for work in known parts: done, in all, what comes next."""
+    """A progress line on standard error for work in a known number of parts: done, total, next."""
     columns = (
         TextColumn("[bold]{task.description}"),
         BarColumn(bar_width=24),
@@ -93,23 +93,23 @@ def status_dict(status: jobs_pb2.JobStatus) -> dict[str, Any]:
     return found
 
 
-def _served(told: serving_pb2.ServingFigures) -> str:
-    """How serving goes, in a line."""
-    return f"{_requests(told)}, {told.records_per_s:,.1f} records/s{_times(told)}"
+def _served(figures: serving_pb2.ServingFigures) -> str:
+    """The state of a served model, in a line."""
+    return f"{_requests(figures)}, {figures.records_per_s:,.1f} records/s{_times(figures)}"
 
 
 def served_in_all(status: jobs_pb2.JobStatus) -> str:
-    """What a job that served has done and cost, in a line."""
-    told = status.serving
-    return f"{_requests(told)}, {_count(told.records, 'record')}{_times(told)}, {size(status.bytes)} sent"
+    """Counts and bytes of a job that served, in a line."""
+    figures = status.serving
+    return f"{_requests(figures)}, {_count(figures.records, 'record')}{_times(figures)}, {size(status.bytes)} sent"
 
 
-def _requests(told: serving_pb2.ServingFigures) -> str:
-    return _count(told.requests, "request") + (f", {told.refused} refused" if told.refused else "")
+def _requests(figures: serving_pb2.ServingFigures) -> str:
+    return _count(figures.requests, "request") + (f", {figures.refused} refused" if figures.refused else "")
 
 
-def _times(told: serving_pb2.ServingFigures) -> str:
-    return f", p50 {told.p50_s * 1000:.0f} ms, p99 {told.p99_s * 1000:.0f} ms" if told.requests else ""
+def _times(figures: serving_pb2.ServingFigures) -> str:
+    return f", p50 {figures.p50_s * 1000:.0f} ms, p99 {figures.p99_s * 1000:.0f} ms" if figures.requests else ""
 
 
 def _count(number: int, what: str) -> str:
@@ -117,9 +117,9 @@ def _count(number: int, what: str) -> str:
 
 
 def print_statuses(statuses: list[jobs_pb2.JobStatus], *, errors: bool = True) -> None:
-    """Jobs, a row each, and below them a line for what may be long: measures, the predictions' path, the error.
+    """Jobs, a row each, and below them a line for each long value: measures, the predictions' path, the error.
 
-    Nobody but the terminal breaks those lines, so that a path can be copied whole.
+    Only the terminal wraps those lines, so that a path can be copied whole.
     """
     rows = table("job", "kind", "state", "phase", "progress", "seconds", "sent")
     for status in statuses:
@@ -135,7 +135,7 @@ def print_statuses(statuses: list[jobs_pb2.JobStatus], *, errors: bool = True) -
     out.print(rows)
     for status in statuses:
         metrics = ", ".join(f"{each.name} {each.value:.4f}" for each in status.metrics)
-        without = f"away: {', '.join(status.away)}; what its splits decide is guessed" if status.away else ""
+        without = f"away: {', '.join(status.away)}; decisions at its splits are guessed" if status.away else ""
         if status.away and status.kind == "serve":
             without = f"waits for {', '.join(status.away)}"
         withheld = f"names withheld by {', '.join(status.withheld)}" if status.withheld else ""

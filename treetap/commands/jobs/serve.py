@@ -1,4 +1,4 @@
-"""`treetap serve`: have the label holder answer clients with a trained model, until told to stop."""
+"""`treetap serve`: have the label holder answer clients with a trained model, until it is cancelled."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from treetap.commands.jobs.client import OnStatus, Operator
     from treetap.wire.v2 import jobs_pb2
 
-#: Seconds for which a coordinator that has gone is waited for, and between two looks.
+#: Seconds of waiting for a coordinator that is unreachable, and between two attempts.
 AWAY_S, AGAIN_S = 600.0, 2.0
 #: Exit status of a command that Ctrl-C ended.
 INTERRUPTED = 130
@@ -27,7 +27,7 @@ INTERRUPTED = 130
 
 def serve(
     model: Annotated[str, typer.Argument(help="Name of the finished training job.")],
-    table: Annotated[str, typer.Option(help="Name under which each party keeps the records to serve.")] = "predict",
+    table: Annotated[str, typer.Option(help="Name of each party's table of the records to serve.")] = "predict",
     protocol: Protocol = "",
     form: Annotated[str, typer.Option(help="Of interactive: batched (default) or per-tree.")] = "",
     key_bits: Annotated[int, typer.Option(min=0, help="Of eini: length of the key; 0: the training job's.")] = 0,
@@ -38,15 +38,15 @@ def serve(
     away_deadline: AwayDeadline = 0,
     name: Annotated[str, typer.Option(help="Name of the serving job; without it, one is made up.")] = "",
     operator: OperatorFile = Path("operator.toml"),
-    detach: Annotated[bool, typer.Option(help="Leave when it serves; treetap cancel JOB ends it.")] = False,
+    detach: Annotated[bool, typer.Option(help="Exit when it serves; treetap cancel JOB ends it.")] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Once it serves, print job and addresses as JSON and nothing else.")
     ] = False,
 ) -> None:
-    """Serve a trained model: clients ask the label holder, over gRPC or HTTP, about records by their ids.
+    """Serve a trained model: clients query the label holder, over gRPC or HTTP, about records by their ids.
 
-    Waits until it serves and says where; Ctrl-C ends it. Who may ask is in the label holder's own configuration,
-    table \\[serve]: docs/serving.md.
+    Waits until it serves and prints its addresses; Ctrl-C ends it. Its clients are named in the label holder's own
+    configuration, table \\[serve]: docs/serving.md.
     """
     with operating(operator) as client:
         from treetap.protocols.prediction import predict_request
@@ -66,12 +66,12 @@ def serve(
         job = client.predict(request)
         for number in (signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) != signal.SIG_IGN:  # as of nohup
-                signal.signal(number, signal.default_int_handler)  # as Ctrl-C: whoever ends this ends the serving
+                signal.signal(number, signal.default_int_handler)  # as Ctrl-C: it ends the serving too
         try:
             status = _watch(client, job, detach=detach, as_json=as_json)
-        except BrokenPipeError:  # standard output: nobody reads where it serves, which it does all the same
+        except BrokenPipeError:  # standard output is closed; the model is served all the same
             raise
-        except (KeyboardInterrupt, OSError):  # the latter where the line is drawn on a terminal that has gone
+        except (KeyboardInterrupt, OSError):  # OSError: the terminal on which the line is drawn was closed
             _end(client, job)
             return
     if status.state != "running":
@@ -79,7 +79,7 @@ def serve(
 
 
 def resumed(client: Operator, job: str, *, as_json: bool) -> None:
-    """Say where a served job that goes on serves, and stay; Ctrl-C leaves it running."""
+    """Print the addresses of a resumed served job and watch it; Ctrl-C leaves it running."""
     from treetap import terminal
 
     try:
@@ -91,12 +91,12 @@ def resumed(client: Operator, job: str, *, as_json: bool) -> None:
 
 
 def register(app: typer.Typer) -> None:
-    """The command."""
+    """Register the command."""
     app.command()(serve)
 
 
 def _watch(client: Operator, job: str, *, detach: bool, as_json: bool) -> jobs_pb2.JobStatus:
-    """Wait until it serves, say where, and unless one is to leave then, show how it goes as long as it does."""
+    """Wait until it serves, print its addresses, and unless `detach` is given show its progress until it ends."""
 
     from treetap.commands.jobs import progress_view
 
@@ -114,7 +114,7 @@ def _watch(client: Operator, job: str, *, detach: bool, as_json: bool) -> jobs_p
 def _stay(
     client: Operator, job: str, update: OnStatus, until: Callable[[jobs_pb2.JobStatus], bool] | None = None
 ) -> jobs_pb2.JobStatus:
-    """Watch as `Operator.watch` does, also while the coordinator is away: it serves on when it is back.
+    """Watch as `Operator.watch` does, also while the coordinator is unreachable: serving resumes with it.
 
     Raises:
         Interrupted: it has been away for too long.
@@ -148,7 +148,7 @@ def _stay(
 
 
 def _end(client: Operator, job: str) -> None:
-    """Cancel it and say what it has done; whoever asked for that once need not ask again."""
+    """Cancel it and print its counts; one interrupt suffices."""
     from treetap import terminal
     from treetap.commands.jobs import progress_view
 
@@ -161,27 +161,27 @@ def _end(client: Operator, job: str) -> None:
             f"{failure}; {job} is not ended: it serves on by itself when the coordinator is back, and treetap cancel "
             f"{job} ends it"
         ) from None
-    with suppress(OSError):  # a terminal that has gone
+    with suppress(OSError):  # a terminal that was closed
         terminal.err.print(f"{job}: {status.error}", markup=False, highlight=False)
         terminal.err.print(f"{job}: {progress_view.served_in_all(status)}", markup=False, highlight=False)
 
 
 def _fail(status: jobs_pb2.JobStatus) -> NoReturn:
-    """It does not serve any more."""
+    """Raise the error of a job that does not serve any more."""
     raise (BadInput if status.bad_input else TreetapError)(status.error or f"job {status.job} is {status.state}")
 
 
 def _serves(status: jobs_pb2.JobStatus) -> bool:
-    """Whether clients are answered: the label holder has waited for requests once."""
+    """True if clients are answered: the label holder has waited for requests once."""
     return status.phase == "serve" and status.HasField("serving")
 
 
 def _print_where(status: jobs_pb2.JobStatus, *, as_json: bool) -> None:
-    told = status.serving
+    served = status.serving
     if as_json:
-        print(json.dumps({"job": status.job, "grpc": told.grpc or None, "http": told.http or None}), flush=True)
+        print(json.dumps({"job": status.job, "grpc": served.grpc or None, "http": served.http or None}), flush=True)
         return
     typer.echo(f"job {status.job} serves")
-    for way, address in (("gRPC", told.grpc), ("HTTP", told.http)):
+    for way, address in (("gRPC", served.grpc), ("HTTP", served.http)):
         if address:
             typer.echo(f"{way}: {address}")

@@ -1,8 +1,8 @@
-"""Model cards: what the label holder may publish of a model, as JSON and as one HTML page that loads nothing.
+"""Model cards: the publishable part of a label holder's model, as JSON and as one HTML page that loads nothing.
 
-In it are topology (owners and handles), importances, metrics, parties, protocol and parameters, and what was disclosed.
-Not in it: thresholds, leaf weights, base margin, gains and covers of single splits, class values, and, unless asked
-for, feature names.
+It contains topology (owners and handles), importances, metrics, parties, protocol, parameters, and disclosures.
+It contains no thresholds, leaf weights, base margin, gains and covers of single splits, class values, and, unless
+requested, no feature names.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ def show_model(
     tree: Annotated[int | None, typer.Option(help="Number of the only tree to show, from 0.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON and nothing else.")] = False,
 ) -> None:
-    """Importances and trees: own splits by name and threshold, others by handle, or by name if it was told."""
+    """Importances and trees: own splits by name and threshold, others by handle, or by name if its owner sent it."""
     from treetap.commands.model.view import describe, find, print_model, select
 
     found = select(describe(find(name, config)), tree)
@@ -42,7 +42,7 @@ def export_model(
         bool, typer.Option("--names", help="Publish the names of the label holder's features too.")
     ] = False,
 ) -> None:
-    """Write what the label holder may publish of a model, as JSON and as a page that loads nothing."""
+    """Write the publishable part of the label holder's model, as JSON and as a page that loads nothing."""
     from treetap.commands.model.card import export
     from treetap.commands.model.view import find
 

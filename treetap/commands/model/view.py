@@ -1,4 +1,4 @@
-"""What one party's published model says: importances, and trees whose foreign splits have a handle or a told name."""
+"""One party's published model: importances, and trees in which other parties' splits have a handle or a name."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ def find(model: str, config: Path | None) -> Path:
 
 
 def describe(folder: Path) -> Json:
-    """A party's published model as JSON types, for its own eyes: thresholds and weights are in it.
+    """A party's published model as JSON types, for that party only: it contains thresholds and weights.
 
     Raises:
         DataError: there is none, it is damaged, or of a newer format.
     """
     manifest, shards = read_model(folder)
     try:
-        told = read_names(folder)
+        names = read_names(folder)
         shown = (
-            _label_holder(manifest, shards, told)
+            _label_holder(manifest, shards, names)
             if manifest["role"] == "label_holder"
             else _feature_party(manifest, shards)
         )
@@ -57,17 +57,17 @@ def describe(folder: Path) -> Json:
         raise DataError(f"{folder}: is not a model that this command can read ({error!r})") from error
 
 
-def _label_holder(manifest: Json, shards: list[Json], told: Names) -> Json:
+def _label_holder(manifest: Json, shards: list[Json], names: Names) -> Json:
     trees = tuple(Tree.from_dict(shard["tree"]) for shard in shards)
     own = {row["handle"]: OwnSplit.from_dict(row) for shard in shards for row in shard["own"]}
     name, columns = manifest["party"], manifest["columns"]
     used = used_of(trees, manifest.get("best_round"), manifest["trees_per_round"])
     features = importance(used, lambda s: columns[own[s.handle].feature] if s.owner == name else "")
     features.pop("", None)
-    named = importance(used, lambda s: _told(s, told))
+    named = importance(used, lambda s: _named_feature(s, names))
     named.pop("", None)
     found = {"parties": _ranked(importance_by_owner(used)), "own_features": _ranked(features)}
-    if told:
+    if names:
         found["told_features"] = _ranked(named)
     return {
         "label_holder": name,
@@ -78,13 +78,13 @@ def _label_holder(manifest: Json, shards: list[Json], told: Names) -> Json:
         "metrics": manifest["training_metrics"],
         "used_trees": len(used),
         "importance": found,
-        "trees": [_tree(tree, name, own, columns, told) for tree in trees],
+        "trees": [_tree(tree, name, own, columns, names) for tree in trees],
     }
 
 
-def _told(split: Split, told: Names) -> str:
-    """Owner and feature of another party's split, if it has told the name; else nothing."""
-    name = told.get(split.owner, {}).get(split.handle)
+def _named_feature(split: Split, names: Names) -> str:
+    """Owner and feature of another party's split, if the owner has sent the name; else empty."""
+    name = names.get(split.owner, {}).get(split.handle)
     return "" if name is None else f"{split.owner}: {name}"
 
 
@@ -96,14 +96,14 @@ def _ranked(found: Mapping[str, Importance]) -> list[Json]:
     return sorted(rows, key=lambda row: -row["total_gain"])
 
 
-def _tree(tree: Tree, party: str, own: Mapping[int, OwnSplit], columns: list[str], told: Names) -> Json:
+def _tree(tree: Tree, party: str, own: Mapping[int, OwnSplit], columns: list[str], names: Names) -> Json:
     splits = []
     for split in tree.splits:
         row = asdict(split)
         if split.owner == party:
             row |= _meaning(own[split.handle], columns)
-        elif split.handle in told.get(split.owner, {}):
-            row["feature"] = told[split.owner][split.handle]
+        elif split.handle in names.get(split.owner, {}):
+            row["feature"] = names[split.owner][split.handle]
         splits.append(row)
     return {
         "tree": tree.index,
@@ -159,7 +159,7 @@ def select(found: Json, tree: int | None) -> Json:
 
 
 def print_model(found: Json) -> None:
-    """For a person."""
+    """Print the description as text and trees."""
     lines = [f"model {found['model']} of {found['party']} ({found['role'].replace('_', ' ')}), {found['protocol']}"]
     if found["role"] == "label_holder":
         lines.append(
@@ -207,7 +207,7 @@ def _drawn(tree: Json) -> Drawing:
 
 
 def _listed(tree: Json) -> Drawing:
-    """What a feature party knows of a tree: its own splits, and its turns on the way to each leaf."""
+    """A feature party's view of a tree: its own splits, and its turns on the way to each leaf."""
     root = Drawing(Text(f"tree {tree['tree']}, {len(tree['leaves'])} leaves"))
     for split in tree["splits"]:
         root.add(Text(f"node {split['node']} #{split['handle']}: {split['left']}"))

@@ -1,6 +1,6 @@
-"""Messages of version 1 of the wire, read as the messages of today that say the same.
+"""Messages of version 1 of the wire, read as today's messages of the same meaning.
 
-`descriptors.binpb` holds version 1 whole, as the compiler described it when it was the wire; it is never made again.
+`descriptors.binpb` holds version 1 whole, as the compiler described it when it was in use; it is never regenerated.
 Most messages have kept the numbers and types of their fields, so today's message reads their bytes as they are. Those
 that have not are listed in `CHANGED`, each with the function that fills today's message.
 """
@@ -19,7 +19,7 @@ from treetap.errors import Malformed
 from treetap.wire.frame import filled
 from treetap.wire.generated import message_class
 
-#: What the full names of all messages of version 1 begin with.
+#: Prefix of the full names of all messages of version 1.
 PACKAGE = "treetap.wire.v1."
 _TODAY = "treetap.wire.v2."
 #: Messages of version 1 that have another name today.
@@ -46,7 +46,7 @@ def upgraded(full_name: str, serialised: bytes) -> Message:
     Raises:
         KeyError: version 1 had no message of that name.
         DecodeError: the bytes are none of that message.
-        Malformed: it says what no version 1 could, or version 1 never stored messages of its kind.
+        Malformed: its content is impossible in version 1, or version 1 never stored messages of its kind.
     """
     kind = descriptors().FindMessageTypeByName(full_name)
     return _upgraded(message_factory.GetMessageClass(kind).FromString(serialised))
@@ -114,7 +114,7 @@ def _trained() -> dict[str, str]:
 
 
 def _tree_parameters(old: Message, new: Any) -> None:
-    """What all protocols of trees have stood beside what is the protocol's own."""
+    """The parameters of all protocols of trees were fields beside the protocol's own."""
     new.trees.SetInParent()
     for field, value in old.ListFields():
         holder = new if field.name in new.DESCRIPTOR.fields_by_name else new.trees
@@ -143,7 +143,7 @@ def _never_stored(old: Message, _new: Message) -> None:
     raise Malformed(f"version 1 wrote no {old.DESCRIPTOR.full_name} to a file")
 
 
-#: Message of version 1 whose bytes say something else today → what fills today's message.
+#: Message of version 1 whose bytes have another meaning today → the function that fills today's message.
 CHANGED: dict[str, Callable[[Any, Any], None]] = {
     "StepRequest": _frame,
     "StepResult": _frame,
