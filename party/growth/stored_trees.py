@@ -1,4 +1,4 @@
-"""A party's part of the trees of a job that are on its disk, and the handles of its own splits in them."""
+"""A party's part of the stored trees of a job, and the handles of its own splits in them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from party.runtime.context import StepContext
 
 
 class StoredTrees:
-    """The shard of one job; each stored tree is a line, with the party's own splits under the name `own`."""
+    """The shard of one job; each stored tree is a line, with the party's own splits under the key `own`."""
 
     def __init__(self, context: StepContext, own: str) -> None:
         self._context, self._own = context, own
@@ -17,11 +17,11 @@ class StoredTrees:
 
     @property
     def count(self) -> int:
-        """How many trees are stored."""
+        """The number of stored trees."""
         return self._context.store.count()
 
     async def read(self) -> list[dict[str, Any]]:
-        """All stored trees, read off the event loop; first when the job is prepared, since handles follow from them."""
+        """Read all stored trees off the event loop; called first in `prepare`, since the handles follow from them."""
         trees = await self._context.offload(self._context.store.trees)
         self._handles = Handles(len(tree[self._own]) for tree in trees)
         return trees
@@ -31,6 +31,6 @@ class StoredTrees:
         return self._handles.first_of(tree)
 
     def add(self, index: int, content: dict[str, Any]) -> None:
-        """Put a tree on disk, dropping what an interrupted attempt left at or after it."""
+        """Store a tree; drop trees of an interrupted attempt at or after it."""
         self._context.store.add_tree(content, index)
         self._handles.stored(index, len(content[self._own]))

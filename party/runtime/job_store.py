@@ -1,11 +1,11 @@
-"""A party's disk: progress of running jobs, shards of published models.
+"""A party's files: progress of running jobs, shards of published models.
 
-    state/jobs/<job>/     job.json (which submission of the job), shard.jsonl (one tree a line), and at the label holder
+    state/jobs/<job>/     job.json (the job's submission), shard.jsonl (one tree per line), and at the label holder
                           scores.npz and secret.json
-    state/models/<job>/   the same shard with manifest.json: appears whole, by one rename, when the job is done; at the
-                          label holder also names.json, features that other parties have named
+    state/models/<job>/   the same shard with manifest.json, put there by one atomic rename when the job is done; at the
+                          label holder also names.json, feature names that other parties have sent
 
-Files are for the party's own user only. Everything is on disk (fsync) before a step that stores is acknowledged.
+Files are readable by the party's own user only. A step that stores syncs its files (fsync) before it returns.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from treetap.models.store import (
 )
 from treetap.names import NAME
 
-#: What only the training needs: deleted when the model is there.
+#: Files that only the training needs, deleted when the model is published.
 TRANSIENT = ("secret.json", "scores.npz", "alignment.npz")
 Arrays = Mapping[str, np.ndarray[Any, np.dtype[Any]]]
 
 
 class Store:
-    """The state folder of one party; `BadInput` where it cannot be made."""
+    """The state folder of one party; raises `BadInput` if it cannot be made."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -53,20 +53,20 @@ class Store:
         try:
             for folder in (self.transcripts, self.predictions, self._jobs, self._models):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            for model in self._models.iterdir():  # a kill between a model's appearance and this clean-up
+            for model in self._models.iterdir():  # in case the process was killed between the rename and the clean-up
                 _drop(model)
         except OSError as failure:
-            raise BadInput(f"state = {str(root)!r}: cannot keep anything there: {failure.strerror}") from None
+            raise BadInput(f"state = {str(root)!r}: cannot be used as state folder: {failure.strerror}") from None
 
     def job(self, name: str) -> JobStore:
-        """The progress of a job, which may be none."""
+        """The files of a job, which may not exist yet."""
         return JobStore(self._jobs / name, self._models / name)
 
     def model(self, name: str, submission: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """A published model of one submission: its manifest and its trees.
 
         Raises:
-            DataError: it is not there, of another submission or version, or its files are not what was published.
+            DataError: it is missing, of another submission or version, or its files have changed since publication.
         """
         folder = self._models / name
         if not NAME.match(name) or not (folder / "manifest.json").is_file():
@@ -75,11 +75,11 @@ class Store:
             raise DataError(f"{folder}: this model was trained by another job of that name")
         return read_model(folder)
 
-    def keep_names(self, model: str, told: Names, withheld: Collection[str]) -> None:
-        """Label holder: keep the names that parties have told with a published model; the last word of each counts."""
+    def keep_names(self, model: str, received: Names, withheld: Collection[str]) -> None:
+        """Label holder: store the last feature names that each party has sent for a published model."""
         path = self._models / model / NAMES
         before = read_names(path.parent)
-        names = {party: rows for party, rows in before.items() if party not in withheld} | dict(told)
+        names = {party: rows for party, rows in before.items() if party not in withheld} | dict(received)
         if names != before:
             write_whole(path, json.dumps(names, indent=1, sort_keys=True).encode())
 
@@ -87,25 +87,25 @@ class Store:
 class JobStore:
     """One job's files. The folder is made on the first write.
 
-    The shard is read once; then memory holds where each of its lines ends, and a tree is appended without reading.
+    The shard is read once; then the end of each line is kept in memory, and a tree is appended without reading.
     """
 
     def __init__(self, folder: Path, model: Path) -> None:
         self.folder = folder
         self.model = model
         self._shard = folder / "shard.jsonl"
-        self._ends: list[int] = []  # of each whole line of the shard, in bytes
-        self._size = -1  # of the shard when it was last read or written; -1: it was not read yet
+        self._ends: list[int] = []  # offset in bytes of the end of each whole line
+        self._size = -1  # bytes of the shard when last read or written; -1: not read yet
 
     @property
     def published(self) -> bool:
-        """Whether the job's model is there already."""
+        """True if the job's model is published."""
         return (self.model / "manifest.json").is_file()
 
     def claim(self, submission: str) -> None:
-        """Make the job's files those of one submission; `ConfigError` where they are another's.
+        """Make the job's files those of one submission; `ConfigError` if they belong to another.
 
-        Submissions share a name when the coordinator has lost its journal, or when there is another coordinator.
+        Two submissions share a name if the coordinator has lost its journal or if there are two coordinators.
         """
         held = self._submission()
         if held is None:
@@ -117,7 +117,7 @@ class JobStore:
             )
 
     def bind(self, table: str) -> bool:
-        """Note the digest of the table that the job works on; False if it was another one when trees were stored."""
+        """Store the digest of the job's table; False if the stored trees were grown on a table of another digest."""
         job = self._job()
         if job.get("table", table) != table and (self.published or self._shard.is_file()):
             return False
@@ -126,7 +126,7 @@ class JobStore:
         return True
 
     def trees(self) -> list[dict[str, Any]]:
-        """The stored trees; a line that a crash tore does not count. Reads the whole shard."""
+        """The stored trees, without a line that a crash cut off. Reads the whole shard."""
         raw = self._shard.read_bytes() if self._shard.is_file() else b""
         lines = whole_lines(raw)
         found = parse_lines(self._shard, lines)
@@ -134,18 +134,18 @@ class JobStore:
         return found
 
     def count(self) -> int:
-        """How many trees are stored. Reads the shard only if it is not as this object last read or wrote it."""
+        """The number of stored trees. Reads the shard only if it has changed since the last read or write."""
         if self._size != (self._shard.stat().st_size if self._shard.is_file() else 0):
             self.trees()
         return len(self._ends)
 
     def add_tree(self, tree: dict[str, Any], index: int) -> None:
-        """Make `tree` the tree number `index`, dropping what an interrupted attempt left at or after it."""
+        """Store `tree` as tree number `index`; drop trees of an interrupted attempt at or after it."""
         line, stored = _line(tree), self.count()
         if stored < index:
             raise DataError(f"{self._shard}: holds {stored} trees, cannot store tree {index}")
         kept = self._ends[index - 1] if index else 0
-        whole, self._size = self._size, -1  # where the writing fails, the shard is read again
+        whole, self._size = self._size, -1  # if writing fails, the shard is read again
         if 0 < kept == whole:
             append(self._shard, line)
         else:
@@ -156,14 +156,14 @@ class JobStore:
         self._size = kept + len(line)
 
     def save_arrays(self, name: str, arrays: Arrays) -> None:
-        """Keep arrays beside the shard, whole or not at all."""
+        """Store arrays beside the shard, atomically."""
         self._make_folder()
         content = io.BytesIO()
         np.savez(content, allow_pickle=False, **arrays)
         write_whole(self.folder / f"{name}.npz", content.getvalue())
 
     def load_arrays(self, name: str) -> dict[str, np.ndarray[Any, np.dtype[Any]]] | None:
-        """The arrays kept under a name, or None."""
+        """The arrays stored under a name, or None."""
         path = self.folder / f"{name}.npz"
         if not path.is_file():
             return None
@@ -179,13 +179,13 @@ class JobStore:
         return self.folder / name
 
     def has(self, name: str) -> bool:
-        """Whether the job has a further file of that name."""
+        """True if the job has a further file of that name."""
         return (self.folder / name).is_file()
 
     def publish(self, manifest: dict[str, Any]) -> None:
-        """Turn progress into a model, then delete what only the training needed. Done already: nothing happens.
+        """Turn the job's files into a model, then delete those that only the training needed. Idempotent.
 
-        A kill before the rename leaves all that a resume needs; one after it leaves files that the next start deletes.
+        A process killed before the rename can resume; one killed after it leaves files that the next start deletes.
         """
         if self.published:
             return
@@ -200,13 +200,13 @@ class JobStore:
         _drop(self.model)
 
     def discard(self, submission: str) -> None:
-        """Delete the files of a submission that will not be finished; those of another one stay."""
+        """Delete the files of a submission that will not be finished; files of another submission stay."""
         if self._submission() == submission:
             shutil.rmtree(self.folder, ignore_errors=True)
             shutil.rmtree(self.model, ignore_errors=True)
 
     def _submission(self) -> str | None:
-        """Which submission the files are of; None: there are none."""
+        """The submission that the files belong to; None if there are no files."""
         found = self._job().get("submission")
         return None if found is None else str(found)
 

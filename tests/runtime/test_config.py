@@ -165,7 +165,7 @@ def test_files_that_are_no_configuration(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("table", "fault"),
     [
-        ('clients = ["app"]', "serve: names no place to ask: say listen (gRPC), http (HTTP and JSON) or both"),
+        ('clients = ["app"]', "serve: has no address for clients: set listen (gRPC), http (HTTP and JSON) or both"),
         ('clients = []\nlisten = "h:1"', "serve.clients: List should have at least 1 item"),
         ('listen = "h:1"', "serve.clients: is missing"),
         (

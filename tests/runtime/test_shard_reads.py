@@ -123,7 +123,7 @@ def test_a_shard_that_lost_trees_is_told_before_any_is_grown(tmp_path: Path) -> 
         begun = len(federation.log)
         status = await federation.resume()
         assert status.state == "interrupted"
-        assert "shard.jsonl holds 0 trees, but the scores are those after 1; bring a back-up" in status.error
+        assert "shard.jsonl holds 0 trees, but scores.npz includes 1; restore shard.jsonl" in status.error
         assert "bin" not in {message.word for message in federation.log[begun:]}
         shard.write_bytes(whole)
         assert (await federation.resume()).state == "finished"
