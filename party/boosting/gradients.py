@@ -55,7 +55,7 @@ class BoostingState:
         return tuple(range(first, first + self._outputs_per_tree))
 
     def derivatives(self, tree: int) -> tuple[Ints, float, Bools]:
-        """Fixed-point (g_0.., h_0.., 1) of every record, zero if not sampled; the scale of g; the mask of the sample."""
+        """Fixed-point (g_0.., h_0.., 1) of every record, zero if not sampled; the scale of g; the sample."""
         columns = list(self.outputs(tree))
         quantised = self._loss.quantise(*self._loss.gradients(self._round_scores, self._labels))
         sampled = sampling.rows(
