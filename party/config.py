@@ -1,4 +1,4 @@
-"""A party's own configuration file: where it listens, what it owns, whom it obeys."""
+"""A party's own configuration file: its addresses, tables and policy, and the clients it serves."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from treetap.tables.config import TableConfig
 
 
 class ServeConfig(Strict):
-    """Who may ask for predictions of served models, where, and how much; without the table nobody may.
+    """Clients that may request predictions of served models, addresses and limits; without the table no client may.
 
-    `window_ms`: how long the first request of a round waits for others to go with it. `most_ids`: of one request;
-    `queue`: records that may wait for a round; `deadline_s`: longest wait for an answer.
+    `window_ms`: the time that the first request of a round waits for others to join it. `most_ids`: the most ids in one
+    request; `queue`: the most records that wait for a round; `deadline_s`: the longest wait for an answer.
     """
 
     clients: Annotated[list[Name], Field(min_length=1)]
@@ -35,21 +35,21 @@ class ServeConfig(Strict):
     @model_validator(mode="after")
     def _reachable(self) -> ServeConfig:
         if self.listen is None and self.http is None:
-            raise ValueError("names no place to ask: say listen (gRPC), http (HTTP and JSON) or both, HOST:PORT")
+            raise ValueError("has no address for clients: set listen (gRPC), http (HTTP and JSON) or both to HOST:PORT")
         if self.plain_http and self.http is None:
-            raise ValueError("plain_http = true needs http = HOST:PORT; leave it out where clients ask over gRPC only")
+            raise ValueError("plain_http = true needs http = HOST:PORT; leave it out where clients use gRPC only")
         if self.plain_http and self.http is not None and not on_loopback(self.http):
             raise ValueError(
-                f"plain_http = true is for http on loopback only, not for {self.http}: leave it out, and HTTP is asked "
-                "with certificates"
+                f"plain_http = true is for http on loopback only, not for {self.http}: leave it out, and HTTP clients "
+                "need certificates"
             )
         if self.most_ids > self.queue:
-            raise ValueError(f"most_ids = {self.most_ids}: a request of so many would never fit queue = {self.queue}")
+            raise ValueError(f"most_ids = {self.most_ids} exceeds queue = {self.queue}: such a request would never fit")
         return self
 
 
 class PartyConfig(Process):
-    """The file that `treetap party --config` reads."""
+    """The configuration that `treetap party --config` reads."""
 
     listen: Address = "127.0.0.1:0"
     state: Path
@@ -77,17 +77,17 @@ class PartyConfig(Process):
 
     @property
     def policy(self) -> Policy:
-        """What the policy file says, or the defaults."""
+        """The policy of the policy file, or the default one."""
         return self._policy
 
     def unanswered(self) -> list[str]:
-        """Those of `serve.clients` to whom the policy lets no prediction go."""
+        """The `serve.clients` to which the policy permits no prediction."""
         asking = self.serve.clients if self.serve else []
         needed = ("CONTROL", "PREDICTION")
         return [name for name in asking if not all(self.policy.may_emit(name, each, client=True) for each in needed)]
 
     def check_clients(self) -> None:
-        """`ConfigError` where `[serve]` names clients and the policy lets none of them have an answer."""
+        """Raise `ConfigError` if `[serve]` names clients and the policy permits an answer to none of them."""
         if self.serve and len(self.unanswered()) == len(self.serve.clients):
             raise ConfigError(
                 f"{self.name}'s policy sends PREDICTION to none of serve.clients ({', '.join(self.serve.clients)}): "
@@ -96,7 +96,7 @@ class PartyConfig(Process):
             )
 
     def under(self, policy: Policy) -> PartyConfig:
-        """The same party under a policy."""
+        """A copy of this configuration with another policy."""
         config = self.model_copy()
         config._policy = policy
         return config
@@ -120,7 +120,7 @@ def read(path: Path) -> PartyConfig:
 
 
 def check_folders(config: PartyConfig) -> None:
-    """`ConfigError` for a folder that is not there, hence a file system not mounted; a file may come later."""
+    """Raise `ConfigError` for a missing folder, such as a file system not mounted; a file may appear later."""
     wanted = {f"tables.{name}: path": table.path.parent for name, table in config.tables.items()}
     for key, folder in (({} if config.data is None else {"data": config.data}) | wanted).items():
         if not folder.is_dir():

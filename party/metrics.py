@@ -1,4 +1,4 @@
-"""What a party measures of itself beside its accounts: see docs/operations.md."""
+"""Prometheus metrics of a party process, beside the cost accounts of its jobs: see docs/operations.md."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import prometheus_client
 
 from treetap.metrics import ProcessMetrics
 
-#: Whoever asks and is no client of this party: their names would be series without end.
+#: Label of all callers that are no clients of this party; their names would make an unbounded number of series.
 STRANGER = "-"
 #: Upper ends of the buckets of the two histograms.
 REQUEST_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -17,7 +17,7 @@ BLOCK_RECORDS = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000)
 
 
 class PartyMetrics(ProcessMetrics):
-    """Steps, ciphertexts and waiting parcels of all jobs since the process began."""
+    """Steps, ciphertexts and waiting messages of all jobs since the process began."""
 
     def __init__(self, party: str) -> None:
         super().__init__("party", party)
@@ -30,7 +30,7 @@ class PartyMetrics(ProcessMetrics):
             "treetap_ciphertext_operations_total", "Encryptions, additions, decryptions and others.", "operation"
         )
         self._ciphertexts = self.counter("treetap_ciphertexts_total", "Ciphertexts made to be sent.", "content")
-        self._mailbox = self.gauge("treetap_mailbox_bytes", "Parcels that wait for their step.", "place")
+        self._mailbox = self.gauge("treetap_mailbox_bytes", "Bytes of messages that wait for their step.", "place")
         for place in ("memory", "file"):
             self._mailbox.labels(place).set(0)
         self._requests = self.counter(
@@ -38,50 +38,52 @@ class PartyMetrics(ProcessMetrics):
         )
         self._requests.labels(STRANGER, "refused")
         self._request_seconds = self.histogram(
-            "treetap_served_request_seconds", "From a request to its answer, of those answered.", REQUEST_SECONDS
+            "treetap_served_request_seconds",
+            "Time from a request to its answer, of answered requests.",
+            REQUEST_SECONDS,
         )
         self._blocks = self.histogram("treetap_served_block_records", "Records scored in one round.", BLOCK_RECORDS)
         self._waiting = self.gauge("treetap_served_waiting_records", "Records that wait for a round.")
 
     def step_begins(self, step: str) -> None:
-        """A step is under way from here on."""
+        """Count a step as running."""
         self._running.labels(step).inc()
 
     def step_ended(self, step: str, outcome: str, seconds: float) -> None:
-        """It is not any more."""
+        """Count a step as ended, with its outcome and wall time."""
         self._running.labels(step).dec()
         self._steps.labels(step, outcome).inc()
         self._seconds.labels(step).inc(seconds)
 
     def waiting(self, place: str, change: int) -> None:
-        """So many bytes of parcels more, or fewer, wait in memory or in the file."""
+        """Add `change` bytes (negative: fewer) to the messages that wait in `place`, "memory" or "file"."""
         self._mailbox.labels(place).inc(change)
 
     def request_ended(self, client: str, outcome: str, seconds: float) -> None:
-        """A client's request has its answer, or will have none."""
+        """Count a client's request that was answered or has failed."""
         self._requests.labels(client, outcome).inc()
         if outcome == "answered":
             self._request_seconds.observe(seconds)
 
     def block_taken(self, records: int) -> None:
-        """A round begins with so many records that clients asked about."""
+        """Record the number of clients' records that a round begins with."""
         self._blocks.observe(records)
 
     def records_wait(self, change: int) -> None:
-        """So many records more, or fewer, wait for a round."""
+        """Add `change` records (negative: fewer) to those that wait for a round."""
         self._waiting.inc(change)
 
     def operations(self) -> JobCounts:
-        """A job's count of operations, which counts here too."""
+        """Counter of a job's operations, which adds to the process's metric too."""
         return JobCounts(self._operations)
 
     def ciphertexts(self) -> JobCounts:
-        """A job's count of ciphertexts, which counts here too."""
+        """Counter of a job's ciphertexts, which adds to the process's metric too."""
         return JobCounts(self._ciphertexts)
 
 
 class JobCounts(Counter[str]):
-    """Counts by name of one job; what is added counts in the process's metric too."""
+    """Counts of one job by name; every increment goes to the process's metric too."""
 
     def __init__(self, total: prometheus_client.Counter) -> None:
         super().__init__()
@@ -92,6 +94,6 @@ class JobCounts(Counter[str]):
         super().__setitem__(name, count)
 
     def update(self, more: Mapping[str, int] | None = None) -> None:  # type: ignore[override] # no other form of it is used
-        """Add counts; the inherited one would pass by `__setitem__` while nothing has been counted."""
+        """Add counts; the inherited method bypasses `__setitem__` on an empty counter."""
         for name, count in (more or {}).items():
             self[name] += count

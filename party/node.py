@@ -1,4 +1,4 @@
-"""A party without its sockets: admits callers, opens and ends sessions, finds the step to do."""
+"""A party without its sockets: admits callers, opens and ends sessions, dispatches steps."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from treetap.workers import Engine
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-#: Seconds after which a session ends of which no step was asked any more: its coordinator has forgotten it.
+#: Seconds without a step after which a session ends: its coordinator has forgotten it.
 SESSION_S = 3600
 OPENING = ("prepare", "open_model")
 
 
 class PartyNode:
-    """What a party answers (`PartyPort`), whoever carries the messages."""
+    """The party's implementation of `PartyPort`, independent of the transport."""
 
     def __init__(
         self,
@@ -57,15 +57,15 @@ class PartyNode:
         self._recorders = recorders
         self._offload = offload
         self._store = Store(config.state)
-        self.served_models = ServedModels(config, self._metrics)  #: where clients of served models ask
+        self.served_models = ServedModels(config, self._metrics)  #: answers clients of served models
         self._sessions: dict[str, Session] = {}
-        # A repeated opening must not come between the old session's end and the new one.
-        # Each lock is there as long as an opening of its job holds or awaits it.
+        # A repeated opening must not run between the old session's end and the new one.
+        # A lock exists as long as an opening of its job holds or awaits it.
         self._opening: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self.tasks: set[asyncio.Task[Any]] = set()  #: what this party does on its own account
+        self.tasks: set[asyncio.Task[Any]] = set()  #: work that outlives its caller
 
     async def step(self, caller: str, request: control_pb2.StepRequest) -> AsyncIterator[control_pb2.StepEvent]:
-        """Do one step of the control plane: see `PartyPort.step`."""
+        """Execute one step of the control plane: see `PartyPort.step`."""
         if caller not in self._config.policy.coordinators:
             raise Refused(f"{caller} is not a coordinator that {self._config.name} obeys (policy: coordinators = …)")
         if not NAME.match(request.job):
@@ -111,18 +111,18 @@ class PartyNode:
             yield result
         self._expect_more(session)
 
-    async def deliver(self, caller: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.Receipt:
-        """File one parcel of the data plane: see `PartyPort.deliver`."""
-        session = self._sessions.get(parcel.job)
-        logs.note(job=parcel.job, attempt=parcel.attempt, step=name_of(parcel), peer=caller)
+    async def deliver(self, caller: str, message: exchange_pb2.PeerMessage) -> exchange_pb2.Receipt:
+        """File one message of the data plane: see `PartyPort.deliver`."""
+        session = self._sessions.get(message.job)
+        logs.note(job=message.job, attempt=message.attempt, step=name_of(message), peer=caller)
         if session is None:
-            raise UnknownJob(f"{self._config.name} holds no job {parcel.job!r}; was it restarted? resume the job")
+            raise UnknownJob(f"{self._config.name} holds no job {message.job!r}; was it restarted? resume the job")
         if caller not in session.members:
-            raise Refused(f"{caller} is not a party of job {parcel.job}")
-        _same_attempt(session, parcel.attempt)
-        if not name_of(parcel):
-            raise Malformed("a parcel without content; is the sender of another version?")
-        await session.context.mailbox.file(caller, parcel)
+            raise Refused(f"{caller} is not a party of job {message.job}")
+        _same_attempt(session, message.attempt)
+        if not name_of(message):
+            raise Malformed("a message without content; is the sender of another version?")
+        await session.context.mailbox.file(caller, message)
         return exchange_pb2.Receipt()
 
     async def close(self) -> None:
@@ -135,7 +135,7 @@ class PartyNode:
         self._recorders.close()
 
     def _own(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Work that goes on although whoever asked for it has gone."""
+        """Start work that goes on after its caller has gone."""
         task = asyncio.ensure_future(work)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
@@ -143,7 +143,7 @@ class PartyNode:
         return task
 
     async def _open(self, caller: str, request: control_pb2.StepRequest, kind: str) -> Session:
-        """A new session for a new attempt; a repeat of the opening finds the session it opened."""
+        """Open a session for a new attempt; a repeated opening returns the session that it opened."""
         lock = self._opening.setdefault(request.job, asyncio.Lock())
         async with lock:
             opening = hashlib.sha256(request.SerializeToString(deterministic=True)).digest()
@@ -180,7 +180,7 @@ class PartyNode:
         return Session(context, role, caller, frozenset(members - {self._config.name}), opening)
 
     def _role(self, caller: str, context: StepContext, request: control_pb2.StepRequest, kind: str) -> Role:
-        """The role, if the job can be done and the policy permits all that it would have this party send."""
+        """The role, if the job is valid and the policy permits every message that this party would send."""
         name, policy = self._config.name, self._config.policy
         if kind == "open_model":
             opening = request.prediction.open_model
@@ -192,7 +192,7 @@ class PartyNode:
         policy.check_key(name, spec.key_bits)
         policy.check_job(name, sent_in_training(spec, caller))
         role = role_for_training(self._config, context, spec)
-        context.store.claim(request.setup.prepare.submission)  # last: a job that cannot be leaves no file
+        context.store.claim(request.setup.prepare.submission)  # last: a refused job leaves no file
         return role
 
     def _context(self, request: control_pb2.StepRequest, peers: list[Address]) -> StepContext:
@@ -227,7 +227,7 @@ class PartyNode:
         return result(account)
 
     async def _leave(self, caller: str, request: control_pb2.StepRequest) -> None:
-        """End the session, if there is one. A job that is not here has been left: no error."""
+        """End the session, if there is one; a job without a session was left before, which is no error."""
         session = self._sessions.get(request.job)
         discard = request.setup.leave.submission if request.setup.leave.discard else None
         if session is not None:
@@ -243,11 +243,11 @@ class PartyNode:
         if self._sessions.get(session.context.job) is session:
             del self._sessions[session.context.job]
             log.info("job %s, attempt %d: left", session.context.job, session.context.attempt)
-        self.served_models.leave(session.context.job)  # first: clients wait for an answer
+        self.served_models.leave(session.context.job)  # first: clients wait for answers
         await session.close(discard)
 
     def _expect_more(self, session: Session) -> None:
-        """A session of which no coordinator asks anything any more ends by itself; a resume finds the disk."""
+        """Restart the timer that ends a session without steps; a resumed job continues from the disk."""
         if session.expiry is not None:
             session.expiry.cancel()
         session.expiry = asyncio.get_running_loop().call_later(SESSION_S, self._expire, session)
@@ -260,7 +260,7 @@ class PartyNode:
             self._own(self._end_unasked(session))
 
     async def _end_unasked(self, session: Session) -> None:
-        """End a session that no coordinator leaves, and its transcript, which a leave would have closed."""
+        """End an expired session and close its transcript, as the step `leave` does."""
         await self._end(session)
         if session.context.job not in self._sessions:
             self._recorders.close(session.context.job)

@@ -1,7 +1,7 @@
-"""What this party is willing to do and to reveal, whatever a coordinator asks: its own file, its own law.
+"""The party's policy: limits on its part in jobs and on the receivers of its messages, set by the party alone.
 
-`policy.toml`, named by `policy = …` in the party's configuration. What it forbids is refused with PERMISSION_DENIED,
-and the refusal names the rule. Without a file the defaults hold: what SecureBoost and Fed-EINI need, and no more.
+It is read from the file that `policy = …` in the party's configuration names. The party refuses a forbidden request
+with PERMISSION_DENIED and names the rule. The default policy permits what SecureBoost and Fed-EINI need, and no more.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from treetap.strict import Strict
 from treetap.trees.paths import Floats, paths_hidden
 from treetap.wire.disclosure import CLASSES, UNSPECIFIED
 
-#: Words for receivers beside the names of certificates; the defaults of reveals.proto use them too.
+#: Kinds of receivers, valid beside the names of certificates; the defaults of reveals.proto use them too.
 EVERYBODY, COORDINATORS, PARTIES, CLIENTS = "*", "coordinators", "parties", "clients"
 
 
@@ -49,30 +49,30 @@ class Policy(Strict):
         return emits
 
     def check_emits(self, party: str, to: str, classes: Iterable[str], *, client: bool = False) -> None:
-        """`Refused` if one of these disclosure classes may not go to `to`; a message of no class goes to nobody.
+        """Raise `Refused` if one of these disclosure classes may not go to `to`; DISCLOSURE_UNSPECIFIED may not.
 
-        `client`: it asked as a client of a served model, whatever else it may be.
+        `client`: `to` is treated as a client of a served model, in whatever other role it appears.
         """
         for name in classes:
             if not self.may_emit(to, name, client=client):
-                told = name in self.emits
-                says = f"says emits.{name} = {self.emits[name]}" if told else f"does not let {name} go there"
+                listed = name in self.emits
+                says = f"says emits.{name} = {self.emits[name]}" if listed else f"does not let {name} go there"
                 raise Refused(
                     f"{party} does not send {name} to {to}: its policy {says}; if it should, name {to!r} under "
                     f"emits.{name} in {party}'s policy file and restart {party}"
                 )
 
     def check_job(self, party: str, sends: Iterable[Sent]) -> None:
-        """`Refused` if a job would have `party` send a class to a receiver that may not have it.
+        """Raise `Refused` if a job would make `party` send a class to a receiver that may not have it.
 
-        Outbox and node check every message once more when it is sent.
+        The outbox and the node check every message again when they send it.
         """
         for sent in sends:
             if sent.sender == party:
                 self.check_emits(party, sent.receiver, sorted(sent.classes))
 
     def may_emit(self, to: str, name: str, *, client: bool = False) -> bool:
-        """Whether a disclosure class may go to `to`; `client` as for `check_emits`."""
+        """True if a disclosure class may go to `to`; `client` as for `check_emits`."""
         kind = CLIENTS if client else COORDINATORS if to in self.coordinators else PARTIES
         return not {EVERYBODY, kind, to}.isdisjoint(self._receivers(name))
 
@@ -80,7 +80,7 @@ class Policy(Strict):
         return self.emits.get(name, CLASSES[name].default_receivers)
 
     def check_key(self, party: str, bits: int) -> None:
-        """`Refused` if a job's key is shorter than this party accepts."""
+        """Raise `Refused` if a job's key is shorter than this party accepts."""
         if bits < self.min_key_bits:
             raise Refused(
                 f"{party} takes no part in a job with a key of {bits} bits: its policy says min_key_bits = "
@@ -88,9 +88,9 @@ class Policy(Strict):
             )
 
     def check_paths(self, party: str, spare: Floats, fault: str) -> None:
-        """`Refused` with this fault if too few ways through the trees explain the sums of an encrypted prediction.
+        """Raise `Refused` with this fault if too few paths through the trees explain an encrypted prediction's sums.
 
-        `spare`: of each record, or for all of them, the bits by which candidate leaves exceed the possible sums.
+        `spare`: the bits by which candidate leaves exceed the possible sums, per record or for all of them.
         """
         least = self.min_candidate_bits
         if least is not None and not paths_hidden(spare, least).all():
@@ -100,10 +100,10 @@ class Policy(Strict):
             )
 
     def check_space(self, party: str, to: str, node: int, records: int) -> None:
-        """`Refused` if an instance space of a training has too few records to be told."""
+        """Raise `Refused` if the instance space of a node has too few records to be sent."""
         if 0 < records < self.min_instance_space:
             raise Refused(
-                f"{party} does not tell {to} the records of node {node}: its policy says min_instance_space = "
+                f"{party} does not send {to} the records of node {node}: its policy says min_instance_space = "
                 f"{self.min_instance_space}, and there are fewer; a greater min_child_weight or "
                 "min_samples_leaf, whichever the job has, keeps nodes larger"
             )

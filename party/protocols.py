@@ -1,7 +1,7 @@
-"""The roles of each protocol at a party: one line for each, which names its package.
+"""The registry of a party's protocols: one line per protocol, which names the package of its roles.
 
-A package has `label_holder.LabelHolder` and `feature_party.FeatureParty`. It is imported when a job asks for it: the
-library of one may be an extra, and says so where it is not installed.
+A package has `label_holder.LabelHolder` and `feature_party.FeatureParty`. It is imported when a job needs it: it may
+depend on an optional library, and raises an error that names the library if it is not installed.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from party.serving.registry import ServedModels
 from treetap.protocols.registry import prediction_name, training_name
 from treetap.wire.v2 import prediction_pb2, setup_pb2
 
-#: Name of a protocol that trains → the package of its roles.
+#: Name of a training protocol → the package of its roles.
 TRAINING: Mapping[str, str] = {
     "boosting": "party.boosting",
     "forest": "party.forest",
 }
-#: Name of a protocol that predicts → the package of its roles.
+#: Name of a prediction protocol → the package of its roles.
 PREDICTION: Mapping[str, str] = {
     "interactive": "party.interactive",
     "eini": "party.eini",

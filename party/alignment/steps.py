@@ -1,10 +1,9 @@
-"""The records that all parties hold, and one order for them (docs/alignment.md).
+"""Alignment: the records that all parties hold, in one common order (docs/alignment.md).
 
 sorted-ids   send_digest (feature party), compare_digests (label holder): for tables that were aligned beforehand
-psi          the turns of `treetap.protocols.alignment_routes`; a party's points are in hand between two turns
+psi          the turns of `treetap.protocols.alignment_routes`; a party keeps its points in memory between two turns
 
-The outcome is row numbers: the places of the common records in the own table, in the common order. The table itself
-stays with the role.
+The outcome is row numbers: the places of the common records in the party's own table, in the common order.
 """
 
 from __future__ import annotations
@@ -29,21 +28,21 @@ from treetap.tables.reading import digest_of
 from treetap.wire.v2 import alignment_pb2, control_pb2
 
 log = logging.getLogger(__name__)
-#: Points in one parcel: 1 MiB.
-POINTS_PER_PARCEL = 32_768
-#: Points that a worker works on at a time: some tenths of a second, so that progress moves.
+#: Points in one message: 1 MiB.
+POINTS_PER_MESSAGE = 32_768
+#: Points in one call to a worker: some tenths of a second of work, so that progress is reported often.
 POINTS_PER_CALL = 4_096
 STORED = "alignment"
 
 
-#: The phase of a role's table of steps that these steps are.
+#: The name of the alignment as a phase of a role's step table.
 ALIGNMENT = "alignment"
-#: Outcome of the step before it, which opens the job.
+#: Outcome of `prepare`, the step before it.
 ALIGNED = "the records are aligned already"
 
 
 def alignment_steps(members: Sequence[str], mode: str, party: str) -> list[StepId]:
-    """The steps of a party in order; none where there is no other party. `members`: the label holder comes first.
+    """The steps of a party in order; none if there is no other party. `members`: the label holder comes first.
 
     Raises:
         ConfigError: an unknown mode.
@@ -52,7 +51,7 @@ def alignment_steps(members: Sequence[str], mode: str, party: str) -> list[StepI
         return [("compare_digests" if party == members[0] else "send_digest", 0, 0)]
     if mode == "psi":
         return [(turn.step, 0, turn.stage) for turn in _own_turns(members, party)]
-    raise ConfigError(f"alignment = {mode!r}: this party knows psi and sorted-ids")
+    raise ConfigError(f"alignment = {mode!r}: this party supports psi and sorted-ids")
 
 
 def _own_turns(members: Sequence[str], party: str) -> list[AlignmentTurn]:
@@ -75,19 +74,19 @@ class Alignment:
         self._records: Rows | None = None
         self._turns = _own_turns(self._members, context.party)
         self._shuffle: psi.Rows = np.zeros(0, dtype=np.int64)
-        self._hand: list[bytes] = []  # lists of points in hand between two turns
+        self._hand: list[bytes] = []  # lists of points held between two turns
         self._common = b""
-        self._found: tuple[psi.Rows, bytes] = (self._shuffle, b"")  # the label holder's, until all agree
+        self._found: tuple[psi.Rows, bytes] = (self._shuffle, b"")  # the label holder's result, until all parties agree
         self._exponent, self._fresh, self._once = (psi.Exponent.draw() for _ in range(3))
         self.steps: dict[str, Step] = {
             name: getattr(self, name) for name, _, _ in alignment_steps(self._members, mode, context.party)
         }
 
     def begin(self, ids: list[str], rows: Rows, path: Path, *, keep: bool) -> int:
-        """Take the ids of the own table; returns the attempt that aligned them already, or 0.
+        """Set the ids of the party's own table; returns the earlier attempt that aligned them, or 0.
 
-        `rows`: where each record stands in the file `path`, for the own transcript. `keep`: the outcome is stored, so
-        that a resumed job has the same records in the same order.
+        `rows`: the row of each record in the file `path`, for the party's own transcript. `keep`: store the outcome,
+        so that a resumed job has the same records in the same order.
 
         Raises:
             DataError: the table holds other ids than when the job was aligned.
@@ -102,25 +101,25 @@ class Alignment:
         if stored["digest"].tobytes() != digest_of(ids):
             raise DataError(
                 f"{path}: holds other ids than when job {self._context.job} was aligned; "
-                "bring back the file of then, or cancel the job and train again"
+                "restore that file, or cancel the job and train again"
             ).at(self._context.party)
         self._set_records(stored["records"])
         return int(stored["attempt"])
 
     @property
     def records(self) -> Rows:
-        """The places of the common records in the own table, in the common order."""
+        """The places of the common records in the party's own table, in the common order."""
         return required(self._records)
 
     def check(self, step: StepId) -> None:
-        """`Untimely` for a step that came before the alignment."""
+        """Raise `Untimely` for a step that came before the alignment."""
         if self._records is None:
             raise Untimely(f"{describe(step)} cannot come before the alignment")
 
     # ---- sorted-ids
 
     async def send_digest(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """The digest of the sorted ids goes to the label holder."""
+        """Send the digest of the sorted ids to the label holder."""
         self._order.check(request)
         digest = alignment_pb2.RecordDigest(digest=digest_of(self._ids), records=len(self._ids))
         await self._context.outbox.send(self._members[0], "record_digest", [digest])
@@ -128,7 +127,7 @@ class Alignment:
         return self._end(request)
 
     async def compare_digests(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Every party must hold the same ids, or there is no job."""
+        """Compare the parties' digests; `DataError` unless every party holds the same ids."""
         self._order.check(request)
         async for party, records in self._differing(digest_of(self._ids)):
             raise DataError(
@@ -142,20 +141,20 @@ class Alignment:
     # ---- psi
 
     async def blind_ids(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """The own ids, hashed to the group and raised, in an order that is drawn once and remembered."""
+        """Hash the party's own ids to the group and raise them, in a random order that the party keeps."""
         self._order.check(request)
         self._shuffle = psi.permutation(len(self._ids))
         self._hand = [await self._blinded(self._exponent)]
         return self._end(request)
 
     async def pass_ids(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """What is in hand goes to those whose turn it is to have it, and theirs comes."""
+        """Send the lists held to the next parties of the turn's routes, and receive theirs."""
         self._order.check(request)
         turn = next(turn for turn in self._turns if turn.stage == request.stage)
         me = self._place
         to = [self._members[there] for here, there in turn.routes if here == me != there]
         senders = [here for here, there in turn.routes if there == me != here]
-        points = b"".join(self._hand)  # of one list, or of none
+        points = b"".join(self._hand)  # one list, or none
         taking = asyncio.ensure_future(self._take_all(senders, turn.stage))
         try:
             await asyncio.gather(*(self._send(party, points, turn.stage) for party in to))
@@ -166,7 +165,7 @@ class Alignment:
         return self._end(request)
 
     async def raise_ids(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """What came, raised in its order: by the first exponent between two, in a ring by the fresh one."""
+        """Raise the received list in its order: by the first exponent with two parties, by the fresh one in a ring."""
         self._order.check(request)
         (points,) = self._hand
         ring = len(self._members) > 2
@@ -177,16 +176,16 @@ class Alignment:
         return self._end(request)
 
     async def relay_ids(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """What came, raised and shuffled."""
+        """Raise the received list and shuffle it."""
         self._order.check(request)
         (points,) = self._hand
         self._hand = [psi.shuffled(await self._raised(points, self._exponent))]
         return self._end(request)
 
     async def combine_ids(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """The combiner keeps what every list holds. It cannot link a point to an id, and learns overlap sizes only."""
+        """Combiner: intersect all lists. It cannot link a point to an id, and learns only the sizes of overlaps."""
         self._order.check(request)
-        # Its own list, the first, it has just raised; the others it only compares.
+        # Raising has checked the points of its own list, the first; the others are only compared.
         for points in self._hand[1:]:
             await self._check(points)
         found, _ = psi.common(*map(psi.points, self._hand))
@@ -195,17 +194,17 @@ class Alignment:
         return self._end(request)
 
     async def refresh_ids(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """This party's exponent on the common points is exchanged for a fresh one."""
+        """Replace this party's exponent on the common points by a fresh one."""
         self._order.check(request)
         (points,) = self._hand
         await self._refresh(points)
         return self._end(request)
 
     async def trace_ids(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """The own list once more, under an exponent for this one round.
+        """Blind the party's own list again, under a one-time exponent.
 
-        That exponent stays on the list until it is back: the last party before the owner would otherwise see the same
-        points as the owner does in the end, and could find its own ids among them (docs/adr/0013-one-time-exponent.md).
+        That exponent stays on the list until the list returns: otherwise the last party before the owner would see the
+        points that the owner finally sees, and could find its own ids among them (docs/adr/0013-one-time-exponent.md).
         """
         self._order.check(request)
         (self._common,) = self._hand
@@ -213,7 +212,7 @@ class Alignment:
         return self._end(request)
 
     async def match_ids(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """The own list is back, under everybody's exponents: whichever of its points the others have is common."""
+        """Find the common records: the points of the party's own list, raised by every party, in the common list."""
         self._order.check(request)
         (own,) = self._hand
         if len(own) != len(self._shuffle) * psi.POINT_BYTES:
@@ -240,29 +239,29 @@ class Alignment:
         return self._end(request)
 
     async def agree_ids(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Everybody must have found the same points; a party that changed a list on its way is noticed here at last."""
+        """Label holder: check that every party has found the same points; detects a party that changed a list."""
         self._order.check(request)
         records, digest = self._found
         async for party, theirs in self._differing(digest):
             raise Malformed(
-                f"{party} found {theirs} common records, {self._context.party} {len(records)}, or others: somebody has "
+                f"{party} found {theirs} common records, {self._context.party} {len(records)}, or others: a party has "
                 "changed a list of blinded identifiers"
             )
         self._finish(records)
         return self._end(request)
 
-    # ---- the parts of the steps
+    # ---- parts of the steps
 
     def _end(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         self._order.done(request)
         return empty_result()
 
     async def _differing(self, digest: bytes) -> AsyncIterator[tuple[str, int]]:
-        """The feature parties whose digest is another one, with how many records they speak of."""
+        """The feature parties with a different digest, each with its number of records."""
         for party in self._members[1:]:
-            async for parcel in self._context.mailbox.series(party, "record_digest", 0, 0):
-                if parcel.alignment.record_digest.digest != digest:
-                    yield party, parcel.alignment.record_digest.records
+            async for message in self._context.mailbox.series(party, "record_digest", 0, 0):
+                if message.alignment.record_digest.digest != digest:
+                    yield party, message.alignment.record_digest.records
 
     async def _refresh(self, points: bytes) -> None:
         self._hand = [psi.shuffled(await self._raised(points, self._fresh.over(self._exponent)))]
@@ -277,7 +276,7 @@ class Alignment:
         return await self._spread(psi.raise_points, calls, len(points) // psi.POINT_BYTES)
 
     async def _check(self, points: bytes) -> None:
-        """`Malformed` for points that are compared only; those that are raised are checked by that."""
+        """Raise `Malformed` for invalid points, in lists that are only compared; raising a list checks it too."""
         calls = [(part,) for part in _pieces(points, POINTS_PER_CALL)]
         await self._spread(psi.check_points, calls, len(points) // psi.POINT_BYTES, "checked identifiers")
 
@@ -288,7 +287,7 @@ class Alignment:
         total: int,
         operation: str = "raised identifiers",
     ) -> bytes:
-        """Calls to the workers in turn, results in the order of the calls; progress shows what is done of `total`."""
+        """Distribute calls over the workers; returns the joined results in order, and reports progress of `total`."""
         engine, progress = self._context.engine, self._context.progress
         progress.done, progress.total = 0, total
         found = [b""] * len(calls)
@@ -303,7 +302,7 @@ class Alignment:
         return b"".join(found)
 
     async def _send(self, to: str, points: bytes, stage: int) -> None:
-        bodies = (alignment_pb2.BlindedIds(points=part) for part in _pieces(points, POINTS_PER_PARCEL))
+        bodies = (alignment_pb2.BlindedIds(points=part) for part in _pieces(points, POINTS_PER_MESSAGE))
         await self._context.outbox.send(to, "blinded_ids", bodies, stage=stage)
 
     async def _take_all(self, senders: list[int], stage: int) -> list[bytes]:
@@ -311,8 +310,8 @@ class Alignment:
 
     async def _take(self, sender: str, stage: int) -> bytes:
         parts = [
-            parcel.alignment.blinded_ids.points
-            async for parcel in self._context.mailbox.series(sender, "blinded_ids", 0, stage)
+            message.alignment.blinded_ids.points
+            async for message in self._context.mailbox.series(sender, "blinded_ids", 0, stage)
         ]
         points = b"".join(parts)
         if len(points) % psi.POINT_BYTES:
@@ -329,7 +328,7 @@ class Alignment:
             )
 
     def _finish(self, records: Rows) -> None:
-        """Keep the outcome."""
+        """Set the outcome, and store it if the job keeps it."""
         self._enough(len(records))
         log.info("job %s: %d of %d records are common to all parties", self._context.job, len(records), len(self._ids))
         if self._keep:

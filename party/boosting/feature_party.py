@@ -43,7 +43,7 @@ STEPS: StepTable = {
 
 
 class FeatureParty:
-    """Sums each tree's own ciphertexts while they arrive."""
+    """Sums the ciphertexts of each tree's gradients while they arrive."""
 
     def __init__(self, config: PartyConfig, context: StepContext, spec: setup_pb2.JobSpec) -> None:
         self._config, self._context, self._spec = config, context, spec
@@ -73,10 +73,10 @@ class FeatureParty:
         }
 
     async def prepare(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Say how far the job has come here.
+        """Report the progress of the job at this party.
 
         1. Read the table.
-        2. Look for the records that an earlier attempt aligned, and for stored trees.
+        2. Look up the records that an earlier attempt aligned, and the stored trees.
         """
         self._order.check(request)
         table = self._table = await load_job_table(
@@ -92,7 +92,7 @@ class FeatureParty:
         )
 
     async def bin(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Take the common records, and bin their columns once for the job."""
+        """Select the common records, and bin their columns once for the job."""
         self._order.check(request)
         table = self._table = required(self._table).take(self._alignment.records)
         binned = await bin_features(self._context, table, self._params.max_bin)
@@ -101,7 +101,7 @@ class FeatureParty:
         return empty_result()
 
     async def take_key(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Wait for the public key of the label holder."""
+        """Receive the public key of the label holder."""
         self._order.check(request)
         self._key = await take_key(self._context, self._spec.label_holder, self._spec.key_bits)
         self._order.done(request)
@@ -110,17 +110,17 @@ class FeatureParty:
     async def build_histograms(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Step 2 of a tree.
 
-        1. At the root: multiply the tree's ciphertexts into its cells while they arrive. Below: take the instance
-           spaces that the label holder relayed.
-        2. Make left sums of every candidate, in an order of this party's own; pack and re-randomise them.
-        3. Send them.
+        1. At the root: multiply the tree's ciphertexts into histogram cells while they arrive. Below: receive the
+           instance spaces that the label holder relayed.
+        2. Compute the left sums of every candidate, in this party's secret order; pack and re-randomise them.
+        3. Send them to the label holder.
         """
         t, level = request.round, request.stage
         self._order.check(request)
         nodes = list(request.growth.build_histograms.nodes)
         tree = await self._growth.take_spaces(t, level) if level else await self._begin_tree(t)
         sums = required(self._sums)
-        before = dict(sums.operations) if level else {}  # the root's sums have begun while blocks arrived
+        before = dict(sums.operations) if level else {}  # at the root, operations began with the first block
         spaces = [tree.rows_of(node) for node in nodes] if level else None
         packed = await sums.candidates(spaces, tree.columns.order(nodes[0]))
         self._context.costs.operations.update(since(before, sums.operations))
@@ -130,7 +130,7 @@ class FeatureParty:
         return empty_result()
 
     async def store_tree(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """End of a tree: this party's part of it is on disk before the answer, its ciphertexts are forgotten."""
+        """Store this party's part of a tree before answering, and release the tree's ciphertexts."""
         self._order.check(request)
         await self._growth.store(request.round, takes_part=self._takes_part(request.round))
         await self._drop_tree()
@@ -138,7 +138,7 @@ class FeatureParty:
         return empty_result()
 
     async def publish(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Progress becomes a model."""
+        """Publish the stored trees as a model."""
         self._order.check(request)
         if not self._context.store.published:
             manifest = {
@@ -156,7 +156,7 @@ class FeatureParty:
         await self._drop_tree()
 
     async def _begin_tree(self, t: int) -> OwnTree:
-        """The sampled records, and their ciphertexts in the workers, in the place of a tree that was not finished."""
+        """Receive the sampled records, and their ciphertexts into the workers; replaces an unfinished tree."""
         await self._drop_tree()
         public, slots = required(self._key)
         split_table, mailbox, sender = required(self._split_table), self._context.mailbox, self._spec.label_holder
@@ -168,8 +168,8 @@ class FeatureParty:
         sums = self._sums = EncryptedSums(self._context.engine, public, slots, codes, columns.candidates.shapes, token)
         self._context.progress.done, self._context.progress.total = 0, len(sampled)
         received = 0
-        async for parcel in mailbox.series(sender, "gradients", t, 0):
-            block = parcel.protocol.boosting.gradients
+        async for message in mailbox.series(sender, "gradients", t, 0):
+            block = message.protocol.boosting.gradients
             if block.first != received or received + block.count > len(sampled):
                 raise Malformed(f"{sender} sent ciphertexts out of place in tree {t}")
             await sums.add_block(sampled[received : received + block.count], block.ciphertexts)
@@ -180,7 +180,7 @@ class FeatureParty:
         return self._growth.plant(t, columns, len(codes))
 
     async def _drop_tree(self) -> None:
-        """Forget the tree under construction and its ciphertexts, if there is one."""
+        """Release the tree under construction and its ciphertexts, if there is one."""
         self._growth.forget()
         if self._sums is not None:
             sums, self._sums = self._sums, None

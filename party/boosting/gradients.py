@@ -1,4 +1,4 @@
-"""The label holder's scores: gradients of each tree, validation share, early stopping, and all of it on disk."""
+"""The label holder's scores in boosting: gradients of each tree, validation share, early stopping, storage."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ Bools = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 
 class BoostingState:
-    """Scores (N, outputs) after the last stored tree, and those of the round's start, from which gradients come.
+    """Scores (N, outputs) after the last stored tree, and at the start of its round.
 
-    In a round of several trees (softmax, one output per tree) all gradients come from the scores at the
-    round's start, as in XGBoost; so both are kept and stored.
+    In a round of several trees (softmax, one output per tree) all gradients are computed at the scores of the round's
+    start, as in XGBoost; so both are stored.
     """
 
     def __init__(self, params: BoostingParams, loss: Loss, labels: Labels, store: JobStore) -> None:
@@ -43,19 +43,19 @@ class BoostingState:
         self._base = loss.base_margin(params.base_score, self._labels[self._training])
         self.trees = 0
         self._best = (np.inf, -1)
-        self._best_metrics: dict[str, float] = {}  # of the model that is published, which ends at the best round
+        self._best_metrics: dict[str, float] = {}  # of the published model, which ends at the best round
         self.stopped = False
         self._scores = np.tile(self._base, (n, 1))
         self._round_scores = self._scores.copy()
         self._load(n)
 
     def outputs(self, tree: int) -> tuple[int, ...]:
-        """Which columns of the score a tree adds to."""
+        """The columns of the score that a tree adds to."""
         first = (tree % self.trees_per_round) * self._outputs_per_tree
         return tuple(range(first, first + self._outputs_per_tree))
 
     def derivatives(self, tree: int) -> tuple[Ints, float, Bools]:
-        """Fixed-point (g_0.., h_0.., 1) of every record, zero where not sampled; the scale of g; the sample."""
+        """Fixed-point (g_0.., h_0.., 1) of every record, zero if not sampled; the scale of g; the sample."""
         columns = list(self.outputs(tree))
         quantised = self._loss.quantise(*self._loss.gradients(self._round_scores, self._labels))
         sampled = sampling.rows(
@@ -67,7 +67,7 @@ class BoostingState:
         return values, quantised.scale, sampled
 
     def add(self, tree: Tree, rows: Mapping[int, Rows]) -> None:
-        """Add a finished tree's leaf weights; at the end of a round, measure and decide whether to stop."""
+        """Add a finished tree's leaf weights; after a round, compute metrics and apply early stopping."""
         columns = list(tree.outputs)
         for leaf in tree.leaves:
             self._scores[rows[leaf.node][:, None], columns] += np.array(leaf.weights)
@@ -78,7 +78,7 @@ class BoostingState:
             self._close_round(self.trees // self.trees_per_round - 1)
 
     def save(self) -> None:
-        """Put everything on disk, whole or not at all."""
+        """Store the state atomically."""
         best, best_round = self._best
         self._store.save_arrays(
             SCORES,
@@ -99,7 +99,7 @@ class BoostingState:
         return trees if best_round is None else trees[: (best_round + 1) * self.trees_per_round]
 
     def summary(self) -> dict[str, Any]:
-        """What the model's manifest says beside its trees."""
+        """The part of the model's manifest beside trees and columns."""
         params = asdict(self._params)
         params["missing"] = None if np.isnan(self._params.missing) else self._params.missing
         return {

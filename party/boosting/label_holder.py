@@ -1,4 +1,4 @@
-"""Boosting at the label holder: gradients out, candidate sums in, splits picked, leaves weighed."""
+"""Boosting at the label holder: encrypted gradients for every tree, split choice, leaf weights."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from party.growth.label_holder import TREE_STEPS, LabelHolderGrowth, summary_of_
 from party.growth.split_table import SplitTable
 from party.growth.stored_trees import StoredTrees
 from party.runtime.context import Step, StepContext, empty_result, required
-from party.runtime.messages import sampled_parcels
+from party.runtime.messages import sampled_messages
 from party.runtime.step_order import OPENING, RESUMED, Next, StepOrder, StepTable
 from party.setup.keys import JobKeys, fitting
 from party.setup.labelled_table import LabelledTable, load_labelled_table
@@ -39,7 +39,7 @@ STEPS: StepTable = {
 
 
 class LabelHolder:
-    """Fresh gradients of the sampled records for every tree."""
+    """Sends new encrypted gradients of the sampled records for every tree."""
 
     def __init__(self, config: PartyConfig, context: StepContext, spec: setup_pb2.JobSpec) -> None:
         self._config, self._context, self._spec = config, context, spec
@@ -68,11 +68,11 @@ class LabelHolder:
         }
 
     async def prepare(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Say how far the job has come.
+        """Report the progress of the job.
 
         1. Read the table and decode its labels.
-        2. Refuse labels that do not fit the job: now, not after the alignment.
-        3. Look for the records that an earlier attempt aligned, and for stored trees.
+        2. Refuse labels that do not fit the job, before the alignment.
+        3. Look up the records that an earlier attempt aligned, and the stored trees.
         """
         self._order.check(request)
         data = self._data = await load_labelled_table(
@@ -85,10 +85,10 @@ class LabelHolder:
         return result(setup_pb2.Prepared(stored_rounds=stored, published=published, aligned_attempt=aligned))
 
     async def bin(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Say how many trees there are to be.
+        """Report the number of trees to grow.
 
-        1. Take the common records and their labels.
-        2. Open the scores as they were after the last stored tree.
+        1. Select the common records and their labels.
+        2. Load the scores after the last stored tree.
         3. Bin the own columns, once for the job.
         """
         self._order.check(request)
@@ -103,7 +103,7 @@ class LabelHolder:
         return result(setup_pb2.Binned(rounds=state.planned, stopped=state.stopped))
 
     async def make_keys(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Make or reload the key pair; the public key goes to the feature parties, the secret one to the workers."""
+        """Generate or reload the key pair; feature parties get the public key, the workers the secret key."""
         self._order.check(request)
         await self._keys.make(self._slots(required(self._data).labels))
         self._order.done(request)
@@ -114,7 +114,7 @@ class LabelHolder:
 
         1. Compute g and h at the scores of the round's start, and draw the records.
         2. Send the drawn records to every party that takes part, and their g and h: packed, encrypted once, streamed.
-        3. Plant the tree.
+        3. Begin the tree.
         """
         t = request.round
         self._order.check(request)
@@ -122,7 +122,7 @@ class LabelHolder:
         rows = np.flatnonzero(sampled)
         if parties := taking_part(self._spec, t):
             for party in parties:
-                await self._context.outbox.send(party, "sampled_records", sampled_parcels(rows, len(values)), round=t)
+                await self._context.outbox.send(party, "sampled_records", sampled_messages(rows, len(values)), round=t)
             await self._keys.stream(values[rows], "gradients", boosting_pb2.Gradients, parties, t)
         split_table = required(self._split_table)
         split_table.next_handle_is(self._stored.first_handle(t))
@@ -135,7 +135,7 @@ class LabelHolder:
         return empty_result()
 
     async def publish(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Progress becomes a model; the secret key of the job is deleted with what only the training needed."""
+        """Publish the stored trees as a model; delete the job's secret key and other files for the training only."""
         self._order.check(request)
         store, data = self._context.store, required(self._data)
         if not store.published:
@@ -152,7 +152,7 @@ class LabelHolder:
         return empty_result()
 
     async def close(self) -> None:
-        """The workers forget the key."""
+        """Delete the key in the workers."""
         await self._keys.close()
 
     def _slots(self, labels: Labels) -> Slots:

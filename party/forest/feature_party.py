@@ -1,4 +1,4 @@
-"""A random forest at a feature party: the label holder's encrypted labels kept for all trees."""
+"""A random forest at a feature party: one set of encrypted labels serves all trees."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ STEPS: StepTable = {
 
 
 class FeatureParty:
-    """Sums the same ciphertexts for every tree, of the records that the tree draws and as often."""
+    """Sums the same ciphertexts for every tree, over the records that the tree draws, with their multiplicities."""
 
     def __init__(self, config: PartyConfig, context: StepContext, spec: setup_pb2.JobSpec) -> None:
         self._config, self._context, self._spec = config, context, spec
@@ -78,10 +78,10 @@ class FeatureParty:
         }
 
     async def prepare(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Say how far the job has come here.
+        """Report the progress of the job at this party.
 
         1. Read the table.
-        2. Look for the records that an earlier attempt aligned, and for stored trees.
+        2. Look up the records that an earlier attempt aligned, and the stored trees.
         """
         self._order.check(request)
         table = self._table = await load_job_table(
@@ -97,7 +97,7 @@ class FeatureParty:
         )
 
     async def bin(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Take the common records, and bin their columns once for the job."""
+        """Select the common records, and bin their columns once for the job."""
         self._order.check(request)
         table = self._table = required(self._table).take(self._alignment.records)
         binned = await bin_features(self._context, table, self._params.max_bin)
@@ -106,23 +106,23 @@ class FeatureParty:
         return empty_result()
 
     async def take_key(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Wait for the public key of the label holder."""
+        """Receive the public key of the label holder."""
         self._order.check(request)
         self._key = await take_key(self._context, self._spec.label_holder, self._spec.key_bits)
         self._order.done(request)
         return empty_result()
 
     async def take_labels(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Keep the ciphertext of every record's label in the workers, as long as this attempt lasts."""
+        """Receive the ciphertext of every record's label into the workers, for the whole attempt."""
         self._order.check(request)
-        await self._drop_pool()  # of a try that failed
+        await self._drop_pool()  # of an earlier failed step
         public, slots = required(self._key)
         total, sender = len(required(self._table).ids), self._spec.label_holder
         token = f"{self._context.job}/{self._context.attempt}"
         pool = self._pool = ForestSums(self._context.engine, public, slots, total, token)
         self._context.progress.done, self._context.progress.total = 0, total
-        async for parcel in self._context.mailbox.series(sender, "encrypted_labels", 0, 0):
-            block = parcel.protocol.forest.encrypted_labels
+        async for message in self._context.mailbox.series(sender, "encrypted_labels", 0, 0):
+            block = message.protocol.forest.encrypted_labels
             if block.count * public.ciphertext_bytes != len(block.ciphertexts) or block.first != pool.received:
                 raise Malformed(f"{sender} sent encrypted labels out of place")
             await pool.add_block(block.first, block.ciphertexts)
@@ -135,10 +135,10 @@ class FeatureParty:
     async def build_histograms(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Step 2 of a tree.
 
-        1. At the root: take the draw. Below: take the instance spaces that the label holder relayed.
-        2. Of every node take the drawn records, each as often as it was drawn, in the bins of the job or of the node.
-        3. Make left sums of every candidate, in an order of this party's own; pack and re-randomise them.
-        4. Send them.
+        1. At the root: receive the draw. Below: receive the instance spaces that the label holder relayed.
+        2. Take the drawn records of every node, each as often as it was drawn, in the bins of the job or of the node.
+        3. Compute the left sums of every candidate, in this party's secret order; pack and re-randomise them.
+        4. Send them to the label holder.
         """
         t, level = request.round, request.stage
         self._order.check(request)
@@ -155,7 +155,7 @@ class FeatureParty:
         return empty_result()
 
     async def store_tree(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """End of a tree: this party's part of it is on disk before the answer."""
+        """Store this party's part of a tree before answering."""
         self._order.check(request)
         await self._growth.store(request.round, takes_part=self._takes_part(request.round))
         self._drawn = None
@@ -163,7 +163,7 @@ class FeatureParty:
         return empty_result()
 
     async def publish(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Progress becomes a model."""
+        """Publish the stored trees as a model."""
         self._order.check(request)
         if not self._context.store.published:
             manifest = {
@@ -182,7 +182,7 @@ class FeatureParty:
         await self._drop_pool()
 
     async def _begin_tree(self, t: int) -> OwnTree:
-        """Columns and draw of a tree, in the place of one that was not finished."""
+        """Receive the draw of a tree and select its columns; replaces an unfinished tree."""
         self._growth.forget()
         table, split_table = required(self._table), required(self._split_table)
         total = len(table.ids)

@@ -1,4 +1,4 @@
-"""A random forest at the label holder: labels out once, candidate sums in, splits picked, leaves filled."""
+"""A random forest at the label holder: labels encrypted once, split choice, leaf values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from party.growth.label_holder import TREE_STEPS, LabelHolderGrowth, summary_of_
 from party.growth.split_table import SplitTable
 from party.growth.stored_trees import StoredTrees
 from party.runtime.context import Step, StepContext, empty_result, required
-from party.runtime.messages import drawn_parcels
+from party.runtime.messages import drawn_messages
 from party.runtime.step_order import OPENING, RESUMED, Next, StepOrder, StepTable
 from party.setup.keys import JobKeys, fitting
 from party.setup.labelled_table import LabelledTable, load_labelled_table
@@ -41,7 +41,7 @@ STEPS: StepTable = {
 
 
 class LabelHolder:
-    """The label of every record encrypted once per attempt; per tree only the draw travels."""
+    """Sends the encrypted label of every record once per attempt, and per tree only the draw."""
 
     def __init__(self, config: PartyConfig, context: StepContext, spec: setup_pb2.JobSpec) -> None:
         self._config, self._context, self._spec = config, context, spec
@@ -72,11 +72,11 @@ class LabelHolder:
         }
 
     async def prepare(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Say how far the job has come.
+        """Report the progress of the job.
 
         1. Read the table and decode its labels.
-        2. Refuse labels that do not fit the job: now, not after the alignment.
-        3. Look for the records that an earlier attempt aligned, and for stored trees.
+        2. Refuse labels that do not fit the job, before the alignment.
+        3. Look up the records that an earlier attempt aligned, and the stored trees.
         """
         self._order.check(request)
         data = self._data = await load_labelled_table(
@@ -89,10 +89,10 @@ class LabelHolder:
         return result(setup_pb2.Prepared(stored_rounds=stored, published=published, aligned_attempt=aligned))
 
     async def bin(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Say how many trees there are to be.
+        """Report the number of trees to grow.
 
-        1. Take the common records and their labels.
-        2. Open the scores as they were after the last stored tree.
+        1. Select the common records and their labels.
+        2. Load the scores after the last stored tree.
         3. Bin the own columns, once for the job.
         """
         self._order.check(request)
@@ -106,14 +106,14 @@ class LabelHolder:
         return result(setup_pb2.Binned(rounds=state.planned, stopped=state.stopped))
 
     async def make_keys(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Make or reload the key pair; the public key goes to the feature parties, the secret one to the workers."""
+        """Generate or reload the key pair; feature parties get the public key, the workers the secret key."""
         self._order.check(request)
         await self._keys.make(self._slots(required(self._data).labels))
         self._order.done(request)
         return empty_result()
 
     async def share_labels(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Once per attempt: the one-hot label, or the target in fixed point, of every record to every feature party."""
+        """Send the feature parties every record's encrypted label (one-hot, or fixed point), once per attempt."""
         self._order.check(request)
         plain = required(self._targets).values
         if not self._counts:
@@ -127,7 +127,7 @@ class LabelHolder:
 
         1. Draw its records, and take the own columns in the bins of the job or of its nodes.
         2. Send the draw to every party that takes part.
-        3. Plant the tree.
+        3. Begin the tree.
         """
         t = request.round
         self._order.check(request)
@@ -140,7 +140,7 @@ class LabelHolder:
         else:
             columns = split_table.columns_of_tree(t, params, permuted=False)
         for party in taking_part(self._spec, t):
-            await self._context.outbox.send(party, "sampled_records", drawn_parcels(drawn, len(features)), round=t)
+            await self._context.outbox.send(party, "sampled_records", drawn_messages(drawn, len(features)), round=t)
         values = np.concatenate([found.values, _ones(found.values)], axis=1) * drawn[:, None]
         criterion, subtract = ForestCriterion(found, params), params.binning == "global"
         self._growth.plant(
@@ -150,7 +150,7 @@ class LabelHolder:
         return empty_result()
 
     async def publish(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Progress becomes a model; the secret key of the job is deleted with what only the training needed."""
+        """Publish the stored trees as a model; delete the job's secret key and other files for the training only."""
         self._order.check(request)
         store, data = self._context.store, required(self._data)
         if not store.published:
@@ -167,16 +167,16 @@ class LabelHolder:
         return empty_result()
 
     async def close(self) -> None:
-        """The workers forget the key."""
+        """Delete the key in the workers."""
         await self._keys.close()
 
     async def _open_sums(self, packed: bytes, groups: int) -> Ints:
-        """Open candidate sums. Counts of the classes add up to the number of records, which is therefore not sent."""
+        """Decrypt candidate sums; the number of records is not sent where it is the sum of the class counts."""
         sums = await self._keys.open(packed, groups)
         return np.concatenate([sums, sums.sum(axis=-1, keepdims=True)], axis=-1) if self._counts else sums
 
     def _slots(self, labels: Labels) -> Slots:
-        """A record's plaintext: one slot per class, which count; or the target and 1.
+        """The layout of a record's plaintext: one slot per class, for counts; or the target and 1.
 
         Each slot is wide enough for the sum over all records; a tree draws no more records than there are.
 
@@ -199,5 +199,5 @@ class LabelHolder:
 
 
 def _ones(values: Ints) -> Ints:
-    """A slot of 1 for every record, (N, 1)."""
+    """A slot with 1 for every record, (N, 1)."""
     return np.ones((len(values), 1), dtype=np.int64)

@@ -1,4 +1,4 @@
-"""A forest's sums of leaf values: what the label holder measures after each tree, and keeps on disk."""
+"""A forest's sums of leaf values, from which the label holder computes metrics after each tree."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
 class OutOfBagScores:
-    """Sums (N, outputs) over the stored trees; their mean is the forest's prediction of its own training records.
+    """Sums (N, outputs) over the stored trees; their mean is the forest's prediction of its training records.
 
-    Records that a tree did not draw are among them, so the measures lie between training and test error.
+    Every tree predicts all records, including those it did not draw; so the metrics lie between training and test
+    error.
     """
 
     def __init__(self, params: ForestParams, labels: Labels, store: JobStore) -> None:
@@ -52,7 +53,7 @@ class OutOfBagScores:
         self._store.save_arrays(SCORES, {"trees": np.array(self.trees), "sums": self._sums})
 
     def used(self, trees: list[Tree]) -> list[Tree]:
-        """All of them."""
+        """All trees."""
         return trees
 
     def summary(self) -> dict[str, Any]:

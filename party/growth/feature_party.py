@@ -1,7 +1,7 @@
-"""Trees grown at a feature party, whatever they are for: columns in, encrypted candidate sums out, no label ever.
+"""Tree growth at a feature party, common to all training protocols: encrypted candidate sums of its columns.
 
-A word's feature party has this part. Its own are the columns of a tree, the ciphertexts that it sums, and what it
-forgets after a tree.
+The feature party of a protocol uses this class, and adds the columns of a tree, the ciphertexts to sum and the clean-up
+after a tree.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from party.growth.split_table import TreeColumns
 from party.growth.stored_trees import StoredTrees
 from party.runtime.context import StepContext, empty_result
-from party.runtime.messages import Rows, child_parcels, take_spaces
+from party.runtime.messages import Rows, child_messages, take_spaces
 from party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, SAME, THIS_ROUND, Next, StepOrder, StepTable
 from treetap.errors import OutOfOrder
 from treetap.models.own_split import OwnSplit
@@ -23,14 +23,14 @@ from treetap.trees.ensemble import ROOT
 from treetap.wire.records import chunks_of
 from treetap.wire.v2 import control_pb2, growth_pb2, transcript_pb2
 
-#: Most bytes of packed ciphertexts in one parcel of candidate sums.
+#: Most bytes of packed ciphertexts in one message of candidate sums.
 SUMS_BYTES = 1024 * 1024
 
-#: Conditions on a tree, which a role's order asks for (`TreeParams.takes_part`).
+#: Conditions on a tree that a role's step order evaluates (`TreeParams.takes_part`).
 TAKES_PART = "the party takes part in that tree"
 SITS_OUT = "the party sits that tree out"
 
-#: From a tree's first step to the next tree's. Of a tree that the party sits out there is `store_tree` alone.
+#: Steps from one tree to the next. Of a tree that the party sits out it does `store_tree` only.
 TREE_STEPS: StepTable = {
     "build_histograms": (
         Next("apply_splits", SAME),
@@ -48,7 +48,7 @@ TREE_STEPS: StepTable = {
 
 
 class OwnTree:
-    """A tree under construction: the instance spaces that this party knows, and its splits."""
+    """A tree under construction: the instance spaces that this party has, and its own splits."""
 
     def __init__(self, index: int, columns: TreeColumns, total: int) -> None:
         self.index, self.columns, self.total = index, columns, total
@@ -56,34 +56,34 @@ class OwnTree:
         self.splits: list[OwnSplit] = []
 
     def rows_of(self, node: int) -> Rows:
-        """The records of a node: known, or what the parent holds and the sibling does not."""
+        """The instance space of a node, received or derived as the parent's records without the sibling's."""
         if node not in self.rows:
             if node >> 1 not in self.rows or node ^ 1 not in self.rows:
-                raise OutOfOrder(f"the records of node {node} of tree {self.index} are not known here")
+                raise OutOfOrder(f"the records of node {node} of tree {self.index} are not known at this party")
             self.rows[node] = np.setdiff1d(self.rows[node >> 1], self.rows[node ^ 1], assume_unique=True)
         return self.rows[node]
 
 
 class FeaturePartyGrowth:
-    """A growing tree at a feature party, from its root's columns to its line on disk."""
+    """A growing tree at a feature party, from the root to the stored line of the shard."""
 
     def __init__(self, context: StepContext, label_holder: str, order: StepOrder, stored: StoredTrees) -> None:
         self._context, self._label_holder, self._order, self._stored = context, label_holder, order, stored
         self._tree: OwnTree | None = None
 
     def plant(self, t: int, columns: TreeColumns, total: int) -> OwnTree:
-        """Begin a tree of `total` records, in the place of one that was not finished."""
+        """Begin a tree of `total` records; replaces an unfinished one."""
         self._tree = OwnTree(t, columns, total)
         return self._tree
 
     def forget(self) -> None:
-        """Forget the tree under construction, if there is one."""
+        """Drop the tree under construction, if there is one."""
         self._tree = None
 
     async def take_spaces(self, t: int, level: int) -> OwnTree:
-        """Take the instance spaces that the label holder relayed.
+        """Receive the instance spaces that the label holder relayed.
 
-        A node that was not relayed is what its parent holds and its sibling does not.
+        The instance space of a node that was not relayed is its parent's without its sibling's.
         """
         tree = self._growing(t)
         relayed = self._context.mailbox.series(self._label_holder, "instance_spaces", t, level)
@@ -93,7 +93,7 @@ class FeaturePartyGrowth:
     async def send_sums(
         self, tree: OwnTree, level: int, nodes: list[int], packed: bytes, ciphertext_bytes: int
     ) -> None:
-        """Send the packed candidates of these nodes, node by node: every candidate, the empty ones too."""
+        """Send the packed candidate sums of these nodes, node by node, including empty candidates."""
         self._context.costs.ciphertexts["candidate_sums"] += len(packed) // ciphertext_bytes
         step = SUMS_BYTES // ciphertext_bytes * ciphertext_bytes
         bodies = [
@@ -107,10 +107,10 @@ class FeaturePartyGrowth:
         await self._context.outbox.send(self._label_holder, "candidate_sums", bodies, round=tree.index, stage=level)
 
     async def apply_splits(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Step 4 of a tree, for the nodes that this party won.
+        """Step 4 of a tree, for the nodes whose best split is this party's.
 
-        1. Take the lowest of the tied candidates and enter the split under the next handle.
-        2. Send handle and left records of each node to the label holder.
+        1. Take the lowest of the tied candidates and enter the split in the split table under the next handle.
+        2. Send the handle and the left instance space of each node to the label holder.
         """
         t, level = request.round, request.stage
         self._order.check(request)
@@ -127,18 +127,19 @@ class FeaturePartyGrowth:
             children.append((decision.node, split.handle, left))
             self._record(t, level, tree, split)
         await self._context.outbox.send(
-            self._label_holder, "children", child_parcels(children, tree.total), round=t, stage=level
+            self._label_holder, "children", child_messages(children, tree.total), round=t, stage=level
         )
         self._order.done(request)
         return empty_result()
 
     async def store(self, t: int, *, takes_part: bool) -> None:
-        """Put this party's part of a tree on disk: its splits, and its turns on the way to each leaf."""
+        """Store this party's part of a tree: its splits, and its branches on the path to each leaf."""
         splits = self._growing(t).splits if takes_part else []
         leaves: list[list[list[int]]] = []
-        async for parcel in self._context.mailbox.series(self._label_holder, "leaf_paths", t, 0):
+        async for message in self._context.mailbox.series(self._label_holder, "leaf_paths", t, 0):
             leaves += [
-                [[turn.handle, int(turn.left)] for turn in leaf.branches] for leaf in parcel.growth.leaf_paths.leaves
+                [[branch.handle, int(branch.left)] for branch in leaf.branches]
+                for leaf in message.growth.leaf_paths.leaves
             ]
         line: dict[str, Any] = {"tree": t, "splits": [split.to_dict() for split in splits], "leaves": leaves}
         self._stored.add(t, line)
@@ -146,7 +147,7 @@ class FeaturePartyGrowth:
         self._context.mailbox.forget(t)
 
     def _record(self, t: int, level: int, tree: OwnTree, split: OwnSplit) -> None:
-        """The party's own knowledge goes into its own transcript, if it keeps one."""
+        """Record an own split in the party's transcript, if it keeps one."""
         if not self._context.recorder.on:
             return
         entry = transcript_pb2.OwnSplit(
@@ -169,5 +170,5 @@ class FeaturePartyGrowth:
 
 
 def since(before: Mapping[str, int], now: Mapping[str, int]) -> Mapping[str, int]:
-    """Operations since an earlier count."""
+    """The operations between two counts."""
     return Counter({name: count - before.get(name, 0) for name, count in now.items()})

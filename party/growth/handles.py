@@ -1,4 +1,4 @@
-"""Numbers of a party's own splits: each tree numbers on from the stored ones, so that a regrown tree repeats them."""
+"""Handles number a party's own splits: each tree continues after the stored ones, so a regrown tree gets the same."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import accumulate
 
 
 class Handles:
-    """For each tree its first handle; given the number of own splits of each stored tree."""
+    """The first handle of each tree, from the number of own splits of each stored tree."""
 
     def __init__(self, stored: Iterable[int] = ()) -> None:
         self._first = [0, *accumulate(stored)]
@@ -17,5 +17,5 @@ class Handles:
         return self._first[tree]
 
     def stored(self, tree: int, splits: int) -> None:
-        """Note that a tree with so many own splits is on disk now, and none after it."""
+        """Note that a tree with this number of own splits is stored, and none after it."""
         self._first[tree + 1 :] = [self._first[tree] + splits]

@@ -1,7 +1,7 @@
-"""Trees grown at a label holder, whatever they are for: candidate sums in, splits picked, leaves filled.
+"""Tree growth at the label holder, common to all training protocols: choice of splits, children, leaves.
 
-A word's label holder has this part. Its own are the keys, what is encrypted and when, the criterion and the scores; it
-begins every tree, and from then on the steps are the ones here.
+The label holder of a protocol uses this class, and adds the keys, the encrypted values, the criterion and the scores.
+It begins every tree; the steps after that are those of this class.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from party.growth.split_table import TreeColumns
 from party.growth.stored_trees import StoredTrees
 from party.runtime.context import StepContext, empty_result, required
 from party.runtime.job_store import JobStore
-from party.runtime.messages import Rows, space_parcels, take_children
+from party.runtime.messages import Rows, space_messages, take_children
 from party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, SAME, THIS_ROUND, Next, StepOrder, StepTable
 from treetap.errors import DataError, Malformed, OutOfOrder
 from treetap.models.own_split import OwnSplit
@@ -62,7 +62,7 @@ OpenSums = Callable[[bytes, int], Awaitable[Ints]]
 class PlantedTree:
     """A tree under construction, with the label holder's own columns and splits.
 
-    `values`: (N, S), what the criterion adds up of each record. `state`: the labels' state, which its leaves go into.
+    `values`: (N, S), the summands of the criterion for each record. `state`: the label state that its leaves update.
     """
 
     index: int
@@ -75,7 +75,7 @@ class PlantedTree:
 
 
 class LabelHolderGrowth:
-    """The steps of the label holder from `choose_splits` to `store_tree`. It is party number 0 in every tie."""
+    """The steps of the label holder from `choose_splits` to `store_tree`. It is party number 0 in ties."""
 
     def __init__(
         self, context: StepContext, spec: setup_pb2.JobSpec, order: StepOrder, stored: StoredTrees, open_sums: OpenSums
@@ -96,15 +96,15 @@ class LabelHolderGrowth:
         max_depth: int,
         subtract: bool,
     ) -> None:
-        """Begin to grow a tree; `subtract`: whether a sibling's candidates follow from the parent's."""
+        """Begin a tree; `subtract`: derive the candidate sums of a sibling by subtraction from the parent's."""
         growing = GrowingTree(values, criterion, max_depth, subtract=subtract)
         self._tree = PlantedTree(t, growing, columns, values, state)
 
     async def choose_splits(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Step 3 of a tree.
 
-        1. Sum the own columns' candidates, open those of the feature parties that take part.
-        2. Pick a split for every node that has one.
+        1. Compute the candidate sums of the own columns, and decrypt those of the feature parties that take part.
+        2. Choose the best split of every node that has one.
         """
         t, level = request.round, request.stage
         self._order.check(request)
@@ -119,7 +119,7 @@ class LabelHolderGrowth:
         growing.take_candidates(offered)
         choices = await self._context.offload(growing.choose)
         decisions = [
-            # The label holder knows its own splits; its candidates are not permuted, so no party may see their places.
+            # Places of its own candidates are not sent: they are not permuted, so they would reveal feature and bin.
             growth_pb2.Decision(node=c.node, owner=self._parties[c.party], candidates=c.candidates if c.party else [])
             for c in choices
         ]
@@ -128,7 +128,7 @@ class LabelHolderGrowth:
         return result(growth_pb2.ChosenSplits(decisions=decisions))
 
     async def apply_splits(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Step 4 of a tree, for the splits that the label holder itself has won."""
+        """Step 4 of a tree, for the nodes whose best split is the label holder's own."""
         self._order.check(request)
         tree = self._growing(request.round)
         for node, choice in tree.growing.choices.items():
@@ -140,7 +140,7 @@ class LabelHolderGrowth:
         return empty_result()
 
     async def relay_children(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Step 4 of a tree: take the owners' children, relay those that may be split to every party that lacks them."""
+        """Step 4 of a tree: receive the owners' children, relay splittable ones to the parties that lack them."""
         t, level = request.round, request.stage
         self._order.check(request)
         tree = self._growing(t)
@@ -149,8 +149,8 @@ class LabelHolderGrowth:
             expected = {node for node, choice in growing.choices.items() if choice.party == number}
             if not expected:
                 continue
-            parcels = self._context.mailbox.series(party, "children", t, level)
-            children = await take_children(parcels, len(tree.values))
+            received = self._context.mailbox.series(party, "children", t, level)
+            children = await take_children(received, len(tree.values))
             if set(children) != expected:
                 raise Malformed(f"{party} sent children of nodes {sorted(children)}, expected {sorted(expected)}")
             for node, (handle, left) in children.items():
@@ -162,7 +162,7 @@ class LabelHolderGrowth:
         return result(growth_pb2.RelayedChildren(frontier=growing.frontier, build=growing.build))
 
     async def finish_tree(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Step 5 of a tree: leaves, new scores, and to each feature party its own turns per leaf, be it none."""
+        """Step 5 of a tree: compute leaves and scores, send each feature party its branches on the leaf paths."""
         t = request.round
         self._order.check(request)
         tree = self._growing(t)
@@ -182,7 +182,7 @@ class LabelHolderGrowth:
         )
 
     async def store_tree(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """The tree and the scores after it are on disk before the answer; asked last of all parties."""
+        """Store the tree and the scores after it before answering; the label holder is the last party to store."""
         t = request.round
         self._order.check(request)
         tree = self._growing(t)
@@ -195,12 +195,12 @@ class LabelHolderGrowth:
         return empty_result()
 
     async def _candidates_of(self, party: str, t: int, level: int, build: list[int]) -> Ints:
-        """The candidate sums of one feature party: (nodes built, candidates, slots) int64."""
+        """The decrypted candidate sums of one feature party: (nodes, candidates, slots) int64."""
         nodes: list[int] = []
         packed: list[bytes] = []
         candidates: int | None = None
-        async for parcel in self._context.mailbox.series(party, "candidate_sums", t, level):
-            body = parcel.growth.candidate_sums
+        async for message in self._context.mailbox.series(party, "candidate_sums", t, level):
+            body = message.growth.candidate_sums
             nodes += body.nodes
             packed.append(body.ciphertexts)
             candidates = body.candidates if candidates is None else candidates
@@ -212,7 +212,7 @@ class LabelHolderGrowth:
         return sums.reshape(len(nodes), candidates, sums.shape[1])
 
     async def _relay(self, party: str, t: int, level: int) -> None:
-        """To one feature party the instance spaces of the frontier that it did not make itself."""
+        """Send a feature party the instance spaces of the frontier that did not result from its own splits."""
         tree, number = self._growing(t), self._parties.index(party)
         growing, total = tree.growing, len(tree.values)
         spaces: list[tuple[int, Rows]] = [
@@ -220,7 +220,7 @@ class LabelHolderGrowth:
         ]
         for node, rows in spaces:
             self._context.policy.check_space(self._context.party, party, node, len(rows))
-        await self._context.outbox.send(party, "instance_spaces", space_parcels(spaces, total), round=t, stage=level)
+        await self._context.outbox.send(party, "instance_spaces", space_messages(spaces, total), round=t, stage=level)
 
     def _growing(self, t: int) -> PlantedTree:
         if self._tree is None or self._tree.index != t:
@@ -229,7 +229,7 @@ class LabelHolderGrowth:
 
 
 async def trees_with_scores(store: JobStore, stored: StoredTrees) -> int:
-    """Read the stored trees; returns how many of them the scores on disk have in them.
+    """Read the stored trees; returns the number of trees that the stored scores include.
 
     Raises:
         DataError: trees are missing.
@@ -244,7 +244,7 @@ async def trees_with_scores(store: JobStore, stored: StoredTrees) -> int:
 
 
 async def summary_of_trees(state: LabelState, stored: StoredTrees) -> dict[str, Any]:
-    """The part of the model's manifest that is about the stored trees and the scores after them."""
+    """The part of the model's manifest on the stored trees and the scores after them."""
     trees = [Tree.from_dict(line["tree"]) for line in await stored.read()]
     owners = importance_by_owner(state.used(trees))
     return {

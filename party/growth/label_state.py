@@ -1,4 +1,4 @@
-"""The label holder's labels and scores while trees grow, whatever the trees are for."""
+"""The label holder's labels and scores while trees grow, common to all training protocols."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ SCORES = "scores"
 
 
 class LabelState(Protocol):
-    """Scores after the last stored tree, and what follows from them."""
+    """Scores after the last stored tree, with the metrics and the stopping rule."""
 
-    trees: int  #: how many trees the scores have in them
-    planned: int  #: trees of the job at most
-    stopped: bool  #: whether the last stored tree is to be the last
-    metrics: dict[str, float]  #: after the last tree, where it ended a round
+    trees: int  #: number of trees that the scores include
+    planned: int  #: most trees of the job
+    stopped: bool  #: True if no tree is to follow the last stored one
+    metrics: dict[str, float]  #: metrics after the last tree, if it ended a round
 
     def outputs(self, tree: int) -> tuple[int, ...]:
         """The columns of the score that a tree adds to."""
         ...
 
     def add(self, tree: Tree, rows: Mapping[int, Rows]) -> None:
-        """Add a finished tree's leaves, given the records of each, and measure."""
+        """Add a finished tree's leaves, given the records of each, and compute the metrics."""
         ...
 
     def save(self) -> None:
-        """Put everything on disk, whole or not at all."""
+        """Store the state atomically."""
         ...
 
     def used(self, trees: list[Tree]) -> list[Tree]:
@@ -40,11 +40,11 @@ class LabelState(Protocol):
         ...
 
     def summary(self) -> dict[str, Any]:
-        """The part of the model's manifest that is about neither trees nor columns."""
+        """The part of the model's manifest beside trees and columns."""
         ...
 
 
 def stored_trees(store: JobStore) -> int:
-    """How many trees the scores on disk have in them."""
+    """The number of trees that the stored scores include."""
     arrays = store.load_arrays(SCORES)
     return 0 if arrays is None else int(arrays["trees"])

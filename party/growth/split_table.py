@@ -1,7 +1,7 @@
-"""A party's binned columns and its own splits, which must stay with it.
+"""The split table: a party's binned columns and its own splits, which must not leave the party.
 
-A split table cannot be pickled, so it cannot reach a worker, a message or a file by accident. Data leaves it by the
-typed messages of the protocols, and reaches the disk through `JobStore` field by field.
+A split table cannot be pickled, so it cannot reach a worker, a message or a file by accident. Its data leaves it only
+in the typed messages of the protocols, and is stored through `JobStore` field by field.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Bools = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 
 class SplitTable:
-    """A party's binned columns and its splits, numbered by handles."""
+    """A party's binned columns and the numbering of its splits by handles."""
 
     def __init__(self, party: str, columns: list[str], binned: BinnedTable) -> None:
         self.party = party
@@ -44,13 +44,13 @@ class SplitTable:
         self._splits = handle
 
     def columns_of_tree(self, tree: int, params: TreeParams, *, permuted: bool) -> TreeColumns:
-        """The columns that a tree may use, with its candidates in an order of its own where they leave the party."""
+        """The columns that a tree may use; `permuted`: its candidates are in a random order."""
         return TreeColumns(self, GlobalBins(self.binned, self._kept(tree, params)), permuted=permuted)
 
     def fresh_columns_of_tree(
         self, tree: int, params: TreeParams, values: Floats, drawn: Rows, *, permuted: bool
     ) -> TreeColumns:
-        """The same with bins made anew in every node, of those of its records that the tree draws."""
+        """The same with new bins in every node, of its records that the tree draws."""
         bins = NodeBins(values, self._kept(tree, params), drawn, params.max_bin)
         return TreeColumns(self, bins, permuted=permuted)
 
@@ -65,11 +65,11 @@ class SplitTable:
 
 
 class TreeColumns:
-    """One party's columns as one tree sees them: sampled, their candidates permuted.
+    """One party's columns for one tree: sampled, with permuted candidates.
 
-    An order is drawn from the operating system's randomness and leaves the party in no message. With the bins of the
-    job it is the same for all nodes of the tree, because the label holder subtracts sums of siblings; with bins of
-    their own every node has an order of its own.
+    An order is drawn from the operating system's randomness and no message contains it. With the bins of the job it is
+    the same for all nodes of the tree, because the label holder subtracts the sums of siblings; with bins per node,
+    every node has its own order.
     """
 
     def __init__(self, table: SplitTable, bins: GlobalBins | NodeBins, *, permuted: bool) -> None:
@@ -86,11 +86,11 @@ class TreeColumns:
         return self.bins.all_codes
 
     def name_of(self, split: OwnSplit) -> str:
-        """The column that a split is on."""
+        """The name of a split's column."""
         return self._table.columns[split.feature]
 
     def order(self, node: int) -> Rows:
-        """For each place the canonical candidate that stands there, in a node: (candidates,)."""
+        """The canonical number of the candidate at each place in a node: (candidates,)."""
         key = node if isinstance(self.bins, NodeBins) else 0
         if key not in self._orders:
             order = list(range(len(self.candidates)))
@@ -100,7 +100,7 @@ class TreeColumns:
         return self._orders[key]
 
     def split(self, node: int, rows: Rows, places: list[int]) -> tuple[OwnSplit, Rows]:
-        """Keep the lowest of the tied winners; returns it with the rows (n,) of the node that go left."""
+        """Enter the lowest of the tied winners; returns the split with the rows (n,) of the node that go left."""
         if not places or max(places) >= len(self.candidates):
             raise Malformed(f"node {node}: the winning candidates are not among those that were offered")
         candidate = self.candidates.at(int(self.order(node)[places].min()))

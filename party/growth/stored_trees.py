@@ -1,4 +1,4 @@
-"""A party's part of the trees of a job that are on its disk, and the handles of its own splits in them."""
+"""A party's part of the stored trees of a job, and the handles of its own splits in them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from treetap.models.store import TREES
 
 
 class StoredTrees:
-    """The shard of one job; each stored tree is a line, with the party's own splits under the name `own`."""
+    """The shard of one job; each stored tree is a line, with the party's own splits under the key `own`."""
 
     def __init__(self, context: StepContext, own: str) -> None:
         self._context, self._own = context, own

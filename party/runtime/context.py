@@ -1,4 +1,4 @@
-"""One attempt at one job, as one party sees it: the tools that every role works with."""
+"""One attempt at one job at one party: the tools that every role works with."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Offload(Protocol):
-    """Runs a slow function off the event loop; the simulator runs it in place, so that a seed repeats a run."""
+    """Runs a slow function off the event loop; the simulator runs it in place, so that a seed reproduces a run."""
 
     def __call__(self, work: Callable[[], T]) -> Awaitable[T]:
         """The result of `work()`."""
@@ -32,7 +32,7 @@ class Offload(Protocol):
 
 @dataclass
 class StepContext:
-    """What a role works with; it never sees sockets, callers or other jobs."""
+    """A role's tools; a role never sees sockets, callers or other jobs."""
 
     party: str
     job: str
@@ -53,17 +53,17 @@ class Role(Protocol):
 
     @property
     def steps(self) -> Mapping[str, Step]:
-        """What this role does when the coordinator says a word."""
+        """The coroutine of each step that the coordinator may request, by the step's name."""
         ...
 
     async def close(self) -> None:
-        """Let go of keys and worker memory."""
+        """Release keys and worker memory."""
         ...
 
 
 @dataclass
 class Session:
-    """A role with its tools, the parties it may hear from, and the steps it has done."""
+    """A role with its tools, the parties that may send to it, and the steps it has done."""
 
     context: StepContext
     role: Role
@@ -74,16 +74,16 @@ class Session:
     expiry: asyncio.TimerHandle | None = None
 
     def progress(self) -> control_pb2.Progress:
-        """A sign of life."""
+        """The progress of the running step."""
         progress = self.context.progress
         return control_pb2.Progress(
             done=progress.done, total=progress.total, bytes=self.context.costs.byte_counts.bytes_sent
         )
 
     async def close(self, discard: str | None = None) -> None:
-        """Stop what runs and forget everything that is only in memory; on disk, the files of submission `discard`.
+        """Stop running steps and drop all state in memory; on disk, delete the files of submission `discard`.
 
-        The disk comes before the workers, which may be busy for a while.
+        The files are deleted before the workers stop, which may be busy for a while.
         """
         await self.book.close()
         await self.context.mailbox.close()
@@ -93,11 +93,11 @@ class Session:
 
 
 def required(value: T | None) -> T:
-    """A value that an earlier step has set; the order of steps sees to it that it did."""
+    """A value that an earlier step has set, which the step order guarantees."""
     assert value is not None
     return value
 
 
 def empty_result() -> control_pb2.StepResult:
-    """The answer of a step that has nothing to say."""
+    """The result of a step that returns no data."""
     return result(setup_pb2.Done())

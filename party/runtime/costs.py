@@ -1,4 +1,4 @@
-"""What a job has cost this party: bytes by class, ciphertexts, seconds by step."""
+"""The cost account of a job at one party: bytes by class, ciphertexts, seconds by step."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 class CostAccount:
-    """Counters of one party for one job; what they count, they count in the process's metrics too."""
+    """Counters of one party for one job; they add to the process's metrics too."""
 
     def __init__(self, party: str, workers: list[Usage], metrics: PartyMetrics | None = None) -> None:
         self.party = party
@@ -27,7 +27,7 @@ class CostAccount:
         self.ciphertexts: Counter[str] = self._metrics.ciphertexts()
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self._start = measure(), workers
-        self.level = logging.INFO  #: at which the ends of steps are logged
+        self.level = logging.INFO  #: log level of the ends of steps
 
     @contextmanager
     def clock(self, step: str, what: str) -> Iterator[None]:
@@ -50,7 +50,7 @@ class CostAccount:
             log.log(self.level, "%s: %s after %.3f s", what, outcome, seconds, extra={"seconds": seconds})
 
     def account(self, workers: list[Usage]) -> setup_pb2.Accounted:
-        """Everything counted, as it goes to the coordinator: sizes and times only."""
+        """All counts in the form sent to the coordinator: sizes and times only."""
         own = measure()
         names = [self.party, *(f"{self.party} worker {worker}" for worker in range(len(workers)))]
         now = [own, *workers]

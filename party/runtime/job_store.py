@@ -1,4 +1,4 @@
-"""A party's disk: progress of running jobs, shards of published models.
+"""A party's files: progress of running jobs, shards of published models.
 
     state/jobs/<job>/     job.json (which submission of the job), the shard, a file of a kind (trees.jsonl: one tree a
                           line), and at the label holder scores.npz and secret.json
@@ -38,13 +38,13 @@ from treetap.models.store import (
 )
 from treetap.names import NAME
 
-#: What only the training needs: deleted when the model is there.
+#: Files that only the training needs, deleted when the model is published.
 TRANSIENT = ("secret.json", "scores.npz", "alignment.npz")
 Arrays = Mapping[str, np.ndarray[Any, np.dtype[Any]]]
 
 
 class Store:
-    """The state folder of one party; `BadInput` where it cannot be made."""
+    """The state folder of one party; raises `BadInput` if it cannot be made."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -55,20 +55,20 @@ class Store:
         try:
             for folder in (self.transcripts, self.predictions, self._jobs, self._models):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            for model in self._models.iterdir():  # a kill between a model's appearance and this clean-up
+            for model in self._models.iterdir():  # in case the process was killed between the rename and the clean-up
                 _drop(model)
         except OSError as failure:
-            raise BadInput(f"state = {str(root)!r}: cannot keep anything there: {failure.strerror}") from None
+            raise BadInput(f"state = {str(root)!r}: cannot be used as state folder: {failure.strerror}") from None
 
     def job(self, name: str) -> JobStore:
-        """The progress of a job, which may be none."""
+        """The files of a job, which may not exist yet."""
         return JobStore(self._jobs / name, self._models / name)
 
     def model(self, name: str, submission: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """A published model of one submission: its manifest and its trees.
 
         Raises:
-            DataError: it is not there, of another submission or version, or its files are not what was published.
+            DataError: it is missing, of another submission or version, or its files have changed since publication.
         """
         folder = self._models / name
         if not NAME.match(name) or not (folder / "manifest.json").is_file():
@@ -77,11 +77,11 @@ class Store:
             raise DataError(f"{folder}: this model was trained by another job of that name")
         return read_model(folder)
 
-    def keep_names(self, model: str, told: Names, withheld: Collection[str]) -> None:
-        """Label holder: keep the names that parties have told with a published model; the last word of each counts."""
+    def keep_names(self, model: str, received: Names, withheld: Collection[str]) -> None:
+        """Label holder: store the last feature names that each party has sent for a published model."""
         path = self._models / model / NAMES
         before = read_names(path.parent)
-        names = {party: rows for party, rows in before.items() if party not in withheld} | dict(told)
+        names = {party: rows for party, rows in before.items() if party not in withheld} | dict(received)
         if names != before:
             write_whole(path, json.dumps(names, indent=1, sort_keys=True).encode())
 
@@ -96,13 +96,13 @@ class JobStore:
 
     @property
     def published(self) -> bool:
-        """Whether the job's model is there already."""
+        """True if the job's model is published."""
         return (self.model / "manifest.json").is_file()
 
     def claim(self, submission: str) -> None:
-        """Make the job's files those of one submission; `ConfigError` where they are another's.
+        """Make the job's files those of one submission; `ConfigError` if they belong to another.
 
-        Submissions share a name when the coordinator has lost its journal, or when there is another coordinator.
+        Two submissions share a name if the coordinator has lost its journal or if there are two coordinators.
         """
         held = self._submission()
         if held is None:
@@ -134,7 +134,7 @@ class JobStore:
         write_whole(self.folder / f"{name}.npz", content.getvalue())
 
     def load_arrays(self, name: str) -> dict[str, np.ndarray[Any, np.dtype[Any]]] | None:
-        """The arrays kept under a name, or None."""
+        """The arrays stored under a name, or None."""
         path = self.folder / f"{name}.npz"
         if not path.is_file():
             return None
@@ -150,7 +150,7 @@ class JobStore:
         return self.folder / name
 
     def has(self, name: str) -> bool:
-        """Whether the job has a further file of that name."""
+        """True if the job has a further file of that name."""
         return (self.folder / name).is_file()
 
     def publish(self, manifest: dict[str, Any], kinds: Collection[str]) -> None:
@@ -178,13 +178,13 @@ class JobStore:
         _drop(self.model)
 
     def discard(self, submission: str) -> None:
-        """Delete the files of a submission that will not be finished; those of another one stay."""
+        """Delete the files of a submission that will not be finished; files of another submission stay."""
         if self._submission() == submission:
             shutil.rmtree(self.folder, ignore_errors=True)
             shutil.rmtree(self.model, ignore_errors=True)
 
     def _submission(self) -> str | None:
-        """Which submission the files are of; None: there are none."""
+        """The submission that the files belong to; None if there are no files."""
         found = self._job().get("submission")
         return None if found is None else str(found)
 

@@ -1,8 +1,8 @@
-"""Parcels that came for a job, filed until the step that needs them asks.
+"""Messages received for a job, filed until the step that needs them reads them.
 
-Steps come one after the other, so a whole series may have to lie here before its reader begins: the sender is never
-held back. Per sender so many bytes lie in memory; what comes beyond that waits in an unnamed file of the state
-folder, which the system deletes with the process.
+Steps run one after the other, so a whole series may have to wait here before its reader begins; the sender is never
+blocked. Up to `MEMORY_LIMIT` bytes per sender stay in memory; the rest waits in an unnamed file of the state folder,
+which the operating system deletes with the process.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from treetap.errors import Conflict, Interrupted, Silent
 from treetap.wire.frame import name_of
 from treetap.wire.v2 import exchange_pb2
 
-#: Bytes that one sender's unread parcels may hold in memory.
+#: Most bytes of one sender's unread messages in memory.
 MEMORY_LIMIT = 64 * 1024 * 1024
 
 Key = tuple[str, str, int, int]
-#: Where a parcel lies in the sender's file: (first byte, bytes).
+#: Position of a message in the sender's file: (first byte, bytes).
 Place = tuple[int, int]
 
 
 @dataclass
 class _Series:
-    """Numbered parcels of one kind from one sender for one step."""
+    """Numbered messages of one kind from one sender for one step."""
 
     parts: dict[int, exchange_pb2.PeerMessage | Place] = field(default_factory=dict)
     digests: dict[int, bytes] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class _Series:
 
 @dataclass
 class _Sender:
-    """What lies here of one sender: bytes in memory, and a file for the rest."""
+    """Unread messages of one sender: bytes in memory, and a file for the rest."""
 
     in_memory: int = 0
     in_file: int = 0
@@ -48,15 +48,15 @@ class _Sender:
 
 
 def _uncounted(_place: str, _change: int) -> None:
-    """Nobody counts what waits."""
+    """Count nothing."""
 
 
 class Mailbox:
-    """Files parcels under (sender, kind, round, stage) and hands them out in order.
+    """Files messages under (sender, kind, round, stage) and returns them in order.
 
-    `waiting` is told of every change of what lies here: ("memory" or "file", bytes more or, negative, fewer).
-    A parcel that comes twice is filed once; the same number with other content is a `Conflict`. What comes of a series
-    that was forgotten is a late repeat: it is taken and dropped.
+    `waiting` is called with every change of the bytes that wait: ("memory" or "file", change in bytes).
+    A message that arrives twice is filed once; the same number with other content is a `Conflict`. A message of a
+    series that was forgotten is a late repeat: it is accepted and dropped.
     """
 
     def __init__(self, silence_s: float, folder: Path, waiting: Callable[[str, int], None] | None = None) -> None:
@@ -66,51 +66,53 @@ class Mailbox:
         self._senders: defaultdict[str, _Sender] = defaultdict(_Sender)
         self._changed = asyncio.Condition()
         self._closed = False
-        self._forgotten = -1  # the last round of which anything was: nothing is wanted of those before it
-        self._dropped: set[Key] = set()  # series of that round
+        self._forgotten = -1  # last round forgotten; messages of earlier rounds are dropped
+        self._dropped: set[Key] = set()  # forgotten series of that round
 
-    async def file(self, sender: str, parcel: exchange_pb2.PeerMessage) -> None:
-        """File one parcel."""
-        kind = name_of(parcel)
-        key = (sender, kind, parcel.round, parcel.stage)
-        digest = hashlib.sha256(parcel.SerializeToString(deterministic=True)).digest()
+    async def file(self, sender: str, message: exchange_pb2.PeerMessage) -> None:
+        """File one message."""
+        kind = name_of(message)
+        key = (sender, kind, message.round, message.stage)
+        digest = hashlib.sha256(message.SerializeToString(deterministic=True)).digest()
         async with self._changed:
             if self._closed:
                 raise Interrupted(f"the job was left before {kind} of {sender} came")
-            if parcel.round < self._forgotten or key in self._dropped:
+            if message.round < self._forgotten or key in self._dropped:
                 return
             series = self._series.setdefault(key, _Series())
-            if parcel.part in series.digests:
-                if series.digests[parcel.part] != digest:
-                    raise Conflict(f"{kind} part {parcel.part} from {sender} came again with other content")
+            if message.part in series.digests:
+                if series.digests[message.part] != digest:
+                    raise Conflict(f"{kind} part {message.part} from {sender} came again with other content")
                 return
-            if series.last is not None and parcel.part > series.last:
-                raise Conflict(f"{kind} part {parcel.part} from {sender} came after the last part {series.last}")
-            if parcel.last and any(part > parcel.part for part in series.digests):
-                raise Conflict(f"{kind} part {parcel.part} from {sender} says it is the last, a later one has come")
-            series.parts[parcel.part] = self._put(self._senders[sender], parcel)
-            series.digests[parcel.part] = digest
-            if parcel.last:
-                series.last = parcel.part
+            if series.last is not None and message.part > series.last:
+                raise Conflict(f"{kind} part {message.part} from {sender} came after the last part {series.last}")
+            if message.last and any(part > message.part for part in series.digests):
+                raise Conflict(
+                    f"{kind} part {message.part} from {sender} is marked as the last part, but a later one has come"
+                )
+            series.parts[message.part] = self._put(self._senders[sender], message)
+            series.digests[message.part] = digest
+            if message.last:
+                series.last = message.part
             self._changed.notify_all()
 
     async def series(self, sender: str, kind: str, round: int, stage: int) -> AsyncIterator[exchange_pb2.PeerMessage]:
-        """The parcels of a series in order; `Silent` when the next one does not come in time."""
+        """The messages of a series in order; `Silent` if the next one does not arrive in time."""
         key = (sender, kind, round, stage)
         while True:
             async with self._changed:
                 series = self._series.setdefault(key, _Series())
                 await self._wait(lambda: series.next in series.parts, f"{kind} of {sender}")  # noqa: B023
-                parcel = self._get(self._senders[sender], series.parts.pop(series.next))
+                message = self._get(self._senders[sender], series.parts.pop(series.next))
                 series.next += 1
-            yield parcel
-            if parcel.last:
+            yield message
+            if message.last:
                 return
 
     def forget(self, round: int) -> None:
-        """Drop what is left of a round that is stored, or of the part of it that is done, and of those before it.
+        """Drop the unread messages of a round that is stored, or of its finished steps, and of all earlier rounds.
 
-        Rounds are forgotten in their order. What has not begun to come may still come, for this round's later steps.
+        Rounds are forgotten in order. A series of which no message has arrived may still arrive, for later steps.
         """
         if round > self._forgotten:
             self._forgotten = round
@@ -118,11 +120,11 @@ class Mailbox:
         for key in [key for key in self._series if key[2] <= round]:
             if key[2] == self._forgotten:
                 self._dropped.add(key)
-            for parcel in self._series.pop(key).parts.values():
-                self._let_go(self._senders[key[0]], parcel)
+            for message in self._series.pop(key).parts.values():
+                self._release(self._senders[key[0]], message)
 
     async def close(self) -> None:
-        """Wake everybody who waits: the job has ended here."""
+        """Wake every reader with an error: the job has ended at this party."""
         async with self._changed:
             self._closed = True
             self._series.clear()
@@ -135,47 +137,47 @@ class Mailbox:
             self._senders.clear()
             self._changed.notify_all()
 
-    def _put(self, sender: _Sender, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage | Place:
-        size = parcel.ByteSize()
+    def _put(self, sender: _Sender, message: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage | Place:
+        size = message.ByteSize()
         if sender.in_memory + size <= MEMORY_LIMIT:
             sender.in_memory += size
             self._waiting("memory", size)
-            return parcel
+            return message
         try:
             if sender.file is None:
                 sender.file = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115 - closed with the mailbox
             first = sender.file.seek(0, 2)
-            sender.file.write(parcel.SerializeToString())
+            sender.file.write(message.SerializeToString())
             sender.file.flush()
         except OSError as failure:
-            raise Interrupted(f"{self._folder}: no room for parcels that wait: {failure.strerror}") from failure
+            raise Interrupted(f"{self._folder}: no room for messages that wait: {failure.strerror}") from failure
         sender.in_file += size
         self._waiting("file", size)
         return first, size
 
-    def _get(self, sender: _Sender, parcel: exchange_pb2.PeerMessage | Place) -> exchange_pb2.PeerMessage:
-        if isinstance(parcel, tuple) and sender.file is not None:
-            first, size = parcel
+    def _get(self, sender: _Sender, message: exchange_pb2.PeerMessage | Place) -> exchange_pb2.PeerMessage:
+        if isinstance(message, tuple) and sender.file is not None:
+            first, size = message
             sender.file.seek(first)
             found = exchange_pb2.PeerMessage.FromString(sender.file.read(size))
-            self._let_go(sender, parcel)
+            self._release(sender, message)
             return found
-        assert isinstance(parcel, exchange_pb2.PeerMessage)
-        self._let_go(sender, parcel)
-        return parcel
+        assert isinstance(message, exchange_pb2.PeerMessage)
+        self._release(sender, message)
+        return message
 
-    def _let_go(self, sender: _Sender, parcel: exchange_pb2.PeerMessage | Place) -> None:
-        if isinstance(parcel, tuple):
-            sender.in_file -= parcel[1]
-            self._waiting("file", -parcel[1])
+    def _release(self, sender: _Sender, message: exchange_pb2.PeerMessage | Place) -> None:
+        if isinstance(message, tuple):
+            sender.in_file -= message[1]
+            self._waiting("file", -message[1])
             if sender.in_file == 0 and sender.file is not None:
                 sender.file.truncate(0)
         else:
-            sender.in_memory -= parcel.ByteSize()
-            self._waiting("memory", -parcel.ByteSize())
+            sender.in_memory -= message.ByteSize()
+            self._waiting("memory", -message.ByteSize())
 
     async def _wait(self, ready: Callable[[], bool], what: str) -> None:
-        """Wait under the lock until ready; each parcel that is filed starts the silence anew."""
+        """Wait under the lock until ready; each message that is filed restarts the time limit."""
         while not ready():
             if self._closed:
                 raise Interrupted(f"the job was left while waiting for {what}")

@@ -1,4 +1,4 @@
-"""Sets of records in and out of parcels: every parcel bounded, every set checked on arrival."""
+"""Conversion of record sets to and from messages: messages are bounded in size, received sets are checked."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ Item = TypeVar("Item", bound=Message)
 
 
 def ciphertext_body(kind: str, ciphertexts: bytes) -> Message:
-    """A body that is ciphertexts and nothing else, of the kind that a frame knows by this name."""
+    """A body that holds ciphertexts only, of the message kind of this name."""
     return type(content_of(exchange_pb2.PeerMessage(), kind))(ciphertexts=ciphertexts)
 
 
-async def ciphertexts_in(parcels: AsyncIterator[exchange_pb2.PeerMessage], kind: str) -> AsyncIterator[bytes]:
-    """What the bodies of a series of one of these kinds hold, in order."""
-    async for parcel in parcels:
-        body: Any = content_of(parcel, kind)
+async def ciphertexts_in(messages: AsyncIterator[exchange_pb2.PeerMessage], kind: str) -> AsyncIterator[bytes]:
+    """The ciphertexts in the bodies of a series of such a kind, in order."""
+    async for message in messages:
+        body: Any = content_of(message, kind)
         yield body.ciphertexts
 
 
 def batches(items: Iterable[Item]) -> Iterator[list[Item]]:
-    """Items in lists of about one parcel's size."""
+    """Items in lists of at most about one message's size."""
     batch: list[Item] = []
     size = 0
     for item in items:
@@ -49,32 +49,32 @@ def batches(items: Iterable[Item]) -> Iterator[list[Item]]:
         yield batch
 
 
-def sampled_parcels(rows: Rows, total: int) -> Iterator[growth_pb2.SampledRecords]:
+def sampled_messages(rows: Rows, total: int) -> Iterator[growth_pb2.SampledRecords]:
     """The sampled records of a tree."""
     for batch in batches(chunks_of(rows, total)):
         yield growth_pb2.SampledRecords(chunks=batch)
 
 
-async def take_sampled(parcels: AsyncIterator[exchange_pb2.PeerMessage], total: int) -> Rows:
+async def take_sampled(messages: AsyncIterator[exchange_pb2.PeerMessage], total: int) -> Rows:
     """The sampled records that the label holder sent."""
     chunks: list[types_pb2.RecordChunk] = []
-    async for parcel in parcels:
-        chunks.extend(parcel.growth.sampled_records.chunks)
+    async for message in messages:
+        chunks.extend(message.growth.sampled_records.chunks)
     return rows_of(chunks, total)
 
 
-def drawn_parcels(drawn: Rows, total: int) -> Iterator[growth_pb2.SampledRecords]:
-    """How often a forest's tree draws each record (N,): the records drawn once or more, twice or more, and so on."""
+def drawn_messages(drawn: Rows, total: int) -> Iterator[growth_pb2.SampledRecords]:
+    """The multiplicity of each record in a tree's draw, (N,), as sets of the records drawn at least `times` times."""
     for times in range(1, int(drawn.max(initial=0)) + 1):
         for batch in batches(chunks_of(np.flatnonzero(drawn >= times), total)):
             yield growth_pb2.SampledRecords(chunks=batch, times=times)
 
 
-async def take_drawn(parcels: AsyncIterator[exchange_pb2.PeerMessage], total: int) -> Rows:
-    """How often each record was drawn, (N,), as the label holder sent it."""
+async def take_drawn(messages: AsyncIterator[exchange_pb2.PeerMessage], total: int) -> Rows:
+    """The multiplicity of each record in a tree's draw, (N,), as the label holder sent it."""
     chunks: dict[int, list[types_pb2.RecordChunk]] = defaultdict(list)
-    async for parcel in parcels:
-        chunks[parcel.growth.sampled_records.times].extend(parcel.growth.sampled_records.chunks)
+    async for message in messages:
+        chunks[message.growth.sampled_records.times].extend(message.growth.sampled_records.chunks)
     drawn = np.zeros(total, dtype=np.int64)
     for times in sorted(chunks):
         rows = rows_of(chunks[times], total)
@@ -84,8 +84,8 @@ async def take_drawn(parcels: AsyncIterator[exchange_pb2.PeerMessage], total: in
     return drawn
 
 
-def space_parcels(spaces: Iterable[tuple[int, Rows]], total: int) -> Iterator[growth_pb2.InstanceSpaces]:
-    """Instance spaces of nodes, as they go to a feature party."""
+def space_messages(spaces: Iterable[tuple[int, Rows]], total: int) -> Iterator[growth_pb2.InstanceSpaces]:
+    """Instance spaces of nodes, for a feature party."""
     items = (
         growth_pb2.NodeSpace(node=node, records=chunk) for node, rows in spaces for chunk in chunks_of(rows, total)
     )
@@ -93,17 +93,17 @@ def space_parcels(spaces: Iterable[tuple[int, Rows]], total: int) -> Iterator[gr
         yield growth_pb2.InstanceSpaces(spaces=batch)
 
 
-async def take_spaces(parcels: AsyncIterator[exchange_pb2.PeerMessage], total: int) -> dict[int, Rows]:
+async def take_spaces(messages: AsyncIterator[exchange_pb2.PeerMessage], total: int) -> dict[int, Rows]:
     """Instance spaces by node, as a feature party receives them."""
     chunks: dict[int, list[types_pb2.RecordChunk]] = defaultdict(list)
-    async for parcel in parcels:
-        for space in parcel.growth.instance_spaces.spaces:
+    async for message in messages:
+        for space in message.growth.instance_spaces.spaces:
             chunks[space.node].append(space.records)
     return {node: rows_of(parts, total) for node, parts in chunks.items()}
 
 
-def child_parcels(children: Iterable[tuple[int, int, Rows]], total: int) -> Iterator[growth_pb2.Children]:
-    """(node, handle, rows that go left), as the owner of the splits sends them."""
+def child_messages(children: Iterable[tuple[int, int, Rows]], total: int) -> Iterator[growth_pb2.Children]:
+    """(node, handle, rows that go left) of each split, for the label holder."""
     items = (
         growth_pb2.Child(node=node, handle=handle, left=chunk)
         for node, handle, rows in children
@@ -113,12 +113,12 @@ def child_parcels(children: Iterable[tuple[int, int, Rows]], total: int) -> Iter
         yield growth_pb2.Children(children=batch)
 
 
-async def take_children(parcels: AsyncIterator[exchange_pb2.PeerMessage], total: int) -> dict[int, tuple[int, Rows]]:
+async def take_children(messages: AsyncIterator[exchange_pb2.PeerMessage], total: int) -> dict[int, tuple[int, Rows]]:
     """Node → (handle, rows that go left), as the label holder receives them."""
     chunks: dict[int, list[types_pb2.RecordChunk]] = defaultdict(list)
     handles: dict[int, int] = {}
-    async for parcel in parcels:
-        for child in parcel.growth.children.children:
+    async for message in messages:
+        for child in message.growth.children.children:
             if handles.setdefault(child.node, child.handle) != child.handle:
                 raise Malformed(f"two handles for the split of node {child.node}")
             chunks[child.node].append(child.left)

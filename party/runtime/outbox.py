@@ -1,4 +1,4 @@
-"""Sending to peers: parcels numbered, counted, and repeated after a broken connection."""
+"""Sending to peers: messages are numbered, counted, and repeated after a broken connection."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from treetap.wire.ports import Address, Dialer
 from treetap.wire.timeouts import RETRY_S, Reconnects
 from treetap.wire.v2 import exchange_pb2
 
-#: Most bytes of one parcel's body, roughly.
+#: Approximate maximum of bytes in one message's body.
 PARCEL_BYTES = 1024 * 1024
 
 
 class Outbox:
-    """The one way by which a party's data leaves it for one attempt at a job."""
+    """The only path by which data of one attempt at a job leaves the party for its peers."""
 
     def __init__(
         self,
@@ -36,16 +36,16 @@ class Outbox:
         self._job, self._attempt = job, attempt
         self._peers, self._dialer = peers, dialer
         self._costs, self._recorder, self._policy = costs, recorder, policy
-        self.retry_s = RETRY_S  #: seconds for which a peer that cannot be reached is tried again
+        self.retry_s = RETRY_S  #: seconds of retries of an unreachable peer
 
     def open(self, to: str, kind: str, round: int = 0, stage: int = 0) -> Series:
-        """Begin a numbered series of parcels of one kind (a body field of `Parcel`)."""
+        """Begin a numbered series of messages of one kind (a body field of `PeerMessage`)."""
         if to not in self._peers:
             raise Refused(f"{to} is not a party of job {self._job}")
         return Series(self, to, kind, round, stage)
 
     async def send(self, to: str, kind: str, bodies: Iterable[Message], round: int = 0, stage: int = 0) -> None:
-        """Send a whole series; an empty one still sends one empty parcel, so that nobody waits in vain."""
+        """Send a whole series; an empty one is sent as one empty message, so that the receiver does not wait."""
         series = self.open(to, kind, round, stage)
         for body in bodies:
             await series.put(body)
@@ -54,29 +54,29 @@ class Outbox:
     async def deliver(
         self, to: str, kind: str, round: int, stage: int, part: int, last: bool, body: Message | None
     ) -> None:
-        """Send one parcel, again and again until it is filed or the peer has been away for too long."""
-        parcel = exchange_pb2.PeerMessage(
+        """Send one message, with retries until the peer has filed it or has been unreachable for `retry_s` seconds."""
+        message = exchange_pb2.PeerMessage(
             job=self._job, attempt=self._attempt, round=round, stage=stage, part=part, last=last
         )
-        filled(parcel, kind, body)
-        classes = bytes_by_class(parcel)
+        filled(message, kind, body)
+        classes = bytes_by_class(message)
         self._policy.check_emits(self._costs.party, to, classes)
         reconnects = Reconnects(self.retry_s)
         while True:
             try:
-                await self._dialer.deliver(self._peers[to], parcel)
+                await self._dialer.deliver(self._peers[to], message)
                 break
             except Unreachable as failure:
                 if not await reconnects.again():
-                    # Not Unreachable: the coordinator would think that this party is away and repeat the step.
+                    # Not Unreachable: the coordinator would take this party for unreachable and repeat the step.
                     me = self._costs.party
                     raise Interrupted(f"{me} cannot reach {to}: {failure}", party=me) from failure
         self._costs.byte_counts.sent(to, kind, classes)
-        self._recorder.sent(to, kind, parcel)
+        self._recorder.sent(to, kind, message)
 
 
 class Series:
-    """Parcels of one kind to one peer; the last one is marked, so one is held back until the next is known."""
+    """Messages of one kind to one peer; one is held back until the next is known, because the last one is marked."""
 
     def __init__(self, outbox: Outbox, to: str, kind: str, round: int, stage: int) -> None:
         self._outbox = outbox
@@ -92,6 +92,6 @@ class Series:
         self._held = body
 
     async def close(self) -> None:
-        """Send the last parcel."""
+        """Send the last message."""
         await self._outbox.deliver(*self._where, self._part, True, self._held)
         self._held = None

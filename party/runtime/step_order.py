@@ -1,11 +1,11 @@
-"""Which step may follow which: each role declares a table, its order executes it, its protocol's page shows it.
+"""The permitted order of steps: each role declares a table, `StepOrder` enforces it, the protocol's page shows it.
 
-A table has a row per step that was done, and in it the steps that may come next:
+A table has one row per step, which lists the steps that may come after it:
 
     "relay_children": (Next("choose_splits", NEXT_STAGE, when=SPLITTABLE), Next("finish_tree", THIS_ROUND, when=ENDS))
 
-Two kinds of names are no steps. `OPENING` is the row before the first step. A phase, such as the alignment, stands for
-a sequence of steps that depends on the job; as a row it means that its last step was done.
+Two kinds of names are not steps. `OPENING` is the row of the first steps. A phase, such as the alignment, stands for a
+sequence of steps that depends on the job; its row lists the steps that may come after the last one of the sequence.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from party.runtime.steps import Order, StepId
 from treetap.wire.frame import name_of
 from treetap.wire.v2 import control_pb2
 
-#: The row of what may come before any step was done.
+#: The row of the steps that may come first.
 OPENING = "opening"
 
 
 class Place(Enum):
-    """Round and stage of the next step, where t and l are those of the step that was done."""
+    """Round and stage of the next step; t and l are those of the step before it."""
 
     ONCE = "0, 0"
     SAME = "t, l"
@@ -38,9 +38,9 @@ ONCE, SAME, NEXT_STAGE, THIS_ROUND, NEXT_ROUND, RESUMED = Place
 
 @dataclass(frozen=True)
 class Next:
-    """A step or phase that may come next, at a place, and `when`.
+    """A step or phase that may come next, with its place.
 
-    `when`: an outcome of the step that was done, or a condition on the round of the next one; None: always.
+    `when`: an outcome of the step before it, or a condition on the round of the next one; None: always.
     """
 
     step: str
@@ -48,11 +48,11 @@ class Next:
     when: str | None = None
 
 
-#: Step, phase or `OPENING` → what may come after it.
+#: Step, phase or `OPENING` → the steps and phases that may come after it.
 StepTable = Mapping[str, Sequence[Next]]
 #: Phase → its steps at one party, in order; there may be none.
 Phases = Mapping[str, Sequence[StepId]]
-#: Text of a condition → whether it holds in a round.
+#: Text of a condition → its predicate on a round.
 Conditions = Mapping[str, Callable[[int], bool]]
 
 
@@ -62,10 +62,10 @@ def id_of(request: control_pb2.StepRequest) -> StepId:
 
 
 class StepOrder(Order):
-    """The steps that may come next by a role's table; everything else is the caller's error.
+    """The steps that may come next by a role's table; every other step is refused.
 
     Attributes:
-        first_rounds: rounds with which this attempt may go on; an earlier one may have stored some.
+        first_rounds: rounds at which this attempt may continue; an earlier attempt may have stored some.
     """
 
     def __init__(self, table: StepTable, phases: Phases | None = None, conditions: Conditions | None = None) -> None:
@@ -74,14 +74,14 @@ class StepOrder(Order):
         super().__init__(*self._after(OPENING, 0, 0, ()))
 
     def check(self, step: StepId | control_pb2.StepRequest) -> None:
-        """`OutOfOrder` unless the step may come now."""
+        """Raise `OutOfOrder` unless the step may come now."""
         super().check(step if isinstance(step, tuple) else id_of(step))
 
     def done(self, request: control_pb2.StepRequest, *outcomes: str) -> None:
-        """After a step succeeded: what may come next.
+        """Advance after a step has succeeded, with its outcomes.
 
         Raises:
-            ValueError: the step's row knows no such outcome.
+            ValueError: the step's row has no such outcome.
         """
         step = id_of(request)
         for phase, sequence in self._phases.items():

@@ -1,7 +1,7 @@
-"""Steps done once: a repeat is answered as before, a wrong order is refused, a failure ends the attempt.
+"""Idempotent steps: a repeat gets the first result, a step out of order is refused, a failure ends the attempt.
 
-StepCache   (kind, round, stage) → the task that does it, shielded from its caller's fate
-Order      which steps may come next
+StepCache   (kind, round, stage) → the task of the step, which outlives its caller
+Order       the steps that may come next
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Any
 from treetap.errors import Conflict, Interrupted, OutOfOrder, TreetapError
 from treetap.wire.v2 import control_pb2
 
-#: Seconds between two signs of life of a running step.
+#: Seconds between two progress events of a running step.
 HEARTBEAT_S = 1.0
 
-#: Steps of an attempt that are remembered.
+#: Most steps of an attempt whose results are kept.
 MOST_STEPS = 4096
 
 StepId = tuple[str, int, int]
@@ -31,34 +31,34 @@ def describe(step: StepId) -> str:
 
 
 class Untimely(OutOfOrder):
-    """A step that is refused before any of it was done: the attempt goes on as if it had not come.
+    """A step that is refused before it has any effect; the attempt continues.
 
-    Callers get `OutOfOrder`, whose name peers know.
+    Callers get `OutOfOrder`, the error class defined on the wire.
     """
 
 
 @dataclass
 class ProgressCounter:
-    """How far the running step is."""
+    """Progress of the running step."""
 
     done: int = 0
     total: int = 0
 
 
 class Order:
-    """The steps that may come next; everything else is the caller's error."""
+    """The steps that may come next; every other step is refused."""
 
     def __init__(self, *first: StepId) -> None:
         self._next = set(first)
 
     def check(self, step: StepId) -> None:
-        """`Untimely` unless the step may come now."""
+        """Raise `Untimely` unless the step may come now."""
         if step not in self._next:
             allowed = " or ".join(sorted(map(describe, self._next))) or "nothing"
             raise Untimely(f"{describe(step)} cannot come now; expected {allowed}")
 
     def then(self, *steps: StepId) -> None:
-        """After a step succeeded: what may come next."""
+        """Set the steps that may come next."""
         self._next = set(steps)
 
 
@@ -66,16 +66,18 @@ class Order:
 class StepCache:
     """The last steps of one attempt at a job.
 
-    A step that fails ends the attempt: parcels that it has read are gone, and what it began is half done. Its repeat
-    gets the same error, since the answer may have been lost; no other step begins. The next attempt has a new book.
+    A step that fails ends the attempt: the messages that it has read are gone, and its work is incomplete. Its repeat
+    gets the same error, since the first response may have been lost; no other step begins. The next attempt has a new
+    cache.
 
-    A coordinator repeats the step that it waits for and none before it; what serves for months has steps without end.
+    The cache is bounded, because a served model runs steps for months; a coordinator repeats only the step that it
+    waits for.
     """
 
     _tasks: dict[StepId, asyncio.Task[control_pb2.StepResult]] = field(default_factory=dict)
     _digests: dict[StepId, bytes] = field(default_factory=dict)
     _running: StepId | None = None
-    _failure: str = ""  # which step ended the attempt, and why
+    _failure: str = ""  # the step that ended the attempt, and its error
 
     def start(
         self,
@@ -83,7 +85,7 @@ class StepCache:
         request: control_pb2.StepRequest,
         work: Callable[[], Awaitable[control_pb2.StepResult]],
     ) -> asyncio.Task[control_pb2.StepResult]:
-        """Begin a step, or find the task that does or did it.
+        """Begin a step, or return the task that runs or ran it.
 
         Raises:
             Interrupted: a step has failed, which ended the attempt.
@@ -117,14 +119,14 @@ class StepCache:
         except Untimely as refusal:
             self._forget(step)
             raise OutOfOrder(str(refusal)) from None
-        except OSError as failure:  # a full disk, a folder gone: mend it and resume
+        except OSError as failure:  # such as a full disk or a missing folder: the operator repairs it and resumes
             error = Interrupted(f"{describe(step)}: {failure.strerror}: {failure.filename or 'state folder'}")
             self._failure = str(error)
             raise error from failure
         except TreetapError as error:
             self._failure = f"{describe(step)} failed: {error}"
             raise
-        except BaseException as defect:  # without its text, which might hold data
+        except BaseException as defect:  # without its text, which may contain data
             self._failure = f"{describe(step)} failed ({type(defect).__name__})"
             raise
         finally:
@@ -136,11 +138,11 @@ class StepCache:
 
     @property
     def busy(self) -> bool:
-        """Whether a step is under way."""
+        """True if a step is under way."""
         return self._running is not None
 
     async def close(self) -> None:
-        """Cancel what runs and wait until it has ended."""
+        """Cancel running steps and wait until they have ended."""
         running = [task for task in self._tasks.values() if not task.done()]
         for task in running:
             task.cancel()
@@ -150,12 +152,12 @@ class StepCache:
 async def follow(
     party: str, task: asyncio.Task[Any], progress: Callable[[], control_pb2.Progress] = control_pb2.Progress
 ) -> AsyncIterator[control_pb2.StepEvent]:
-    """Signs of life until the task ends, its error if it has one. Ending this iterator does not end the task."""
+    """Progress events until the task ends; raises its error. Closing this iterator does not cancel the task."""
     while not (await asyncio.wait({task}, timeout=HEARTBEAT_S))[0]:
         yield control_pb2.StepEvent(progress=progress())
     if task.cancelled():
-        raise Interrupted(f"{party} was left or told to stop while this step was under way")
+        raise Interrupted(f"{party} left the job or was stopped while this step was under way")
     try:
         task.result()
-    except Interrupted as error:  # the operator must know where
+    except Interrupted as error:  # the operator needs the party's name
         raise error.at(party) from error.__cause__

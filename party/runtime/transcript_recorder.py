@@ -1,8 +1,8 @@
-"""The tap: a curious party is an honest one plus this.
+"""The transcript recorder of a party, which models an honest-but-curious party.
 
-`RecordingPort` stands before a party's port and writes down whatever reaches it; the outbox and the
-split table tell the `Recorder` what leaves and what the party itself decided. Nothing here can see the
-party's secret key, and nothing is written unless the party's own configuration says so.
+`RecordingPort` wraps a party's port and records the messages that it receives; the outbox passes the messages sent and
+the roles pass the party's own splits to the `Recorder`. The recorder has no access to the party's secret key, and
+records only what the party's own policy enables (`record`).
 """
 
 from __future__ import annotations
@@ -18,46 +18,46 @@ from treetap.wire.ports import PartyPort
 from treetap.wire.transcript import Kind, TranscriptWriter
 from treetap.wire.v2 import control_pb2, exchange_pb2, serving_pb2, transcript_pb2
 
-#: Rows of the own file in one record.
+#: Most rows of the party's file in one record of the transcript.
 ROWS_PER_RECORD = 65_536
 Mode = Literal["received", "both", "off"]
 
 
 class Recorder:
-    """Writes one party's transcript of one job; off, it does nothing. It holds no file: see `Recorders`."""
+    """Writes one party's transcript of one job, unless the mode is "off". `Recorders` holds the open files."""
 
     def __init__(self, recorders: Recorders, job: str, mode: Mode) -> None:
         self._recorders, self._job, self._mode = recorders, job, mode
 
     @property
     def on(self) -> bool:
-        """Whether anything is written."""
+        """True if this party records."""
         return self._mode != "off"
 
     def received(self, peer: str, kind: str, message: control_pb2.StepRequest | exchange_pb2.PeerMessage) -> None:
-        """A message that reached this party."""
+        """Record a message that this party received."""
         self._write(transcript_pb2.TranscriptRecord.RECEIVED, peer, kind, message)
 
     def sent(self, peer: str, kind: str, message: exchange_pb2.PeerMessage) -> None:
-        """A message that left this party."""
+        """Record a message that this party sent."""
         if self._mode == "both":
             self._write(transcript_pb2.TranscriptRecord.SENT, peer, kind, message)
 
     def asked(self, client: str, attempt: int, request: serving_pb2.PredictRecords) -> None:
-        """A client's request that reached this party."""
+        """Record a client's request."""
         self._append(transcript_pb2.TranscriptRecord.RECEIVED, client, "predict", attempt, 0, 0, request)
 
     def answered(self, client: str, attempt: int, answer: serving_pb2.PredictedRecords) -> None:
-        """What a client was told."""
+        """Record the answer to a client."""
         if self._mode == "both":
             self._append(transcript_pb2.TranscriptRecord.SENT, client, "predict", attempt, 0, 0, answer)
 
     def own(self, round: int, stage: int, attempt: int, split: transcript_pb2.OwnSplit) -> None:
-        """A split that this party made: what it knows by itself."""
+        """Record a split of this party's own."""
         self._append(transcript_pb2.TranscriptRecord.OWN, "", "own_split", attempt, round, stage, split)
 
     def own_alignment(self, attempt: int, rows: Sequence[int]) -> None:
-        """Which rows of this party's file the aligned records are: what positions in messages mean."""
+        """Record the row in this party's file of each aligned record; positions in messages refer to these."""
         if not self.on:
             return
         for first in range(0, len(rows), ROWS_PER_RECORD):
@@ -76,7 +76,7 @@ class Recorder:
 
 
 class RecordingPort:
-    """A party's port with the tap before it."""
+    """A party's port with a transcript recorder before it."""
 
     def __init__(self, port: PartyPort, recorders: Recorders) -> None:
         self._port = port
@@ -84,27 +84,27 @@ class RecordingPort:
 
     async def step(self, caller: str, request: control_pb2.StepRequest) -> AsyncIterator[control_pb2.StepEvent]:
         """See `PartyPort.step`."""
-        tapped = False
-        word = name_of(request)
+        recorded = False
+        kind = name_of(request)
         async for event in self._port.step(caller, request):
-            if not tapped:  # only once the port has let the caller in
-                self._recorders.of(request.job).received(caller, word, request)
-                tapped = True
-                if word == "leave":
+            if not recorded:  # only after the port has admitted the caller
+                self._recorders.of(request.job).received(caller, kind, request)
+                recorded = True
+                if kind == "leave":
                     self._recorders.close(request.job)
             yield event
 
-    async def deliver(self, caller: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.Receipt:
+    async def deliver(self, caller: str, message: exchange_pb2.PeerMessage) -> exchange_pb2.Receipt:
         """See `PartyPort.deliver`."""
-        receipt = await self._port.deliver(caller, parcel)
-        self._recorders.of(parcel.job).received(caller, name_of(parcel), parcel)
+        receipt = await self._port.deliver(caller, message)
+        self._recorders.of(message.job).received(caller, name_of(message), message)
         return receipt
 
 
 class Recorders:
     """The open transcripts of one party, one per job.
 
-    One that was closed opens again with the next message: a late word about a job that was left must not be lost.
+    A closed transcript opens again with the next message: a late message of a job that was left must be recorded.
     """
 
     def __init__(self, folder: Path, mode: Mode) -> None:

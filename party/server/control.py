@@ -1,4 +1,4 @@
-"""The party's gRPC face: decode, call, encode, map errors. No mathematics, no state."""
+"""The party's gRPC services: decode, call, encode, map errors. No mathematics, no state."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Context = grpc.aio.ServicerContext[object, object]
 
 
 class ControlService(control_pb2_grpc.ControlServicer):
-    """Coordinator to party."""
+    """The service for the coordinator."""
 
     def __init__(self, name: str, port: PartyPort) -> None:
         self._name, self._port = name, port
@@ -30,7 +30,7 @@ class ControlService(control_pb2_grpc.ControlServicer):
 
 
 class ExchangeService(exchange_pb2_grpc.ExchangeServicer):
-    """Party to party."""
+    """The service for other parties."""
 
     def __init__(self, name: str, port: PartyPort) -> None:
         self._name, self._port = name, port
@@ -42,7 +42,7 @@ class ExchangeService(exchange_pb2_grpc.ExchangeServicer):
 
 
 def register(server: grpc.aio.Server, name: str, port: PartyPort) -> None:
-    """Let a server answer for the party of that name."""
+    """Add the services of the party of that name to a server."""
     control_pb2_grpc.add_ControlServicer_to_server(ControlService(name, port), server)
     exchange_pb2_grpc.add_ExchangeServicer_to_server(ExchangeService(name, port), server)
     refuse_other_versions(server, name)

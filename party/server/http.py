@@ -1,4 +1,4 @@
-"""Clients' HTTP face: JSON in, ask the registry of served models, JSON out, errors as statuses."""
+"""The HTTP endpoint for clients: JSON requests go to the registry of served models, errors become statuses."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from treetap.wire.v2 import serving_pb2
 
 log = logging.getLogger(__name__)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-#: Error → status. A class stands before those that it is a case of.
+#: Error → status. A subclass stands before its base classes.
 STATUSES: list[tuple[type[errors.TreetapError], int]] = [
     (errors.BadInput, 400),
     (errors.Refused, 403),
@@ -44,12 +44,12 @@ STATUSES: list[tuple[type[errors.TreetapError], int]] = [
     (errors.NotServed, 503),
     (errors.Silent, 504),
 ]
-#: Seconds after which a client that was turned away may well ask again.
+#: Seconds after which a client that was turned away may retry.
 RETRY_AFTER_S = 1
 
 
 class HttpScoring:
-    """The endpoint's routes. `secured`: who asks is known by a certificate, else by what it says."""
+    """The endpoint's routes. `secured`: a client is identified by its certificate, otherwise by a header."""
 
     def __init__(self, served_models: ServedModels, config: ServeConfig, *, secured: bool) -> None:
         self._served_models, self._secured = served_models, secured
@@ -66,7 +66,7 @@ class HttpScoring:
         )
 
     async def predict(self, request: web.Request) -> web.Response:
-        """Predict records; a fault of the only record asked about is the answer's status."""
+        """Predict records; if a request with a single record gets no prediction, the status of the response says so."""
         client = self._caller(request)
         self._served_models.admit(client)
         if request.content_type != "application/json":
@@ -93,12 +93,12 @@ class HttpScoring:
         return _json(200, predict_reply(answer))
 
     async def model(self, request: web.Request) -> web.Response:
-        """What is served."""
+        """The description of a served model."""
         found = self._served_models.describe(self._caller(request), request.query.get("model", ""))
         return _json(200, model_reply(found))
 
     async def health(self, request: web.Request) -> web.Response:
-        """Whether predictions can be asked for now; whoever has a certificate may know."""
+        """Status 200 while predictions are served, else 503; open to every holder of a certificate."""
         del request
         return (
             _json(200, HealthReply(status="serving"))
@@ -107,7 +107,7 @@ class HttpScoring:
         )
 
     async def openapi(self, request: web.Request) -> web.Response:
-        """The endpoint's own description."""
+        """The OpenAPI document of the endpoint."""
         del request
         return web.json_response(self._document)
 
@@ -122,14 +122,14 @@ class HttpScoring:
             raise Refused(
                 "the caller shows no certificate with one common name"
                 if self._secured
-                else f"the caller does not say who it is: header {NAME_KEY}"
+                else f"the caller does not name itself in header {NAME_KEY}"
             )
         logs.note(peer=names[0])
         return str(names[0])
 
 
 def context(files: TlsFiles) -> ssl.SSLContext:
-    """TLS with the process's certificate, for clients with one of the same authority."""
+    """TLS with the process's certificate, for clients with a certificate of the same authority."""
     made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     made.minimum_version = ssl.TLSVersion.TLSv1_2
     made.load_cert_chain(files.certificate, files.key)
@@ -139,25 +139,25 @@ def context(files: TlsFiles) -> ssl.SSLContext:
 
 
 async def start(made: HttpScoring, listen: str, files: TlsFiles | None) -> tuple[web.AppRunner, str]:
-    """Answer at `host:port` (port 0: a free one) until the runner is cleaned up; returns it and the address.
+    """Listen at `host:port` (port 0: a free one) until the runner is cleaned up; returns the runner and the address.
 
-    `BadInput` where one cannot listen.
+    Raises `BadInput` if listening there fails.
     """
     host, _, port = listen.rpartition(":")
     runner = web.AppRunner(made.application, access_log=None, handler_cancellation=True, shutdown_timeout=2.0)
     await runner.setup()
-    lines = HttpListener(runner, host.strip("[]"), int(port), None if files is None else context(files))
+    listener = HttpListener(runner, host.strip("[]"), int(port), None if files is None else context(files))
     try:
-        await lines.start()
+        await listener.start()
     except OSError as failure:
         await runner.cleanup()
         raise BadInput(f"serve.http = {listen!r}: cannot listen there: {failure.strerror}") from None
-    return runner, f"{host}:{lines.port}"
+    return runner, f"{host}:{listener.port}"
 
 
 @web.middleware
 async def _problems(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Errors become statuses; one that treetap did not foresee is logged here and named without its text."""
+    """Turn errors into statuses; an unexpected one is logged, and the response names its type without its text."""
     with logs.within():
         try:
             return await handler(request)
@@ -173,7 +173,7 @@ async def _problems(request: web.Request, handler: Handler) -> web.StreamRespons
 
 
 def _fault(found: serving_pb2.RecordPrediction) -> web.Response | None:
-    """The answer about a record that has no prediction."""
+    """The response for a record without a prediction; None if it has one."""
     if STATUS[found.status] == "unknown_id":
         return _problem(404, "the label holder's table has no such id")
     if STATUS[found.status] == "not_common":

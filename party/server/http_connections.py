@@ -1,4 +1,4 @@
-"""HTTP connections: so many and no more, and none that stays open for nothing."""
+"""HTTP connections: limited in number, and closed when idle for too long."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from party.server.http_json import IDLE_S, SLOWEST_S
 from treetap.wire.listening import bound
 
 log = logging.getLogger(__name__)
-#: Connections that are open at once; whoever comes then is turned away.
+#: Most connections open at once; further ones are turned away.
 MOST_CONNECTIONS = 512
-#: Connections that the system holds until they are accepted.
+#: Connections that the operating system queues until they are accepted.
 BACKLOG = 1024
-#: Seconds until the next try where the system has no descriptor for a connection.
+#: Seconds until the next try if the process has no file descriptor for a connection.
 SHORT_S = 1.0
 
 
 class HttpConnection(web.RequestHandler):
-    """One connection. It is closed when the head of a request does not come in time, whatever else comes."""
+    """One connection; it is closed if the complete head of a request does not arrive in time."""
 
     def __init__(self, server: web.Server) -> None:
         loop = asyncio.get_running_loop()
@@ -46,7 +46,7 @@ class HttpConnection(web.RequestHandler):
             self.lost.set_result(None)
 
     def expect(self, within_s: float | None) -> None:
-        """A request is to come within so many seconds; None: one is being answered."""
+        """Close the connection unless a request arrives within `within_s` seconds; None: remove the limit."""
         if self._end is not None:
             self._end.cancel()
             self._end = None
@@ -58,18 +58,18 @@ class HttpConnection(web.RequestHandler):
 async def awaits_requests(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
-    """The head of a request has come: its connection may stay until the answer, and a while longer."""
-    line = request.protocol
-    assert isinstance(line, HttpConnection)
-    line.expect(None)
+    """Suspend the connection's time limit while a request is answered, and restart it afterwards."""
+    connection = request.protocol
+    assert isinstance(connection, HttpConnection)
+    connection.expect(None)
     try:
         return await handler(request)
     finally:
-        line.expect(IDLE_S)
+        connection.expect(IDLE_S)
 
 
 class HttpListener(web.BaseSite):
-    """Accepts the connections of a runner; the port is there from `start` on."""
+    """Accepts the connections of a runner; `port` is valid after `start`."""
 
     def __init__(self, runner: web.AppRunner, host: str, port: int, secured: ssl.SSLContext | None) -> None:
         super().__init__(runner)
@@ -85,7 +85,7 @@ class HttpListener(web.BaseSite):
         return f"{self._host}:{self.port}"
 
     async def start(self) -> None:
-        """Listen at every address of the host; `OSError` where one cannot."""
+        """Listen at every address of the host; raises `OSError` if that fails."""
         await super().start()
         self._listeners = await asyncio.to_thread(bound, self._host, self.port, BACKLOG)
         self.port = self._listeners[0].getsockname()[1]
@@ -94,7 +94,7 @@ class HttpListener(web.BaseSite):
             self._accepting.append(asyncio.ensure_future(self._accept(listener)))
 
     async def stop(self) -> None:
-        """Accept nobody any more; the runner closes what is open."""
+        """Accept no further connections; the runner closes the open ones."""
         tasks = [*self._open, *self._accepting]
         for task in tasks:
             task.cancel()
@@ -108,7 +108,7 @@ class HttpListener(web.BaseSite):
         while True:
             try:
                 taken, _ = await loop.sock_accept(listener)
-            except OSError as failure:  # the system has no more descriptors, until some connection ends
+            except OSError as failure:  # no file descriptor is free until a connection ends
                 log.warning("serve.http: no connection can be accepted: %s", failure.strerror)
                 await asyncio.sleep(SHORT_S)
                 continue
@@ -124,14 +124,14 @@ class HttpListener(web.BaseSite):
             task.add_done_callback(self._open.discard)
 
     async def _hold(self, taken: socket.socket) -> None:
-        """Shake hands, and count the connection until it is lost."""
-        line = HttpConnection(self._web)
+        """Do the TLS handshake, and count the connection as open until it is lost."""
+        connection = HttpConnection(self._web)
         limit = None if self._secured is None else SLOWEST_S
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
-                lambda: line, taken, ssl=self._secured, ssl_handshake_timeout=limit
+                lambda: connection, taken, ssl=self._secured, ssl_handshake_timeout=limit
             )
-        except OSError as failure:  # no certificate, or none of ours, or too slow, or gone
+        except OSError as failure:  # no certificate, an untrusted one, too slow, or gone
             log.debug("serve.http: no connection: %s", failure)
             return
-        await line.lost
+        await connection.lost

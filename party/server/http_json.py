@@ -1,4 +1,4 @@
-"""What goes over HTTP as JSON: the models that check it, and of which the OpenAPI document is made."""
+"""The JSON messages of the HTTP endpoint: models that validate them and define the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, create_mod
 from treetap.names import Name
 from treetap.wire.v2 import serving_pb2
 
-#: Bytes of a request's body, in HTTP and in gRPC.
+#: Most bytes of a request's body, in HTTP and in gRPC.
 MOST_BODY = 1024 * 1024
-#: Seconds that a client may take to shake hands, to send a request's head, or its body.
+#: Seconds that a client may take for the TLS handshake, for a request's head, and for its body.
 SLOWEST_S = 10.0
-#: Seconds for which a connection may lie idle between two requests.
+#: Seconds that a connection may be idle between two requests.
 IDLE_S = 60.0
-Id = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=1024)]  #: as files of ids have it
-#: How a record fared, as JSON has it.
+Id = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=1024)]  #: as in files of ids
+#: Outcome of one record in JSON.
 Status = Literal["predicted", "unknown_id", "not_common"]
 STATUS: dict[serving_pb2.RecordStatus.ValueType, Status] = {
     serving_pb2.PREDICTED: "predicted",
@@ -27,21 +27,19 @@ STATUS: dict[serving_pb2.RecordStatus.ValueType, Status] = {
 
 
 class PredictRequest(BaseModel):
-    """Which records to predict."""
+    """The ids of the records to predict."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     ids: Annotated[list[Id], Field(min_length=1, description="Ids of the prediction table.")]
-    model: Annotated[
-        Name | None, Field(description="Which of the models that are served; may be left out if one is.")
-    ] = None
+    model: Annotated[Name | None, Field(description="Name of a served model; optional if only one is served.")] = None
     deadline_s: Annotated[
         float | None, Field(gt=0, description="Seconds to wait for the answer, if fewer than the server allows.")
     ] = None
 
 
 class RecordPrediction(BaseModel):
-    """The answer about one record. Names are those of the columns of a file of predictions."""
+    """The answer for one record, with the column names of a file of predictions."""
 
     id: str
     status: Annotated[
@@ -50,11 +48,13 @@ class RecordPrediction(BaseModel):
             description="predicted; unknown_id: the label holder lacks the record; not_common: another party lacks it."
         ),
     ]
-    prediction: Annotated[str | float | None, Field(description="The class; of a regression, the value.")] = None
-    probability: Annotated[float | None, Field(description="With two classes: that of the second one.")] = None
+    prediction: Annotated[str | float | None, Field(description="The class; in a regression, the value.")] = None
+    probability: Annotated[float | None, Field(description="With two classes: the probability of the second.")] = None
     score: Annotated[float | None, Field(description="The raw score, where the model has one.")] = None
-    probabilities: Annotated[dict[str, float] | None, Field(description="With more scores: of each class.")] = None
-    scores: Annotated[dict[str, float] | None, Field(description="With more scores: of each class.")] = None
+    probabilities: Annotated[
+        dict[str, float] | None, Field(description="Models with a score per class: each probability.")
+    ] = None
+    scores: Annotated[dict[str, float] | None, Field(description="Models with a score per class: each score.")] = None
 
 
 class PredictReply(BaseModel):
@@ -72,20 +72,20 @@ class ModelReply(BaseModel):
     job: str
     protocol: str
     objective: str
-    classes: Annotated[list[str], Field(description="Values of the label; none of a regression.")]
-    records: Annotated[int, Field(description="Records that can be asked about.")]
-    most_ids: Annotated[int, Field(description="Ids of one request at most.")]
-    deadline_s: Annotated[float, Field(description="Seconds that a request may wait at most.")]
+    classes: Annotated[list[str], Field(description="Values of the label; empty for a regression.")]
+    records: Annotated[int, Field(description="Number of records that can be predicted.")]
+    most_ids: Annotated[int, Field(description="Most ids in one request.")]
+    deadline_s: Annotated[float, Field(description="Most seconds that a request waits.")]
 
 
 class HealthReply(BaseModel):
-    """Whether predictions can be asked for now."""
+    """The state of the endpoint."""
 
     status: Literal["serving", "idle"]
 
 
 class Problem(BaseModel):
-    """Why there is no answer (RFC 9457)."""
+    """The reason why there is no answer (RFC 9457)."""
 
     title: str
     status: int
@@ -93,7 +93,7 @@ class Problem(BaseModel):
 
 
 def predict_request(most_ids: int) -> type[PredictRequest]:
-    """The request's model with the server's own limit."""
+    """The request's model with the server's limit on ids."""
     ids = Annotated[list[Id], Field(min_length=1, max_length=most_ids, description="Ids of the prediction table.")]
     return create_model("PredictRequest", __base__=PredictRequest, __doc__=PredictRequest.__doc__, ids=(ids, ...))
 

@@ -25,7 +25,7 @@ from treetap.workers import ProcessEngine
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-#: Seconds that calls under way may take to end when the party is told to stop.
+#: Seconds that calls under way may take to end when the party stops.
 GRACE_S = 2.0
 
 
@@ -43,7 +43,7 @@ def run(config_path: Path, *, until_stdin_closes: bool) -> None:
     engine = ProcessEngine(workers)
     with sole_user(config.state), warnings.catch_warnings():
         warnings.simplefilter("default")
-        engine.start()  # before the server and before any thread: workers inherit nothing but a pipe
+        engine.start()  # before the server and before any thread: workers inherit only a pipe
         asyncio.run(_serve(config, engine, until_stdin_closes))
 
 
@@ -66,7 +66,7 @@ async def _serve(config: PartyConfig, engine: ProcessEngine, until_stdin_closes:
     address = f"{config.listen.rpartition(':')[0]}:{number}"
     front = ScoringServers()
     try:
-        await front.open(config, node.served_models)  # before a job can ask where that is
+        await front.open(config, node.served_models)  # before a job can need the addresses
         await server.start()
         await status.set("", health_pb2.HealthCheckResponse.SERVING)
         where = {"name": config.name, "address": address, **({"metrics": measured} if measured else {})}

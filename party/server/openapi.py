@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document of the HTTP endpoint, made of the models that check what comes and goes."""
+"""The OpenAPI 3.1 document of the HTTP endpoint, generated from the models that validate its messages."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from party.server.http_json import HealthReply, ModelReply, PredictReply, Predic
 from treetap.version import package_version
 
 PROBLEMS = "application/problem+json"
-#: Status → when it is the answer, beside the general meaning of the number.
+#: Status → its meaning in this endpoint.
 MEANINGS = {
-    400: "Several models are served and none is named.",
-    403: "The certificate is none of a client of this party.",
-    404: "No such model is served; of a request about one record: the label holder has no such id.",
+    400: "Several models are served and the request names none.",
+    403: "The certificate is not that of a client of this party.",
+    404: "No such model is served; or, in a request with one id, the label holder has no such id.",
     413: "The body is too large.",
     415: "The body is not JSON.",
-    422: "The request is not as described; of a request about one record: another party has no such id.",
+    422: "The request does not match the schema; or, in a request with one id, another party has no such id.",
     429: "Too many records wait already.",
-    503: "No predictions are given now.",
+    503: "No model is served now.",
     504: "There was no answer within the deadline.",
 }
 
 
 def document(request: type[PredictRequest], *, secured: bool) -> dict[str, Any]:
-    """The whole document; `secured`: who asks is known by a certificate."""
+    """The whole document; `secured`: clients are identified by certificates."""
     models: list[type[BaseModel]] = [PredictReply, ModelReply, HealthReply, Problem]
     _, found = models_json_schema(
         [(request, "validation"), *((model, "serialization") for model in models)],
@@ -58,18 +58,18 @@ def document(request: type[PredictRequest], *, secured: bool) -> dict[str, Any]:
             "/v1/model": {
                 "get": {
                     "operationId": "model",
-                    "summary": "What is served",
-                    "parameters": [{**named, "description": "May be left out if one model is served."}],
+                    "summary": "Describe a served model",
+                    "parameters": [{**named, "description": "Optional if only one model is served."}],
                     "responses": _responses(ModelReply, 400, 403, 404, 503),
                 }
             },
             "/healthz": {
                 "get": {
                     "operationId": "health",
-                    "summary": "Whether predictions can be asked for now",
+                    "summary": "State of the endpoint",
                     "responses": {
-                        "200": {"description": "They can.", "content": _json(HealthReply)},
-                        "503": {"description": "They cannot.", "content": _json(HealthReply)},
+                        "200": {"description": "A model is served.", "content": _json(HealthReply)},
+                        "503": {"description": "No model is served.", "content": _json(HealthReply)},
                     },
                 }
             },

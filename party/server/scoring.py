@@ -1,6 +1,6 @@
-"""The two places where clients ask, as `[serve]` says: gRPC, and HTTP with JSON. They are there as long as the party.
+"""The two servers for clients that `[serve]` configures: gRPC, and HTTP with JSON. They run as long as the party.
 
-While nothing is served they say so; so a client, and whoever watches it, tells that from a process that is down.
+While no model is served they answer with an error that says so, which differs from a process that is down.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ log = logging.getLogger(__name__)
 
 
 class ScoringServers:
-    """Nobody listens before `open`, and without `[serve]` nobody ever does."""
+    """The servers listen from `open` on; without `[serve]` there are none."""
 
     def __init__(self) -> None:
         self._server: grpc.aio.Server | None = None
         self._runner: AppRunner | None = None
 
     async def open(self, config: PartyConfig, served_models: ServedModels) -> None:
-        """Listen, and note where in the registry of served models.
+        """Listen, and enter the addresses in the registry of served models.
 
         Raises:
-            BadInput: one cannot listen there, or HTTP is asked for where its library is not installed.
+            BadInput: listening fails, or HTTP is configured and its library is not installed.
         """
         served = config.serve
         if served is None:
@@ -58,13 +58,15 @@ class ScoringServers:
             transport = config.transport()
             plain = served.plain_http or isinstance(transport, Insecure)
             if plain:
-                log.warning("serve.http %s: no encryption, and whoever is on this host can be anybody", served.http)
+                log.warning(
+                    "serve.http %s: no encryption, and any process on this host can pose as any client", served.http
+                )
             made = http.HttpScoring(served_models, served, secured=not plain)
             files = None if isinstance(transport, Insecure) or plain else transport
             self._runner, served_models.http = await http.start(made, served.http, files)
 
     async def close(self, grace_s: float) -> None:
-        """Stop; calls under way may take so many seconds to end."""
+        """Stop; calls under way may take `grace_s` seconds to end."""
         if self._server is not None:
             await self._server.stop(grace_s)
         if self._runner is not None:

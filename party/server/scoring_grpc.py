@@ -1,4 +1,4 @@
-"""Clients' gRPC face: decode, ask the registry of served models, encode, map errors. No logic, no state."""
+"""The gRPC service for clients: decode, call the registry of served models, encode, map errors. No state."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ Context = grpc.aio.ServicerContext[object, object]
 
 
 class ServingService(serving_pb2_grpc.ServingServicer):
-    """Client to label holder."""
+    """The label holder's service for clients."""
 
     def __init__(self, name: str, served_models: ServedModels) -> None:
         self._name, self._served_models = name, served_models
 
     async def Predict(self, request: serving_pb2.PredictRecords, context: Context) -> serving_pb2.PredictedRecords:
-        """See serving.proto; the call's own deadline counts where it is shorter than the party's."""
+        """See serving.proto; the shorter of the call's deadline and the party's applies."""
         async with answering(context, self._name):
             return await self._served_models.predict(certified_name(context), request, context.time_remaining())
 
@@ -32,6 +32,6 @@ class ServingService(serving_pb2_grpc.ServingServicer):
 
 
 def register(server: grpc.aio.Server, name: str, served_models: ServedModels) -> None:
-    """Let a server answer clients of the party of that name."""
+    """Add the service for clients of the party of that name to a server."""
     serving_pb2_grpc.add_ServingServicer_to_server(ServingService(name, served_models), server)
     refuse_other_versions(server, name)

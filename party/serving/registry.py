@@ -1,4 +1,4 @@
-"""The models that a party serves: clients that `[serve]` names may ask, every request is counted."""
+"""The registry of the models that a party serves: admits the clients of `[serve]`, counts every request."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from party.metrics import STRANGER, PartyMetrics
 from treetap import errors
 from treetap.wire.v2 import serving_pb2
 
-#: Error → how the metrics call a request that ended with it.
+#: Error → the outcome, in the metrics, of a request that ended with it.
 OUTCOMES: dict[type[BaseException], str] = {
     errors.BadInput: "malformed",
     errors.UnknownJob: "unknown_model",
@@ -32,7 +32,7 @@ class ServedModel(Protocol):
 
     @property
     def ready(self) -> bool:
-        """Whether clients are answered now."""
+        """True while requests are answered."""
         ...
 
     async def predict(self, client: str, ids: Sequence[str], within_s: float) -> serving_pb2.PredictedRecords:
@@ -44,22 +44,22 @@ class ServedModel(Protocol):
         ...
 
     def recorded(self, client: str, request: serving_pb2.PredictRecords) -> None:
-        """Write down a client's request, if this party records."""
+        """Record a client's request in the transcript, if this party keeps one."""
         ...
 
     def refuse(self) -> None:
-        """Count a request that has no answer."""
+        """Count a request without an answer."""
         ...
 
     def close(self) -> None:
-        """The attempt ends: requests that wait get an error."""
+        """End the attempt: requests that wait get an error."""
         ...
 
 
 class ServedModels:
-    """The models that this party serves now, at most one job each, and the clients who may ask.
+    """The models that this party serves, by at most one job each, and the permitted clients.
 
-    `grpc`, `http`: the addresses, `host:port`, at which clients ask; empty where this party does not listen.
+    `grpc`, `http`: the addresses for clients, `host:port`; empty if the party does not listen.
     """
 
     def __init__(self, config: PartyConfig, metrics: PartyMetrics) -> None:
@@ -72,7 +72,7 @@ class ServedModels:
     # ---- for jobs
 
     def take(self, served: ServedModel) -> None:
-        """A job is about to serve its model; `ConfigError` where another one does."""
+        """Enter a job's model before the job serves it; `ConfigError` if another job serves it."""
         other = self._served.get(served.model)
         if other is not None and other.job != served.job:
             raise errors.ConfigError(
@@ -83,7 +83,7 @@ class ServedModels:
         self._served[served.model] = served
 
     def leave(self, job: str) -> None:
-        """A job's attempt ends."""
+        """Remove the model of a job whose attempt ends."""
         for model, served in list(self._served.items()):
             if served.job == job:
                 del self._served[model]
@@ -93,19 +93,19 @@ class ServedModels:
 
     @property
     def ready(self) -> bool:
-        """Whether any model is served now."""
+        """True if any model is served."""
         return any(served.ready for served in self._served.values())
 
     async def predict(
         self, client: str, request: serving_pb2.PredictRecords, within_s: float | None = None
     ) -> serving_pb2.PredictedRecords:
-        """Answer a client, known by its certificate, within `within_s` seconds or fewer.
+        """Answer a client, identified by its certificate, within `within_s` seconds or the configured deadline.
 
         Raises:
-            Refused: not a client that this party answers.
+            Refused: the client is not permitted.
             BadInput: no id, or too many.
-            UnknownJob: no such model.
-            NotServed, Overloaded, Silent: ask again later.
+            UnknownJob: the model is not served.
+            NotServed, Overloaded, Silent: the client may retry later.
         """
         self.admit(client, request.model)
         with self._counted(client, request.model):
@@ -124,12 +124,12 @@ class ServedModels:
         return self._find(model).describe()
 
     def malformed(self, client: str) -> None:
-        """Count a request that is none: its body cannot be read."""
+        """Count a request with an unreadable body."""
         self.metrics.request_ended(client, "malformed", 0.0)
         self._refused("")
 
     def admit(self, client: str, model: str = "") -> None:
-        """`Refused` where the client may not ask, or may not receive predictions."""
+        """Raise `Refused` if the client is not listed or may not receive predictions."""
         try:
             if client not in self._clients:
                 raise errors.Refused(f"{client} is not a client of {self._name} ([serve] clients = …)")
@@ -152,7 +152,7 @@ class ServedModels:
         return next(iter(self._served.values()))
 
     def _refused(self, model: str) -> None:
-        """A request for this model, or for the only one, has no answer; one for no model of ours is no job's."""
+        """Count a request without an answer at its model, or at the only model if it names none."""
         if model in self._served:
             self._served[model].refuse()
         elif not model and len(self._served) == 1:
@@ -167,7 +167,7 @@ class ServedModels:
             yield
             outcome = "answered"
         except (errors.TreetapError, asyncio.CancelledError) as error:
-            outcome = next((word for kind, word in OUTCOMES.items() if isinstance(error, kind)), outcome)
+            outcome = next((name for kind, name in OUTCOMES.items() if isinstance(error, kind)), outcome)
             if isinstance(error, errors.TreetapError):
                 self._refused(model)
             raise

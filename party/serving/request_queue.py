@@ -1,4 +1,4 @@
-"""Requests of clients in the order of asking, until a round takes them: bounded, each with a deadline."""
+"""A bounded queue of clients' requests, in order of arrival until a round takes them, each with a deadline."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Scores = np.ndarray[tuple[int], np.dtype[np.float64]]
 
 @dataclass(eq=False)
 class _Request:
-    """One request: its records that no round has taken yet, and the scores that have come."""
+    """One request: its records that no round has taken yet, and the scores received."""
 
     left: list[int]
     missing: int
@@ -31,8 +31,8 @@ class RequestQueue:
     """The requests for one served model.
 
     Args:
-        most: records that may wait for a round.
-        window_s: how long the first request of a round waits for others to go with it.
+        most: the most records that wait for a round.
+        window_s: seconds that the first request of a round waits for others to join it.
         waiting: called with every change of the number of records that wait.
     """
 
@@ -40,18 +40,18 @@ class RequestQueue:
         self._most, self._window, self._waiting = most, window_s, waiting
         self._queue: deque[_Request] = deque()
         self._open: set[_Request] = set()
-        self._block: dict[int, list[_Request]] = {}  # place → who asked, of the round under way
-        self._records = 0  # that wait
+        self._block: dict[int, list[_Request]] = {}  # place → its requests, in the running round
+        self._records = 0  # number of records that wait
         self._arrived = asyncio.Event()
         self._closed = ""
 
     async def ask(self, places: Iterable[int], within_s: float) -> dict[int, Scores]:
-        """The scores of these records, each named once.
+        """The scores of these distinct records.
 
         Raises:
             Overloaded: too many records wait already.
             Silent: no answer within `within_s` seconds.
-            NotServed: the serving ends first.
+            NotServed: the model is no longer served.
         """
         left = list(places)
         if self._closed:
@@ -74,7 +74,7 @@ class RequestQueue:
         return request.scores
 
     async def gather(self, most: int, wait_s: float) -> Rows:
-        """Records for a round, `most` of them at most, ascending; none if no client asks for `wait_s` seconds."""
+        """Up to `most` records for a round, ascending; empty if no request arrives within `wait_s` seconds."""
         loop = asyncio.get_running_loop()
         end = loop.time() + wait_s
         while True:
@@ -92,7 +92,7 @@ class RequestQueue:
                 continue
 
     def keep(self, rows: Rows, scores: Floats) -> None:
-        """The scores (n, outputs) of the records of the round under way; a request that has all its own is answered."""
+        """Distribute the scores (n, outputs) of the running round's records; a request that is complete is answered."""
         for place, found in zip(rows.tolist(), scores, strict=True):
             for request in self._block.pop(place, ()):
                 request.scores[place] = found
@@ -101,7 +101,7 @@ class RequestQueue:
                     request.answered.set_result(None)
 
     def close(self, why: str) -> None:
-        """Answer nothing more; requests that wait get this error."""
+        """Refuse further requests; those that wait get this error."""
         self._closed = why
         for request in list(self._open):
             if not request.answered.done():
@@ -109,7 +109,7 @@ class RequestQueue:
         self._arrived.set()
 
     def _take(self, most: int) -> Rows:
-        """The records of the first requests; one that several ask about goes once."""
+        """Take the records of the first requests; a record of several requests is taken once."""
         self._block = {}
         while self._queue:
             first = self._queue[0]
@@ -122,7 +122,7 @@ class RequestQueue:
         return np.array(sorted(self._block), dtype=np.int64)
 
     def _drop(self, request: _Request) -> None:
-        """The client has its answer or has gone."""
+        """Remove a request whose client has its answer or has gone."""
         self._open.discard(request)
         if request.left:
             self._queue.remove(request)

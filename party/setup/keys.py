@@ -1,4 +1,4 @@
-"""The Paillier key pair of a training job at the label holder: made once, used by the workers, deleted with the job."""
+"""The Paillier key pair of a training job at the label holder: generated once, deleted with the job."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
 
 def fitting(slots: Slots, labels: Labels, key_bits: int, remedy: str) -> Slots:
-    """The layout of one record; `BadInput` names the remedy where it does not fit a plaintext of the job's key."""
+    """The layout of one record; `BadInput` names the remedy if it does not fit a plaintext of the job's key."""
     try:
         slots.groups_per_plaintext(key_bits)
     except PlaintextOverflow as failure:
@@ -32,7 +32,7 @@ def fitting(slots: Slots, labels: Labels, key_bits: int, remedy: str) -> Slots:
 
 
 class JobKeys:
-    """Encrypts for the feature parties and opens what they return, for one attempt at a job."""
+    """Encrypts for the feature parties and decrypts the sums that they return, for one attempt at a job."""
 
     def __init__(self, context: StepContext, spec: setup_pb2.JobSpec) -> None:
         self._context, self._spec = context, spec
@@ -40,9 +40,9 @@ class JobKeys:
         self._owner: KeyHolder | None = None
 
     async def make(self, slots: Slots) -> None:
-        """Make the key pair, or reload that of an earlier attempt.
+        """Generate the key pair, or reload that of an earlier attempt.
 
-        The public key goes to every feature party with the layout of a record's plaintext, the secret one to the
+        The public key goes to every feature party with the layout of a record's plaintext, the secret key to the
         workers.
         """
         secret = await make_key(self._context, self._spec.key_bits)
@@ -55,9 +55,9 @@ class JobKeys:
     async def stream(
         self, values: Ints, kind: str, body: Callable[..., Message], parties: Sequence[str], round: int = 0
     ) -> None:
-        """Encrypt records (n, S) once, and send every block to all these parties while the next ones are encrypted.
+        """Encrypt records (n, S) once, and send every block to all `parties` while the next blocks are encrypted.
 
-        `kind`: the name of the messages; `body`: makes one, of its `first` record, `count` and `ciphertexts`.
+        `kind`: the kind of the messages; `body`: makes one of its `first` record, `count` and `ciphertexts`.
         """
         streams = [self._context.outbox.open(party, kind, round) for party in parties]
         progress, costs = self._context.progress, self._context.costs
@@ -73,13 +73,13 @@ class JobKeys:
         await asyncio.gather(*(stream.close() for stream in streams))
 
     async def open(self, packed: bytes, groups: int) -> Ints:
-        """Decrypt sums: (groups, S) int64, of ciphertexts that hold as many groups as a plaintext has room for."""
+        """Decrypt sums, (groups, S) int64, of ciphertexts that each hold as many groups as fit a plaintext."""
         sums = await required(self._owner).open(packed, groups)
         self._context.costs.operations["decryptions"] += len(packed) // self._ciphertext_bytes
         return sums
 
     async def close(self) -> None:
-        """The workers forget the key."""
+        """Delete the key in the workers."""
         if self._owner is not None:
             owner, self._owner = self._owner, None
             await owner.close()

@@ -1,4 +1,4 @@
-"""The label holder's table with its labels, whose cells are decoded once."""
+"""The label holder's table with its decoded labels."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from treetap.wire.v2 import setup_pb2
 
 @dataclass(frozen=True)
 class LabelledTable:
-    """Records and their labels; the label column is not in the table any more."""
+    """Records and their labels; `table` is without the label column."""
 
     party: str
     table: Table
@@ -25,7 +25,7 @@ class LabelledTable:
     objective: str
 
     def take(self, records: Rows) -> LabelledTable:
-        """The records at these places, in this order; `DataError` where their labels teach nothing."""
+        """The records at these places, in this order; `DataError` if their labels permit no training."""
         labels = self.labels.take(records)
         try:
             learnable(labels, self.table, self.column, self.objective)

@@ -1,6 +1,6 @@
-"""The parts of a training job's set-up, whatever grows afterwards: table, bins, key.
+"""The set-up of a training job, common to all training protocols: table, bins, key.
 
-The label holder makes the key pair and sends its public half with the slot layout of one record's plaintext.
+The label holder generates the key pair and sends the public key with the slot layout of one record's plaintext.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ UNPUBLISHED = "its model is not published yet"
 
 
 def table_config(config: PartyConfig, name: str) -> TableConfig:
-    """The party's table of that name; `DataError` says which it has."""
+    """The party's table of that name; `DataError` lists the tables it has."""
     if name not in config.tables:
         required = ", ".join(map(repr, config.tables)) or "none"
         fault = f"{config.name} has no table {name!r} in its configuration (it has {required})"
@@ -50,7 +50,7 @@ async def load_table(
     missing: float | None,
     categories: Mapping[str, Category] | None = None,
 ) -> Table:
-    """Read the party's table off the event loop; `categories` are those of a model that is there already."""
+    """Read the party's table off the event loop; `categories`: those of an existing model."""
     try:
         return await context.offload(
             lambda: read_table(config, with_label=with_label, missing=missing, categories=categories)
@@ -62,18 +62,18 @@ async def load_table(
 async def load_job_table(
     context: StepContext, config: PartyConfig, spec: setup_pb2.JobSpec, *, with_label: bool, missing: float | None
 ) -> Table:
-    """Read the party's table of a training job, which must be that of the trees stored already."""
+    """Read the party's table of a training job, which must be the one that the stored trees were grown on."""
     table = await load_table(context, table_config(config, spec.table), with_label=with_label, missing=missing)
     await bind_table(context, table)
     return table
 
 
 async def bind_table(context: StepContext, table: Table) -> None:
-    """A resumed job must find the table that its stored trees were grown on, cell for cell."""
+    """Raise `DataError` if the table differs in any cell from the one that the stored trees were grown on."""
     if not context.store.bind(await context.offload(lambda: fingerprint(table))):
         raise DataError(
             f"{table.path}: is not the table on which the stored trees of job {context.job} were grown; "
-            "bring that one back, or cancel the job and train again"
+            "restore that one, or cancel the job and train again"
         ).at(context.party)
 
 
@@ -101,7 +101,7 @@ async def bin_features(context: StepContext, table: Table, max_bin: int) -> Binn
 
 
 def manifest_of(context: StepContext, spec: setup_pb2.JobSpec, table: Table, missing: float) -> dict[str, Any]:
-    """The part of a model's manifest that every party writes: job, protocol and the own columns."""
+    """The part of a model's manifest that every party writes: job, protocol and the party's own columns."""
     return {
         "job": context.job,
         "party": context.party,
@@ -112,7 +112,7 @@ def manifest_of(context: StepContext, spec: setup_pb2.JobSpec, table: Table, mis
 
 
 async def make_key(context: StepContext, bits: int) -> SecretKey:
-    """Label holder: the job's key pair, made once and kept on this party's disk until the model is published."""
+    """Label holder: the job's key pair, generated once and kept on this party's disk until the model is published."""
     path = context.store.path("secret.json")
     allow_512 = bits == PAPER_KEY_BITS
     if context.store.has("secret.json"):
@@ -123,7 +123,7 @@ async def make_key(context: StepContext, bits: int) -> SecretKey:
 
 
 async def make_passing_key(context: StepContext, bits: int) -> SecretKey:
-    """Label holder: a key pair for one attempt at a prediction, which never reaches the disk."""
+    """Label holder: a key pair for one attempt at a prediction, which is never stored on disk."""
     allow_512 = bits == PAPER_KEY_BITS
     if allow_512:
         log.warning(
@@ -133,16 +133,16 @@ async def make_passing_key(context: StepContext, bits: int) -> SecretKey:
 
 
 async def send_key(context: StepContext, secret: SecretKey, slots: Slots, feature_parties: list[str]) -> None:
-    """Label holder: public key and slot widths to every feature party."""
-    parcel = setup_pb2.PublicKeyMessage(modulus=secret.public.to_bytes(), slot_widths=list(slots.widths))
+    """Label holder: send public key and slot widths to every feature party."""
+    message = setup_pb2.PublicKeyMessage(modulus=secret.public.to_bytes(), slot_widths=list(slots.widths))
     for party in feature_parties:
-        await context.outbox.send(party, "public_key", [parcel])
+        await context.outbox.send(party, "public_key", [message])
 
 
 async def take_key(context: StepContext, label_holder: str, bits: int) -> tuple[PublicKey, Slots]:
-    """Feature party: public key and slot widths; a key of another size than the job's is refused."""
-    async for parcel in context.mailbox.series(label_holder, "public_key", 0, 0):
-        key = parcel.setup.public_key
+    """Feature party: receive public key and slot widths; a key of another size than the job's is refused."""
+    async for message in context.mailbox.series(label_holder, "public_key", 0, 0):
+        key = message.setup.public_key
         length = int.from_bytes(key.modulus, "big").bit_length()
         if length != bits:
             raise Malformed(f"the key of {label_holder} has {length} bits, the job says {bits}")

@@ -252,7 +252,7 @@ def test_a_new_attempt_ends_the_old_one(jobs: tuple[Conducted, Conducted], tmp_p
         prepared = await ask(federation, FEATURE, with_word("prepare", attempt=2))
         assert prepared.setup.prepared == setup_pb2.Prepared(aligned_attempt=1)
         (ended,) = await asyncio.gather(waiting, return_exceptions=True)
-        assert "feature-b was left or told to stop while this step was under way" in str(ended)
+        assert "feature-b left the job or was stopped while this step was under way" in str(ended)
         with pytest.raises(OutOfOrder, match="attempt 1 of job job is over: attempt 2 has begun"):
             await ask(federation, FEATURE, take)
         await federation.close()

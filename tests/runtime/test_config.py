@@ -165,7 +165,7 @@ def test_files_that_are_no_configuration(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("table", "fault"),
     [
-        ('clients = ["app"]', "serve: names no place to ask: say listen (gRPC), http (HTTP and JSON) or both"),
+        ('clients = ["app"]', "serve: has no address for clients: set listen (gRPC), http (HTTP and JSON) or both"),
         ('clients = []\nlisten = "h:1"', "serve.clients: List should have at least 1 item"),
         ('listen = "h:1"', "serve.clients: is missing"),
         (
@@ -176,7 +176,7 @@ def test_files_that_are_no_configuration(tmp_path: Path) -> None:
         ('clients = "app"\nlisten = "h:1"', """serve.clients: a list of names, such as ["app"] (it is 'app')"""),
         (
             'clients = ["app"]\nlisten = "h:1"\nmost_ids = 9\nqueue = 8',
-            "serve: most_ids = 9: a request of so many",
+            "serve: most_ids = 9 exceeds queue = 8",
         ),
         ('clients = ["app"]\nlisten = "h:1"\nwindow = 8', "serve.window: unknown key"),
     ],

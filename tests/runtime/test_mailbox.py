@@ -196,7 +196,7 @@ def test_no_room_for_parcels_ends_the_job_for_now(tmp_path: Path, monkeypatch: p
 
     async def main() -> None:
         box = Mailbox(SILENCE_S, tmp_path / "absent")
-        with pytest.raises(Interrupted, match="absent: no room for parcels that wait: No such file"):
+        with pytest.raises(Interrupted, match="absent: no room for messages that wait: No such file"):
             await box.file("b", _parcel(0, content=bytes(200)))
 
     run(main())

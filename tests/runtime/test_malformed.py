@@ -232,7 +232,12 @@ TRAINING: list[tuple[str, str, Change, str]] = [
     ("gradients", LABEL_HOLDER, gradients_miscounted, "15 records need 3840 bytes of ciphertexts, got 4096"),
     ("gradients", LABEL_HOLDER, gradients_zero, "a ciphertext is zero or not below n²"),
     ("gradients", LABEL_HOLDER, gradients_too_large, "a ciphertext is zero or not below n²"),
-    ("instance_spaces", LABEL_HOLDER, spaces_missing, "OutOfOrder: the records of node 2 of tree 0 are not known here"),
+    (
+        "instance_spaces",
+        LABEL_HOLDER,
+        spaces_missing,
+        "OutOfOrder: the records of node 2 of tree 0 are not known at this party",
+    ),
     ("instance_spaces", LABEL_HOLDER, spaces_cut, "records: the ranges end at 3 of 16 records"),
     ("candidate_sums", FEATURE, sums_fewer, "candidates are 1 ciphertexts of 256 bytes, got 0 bytes"),
     ("candidate_sums", FEATURE, sums_more, "candidates are 1 ciphertexts of 256 bytes, got 512 bytes"),

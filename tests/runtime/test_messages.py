@@ -47,7 +47,7 @@ def test_only_members_reach_a_running_job(jobs: tuple[Conducted, Conducted], tmp
             await node.deliver(LABEL_HOLDER, parcel(attempt=0))
         with pytest.raises(UnknownJob, match="attempt 2 of job job has not been prepared here"):
             await node.deliver(LABEL_HOLDER, parcel(attempt=2))
-        with pytest.raises(Malformed, match="a parcel without content; is the sender of another version"):
+        with pytest.raises(Malformed, match="a message without content; is the sender of another version"):
             await node.deliver(LABEL_HOLDER, exchange_pb2.PeerMessage(job="job", attempt=1))
         await federation.close()
 
@@ -102,7 +102,9 @@ def test_nothing_comes_after_the_last_part(tmp_path: Path) -> None:
         with pytest.raises(Conflict, match="gradients part 2 from a came after the last part 1"):
             await box.file("a", parcel(part=2))
         await box.file("b", parcel(part=2))
-        with pytest.raises(Conflict, match="gradients part 1 from b says it is the last, a later one has come"):
+        with pytest.raises(
+            Conflict, match="gradients part 1 from b is marked as the last part, but a later one has come"
+        ):
             await box.file("b", parcel(part=1, last=True))
 
     run(main())

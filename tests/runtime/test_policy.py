@@ -67,7 +67,7 @@ def test_floors() -> None:
     for records in (0, 5, 6):
         policy.check_space("bank", "telco", 3, records)
     with pytest.raises(
-        Refused, match=r"bank does not tell telco the records of node 3: .* min_instance_space = 5"
+        Refused, match=r"bank does not send telco the records of node 3: .* min_instance_space = 5"
     ) as caught:
         policy.check_space("bank", "telco", 3, 4)
     assert " 4" not in str(caught.value)
