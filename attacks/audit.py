@@ -47,7 +47,7 @@ def audit(file: AuditFile, *, by_tree: bool, progress: Progress) -> Document:
     known = next((labels for _, labels in held.values() if labels is not None), None)
     clusters = len(known.classes) if known is not None else file.classes
     if clusters is None and not first.regression:
-        raise BadInput("the number of groups that the attacks look for is not given: say [label], or classes = 2 or more")
+        raise BadInput("the number of groups to look for is not given: say [label], or classes = 2 or more")
     settings = file.attack_settings(first.protocol)
     names = {name: file.attacks or _usual(view, held[name][0]) for name, view in views.items()}
     if clusters is None:  # a regression has no classes that groups could match

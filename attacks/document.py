@@ -103,7 +103,7 @@ class SignatureStep(_Part):
 
 
 class Signature(_Part):
-    """How finely a party's known nodes divide the records, and the plug-in information on the label, in nats.
+    """The number of signatures by a party's known nodes, and their plug-in information on the label, in nats.
 
     `by_chance` is its mean under random permutations of the labels.
     """
