@@ -130,7 +130,7 @@ class Jobs:
         why = CANCELLED
         if unheard:
             names = ", ".join(unheard)
-            why += f"; {names} did not confirm it and may still hold files: repeat treetap cancel {job}"
+            why += f"; {names} did not confirm it and may still hold files: treetap cancel {job} repeats it"
         found = self._state(job)
         if found.state == "cancelled":
             found.error = why
