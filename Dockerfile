@@ -1,6 +1,6 @@
 # treetap for parties, coordinators and operators: `docker build -t treetap .`
 # With extras: `docker build --build-arg EXTRAS="lattice serve" -t treetap .`; for audits `EXTRAS=audit`, as the compose file does.
-# Two stages, so that neither the sources nor the build's leavings are in the image. Nothing here needs BuildKit.
+# Two stages: neither the sources nor the build's temporary files are in the image. BuildKit is not needed.
 FROM python:3.11-slim-bookworm AS build
 WORKDIR /src
 RUN python -m venv --without-pip /opt/treetap
@@ -11,7 +11,7 @@ RUN python -c "import sys, tomllib; p = tomllib.load(open('pyproject.toml', 'rb'
       print(*p['dependencies'], *(d for e in sys.argv[1:] for d in p['optional-dependencies'][e]), sep='\n')" $EXTRAS \
       > requirements.txt \
  && python -m pip --python /opt/treetap install --no-cache-dir --disable-pip-version-check -r requirements.txt \
- # headers, sources and tests for who builds against them; shared libraries stay, since they load each other
+ # headers, sources and tests are only needed to build against the packages; shared libraries stay: they load each other
  && cd /opt/treetap/lib/python3*/site-packages \
  && rm -rf pyarrow/include pyarrow/src pyarrow/tests \
  && find numpy -type d -name tests -prune -exec rm -rf {} +
@@ -23,7 +23,7 @@ COPY treetap treetap
 RUN python -m pip --python /opt/treetap install --no-cache-dir --disable-pip-version-check --no-deps .
 
 FROM python:3.11-slim-bookworm
-# A fixed number, so that files on a host can be given to it.
+# A fixed user id, so that files on a host can belong to it.
 RUN groupadd --gid 10001 treetap \
  && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /var/lib/treetap --shell /usr/sbin/nologin treetap \
  && install -d -o treetap -g treetap -m 700 /var/lib/treetap /var/lib/treetap-coordinator

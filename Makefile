@@ -1,4 +1,4 @@
-# Everything a newcomer needs: `make demo` runs a whole federation, `make test` passes the tests.
+# Commands for a newcomer: `make demo` runs a whole federation, `make test` passes the tests.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin

@@ -1,7 +1,7 @@
 """An audit: every feature party's transcript under every attack, scored where labels are given.
 
-This is the auditor, not a party: it may hold labels and several parties' tables at once. Each attack still gets one
-party's transcript and columns, and nothing else.
+The auditor is not a party: it may hold labels and several parties' tables at once. Each attack still gets only one
+party's transcript and columns.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from treetap.tables.labels import Labels
 from treetap.tables.reading import Table
 from treetap.version import package_version
 
-#: Up to so many records the exact graph, whose size grows with their square, is drawn too.
+#: Most records for which the exact graph, whose size grows with their square, is attacked too.
 EXACT_UP_TO = 3000
-#: What works at any size.
+#: Attacks that work at any size.
 ALWAYS = ("cl", "uni", "uni+cl", "id2graph-quotient")
-#: Called when a part of the work is done: parts done, parts in all, what is done next.
+#: Callback after each part of the work: parts done, all parts, name of the next part.
 Progress = Callable[[int, int, str], None]
 
 
 def audit(file: AuditFile, *, by_tree: bool, progress: Progress) -> Document:
-    """The document of one job.
+    """Audit one job; returns the document.
 
-    `by_tree`: attack also what was known after the first tree, the first two, and so on.
+    `by_tree`: attack also the view after the first tree, the first two, and so on.
 
     Raises:
-        BadInput: a file cannot be used, transcripts are of different jobs, or nobody says how many classes there are.
+        BadInput: a file cannot be used, transcripts are of different jobs, or the number of classes is not given.
         Malformed: a transcript was changed.
     """
     views = {party.name: read_view(party.transcript, file.job, party.name) for party in file.party}
@@ -47,10 +47,10 @@ def audit(file: AuditFile, *, by_tree: bool, progress: Progress) -> Document:
     known = next((labels for _, labels in held.values() if labels is not None), None)
     clusters = len(known.classes) if known is not None else file.classes
     if clusters is None and not first.regression:
-        raise BadInput("how many groups the attacks look for is not said: give [label], or classes = 2 or more")
+        raise BadInput("the number of groups to look for is not given: say [label], or classes = 2 or more")
     settings = file.attack_settings(first.protocol)
     names = {name: file.attacks or _usual(view, held[name][0]) for name, view in views.items()}
-    if clusters is None:  # numbers for labels: there are no classes that groups could stand for
+    if clusters is None:  # a regression has no classes that groups could match
         names = {name: [] for name in names}
     for name, kinds in names.items():
         if "cl" in kinds and held[name][0] is None:
@@ -60,7 +60,7 @@ def audit(file: AuditFile, *, by_tree: bool, progress: Progress) -> Document:
     for number, (name, kind) in enumerate(works):
         progress(number, len(works), f"{name}: {kind}")
         table, labels = held[name]
-        assert clusters is not None  # without them there is no attack to run
+        assert clusters is not None  # without a number of clusters no attack runs
         leaves = views[name].leaves(drawn_only=file.drawn_only)
         results[name][kind] = _attacked(kind, views[name], leaves, table, labels, clusters, settings, by_tree)
     progress(len(works), len(works), "")
@@ -116,7 +116,7 @@ def exceeded(document: Document, limits: Mapping[str, float]) -> list[str]:
 
 
 def incomplete(document: Document) -> list[str]:
-    """What a transcript says of itself that makes figures too small: cuts, missing trees, an end before the job's."""
+    """Faults of the transcripts that make figures too small: cuts, missing trees, an end before the job's end."""
     return [fault for party in document.parties.values() for fault in party.faults]
 
 
@@ -130,7 +130,7 @@ def scores(labels: Labels | None, clusters: Ints) -> dict[str, float | None]:
 
 
 def _one_job(views: Mapping[str, View]) -> View:
-    """Any of the views, once they are known to be of one job."""
+    """The first of the views, after a check that all are of one job."""
     first, *others = views.values()
     for view in others:
         for what in ("job", "protocol", "label_holder", "records"):
@@ -144,7 +144,7 @@ def _one_job(views: Mapping[str, View]) -> View:
 
 
 def _held(party: AuditedParty, view: View, file: AuditFile) -> tuple[Table | None, Labels | None]:
-    """The party's own columns, and for the scorer the labels of its records."""
+    """The party's own columns, and the labels of its records for scoring."""
     if party.table is None:
         if file.label is not None:
             raise BadInput(f"{party.name}: labels are found by the ids of the party's table: say table = …")
@@ -156,7 +156,7 @@ def _held(party: AuditedParty, view: View, file: AuditFile) -> tuple[Table | Non
 
 
 def _usual(view: View, table: Table | None) -> list[str]:
-    """The attacks of an audit that names none."""
+    """The default attacks."""
     exact = {"id2graph"} if view.records <= EXACT_UP_TO else set()
     return [name for name in ATTACKS if name in exact.union(ALWAYS) and (name != "cl" or table is not None)]
 
@@ -181,7 +181,7 @@ def _attacked(
     steps: list[float | None] | None = None
     if labels is not None:
         whole = measured["v_measure"]
-        if kind == "cl":  # it looks at no tree
+        if kind == "cl":  # CL uses no tree
             steps = [whole] * len(leaves)
         else:
             before: Sequence[float | None] = [
@@ -213,7 +213,7 @@ def _party(view: View, table: Table | None, labels: Labels | None, results: dict
 
 
 def _traffic(views: Mapping[str, View]) -> list[dict[str, Any]]:
-    """What crossed, each message once: between two audited parties the receiver's account counts."""
+    """The traffic of the job, each message once: between two audited parties the receiver's transcript counts."""
     rows = []
     for name, view in views.items():
         rows += [{**row, "to": name} for row in sections.received_rows(view)]

@@ -1,4 +1,4 @@
-"""The file that `treetap audit` reads: whose transcripts, their own tables, and the labels to score against."""
+"""The file that `treetap audit` reads: the parties' transcripts and tables, and the labels for scoring."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from treetap.errors import BadInput
 from treetap.names import Name
 from treetap.strict import Strict, load
 
-#: What a folder that can be audited holds.
+#: Name of the audit file in a folder that can be audited.
 FILE = "audit.toml"
 
 
 class LabelTable(Strict):
-    """Where the labels are. They score the attacks; no attack sees them."""
+    """The table of the labels. They score the attacks; no attack reads them."""
 
     path: Path
     column: str
@@ -27,7 +27,7 @@ class LabelTable(Strict):
 
 
 class AuditedParty(Strict):
-    """One feature party: its transcript, and its own table, without which the attacks go by the transcript alone."""
+    """One feature party: its transcript, and its own table; without a table the attacks use the transcript alone."""
 
     name: Name
     transcript: Path
@@ -37,9 +37,9 @@ class AuditedParty(Strict):
 
 
 class AuditFile(Strict):
-    """The file itself. `classes`: how many groups an attack looks for; needed where no label tells.
+    """The audit file. `classes`: the number of groups that an attack looks for; required without [label].
 
-    `drawn_only`: of each leaf the records that the tree was trained on, as far as messages named them.
+    `drawn_only`: keep of each leaf the records that the tree was trained on, as far as messages named them.
     """
 
     job: str | None = None
@@ -69,12 +69,12 @@ class AuditFile(Strict):
         return self
 
     def attack_settings(self, protocol: str) -> Settings:
-        """The settings given; the discount, where none is, is the paper's for the protocol."""
+        """The given settings; the default discount is the paper's for the protocol."""
         return Settings.read({"discount": usual_discount(protocol)} | self.settings)
 
 
 def check_settings(settings: Mapping[str, Any]) -> None:
-    """ValueError naming each one that is unknown or wrong."""
+    """Check the attack settings; ValueError naming each one that is unknown or wrong."""
     try:
         Settings.read(settings)
     except BadInput as fault:
@@ -82,7 +82,7 @@ def check_settings(settings: Mapping[str, Any]) -> None:
 
 
 def known_attacks(names: list[str]) -> list[str]:
-    """The names, each once, in the catalogue's order. ValueError for one that is none."""
+    """The names, each once, in the registry's order. ValueError for an unknown one."""
     unknown = [name for name in names if name not in ATTACKS]
     if unknown:
         raise ValueError(f"unknown attack {unknown[0]!r}; known are {', '.join(ATTACKS)}")
@@ -90,10 +90,10 @@ def known_attacks(names: list[str]) -> list[str]:
 
 
 def read(run: Path) -> AuditFile:
-    """The file, or that of a folder; relative paths in it are from its own folder.
+    """Read an audit file, or that of a folder; relative paths in it are relative to its folder.
 
     Raises:
-        BadInput: there is none, or it is wrong.
+        BadInput: there is no such file, or it is wrong.
     """
     path = run / FILE if run.is_dir() else run
     if run.is_dir() and not path.is_file():

@@ -1,7 +1,7 @@
-"""The audit document: what attacks on the parties' transcripts found, as the commands print it and the report shows it.
+"""The audit document: the results of attacks on the parties' transcripts, which the commands print and reports show.
 
-Whoever computes a part of it builds these models; `plain` gives the JSON object. An unknown field is an error, and so
-is a number that JSON has no word for.
+`plain` gives the JSON object. An unknown field is an error, and so is a number that JSON cannot express (infinity,
+NaN).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from treetap.protocols.registry import TRAINING
 from treetap.wire.disclosure import CLASSES
 
 AttackName = Literal["cl", "uni", "uni+cl", "id2graph", "id2graph-chunked", "id2graph-quotient"]
-#: How a party came to know a node: it was sent the records, its own split made it, or a known node minus a known child.
+#: Source of a known node: a message with its records, the party's own split, or a known node minus a known child.
 Source = Literal["received", "own", "difference"]
 Count = Annotated[int, Field(ge=0)]
 
@@ -41,19 +41,19 @@ class _Row(_Part):
 
 
 class ReceivedRow(_Row):
-    """What reached a party."""
+    """Messages that a party received."""
 
     sender: str = Field(alias="from")
 
 
 class SentRow(_Row):
-    """What a party sent."""
+    """Messages that a party sent."""
 
     receiver: str = Field(alias="to")
 
 
 class TrafficRow(_Row):
-    """What one process sent another, as some transcript has it."""
+    """Messages that one process sent another, according to a transcript."""
 
     sender: str = Field(alias="from")
     receiver: str = Field(alias="to")
@@ -81,7 +81,7 @@ class AttackResult(_Part):
 
 
 class BoundRow(_Part):
-    """What one known node says of the label, in nats; `nats` is the larger of the node's and its complement's."""
+    """The bound on one known node's leakage of the label, in nats; `nats`: the larger of node's and complement's."""
 
     tree: Count
     node: int = Field(ge=1)
@@ -103,9 +103,9 @@ class SignatureStep(_Part):
 
 
 class Signature(_Part):
-    """How finely a party's known nodes divide the records, and the plug-in information on the label, in nats.
+    """The number of signatures by a party's known nodes, and their plug-in information on the label, in nats.
 
-    `by_chance` is what it would be on average if the labels stood at the records in random order.
+    `by_chance` is its mean under random permutations of the labels.
     """
 
     signatures: Count
@@ -142,7 +142,7 @@ class SeenTree(_Part):
 
 
 class Party(_Part):
-    """One feature party: what it received, what attacks made of it. `faults`: what a reader of any figure must know."""
+    """One feature party: its traffic and the attacks' results. `faults`: gaps of the transcript behind all figures."""
 
     transcript: str
     columns: list[str]
@@ -156,7 +156,7 @@ class Party(_Part):
 
 
 class Document(_Part):
-    """One job's audit. `classes` is null for regression and where no label was given, which `labelled` tells apart.
+    """One job's audit. `classes` is null for regression and without labels; `labelled` distinguishes the two.
 
     `traffic` is the union over the transcripts at hand, each message counted once.
     """
@@ -177,12 +177,12 @@ class Document(_Part):
     traffic: list[TrafficRow]
 
     def plain(self) -> dict[str, Any]:
-        """As JSON types, with the names that the JSON object has."""
+        """The document as JSON types, under the names of the JSON object."""
         return self.model_dump(mode="json", by_alias=True)
 
 
 def parse(content: Document | Mapping[str, Any]) -> Document:
-    """The document that a JSON object holds. Raises BadInput, naming all fields that are wrong."""
+    """Read the document from a JSON object. Raises BadInput naming all wrong fields."""
     if isinstance(content, Document):
         return content
     try:

@@ -1,4 +1,4 @@
-"""The attacks by name: what each does in a line, and one way to run any of them."""
+"""The attacks by name, each with a one-line description, and one function that runs any of them."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ _GRAPHS: dict[str, Callable[[Leaves, int, Settings], Groups]] = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """What an attack found.
+    """The result of an attack.
 
-    `clusters` (N,): the guess, records in one cluster being said to share a label. `groups` (N,): the communities or
-    components behind it, largest first for communities; None for `cl`. `found` counts them, `alone` those of them that
-    are single records without an edge. `modularity`, `vertices` and `entries` describe the graph; None without one.
-    `seconds` by step, `parameters` the settings that this attack reads.
+    `clusters` (N,): the guess; records in one cluster share a label. `groups` (N,): the communities or
+    components behind it, largest first for communities; None for `cl`. `found` counts them, `alone` those that are
+    single records without an edge. `modularity`, `vertices` and `entries` describe the graph; None without one.
+    `seconds` by step; `parameters`: the settings that this attack reads.
     """
 
     attack: str
@@ -80,7 +80,8 @@ def attack(
 
     `leaves`: per tree, in training order, the attacker's leaves as int64 arrays of record positions. `features` (N, d),
     NaN for a missing value, or None for none; `settings.columns` picks some. `clusters` is C, the number of classes.
-    `uni` reads neither: its components are its clusters. Without features the other attacks cluster on groups alone.
+    `uni` uses neither features nor C: its components are its clusters. Without features the other attacks cluster on
+    groups alone.
 
     Raises:
         BadInput: an unknown attack, C outside 2..N, wrong leaves or features, a graph too large for the exact form.
@@ -130,7 +131,7 @@ def attack(
 
 
 def _load(name: str) -> None:
-    """Import what an attack needs before its clock starts; what is not there is told where it is used."""
+    """Import an attack's libraries before its timer starts; a missing library is reported where it is used."""
     with suppress(ImportError):
         if name != "uni":
             importlib.import_module("sklearn.cluster")

@@ -23,7 +23,7 @@ from treetap.tables.reading import Table
 
 @dataclass(frozen=True)
 class Task:
-    """What is asked. `labels`: (file, column, id column), for scoring alone."""
+    """The arguments of an attack. `labels`: (file, column, id column), for scoring alone."""
 
     name: str
     transcript: Path
@@ -41,7 +41,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Found:
-    """What came of it. `table` is None where the attacker's own was not given."""
+    """The result of a task. `table` is None if the attacker's own was not given."""
 
     view: View
     table: Table | None
@@ -50,10 +50,10 @@ class Found:
 
 
 def run(task: Task) -> Found:
-    """Read, attack, score.
+    """Read the transcript, run the attack, score it.
 
     Raises:
-        BadInput: a file cannot be used, or it is not said how many groups to look for.
+        BadInput: a file cannot be used, or the number of groups is not given.
         Malformed: the transcript was changed.
     """
     view = read_view(task.transcript, task.job, task.party)
@@ -63,11 +63,11 @@ def run(task: Task) -> Found:
         raise BadInput("attack cl clusters the attacker's own columns: say --columns FILE")
     clusters = task.classes if task.classes is not None else None if labels is None else len(labels.classes)
     if clusters is None and task.name != "uni":
-        raise BadInput("say --classes C: how many groups of records to look for")
+        raise BadInput("say --classes C: the number of groups of records to look for")
     settings = Settings.read({"discount": usual_discount(view.protocol)} | task.settings)
     leaves = (view.received_only() if task.received_only else view).leaves(drawn_only=task.drawn_only)
     features = None if table is None else table.features
-    wanted = 2 if clusters is None else clusters  # which uni, the one that needs none, does not read
+    wanted = 2 if clusters is None else clusters  # uni, the only attack that needs none, ignores it
     outcome = attack(task.name, leaves, view.records, features, wanted, settings)
     sizes = np.sort(np.unique(outcome.clusters, return_counts=True)[1])[::-1]
     report = {
@@ -94,7 +94,7 @@ def run(task: Task) -> Found:
 
 
 def write(found: Found, path: Path) -> None:
-    """Id (or position in the common order, where no table was given) and group of every record, as Parquet."""
+    """Write id (without a table: position in the common order) and group of every record, as Parquet."""
     groups = pa.array(found.outcome.clusters)
     if found.table is None:
         content = pa.table({"position": pa.array(np.arange(found.view.records)), "group": groups})
@@ -107,7 +107,7 @@ def write(found: Found, path: Path) -> None:
 
 
 def show_found(found: Found, out: Path | None) -> None:
-    """The report for a person."""
+    """Print the report to the terminal."""
     report = found.report
     for fault in report["faults"]:
         terminal.err.print(f"note: {fault}", markup=False, highlight=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""How well clusters match the true labels. Only the scorer calls this: an attacker has no labels."""
+"""Agreement of clusters with the true labels. Only the scorer uses it: an attacker has no labels."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ def score(labels: npt.ArrayLike, clusters: npt.ArrayLike) -> Scores:
 
 
 def _rivals(truth: npt.NDArray[np.int64], found: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Records per class and cluster, (C, clusters), only clusters that an optimal matching may need.
+    """Records per class and cluster, (C, clusters), only for clusters that an optimal matching may need.
 
-    Those are the C largest of each class: the other C − 1 classes cannot take them all. So the table has at most C²
-    columns, however many the clusters.
+    Those are the C largest of each class: the other C − 1 classes cannot match them all. The table thus has at most C²
+    columns.
     """
     kinds, groups = int(truth.max()) + 1, int(found.max()) + 1
     cells, count = np.unique(truth * groups + found, return_counts=True)

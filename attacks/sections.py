@@ -1,4 +1,4 @@
-"""What a view amounts to, as plain JSON types: the sections of the audit that need no attack."""
+"""The sections of the audit that need no attack, from a view, as plain JSON types."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from treetap.tables.labels import Labels
 
 
 def received_rows(view: View) -> list[dict[str, Any]]:
-    """What reached the party: `class`, `from`, `step`, `messages` that carried the class, its `bytes`."""
+    """Messages that the party received: `class`, `from`, `step`, `messages` that carried the class, its `bytes`."""
     return [
         {"class": row.disclosure, "from": row.peer, "step": row.step, "messages": row.messages, "bytes": row.bytes}
         for row in view.received
@@ -23,7 +23,7 @@ def received_rows(view: View) -> list[dict[str, Any]]:
 
 
 def sent_rows(view: View) -> list[dict[str, Any]]:
-    """What the party sent, with `to` for `from`; empty where its transcript keeps received messages only."""
+    """Messages that the party sent, with `to` for `from`; empty where its transcript keeps received messages only."""
     return [
         {"class": row.disclosure, "to": row.peer, "step": row.step, "messages": row.messages, "bytes": row.bytes}
         for row in view.sent
@@ -31,7 +31,7 @@ def sent_rows(view: View) -> list[dict[str, Any]]:
 
 
 def bound_rows(view: View, labels: Labels | None) -> list[dict[str, Any]]:
-    """The bound of ID-LMID for every known node but the roots, in nats; per node, not joint. Empty without labels.
+    """The ID-LMID bound of every known node but the roots, in nats; per node, not joint. Empty without labels.
 
     `nats` is the larger one of `node_nats` and `complement_nats`.
     """
@@ -40,7 +40,7 @@ def bound_rows(view: View, labels: Labels | None) -> list[dict[str, Any]]:
     found = []
     for tree in view.trees:
         nodes = [node for node in tree.nodes.values() if node.source != "root"]
-        # As in the paper's experiments: of a tree that draws its records only those are in a node, once each.
+        # As in the paper's experiments: if a tree draws its records, a node holds only the drawn ones, once each.
         draws = training(view.protocol).draws_for_audit
         inside = [tree.drawn_of(node.records) if draws else node.records for node in nodes]
         counts = np.array([_counts(labels, rows) for rows in inside], dtype=np.int64)
@@ -62,10 +62,10 @@ def bound_rows(view: View, labels: Labels | None) -> list[dict[str, Any]]:
 
 
 def signature(view: View, labels: Labels | None) -> dict[str, Any]:
-    """How finely the known sets divide the records, and what the parts say of the label (plug-in estimate, nats).
+    """The number of signatures by the known sets, and their information on the label (plug-in estimate, nats).
 
-    Beside it, what the parts would say by chance, if labels stood at random. `by_tree` has the same after the first
-    tree, the first two, and so on. Without labels the informations are None.
+    `by_chance` is the mean of that information under random permutations of the labels. `by_tree` has the same after
+    the first tree, the first two, and so on. Without labels the informations are None.
     """
     by_tree: list[dict[str, Any]] = []
     for tree, groups in zip(view.trees, _after_each_tree(view), strict=True):
@@ -75,7 +75,7 @@ def signature(view: View, labels: Labels | None) -> dict[str, Any]:
 
 
 def _said(groups: Ints, labels: Labels | None) -> dict[str, Any]:
-    """How many groups (N,) there are, and what they say of the label."""
+    """The number of groups (N,), and their information on the label."""
     return {
         "signatures": int(groups.max()) + 1,
         "mutual_information": None if labels is None else mutual_information(labels.values, groups),
@@ -84,13 +84,13 @@ def _said(groups: Ints, labels: Labels | None) -> dict[str, Any]:
 
 
 def signatures(view: View) -> Ints:
-    """Which records the view cannot tell apart: (N,) int64, equal where all trees' known sets hold both or neither."""
+    """Signatures (N,) int64: equal for two records if each known set of all trees holds both or neither."""
     groups = [np.zeros(view.records, dtype=np.int64), *_after_each_tree(view)]
     return groups[-1]
 
 
 def tree_rows(view: View, labels: Labels | None) -> list[dict[str, Any]]:
-    """Every complete tree node by node, also those that must exist but are hidden; classes only with labels."""
+    """The nodes of every complete tree, also the hidden ones, which must exist; classes only with labels."""
     return [
         {
             "tree": tree.index,
@@ -122,12 +122,12 @@ def _is_leaf(tree: TreeView, node: KnownNode) -> bool:
 
 
 def _counts(labels: Labels, records: Ints | slice = slice(None)) -> Ints:
-    """How many of the records, by default of all, each class has: (classes,)."""
+    """The number of records of each class (classes,), by default among all records."""
     return class_counts(labels.values[records], len(labels.classes))
 
 
 def _after_each_tree(view: View) -> Iterator[Ints]:
-    """Numbers 0.. of the signatures (N,) by the first tree, the first two, and so on."""
+    """Signature numbers (N,), from 0, by the first tree, the first two, and so on."""
     groups = np.zeros(view.records, dtype=np.int64)
     for tree in view.trees:
         _, cell = np.unique(tree.cells(), return_inverse=True)

@@ -1,4 +1,4 @@
-"""Finding the common records, party to party (docs/alignment.md). The coordinator says whose turn it is, no more."""
+"""Alignment of the records, party to party (docs/alignment.md). The coordinator only calls the turns."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from treetap.protocols.alignment_routes import turns
 
 
 async def align(roster: Roster, parties: Sequence[str], mode: str) -> None:
-    """`parties`: the label holder, then the feature parties, in the order of the job."""
+    """Align the records of `parties`: the label holder, then the feature parties in the order of the job."""
     if mode == "sorted-ids":
         await compare_digests(roster, parties)
         return

@@ -1,4 +1,4 @@
-"""What an explained prediction does besides: names of features, and attributions block by block (docs/model.md)."""
+"""Additional steps of an explained prediction: feature names, and attributions block by block (docs/model.md)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from treetap.wire.v2 import attributions_pb2, prediction_pb2
 
 
 async def share_names(roster: Roster, opening: prediction_pb2.OpenModel) -> None:
-    """Once, if asked for: every feature party that is there tells the label holder its names, or withholds them."""
+    """If names are requested, have every present feature party send them to the label holder or withhold them."""
     if opening.explain:
         members = [party for party in opening.feature_parties if party not in opening.away]
         naming = roster.ask_all(members, "name_features", prediction_pb2.NameFeatures())
@@ -16,7 +16,7 @@ async def share_names(roster: Roster, opening: prediction_pb2.OpenModel) -> None
 
 
 async def attribute(roster: Roster, opening: prediction_pb2.OpenModel, block: int) -> prediction_pb2.ScoredBlock:
-    """The attributions of a block that has its scores, along the same chain; returns how far the prediction is then."""
+    """Compute the attributions of a scored block along the same chain; returns the state of the prediction after it."""
     members, holder = list(opening.feature_parties), opening.label_holder
     masking = roster.ask_all(members, "mask_attributions", attributions_pb2.MaskAttributions(), block)
     sending = roster.ask_all([holder], "attribute_block", attributions_pb2.AttributeBlock(), block)

@@ -11,7 +11,7 @@ from treetap.wire.v2 import setup_pb2
 
 
 async def train(roster: Roster, spec: setup_pb2.JobSpec, plan: Plan, progress: Progress) -> None:
-    """Exchange keys, then grow the trees that are not stored yet; early stopping may end it before the last."""
+    """Exchange keys, then grow the trees that are not stored yet; early stopping may end training before the last."""
     await exchange_keys(roster, spec, progress)
     progress.phase("train")
     stop = plan.stopped

@@ -1,4 +1,4 @@
-"""The coordinator's configuration: where it listens, where the parties are, who may give it jobs."""
+"""The coordinator's configuration: its own address, the parties' addresses, and the operators that may submit jobs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class CoordinatorConfig(Process):
 
     @model_validator(mode="after")
     def _distinct(self) -> CoordinatorConfig:
-        """The others would obey a party of the coordinator's name as they obey the coordinator."""
+        """Refuse a party of the coordinator's name: the other parties would accept its steps as the coordinator's."""
         if self.name in self.parties:
             raise ValueError(f"parties: {self.name!r} is the coordinator's own name; give the party another")
         return self

@@ -1,8 +1,8 @@
 """Fed-EINI inference: one round for a block of records, along the chain of the parties (docs/protocol-eini.md).
 
-It is the same for both of its backends, Paillier (`eini`) and lattices (`eini-lattice`).
+The course is the same for both backends, Paillier (`eini`) and lattices (`eini-lattice`).
 
-The coordinator sees how many blocks and records there are, and names; not a ciphertext.
+The coordinator sees names and the numbers of blocks and records; no ciphertext.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from treetap.wire.v2 import eini_pb2, prediction_pb2, setup_pb2
 
 
 async def begin(roster: Roster, opening: prediction_pb2.OpenModel, progress: Progress) -> prediction_pb2.OpenedModel:
-    """Open the model everywhere, align, make keys; returns what the label holder says of the model."""
+    """Have every party open the model, align, make keys; returns the label holder's description of the model."""
     label_holder, members = opening.label_holder, _members(opening)
     progress.phase("align")
     opened = await roster.ask_all(roster.names, "open_model", opening)
@@ -35,10 +35,10 @@ async def score(
     block: int,
     progress: Progress,
 ) -> int:
-    """Score one block; returns how many blocks there are.
+    """Score one block; returns the number of blocks.
 
-    Its members work on it at once: whatever has come of it goes on while the rest is still encrypted. One block is
-    under way at a time, so nobody holds more than a block, however many records there are.
+    The parties work on a block at the same time: each sends on what it has received while the label holder still
+    encrypts the rest. One block is under way at a time, so no party holds more than a block.
     """
     label_holder, members = opening.label_holder, _members(opening)
     masking = roster.ask_all(members, "mask_block", eini_pb2.MaskBlock(), block)
@@ -52,7 +52,7 @@ async def score(
 
 
 def _members(opening: prediction_pb2.OpenModel) -> list[str]:
-    """The chain: the feature parties that are there."""
+    """The chain: the feature parties that are present."""
     return [party for party in opening.feature_parties if party not in opening.away]
 
 

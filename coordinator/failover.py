@@ -1,11 +1,11 @@
 """Predictions while a feature party does not answer (docs/protocol-boosting.md, "When a party is away").
 
-fail      The prediction is interrupted and says who does not answer.
-retry     The party is waited for, then a new attempt goes on with the records that have no score yet.
-degrade   So it does, at once and without the party if that is still away.
+fail      The prediction is interrupted; its error names the party that does not answer.
+retry     The coordinator waits for the party, then a new attempt continues with the records that have no score yet.
+degrade   As retry, but a party that stays away is left out of the new attempt.
 
-An attempt always begins from the opening, so that no party is left with half a block and the records are aligned among
-those that are there.
+An attempt always begins from the opening, so that no party keeps half a block and the records are aligned among the
+present parties.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from treetap.errors import Incompatible, Interrupted, UnknownJob
 from treetap.wire.v2 import prediction_pb2, setup_pb2
 
 log = logging.getLogger(__name__)
-#: Attempts of one prediction that may break down in a row: a federation that does so ever again is not one.
+#: Most attempts of one prediction that may break down in a row.
 MOST_ATTEMPTS = 10
-#: Seconds for which a party is waited for when a job is over.
+#: Seconds to wait for a party when a job is over.
 LEAVE_S = 3.0
 
 
@@ -33,15 +33,15 @@ async def conduct(
     begin: Callable[[Sequence[str]], Roster],
     again: Callable[[], None],
 ) -> tuple[Roster, prediction_pb2.WrittenPredictions]:
-    """Conduct a prediction as its policy says; returns those who took part in its last attempt, and the outcome.
+    """Conduct a prediction under its policy; returns the roster of its last attempt, and the outcome.
 
-    `begin` gives the roster of an attempt with these parties, `again` makes the attempt a new one.
+    `begin` makes the roster of an attempt with the given parties, `again` counts a new attempt.
     """
-    everybody = [opening.label_holder, *opening.feature_parties]
+    parties = [opening.label_holder, *opening.feature_parties]
     number = 0
     while True:
         number, progress.served = number + 1, False
-        roster = begin([party for party in everybody if party not in opening.away])
+        roster = begin([party for party in parties if party not in opening.away])
         del opening.peers[:]
         opening.peers.extend(roster.peers())
         try:
@@ -50,7 +50,7 @@ async def conduct(
             raise
         except (Interrupted, UnknownJob) as failure:
             if progress.served:
-                number = 0  # it did its work: what may go on for months may break down more than a few times
+                number = 0  # it has served: a job of months may break down more than a few times
             if opening.away_policy == "fail" or number == MOST_ATTEMPTS:
                 raise
             await _wait_or_go_without(roster, opening, progress, failure)
@@ -58,16 +58,16 @@ async def conduct(
 
 
 async def accounts(roster: Roster, *, all_of_them: bool) -> dict[str, setup_pb2.Accounted]:
-    """What the job has cost each party, which is then let go; unless `all_of_them` must tell, of those who do."""
+    """The cost of the job at each party, which then leaves it; without `all_of_them`, of the parties that answer."""
     if all_of_them:
-        told = await roster.ask_all(roster.names, "account", setup_pb2.Account())
+        answers = await roster.ask_all(roster.names, "account", setup_pb2.Account())
         await roster.ask_all(roster.names, "leave", setup_pb2.Leave())
-        return {party: answer.setup.accounted for party, answer in told.items()}
+        return {party: answer.setup.accounted for party, answer in answers.items()}
     asked = (roster.ask(party, "account", setup_pb2.Account()) for party in roster.names)
     found = {}
     for party, answer in zip(roster.names, await asyncio.gather(*asked, return_exceptions=True), strict=True):
         if isinstance(answer, BaseException):
-            log.warning("%s: what the job has cost there is not known: %s", party, answer)
+            log.warning("%s: the cost of the job at this party is not known: %s", party, answer)
         else:
             found[party] = answer.setup.accounted
     await roster.leave(LEAVE_S)
@@ -77,8 +77,8 @@ async def accounts(roster: Roster, *, all_of_them: bool) -> dict[str, setup_pb2.
 async def _wait_or_go_without(
     roster: Roster, opening: prediction_pb2.OpenModel, progress: Progress, failure: Exception
 ) -> None:
-    """Have everybody leave the attempt that broke down; who does not confirm it in time is away."""
-    log.warning("%s; who is away is seen within %g s", failure, opening.away_deadline_s)
+    """Have every party leave the attempt that broke down; a party that does not confirm it in time is away."""
+    log.warning("%s; parties that do not answer within %g s count as away", failure, opening.away_deadline_s)
     progress.phase("wait")
     lost = await roster.leave(opening.away_deadline_s)
     if not lost:
@@ -86,6 +86,6 @@ async def _wait_or_go_without(
     names = ", ".join(lost)
     if opening.away_policy == "retry" or opening.label_holder in lost:
         raise Interrupted(f"{names} did not answer for {opening.away_deadline_s:g} s ({failure})") from failure
-    log.warning("%s: away, the prediction goes on without", names)
+    log.warning("%s: away, the prediction continues without", names)
     opening.away.extend(lost)
     progress.away(opening.away)

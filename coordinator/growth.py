@@ -1,7 +1,7 @@
-"""The growth of one tree, level by level, whatever the trees are for (docs/protocol-boosting.md).
+"""The growth of one tree, level by level, for every training protocol (docs/protocol-boosting.md).
 
-The coordinator says whose turn it is. It sees owners, handles and node numbers, and the metrics that
-the label holder publishes.
+The coordinator calls the steps. It sees owners, handles and node numbers, and the metrics that the label holder
+publishes.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from treetap.wire.v2 import growth_pb2, setup_pb2
 
 
 async def grow_tree(roster: Roster, spec: setup_pb2.JobSpec, tree: int, progress: Progress) -> bool:
-    """One tree; returns whether it is the last.
+    """Grow one tree; returns True if it is the last.
 
-    1. The label holder begins: it tells the sampled records and, in boosting, streams their ⟦g, h⟧. The feature parties
-       work on the root while blocks still arrive.
-    2. Level by level: the feature parties send the candidates of the nodes to build,
-    3. the label holder picks the splits,
+    1. The label holder sends the sampled records and, in boosting, streams their ⟦g, h⟧. The feature parties work on
+       the root while messages still arrive.
+    2. At each level the feature parties send the candidate sums of the nodes to build,
+    3. the label holder chooses the splits,
     4. their owners apply them, and the label holder relays the children that may be split.
-    5. The label holder fills the leaves; then everybody stores, the label holder last.
+    5. The label holder sets the leaf weights; then every party stores the tree, the label holder last.
 
-    A feature party that sits the tree out (party-wise dropout) is asked to store, and nothing before.
+    A feature party that the tree drops (party-wise dropout) only stores it.
     """
     label_holder, features = spec.label_holder, taking_part(spec, tree)
     build, level = [ROOT], 0

@@ -10,14 +10,14 @@ from coordinator.runtime.roster import Roster
 from treetap.errors import ProtocolError
 from treetap.wire.v2 import interactive_pb2, prediction_pb2
 
-#: No tree is deeper: more rounds would mean that somebody leads the records in circles.
+#: Most levels of a tree: more rounds of queries mean that a party leads the records in circles.
 MOST_LEVELS = 64
 
 
 async def begin(roster: Roster, opening: prediction_pb2.OpenModel, progress: Progress) -> prediction_pb2.OpenedModel:
-    """Parties load their shards and tables and find the records that all of them hold.
+    """Have the parties load their shards and tables and align the records.
 
-    Returns what the label holder says of the model.
+    Returns the label holder's description of the model.
     """
     progress.phase("align")
     opened = await roster.ask_all(roster.names, "open_model", opening)
@@ -33,9 +33,9 @@ async def score(
     block: int,
     progress: Progress,
 ) -> int:
-    """Lead one block down; returns how many blocks there are.
+    """Route one block down the trees; returns the number of blocks.
 
-    Per level the label holder asks the owners of the nodes where records stand, and moves them.
+    At each level the label holder queries the owners of the nodes where records are, and moves the records.
     """
     label_holder = opening.label_holder
     most = MOST_LEVELS * (opened.trees if opening.parameters.interactive.form == "per-tree" else 1)

@@ -29,16 +29,16 @@ from treetap.wire.timeouts import RETRY_S
 from treetap.wire.v2 import control_pb2, jobs_pb2, setup_pb2
 
 log = logging.getLogger(__name__)
-#: From here on a job is as good as finished, and is not cancelled any more.
+#: Phases in which a job can no longer be cancelled: it is about to finish.
 LATE_PHASES = ("publish", "write")
-#: Seconds for which a served job that is cancelled may take to say what it has done.
+#: Seconds that a cancelled serving job may take to report its last figures.
 SETTLE_S = 3.0
-#: How often, a second apart, a job is told to stop before it is given up.
+#: Most attempts, a second apart, to cancel a job's task.
 MOST_STOPS = 10
 
 
 class Jobs:
-    """All jobs of one coordinator. `dialer` reaches the parties; nothing here knows how."""
+    """All jobs of one coordinator. `dialer` hides the transport to the parties."""
 
     def __init__(
         self,
@@ -58,16 +58,16 @@ class Jobs:
         self._closing = False
 
     def count(self) -> None:
-        """Have the metrics count the jobs of the journal; one whose journal is damaged says so when asked for.
+        """Have the metrics count the jobs of the journal, before any of them runs; a damaged one is left out.
 
-        Before any of them runs. From then on a job is counted in the state that `_state` gives.
+        From then on a job is counted in the state that `_state` gives.
         """
         for job in self._journal.jobs():
             with contextlib.suppress(TreetapError):
                 self._metrics.job(self._state(job).state)
 
     def submit(self, request: jobs_pb2.SubmitRequest) -> str:
-        """Accept a training job; `ConfigError` where it cannot be done by anybody."""
+        """Accept a training job; `ConfigError` where no federation could do it."""
         check_spec(request.spec)
         self._check_parties([request.spec.label_holder, *request.spec.feature_parties])
         job = self._new_name(request.job, "job")
@@ -85,18 +85,18 @@ class Jobs:
         return self._accept(job, kind, opening, submission)
 
     def serve_on(self) -> None:
-        """Go on with what was being served when the coordinator stopped: clients wait for it, and no operator may."""
+        """Resume every job that served when the coordinator stopped: its clients wait for it without an operator."""
         for job in sorted(set(self._journal.cut_off("serve")) - set(self._running)):
             if outdated := self._journal.submitted(job).outdated:
-                log.warning("not served any more: %s", outdated)
+                log.warning("no longer served: %s", outdated)
             else:
                 self._start(job, "interrupted")
 
     def resume(self, job: str) -> str:
-        """Go on with a job that was interrupted; a finished one stays finished.
+        """Resume a job that was interrupted or failed.
 
         Raises:
-            Conflict: there is nothing to resume.
+            Conflict: the job is finished, cancelled or running.
             Incompatible: the job was begun in another version of the protocol.
         """
         state = self._state(job).state
@@ -107,9 +107,9 @@ class Jobs:
         return self._start(job, state)
 
     async def cancel(self, job: str) -> jobs_pb2.JobStatus:
-        """Stop a job and have every party forget its progress. A finished model stays.
+        """Stop a job and have every party discard its progress. A finished model stays.
 
-        Cancelling again tells those who could not be reached before. What it has cost so far stays known.
+        A repeated cancel reaches the parties that did not answer before. The job's cost so far stays in the journal.
         """
         status = self._state(job)
         before = status.state
@@ -118,8 +118,8 @@ class Jobs:
         if status.state == "running" and status.phase in LATE_PHASES:
             raise Conflict(f"job {job} is publishing its model: it will be finished in a moment")
         if status.state != "cancelled":
-            self._journal.write(job, "cancelled")  # before anything is waited for: nobody may resume it from here on
-        if before != "running":  # else its end counts
+            self._journal.write(job, "cancelled")  # before any waiting: no operator may resume it from here on
+        if before != "running":  # else `_forget` counts it
             self._metrics.job("cancelled", before)
         task = self._running.get(job)
         if task is not None:
@@ -130,7 +130,7 @@ class Jobs:
         why = CANCELLED
         if unheard:
             names = ", ".join(unheard)
-            why += f"; {names} did not confirm it and may still hold files: treetap cancel {job} tells again"
+            why += f"; {names} did not confirm it and may still hold files: treetap cancel {job} repeats it"
         found = self._state(job)
         if found.state == "cancelled":
             found.error = why
@@ -143,13 +143,13 @@ class Jobs:
         return [self._state(name) for name in ([job] if job else self._journal.jobs())]
 
     async def watch(self, job: str) -> AsyncIterator[jobs_pb2.JobStatus]:
-        """The status whenever it changes, at most five times a second, until the job does not run any more."""
+        """The status whenever it changes, at most five times a second, until the job no longer runs."""
         while True:
-            # A copy: the live one may end while it is being sent, and its end would never be told.
+            # A copy: the live status may change to its end while it is sent, and the watcher would miss it.
             status = jobs_pb2.JobStatus()
             status.CopyFrom(self._state(job))
             if self._closing and status.kind == "serve" and status.state != "cancelled":
-                return  # no end that could be told: it goes on when the coordinator is back
+                return  # the job has not ended: it resumes when the coordinator is back
             yield status
             if status.state != "running":
                 return
@@ -162,19 +162,19 @@ class Jobs:
             await asyncio.sleep(0.2)
 
     async def close(self) -> None:
-        """Stop what runs; the journal lets it be resumed."""
+        """Stop all running jobs; each can be resumed from the journal."""
         self._closing = True
         await asyncio.gather(*(_stop(task) for task in list(self._running.values())))
 
     async def wait(self, job: str) -> jobs_pb2.JobStatus:
-        """The status of the job when it does not run any more."""
+        """Wait until the job no longer runs; returns its status."""
         task = self._running.get(job)
         if task is not None:
             await asyncio.wait({task})
         return self._state(job)
 
     def _again(self, job: str, progress: Progress) -> None:
-        """A new attempt of a job that goes on by itself."""
+        """Begin a new attempt of a running job."""
         progress.status.attempt = self._next_attempt(job)
         logs.begin(job=job, attempt=progress.status.attempt)
 
@@ -184,7 +184,7 @@ class Jobs:
         return attempt
 
     def _accept(self, job: str, kind: str, message: Message, submission: str) -> str:
-        """Write down what is submitted. Should it not begin, for a full disk, the journal has it as interrupted."""
+        """Write the submission to the journal, then begin; until an attempt begins, the job counts as interrupted."""
         self._journal.write_submitted(job, kind, message, submission)
         self._metrics.job("interrupted")
         return self._start(job, "interrupted")
@@ -196,13 +196,13 @@ class Jobs:
         status = jobs_pb2.JobStatus(job=job, kind=kind, state="running", attempt=attempt)
         self._progress[job] = Progress(status)
         task = asyncio.ensure_future(self._run(job, kind, attempt, self._progress[job]))
-        task.add_done_callback(lambda ended: self._forget(job, ended))  # where it is cancelled before it begins
+        task.add_done_callback(lambda ended: self._forget(job, ended))  # also if it is cancelled before it begins
         self._running[job] = task
         self._metrics.job("running", before)
         return job
 
     async def _run(self, job: str, kind: str, attempt: int, progress: Progress) -> None:
-        """Run one attempt to its end; whatever ends it badly becomes a state and a message, never a hang."""
+        """Run one attempt to its end; every failure becomes a state and a message."""
         body = self._train if kind == "train" else self._predict
         logs.begin(job=job, attempt=attempt)
         log.info("job %s (%s), attempt %d: begins", job, kind, attempt)
@@ -215,13 +215,13 @@ class Jobs:
             else:
                 progress.end("interrupted", "the coordinator stopped")
             raise
-        except (Interrupted, UnknownJob) as error:  # what does not fit together is for a person to mend
+        except (Interrupted, UnknownJob) as error:  # a person must mend an incompatibility
             mend, bad = f"{error}; then: treetap resume {job}", isinstance(error, Incompatible)
             await self._give_up(job, progress, "interrupted", mend, bad_input=bad)
         except BadInput as error:
             if attempt == 1:
                 await self._give_up(job, progress, "failed", str(error), bad_input=True)
-            else:  # what earlier attempts have stored is worth more than a clean disk
+            else:  # keep the trees that earlier attempts stored
                 mend = f"{error}; mend it, then: treetap resume {job}"
                 await self._give_up(job, progress, "interrupted", mend, bad_input=True)
         except TreetapError as error:
@@ -233,7 +233,7 @@ class Jobs:
             self._forget(job, asyncio.current_task())
 
     def _forget(self, job: str, task: asyncio.Task[None] | None) -> None:
-        """Drop what is held of a job while it runs; from here on the journal tells of it."""
+        """Release the state of a running job; from here on its status comes from the journal."""
         if self._running.get(job) is task:
             del self._running[job], self._progress[job]
             self._metrics.job(self._state(job).state, "running")
@@ -274,7 +274,7 @@ class Jobs:
     async def _finish(
         self, roster: Roster, job: str, progress: Progress, byte_counts: ByteCounts, *, patient: bool = False
     ) -> None:
-        """Collect what the job has cost, let the parties go, write it all down; `patient`: also without some."""
+        """Collect the job's cost, have the parties leave, write the end; `patient`: skip parties that do not answer."""
         progress.accounts(await accounts(roster, all_of_them=not patient))
         own = setup_pb2.Accounted(traffic=byte_counts.rows())
         progress.status.accounts.append(jobs_pb2.PartyAccount(party=self._name, account=own))
@@ -282,14 +282,14 @@ class Jobs:
         self._write_end(job, progress)
 
     async def _give_up(self, job: str, progress: Progress, state: str, error: str, *, bad_input: bool = False) -> None:
-        """Tell the parties to stop waiting. Bad input leaves nothing behind; an interrupted job keeps its trees."""
+        """Have the parties leave the job and write its end; bad input discards its files, interruption keeps them."""
         log.warning("job %s %s: %s", job, state, error)
         await self._leave(job, progress.status.attempt, discard=state == "failed" and bad_input)
         progress.end(state, error, bad_input=bad_input)
         self._write_end(job, progress)
 
     def _write_end(self, job: str, progress: Progress) -> None:
-        """Where the disk does not take it, the job is as if the coordinator had stopped: it can be resumed."""
+        """Write the job's end to the journal; if the disk refuses it, the job counts as interrupted."""
         attempt = progress.status.attempt
         log.info("job %s, attempt %d: %s", job, attempt, progress.status.state)
         try:
@@ -298,11 +298,11 @@ class Jobs:
             log.error("job %s: %s", job, failure)
 
     async def _leave(self, job: str, attempt: int, *, discard: bool) -> list[str]:
-        """Best effort; returns who did not confirm in time."""
+        """Have the parties leave the job; returns those that did not confirm it in time."""
         submitted = self._journal.submitted(job)
         members = [
             party for party in submitted.members if party in self._parties
-        ]  # one may have left the configuration
+        ]  # the configuration may have lost one
         roster = self._roster(job, attempt, members, ByteCounts(self._name, self._metrics), None)
         return await roster.leave(LEAVE_S, discard=discard, submission=submitted.submission)
 
@@ -315,7 +315,7 @@ class Jobs:
         progress: Progress | None,
         waits_s: float | None = None,
     ) -> Roster:
-        """Those whom an attempt asks; none is waited for longer than `waits_s`."""
+        """The roster of an attempt; no party is waited for longer than `waits_s`."""
         self._check_parties(members)
         on_progress, on_loss = (
             (ignore_progress, ignore_loss) if progress is None else (progress.on_progress, progress.on_loss)
@@ -346,7 +346,7 @@ class Jobs:
         return attempts(self._journal.read(job))
 
     def _state(self, job: str) -> jobs_pb2.JobStatus:
-        """Live if the job runs, else what the journal says."""
+        """The live status of a running job, else the status in the journal."""
         if job in self._running:
             return self._progress[job].status
         if not self._journal.has(job):
@@ -355,21 +355,21 @@ class Jobs:
 
 
 def ignore_progress(_party: str, _progress: control_pb2.Progress) -> None:
-    """Nobody watches a job that is being left."""
+    """Ignore progress: no operator watches a job that the parties leave."""
 
 
 def ignore_loss(_party: str) -> None:
-    """Who does not answer then is told otherwise."""
+    """Ignore a party that does not answer: `Roster.leave` returns it."""
 
 
 async def _stop(task: asyncio.Task[None]) -> None:
-    """Cancel a job's task until it has ended: libraries have been seen to lose a cancellation.
+    """Cancel a job's task until it has ended: some libraries lose a cancellation.
 
     Raises:
-        Interrupted: it goes on all the same.
+        Interrupted: the task still runs.
     """
     for _ in range(MOST_STOPS):
         task.cancel()
         if (await asyncio.wait({task}, timeout=1.0))[0]:
             return
-    raise Interrupted(f"the job does not stop, though told {MOST_STOPS} times: restart the coordinator")
+    raise Interrupted(f"the job does not stop after {MOST_STOPS} cancellations: restart the coordinator")

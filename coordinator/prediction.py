@@ -1,4 +1,4 @@
-"""Predictions: what an operator asked for as the parties are told it, and which protocol does it."""
+"""Predictions: the operator's request as the opening that the parties receive, and the protocol's course."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ AWAY_DEADLINE_S = 30.0
 def opening_of(
     request: jobs_pb2.PredictRequest, spec: setup_pb2.JobSpec, submission: str, prediction_nonce: str
 ) -> prediction_pb2.OpenModel:
-    """The opening of a prediction with the model of a training job; `ConfigError` where nobody could do it.
+    """The opening of a prediction with the model of a training job; `ConfigError` where no federation could do it.
 
-    `submission`: of the training; `prediction_nonce`: of this prediction. What the request leaves open is as in
-    training, or the protocol's default; and a party that does not answer interrupts it.
+    `submission`: of the training; `prediction_nonce`: of this prediction. Fields that the request leaves open are as in
+    training, or the protocol's default; the default policy is fail.
     """
     field = request.parameters.WhichOneof("protocol")
     name = name_in(request.parameters, PREDICTION) if field else next(iter(PREDICTION))
@@ -54,7 +54,7 @@ def opening_of(
 async def predict(
     roster: Roster, opening: prediction_pb2.OpenModel, progress: Progress
 ) -> prediction_pb2.WrittenPredictions:
-    """Conduct a prediction by the protocol that its opening names; one that serves ends with an error only."""
+    """Conduct a prediction by the protocol that its opening names; serving ends with an error only."""
     progress.scorer = opening.label_holder
     course = protocols.prediction(opening)
     if opening.serve:
@@ -65,7 +65,7 @@ async def predict(
 async def _predict_table(
     roster: Roster, opening: prediction_pb2.OpenModel, course: PredictionCourse, progress: Progress
 ) -> prediction_pb2.WrittenPredictions:
-    """Block after block of the records that were asked for, then the file."""
+    """Score the requested records block after block, then have the label holder write the file."""
     opened = await course.begin(roster, opening, progress)
     progress.phase("predict")
     block, blocks = 0, 1

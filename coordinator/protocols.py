@@ -1,4 +1,4 @@
-"""The course of each protocol at the coordinator: one line for each, which names the module that has it as `COURSE`."""
+"""The course of each protocol at the coordinator: a table of the modules that define it as `COURSE`."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ PREDICTION: Mapping[str, str] = {
 
 
 class TrainingCourse(NamedTuple):
-    """How a protocol trains, once the records are aligned.
+    """The course of a training protocol, once the records are aligned.
 
-    `plan` has the parties make ready what they hold of the records, such as bins, and says how much there is to do;
-    `train` does it, from whatever comes before the first round, such as keys.
+    `plan` has the parties prepare their columns (bins) and returns the rounds to do; `train` does them, beginning with
+    the steps before the first round (keys).
     """
 
     plan: Callable[[Roster, setup_pb2.JobSpec, Found, Progress], Awaitable[Plan]]
@@ -37,10 +37,10 @@ class TrainingCourse(NamedTuple):
 
 
 class PredictionCourse(NamedTuple):
-    """How a protocol predicts.
+    """The course of a prediction protocol.
 
-    `begin` opens the model everywhere, and everything else that comes before the first block; `score` takes one block
-    through, whose number it is given, and returns how many there are.
+    `begin` has every party open the model, and does all other steps before the first block; `score` scores the block of
+    a given number, and returns the number of blocks.
     """
 
     begin: Callable[[Roster, prediction_pb2.OpenModel, Progress], Awaitable[prediction_pb2.OpenedModel]]

@@ -1,4 +1,4 @@
-"""What every training begins and ends with, whatever grows in between."""
+"""The steps at the beginning and the end of every training."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from treetap.wire.v2 import setup_pb2
 
 @dataclass(frozen=True)
 class Found:
-    """What the parties found on their disks: rounds of the job, an alignment that all share, finished models.
+    """The state of a job on the parties' disks: rounds, an alignment that all share, published models.
 
-    Models appear when all rounds are there, the label holder's last.
+    Models are published when all rounds are stored, the label holder's last.
     """
 
     rounds: int
@@ -24,7 +24,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Plan:
-    """How much there is to do: rounds (trees) from `first` to `rounds` - 1, unless `stopped` early."""
+    """The rounds to do: rounds (trees) from `first` to `rounds` - 1, unless `stopped` early."""
 
     first: int
     rounds: int
@@ -32,7 +32,7 @@ class Plan:
 
 
 async def prepare(roster: Roster, spec: setup_pb2.JobSpec, submission: str) -> Found:
-    """Everybody loads its table; what is on the disks says where to go on."""
+    """Have every party load its table; returns the state on the disks, from which the job continues."""
     body = setup_pb2.Prepare(spec=spec, peers=roster.peers(), submission=submission)
     results = await roster.ask_all(roster.names, "prepare", body)
     answers = {party: result.setup.prepared for party, result in results.items()}
@@ -48,7 +48,7 @@ async def prepare(roster: Roster, spec: setup_pb2.JobSpec, submission: str) -> F
         if lost:
             raise ProtocolError(
                 f"{' or '.join(lost)} has lost part of its state of the job: the label holder has {own.stored_rounds} "
-                "trees, and not everybody has as many and the same alignment; cancel the job and train again"
+                "trees, and not every party has as many and the same alignment; cancel the job and train again"
             )
     return Found(own.stored_rounds, agreed, frozenset(party for party, each in answers.items() if each.published))
 
@@ -61,7 +61,7 @@ async def exchange_keys(roster: Roster, spec: setup_pb2.JobSpec, progress: Progr
 
 
 async def bin_columns(roster: Roster, spec: setup_pb2.JobSpec, found: Found, progress: Progress) -> Plan:
-    """Everybody bins its columns of the aligned records; the label holder knows how many rounds there will be."""
+    """Have every party bin its columns of the aligned records; the label holder answers with the number of rounds."""
     progress.phase("bin")
     names = [party for party in roster.names if party not in found.published]
     answers = await roster.ask_all(names, "bin", setup_pb2.Bin())
@@ -70,6 +70,6 @@ async def bin_columns(roster: Roster, spec: setup_pb2.JobSpec, found: Found, pro
 
 
 async def publish(roster: Roster, spec: setup_pb2.JobSpec) -> None:
-    """Shards become models; the label holder last, so that its model means that everybody's is there."""
+    """Publish the shards as models, the label holder's last: its model means that every party's exists."""
     await roster.ask_all(spec.feature_parties, "publish", setup_pb2.Publish())
     await roster.ask(spec.label_holder, "publish", setup_pb2.Publish())

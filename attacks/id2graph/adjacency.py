@@ -1,13 +1,13 @@
-"""The graph of records, kept as the leaves that make it, so that it needs N·T numbers and not N².
+"""The graph of records, stored as its leaves, so that it needs N·T numbers and not N².
 
-Equation 1 of the ID2Graph paper makes a clique of every leaf. With n_vl the records of vertex v in leaf l and w_l the
+In equation 1 of the ID2Graph paper every leaf is a clique. With n_vl the records of vertex v in leaf l and w_l the
 leaf's weight, and E further edges,
 
     A_uv = Σ_l w_l n_ul n_vl        (u ≠ v)
     A_vv = Σ_l w_l n_vl (n_vl − 1)  (0 for a single record; twice the weight of the self-loop)    both + E_uv
 
 A vertex may stand for many records (a super-vertex). Merging vertices adds their rows and keeps the modularity of
-every partition that does not part them.
+every partition that does not separate them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class RecordGraph:
 
     @property
     def vertices(self) -> int:
-        """V."""
+        """The number of vertices, V."""
         return int(self.held.shape[0])
 
     @cached_property
@@ -45,12 +45,12 @@ class RecordGraph:
 
     @cached_property
     def pairs(self) -> int:
-        """A bound on the entries of A, diagonal included: what `adjacency` may have to store."""
+        """An upper bound on the entries of A, diagonal included, that `adjacency` may store."""
         vertices_of = np.diff(self.held.tocsc().indptr).astype(np.int64)
         return int(min(self.vertices**2, (vertices_of**2).sum() + self.extra.nnz))
 
     def adjacency(self) -> sparse.csr_array:
-        """A (V, V), symmetric; a self-loop is twice its weight. Mind `pairs`."""
+        """A (V, V), symmetric; a self-loop is twice its weight. Its size is bounded by `pairs`."""
         weighted = self.held * self.weights
         whole = sparse.csr_array(weighted @ self.held.T) + self.extra
         own = sparse.diags_array(np.asarray(weighted.sum(axis=1)).ravel())
@@ -59,7 +59,7 @@ class RecordGraph:
         return found
 
     def modularity(self, communities: Ints) -> float:
-        """Q of equation 2 (the standard 2m, A symmetric) for a partition (V,), without making A; 0 with no edge."""
+        """Q of equation 2 (the standard 2m, A symmetric) for a partition (V,), without forming A; 0 without edges."""
         total = float(self.degrees.sum())
         if total <= 0:
             return 0.0
@@ -69,14 +69,14 @@ class RecordGraph:
         return inside / total - float(((together.degrees / total) ** 2).sum())
 
     def merged(self, communities: Ints) -> RecordGraph:
-        """The graph whose vertex k is the vertices v with communities[v] = k, from 0 without a gap: (V,)."""
+        """The graph whose vertex k merges all v with communities[v] = k; communities (V,) from 0 without gaps."""
         into = _indicator(communities).T
         return RecordGraph(
             sparse.csr_array(into @ self.held), self.weights, sparse.csr_array(into @ self.extra @ into.T)
         )
 
     def part(self, vertices: Ints) -> RecordGraph:
-        """The graph on some vertices: (K,) numbers."""
+        """The induced subgraph on the vertices with these numbers (K,)."""
         return RecordGraph(self.held[vertices], self.weights, self.extra[vertices][:, vertices])
 
 
@@ -90,7 +90,7 @@ def exact(leaves: Leaves, records: int, discount: float) -> RecordGraph:
     """Equation 1: A_ij = Σ_t discount^(t−1) · #(leaves of tree t that hold both i and j), i ≠ j; a vertex per record.
 
     Raises:
-        BadInput: a leaf is none, by tree and leaf.
+        BadInput: a leaf is malformed; names tree and leaf.
     """
     trees = checked(leaves, records)
     weights = np.repeat(tree_weights(len(trees), discount), [len(tree) for tree in trees])
@@ -103,7 +103,7 @@ def union(leaves: Leaves, records: int) -> Ints:
     Union–find over leaves, as the connected components of a graph that joins a leaf's first record to its others.
 
     Raises:
-        BadInput: a leaf is none, by tree and leaf.
+        BadInput: a leaf is malformed; names tree and leaf.
     """
     every = [leaf for tree in checked(leaves, records) for leaf in tree]
     none = np.zeros(0, dtype=np.int64)

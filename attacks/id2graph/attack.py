@@ -1,6 +1,6 @@
 """The ID2Graph attack (Takahashi, Liu & Liu, "Eliminating Label Leakage in Tree-based Vertical Federated Learning").
 
-1. Graph: records joined by the attacker's leaves that hold them both (equation 1; algorithm 3 in chunks).
+1. Graph: an edge for every two records in one of the attacker's leaves (equation 1; algorithm 3 in chunks).
 2. Communities: Louvain on that graph.
 3. Clusters: k-means on [own features, α · one-hot community], one cluster per class.
 
@@ -23,8 +23,8 @@ from treetap.errors import BadInput
 
 @dataclass(frozen=True)
 class Groups:
-    """Steps 1 and 2: the community of every record (N,), how many there are and how many of them are single records
-    without an edge; the graph's vertices and a bound on its adjacency matrix's entries; seconds by step."""
+    """Result of steps 1 and 2: the community of every record (N,), their number and the number of records without an
+    edge; the graph's vertices and a bound on its adjacency matrix's entries; seconds by step."""
 
     of: Ints
     found: int
@@ -39,7 +39,7 @@ def whole(leaves: Leaves, records: int, settings: Settings) -> Groups:
     """Communities of the exact graph, a vertex per record.
 
     Raises:
-        BadInput: a leaf is none, or the matrix may have more than `settings.max_entries` entries.
+        BadInput: a leaf is malformed, or the matrix may have more than `settings.max_entries` entries.
     """
     start = time.perf_counter()
     graph = exact(leaves, records, settings.discount)
@@ -52,7 +52,7 @@ def whole(leaves: Leaves, records: int, settings: Settings) -> Groups:
 
 
 def quotient(leaves: Leaves, records: int, settings: Settings) -> Groups:
-    """Communities of the exact graph, records of the same signature merged. Raises BadInput if a leaf is none."""
+    """Communities of the exact graph, records of the same signature merged. Raises BadInput for a malformed leaf."""
     start = time.perf_counter()
     graph = exact(leaves, records, settings.discount)
     return _grouped(graph, signatures(graph), settings, LARGEST, start)
@@ -62,7 +62,7 @@ def in_chunks(leaves: Leaves, records: int, settings: Settings) -> Groups:
     """Communities of algorithm 3's graph; records in the same chunks and without an edge between chunks are merged.
 
     Raises:
-        BadInput: a leaf is none, or too many chunks to start from.
+        BadInput: a leaf is malformed, or there are too many chunks to start from.
     """
     start = time.perf_counter()
     graph = chunked(

@@ -1,10 +1,10 @@
 """Algorithm 3 of the ID2Graph paper: leaves cut into chunks of B records, so that edges number O(B·N) and not O(N²).
 
-A leaf of fewer than B records is a clique as before. A larger one is cut, in ascending order of records, into chunks
-of B, each a clique; and where a chunk follows another an edge of weight w' is added.
+A leaf of fewer than B records is a clique. A larger one is cut, in ascending order of records, into chunks of B, each
+a clique; an edge of weight w' is added between each chunk and the next.
 
-As printed that edge joins a vertex to itself: lines 21–22 come when s = t, so A_{i_s i_s} grows by 2w', a self-loop on
-the first record of the chunk (`paper`). The text says "between the end of one chunk and the beginning of the next",
+As printed, that edge joins a vertex to itself: lines 21–22 apply when s = t, so A_{i_s i_s} grows by 2w', a self-loop
+on the first record of the chunk (`paper`). The text says "between the end of one chunk and the beginning of the next",
 which is the edge from i_{s−1} to i_s (`linked`). The printed bounds count from 0 and from 1 in turn; here from 0.
 """
 
@@ -25,7 +25,7 @@ def chunked(
     """The graph of algorithm 3, a vertex per record; `chunk_size` is B, `chunk_weight` w'.
 
     Raises:
-        BadInput: a leaf is none, by tree and leaf.
+        BadInput: a leaf is malformed; names tree and leaf.
     """
     trees = checked(leaves, records)
     pieces: list[list[Ints]] = []

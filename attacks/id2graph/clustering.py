@@ -12,17 +12,17 @@ from scipy import sparse
 from attacks.id2graph.leaves import Floats, Ints
 from treetap.errors import BadInput
 
-#: From so many columns on the one-hot part is stored sparsely: an isolated record alone adds a column.
+#: Least number of columns from which the one-hot part is stored sparsely: each isolated record adds a column.
 WIDE = 256
 
 
 def normalised(features: npt.ArrayLike, records: int) -> Floats:
     """Features (N, d) scaled to 0..1 column by column.
 
-    A missing value (NaN) counts as its column's mean; a column with one value, or none, counts 0 throughout.
+    A missing value (NaN) counts as its column's mean; a constant or empty column becomes 0.
 
     Raises:
-        BadInput: not a matrix of numbers with a row per record, or an infinity, by column.
+        BadInput: not a matrix of numbers with a row per record, or an infinite value; names the column.
     """
     try:
         table: Floats = np.array(features, dtype=np.float64)
@@ -40,7 +40,7 @@ def normalised(features: npt.ArrayLike, records: int) -> Floats:
         if low == high:
             column[:] = 0.0
             continue
-        column /= max(abs(low), abs(high))  # so that the range itself cannot overflow
+        column /= max(abs(low), abs(high))  # prevents an overflow of the range
         low, high = low / max(abs(low), abs(high)), high / max(abs(low), abs(high))
         column -= low
         column /= high - low
@@ -50,7 +50,7 @@ def normalised(features: npt.ArrayLike, records: int) -> Floats:
 
 
 def design(features: Floats | None, groups: Ints | None, alpha: float) -> Any:
-    """[X̄, α·Ω] (N, d + groups), an array, or sparse from `WIDE` groups on.
+    """[X̄, α·Ω] (N, d + groups), dense, or sparse from `WIDE` groups on.
 
     Raises:
         BadInput: neither features nor groups.
@@ -83,7 +83,7 @@ def k_means(
 ) -> Ints:
     """Clusters (N,) of scikit-learn's KMeans on `design`; `tolerance` is relative, as there.
 
-    Where fewer than `clusters` points differ, so many fewer clusters come back.
+    If there are fewer than `clusters` distinct points, each of them is a cluster.
 
     Raises:
         BadInput: nothing to cluster, or scikit-learn is not installed.
@@ -98,7 +98,7 @@ def k_means(
     method = KMeans(
         clusters, n_init=starts, max_iter=iterations, tol=tolerance, random_state=seed, copy_x=False, algorithm="lloyd"
     )
-    # One thread: several add up the centres in an order that differs from run to run.
+    # One thread: several threads sum the centres in an order that differs between runs.
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         found: Ints = method.fit_predict(points).astype(np.int64)

@@ -4,10 +4,10 @@
 so that a seed repeats a run). Louvain depends on the order in which it visits vertices: each engine runs from several
 seeds and the partition with the highest modularity counts.
 
-What the engines find is improved by moving single vertices and joining communities in turn, while modularity
-grows. A graph that may have more than `largest` entries is not written out: the engines then start
-from coarser super-vertices, those that agree on their first leaves, whose trees weigh most, and the moves take it from
-there. Memory stays with the vertices' leaves instead of with their pairs.
+The engines' partition is improved by moving single vertices and joining communities in turn, while modularity grows.
+A graph that may have more than `largest` entries is not stored as a matrix: the engines then start from coarser
+super-vertices, which agree on their first leaves (the trees of highest weight), and single moves refine the result.
+Memory grows with the vertices' leaves instead of with their pairs.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from treetap.errors import BadInput
 from treetap.trees import sampling
 
 ENGINES = ("auto", "python-louvain", "networkit")
-#: Entries of an adjacency matrix up to which it is written out, at some 60 bytes each.
+#: Most entries of an adjacency matrix that is stored, at some 60 bytes each.
 LARGEST = 4_000_000
-#: Entries up to which, under `auto`, the reference runs beside networkit: it takes a second for some 100,000.
+#: Most entries for which `auto` runs the reference besides networkit: it takes a second for some 100,000.
 SMALL = 40_000
 
 
@@ -43,7 +43,7 @@ class Communities:
 
     @property
     def found(self) -> int:
-        """How many communities."""
+        """The number of communities."""
         return int(self.labels.max(initial=-1)) + 1
 
 
@@ -58,8 +58,8 @@ def louvain(
 ) -> Communities:
     """The best partition of `runs` seeded runs per engine, at most `passes` passes over the vertices of a level.
 
-    `tolerance` is the least gain of modularity that lets moves and alternation go on. Inside a library its own rule
-    holds: python-louvain stops below 1e-7 and knows no limit of passes, networkit stops when nothing moves.
+    `tolerance` is the least gain of modularity that continues the moves. The libraries differ: python-louvain stops
+    below 1e-7 and has no limit of passes, networkit stops when no vertex moves.
 
     Raises:
         BadInput: the engine's library is not installed, or even the coarsest start has more than `largest` entries.
@@ -84,7 +84,7 @@ class _Runs:
     largest: int
 
     def partition(self, graph: RecordGraph) -> Ints:
-        """Louvain from the finest start that can be written out, then moves and joins in turn."""
+        """Run Louvain from the finest start that can be stored, then moves and joins in turn."""
         cells = self._start(graph)
         labels = self._best(graph.merged(cells))[cells]
         reached = graph.modularity(labels)
@@ -99,7 +99,7 @@ class _Runs:
         return labels
 
     def _start(self, graph: RecordGraph) -> Ints:
-        """The vertices themselves, or the finest partition by first leaves whose graph can be written out."""
+        """The vertices themselves, or the finest partition by first leaves whose graph can be stored."""
         if graph.pairs <= self.largest:
             return np.arange(graph.vertices, dtype=np.int64)
         pairs = graph.pairs
@@ -114,7 +114,7 @@ class _Runs:
         )
 
     def _best(self, graph: RecordGraph) -> Ints:
-        """Louvain on the adjacency matrix, the best of all runs."""
+        """The best partition of all Louvain runs on the adjacency matrix."""
         adjacency = graph.adjacency()
         engines = [_networkit] if self.engine != "python-louvain" else [_python_louvain]
         if self.engine == "auto" and adjacency.nnz <= SMALL:
@@ -129,7 +129,7 @@ def _networkit(adjacency: sparse.csr_array, seed: int, runs: int, passes: int) -
     import networkit
 
     threads = networkit.getMaxNumberOfThreads()
-    networkit.setNumberOfThreads(1)  # several threads move vertices in no repeatable order
+    networkit.setNumberOfThreads(1)  # the order of moves in several threads is not repeatable
     found = []
     try:
         for run in range(-1, runs):
@@ -149,7 +149,7 @@ def as_networkit(adjacency: sparse.csr_array) -> Any:
     except ImportError:
         raise _absent("networkit") from None
     upper = sparse.triu(adjacency, format="coo")
-    # Row numbers must be 64 bits wide: networkit reads narrower ones beyond their end.
+    # Row numbers must have 64 bits: networkit reads narrower arrays beyond their end.
     ends = (upper.row.astype(np.uint64), upper.col.astype(np.uint64))
     return networkit.GraphFromCoo((_edge_weights(upper), ends), n=upper.shape[0], weighted=True, directed=False)
 
@@ -183,13 +183,13 @@ def as_networkx(adjacency: sparse.csr_array) -> Any:
 
 
 def _edge_weights(upper: sparse.coo_array) -> Floats:
-    """Both libraries count a self-loop twice in a degree, as is usual; the matrix holds it doubled already."""
+    """Edge weights for the libraries: they count a self-loop twice in a degree, the matrix holds it doubled."""
     weights: Floats = np.where(upper.row == upper.col, upper.data / 2, upper.data)
     return weights
 
 
 def _by_size(labels: npt.NDArray[Any]) -> Ints:
-    """The same partition numbered from 0, larger communities first, among equals the one that starts first."""
+    """The same partition numbered from 0, larger communities first, ties by the first vertex."""
     _, first, numbers, sizes = np.unique(labels, return_index=True, return_inverse=True, return_counts=True)
     rank = np.empty(len(sizes), dtype=np.int64)
     rank[np.lexsort((first, -sizes))] = np.arange(len(sizes))
@@ -202,10 +202,10 @@ def _absent(library: str) -> BadInput:
 
 
 def settle(graph: RecordGraph, communities: Ints, seed: int, passes: int, tolerance: float) -> Ints:
-    """Louvain's local moving from a given partition (V,): one of the same or a higher modularity, from 0.
+    """Apply Louvain's local moving to a partition (V,); the result has the same or a higher modularity.
 
-    A pass visits every vertex with an edge, in a seeded order, and moves it to the community that gains most. Ends
-    after `passes`, or after a pass that gains less than `tolerance`.
+    A pass visits every vertex with an edge, in a seeded order, and moves it to the community of highest gain. The moves
+    end after `passes`, or after a pass that gains less than `tolerance`.
     """
     state = _Moving(graph, communities)
     visited = np.flatnonzero(graph.degrees > 0)
@@ -217,7 +217,7 @@ def settle(graph: RecordGraph, communities: Ints, seed: int, passes: int, tolera
 
 
 class _Moving:
-    """A partition that changes. `inside[l][c]`: records of community c in leaf l; `mass[c]`: K_c, its degrees' sum."""
+    """State of the moves. `inside[l][c]`: records of community c in leaf l; `mass[c]`: K_c, its degrees' sum."""
 
     def __init__(self, graph: RecordGraph, communities: Ints) -> None:
         self.labels: list[int] = communities.tolist()
@@ -231,7 +231,7 @@ class _Moving:
             self._enter(v, self.labels[v])
 
     def move(self, v: int) -> float:
-        """Put v where k_vc − d_v·K_c/2m is largest, without v; stay among equals. Returns the gain of modularity."""
+        """Move v to the c of largest k_vc − d_v·K_c/2m (without v), or stay on a tie; return the gain of modularity."""
         here = self.labels[v]
         self._leave(v, here)
         self.mass[here] -= self.degrees[v]

@@ -1,7 +1,7 @@
-"""The attacker's leaves: per tree, the instance spaces it knows that have no known children.
+"""The attacker's leaves: per tree, the known instance spaces without known children.
 
 Every attack takes `leaves`, trees in training order, each a sequence of int64 arrays of record positions. A record may
-lie in no leaf of a tree: the attacker then knows nothing of where it went.
+be in no leaf of a tree: the attacker then does not know its path.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ Leaves = Sequence[Sequence[Ints]]
 
 
 def checked(leaves: Leaves, records: int) -> list[list[Ints]]:
-    """The leaves in ascending order of records, empty ones left out.
+    """Check the leaves; returns them in ascending order of records, without empty ones.
 
     Raises:
-        BadInput: no record at all, or a leaf that is not a list of distinct positions 0..records−1, by tree and leaf.
+        BadInput: no record at all, or a leaf that is not a list of distinct positions 0..records−1 (names tree, leaf).
     """
     if isinstance(records, bool) or not isinstance(records, int | np.integer) or records < 1:
         raise BadInput(f"records: must be a whole number of at least 1, not {records!r}")
@@ -60,7 +60,7 @@ def tree_weights(trees: int, discount: float) -> Floats:
 
 
 def incidence(leaves: Sequence[Sequence[Ints]], records: int) -> sparse.csr_array:
-    """Which record lies in which leaf: (records, leaves of all trees), 1 or nothing, leaves in order of trees."""
+    """The incidence matrix (records, leaves of all trees) of 0 and 1, leaves in order of trees."""
     every = [leaf for tree in leaves for leaf in tree]
     starts = np.concatenate([[0], np.cumsum([len(leaf) for leaf in every], dtype=np.int64)])
     rows = np.concatenate([np.zeros(0, dtype=np.int64), *every])

@@ -1,4 +1,4 @@
-"""What an attack can be told, with the values of the ID2Graph paper as defaults."""
+"""The attacks' settings, with the values of the ID2Graph paper as defaults."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from attacks.id2graph.communities import ENGINES
 from treetap.errors import BadInput
 from treetap.protocols.registry import training
 
-#: The paper's discount per tree (its η): independent trees count alike, trees in sequence tell less and less.
+#: The paper's discount per tree (its η): 1 for independent trees, less for trees in sequence.
 INDEPENDENT_DISCOUNT = 1.0
 SEQUENTIAL_DISCOUNT = 0.6
 
@@ -37,16 +37,16 @@ _CHOICE = {"chunk_edges": CHUNK_EDGES, "engine": ENGINES}
 
 @dataclass(frozen=True)
 class Settings:
-    """Parameters of all attacks; each reads its own and leaves the rest.
+    """Parameters of all attacks; each reads its own.
 
-    `discount` weighs tree t with discount^(t−1) (1 for independent trees, 0.6 for trees in sequence);
-    `alpha` the one-hot groups against
-    the features. `chunk_size`, `chunk_weight`, `chunk_edges`: B, w' and the reading of algorithm 3. `columns` picks the
-    features to cluster on by number; None means all. Louvain: `engine`, `runs` per engine, `passes`, `tolerance`;
-    `max_entries` bounds the matrix of the exact form. k-means: `starts`, `iterations`, `kmeans_tolerance`.
+    `discount` weighs tree t with discount^(t−1) (1 for independent trees, 0.6 for trees in sequence); `alpha` weighs
+    the one-hot groups against the features. `chunk_size`, `chunk_weight`, `chunk_edges`: B, w' and the reading of
+    algorithm 3. `columns`: numbers of the features to cluster on; None means all. Louvain: `engine`, `runs` per engine,
+    `passes`, `tolerance`; `max_entries` bounds the matrix of the exact form. k-means: `starts`, `iterations`,
+    `kmeans_tolerance`.
 
     Raises:
-        BadInput: on making one, every field that is wrong and the range it must lie in.
+        BadInput: on construction; names every wrong field and its range.
     """
 
     discount: float = INDEPENDENT_DISCOUNT
@@ -86,13 +86,13 @@ class Settings:
             if not numbers or not columns or len(set(columns)) < len(columns):
                 wrong.append(f"columns must be distinct column numbers from 0, at least one, not {columns!r}")
             else:
-                object.__setattr__(self, "columns", tuple(columns))  # a list, from a file, would leave it unhashable
+                object.__setattr__(self, "columns", tuple(columns))  # a list from a file is not hashable
         if wrong:
             raise BadInput("attack settings: " + "; ".join(wrong))
 
     @classmethod
     def read(cls, given: Mapping[str, Any]) -> Settings:
-        """Settings from a mapping, a table of a file say. Raises BadInput naming every unknown or wrong field."""
+        """Read settings from a mapping. Raises BadInput naming every unknown or wrong field."""
         known = [field.name for field in fields(cls)]
         unknown = sorted(set(given) - set(known))
         if unknown:
@@ -100,7 +100,7 @@ class Settings:
         return cls(**given)
 
     def of(self, *names: str) -> dict[str, Any]:
-        """Some of them by name, for a result's record of what it was made with."""
+        """The settings with these names, for the parameters of a result."""
         every = asdict(self)
         return {name: every[name] for name in names}
 

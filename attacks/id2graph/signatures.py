@@ -1,9 +1,9 @@
 """Records that the graph cannot tell apart, merged into super-vertices.
 
 Records with the same signature, the set of the attacker's leaves they lie in, have the same neighbours and a joint
-edge. Merged, s of them become a super-vertex with a self-loop of weight s(s−1)/2·Σ_t discount^(t−1), and the edges
-between super-vertices are products of sizes. The modularity of a partition that keeps them together is exactly that in
-the full graph, so nothing is approximated and nothing grows with N².
+edge. Merging s of them gives a super-vertex with a self-loop of weight s(s−1)/2·Σ_t discount^(t−1), and the edges
+between super-vertices are products of sizes. The modularity of a partition that keeps them together equals that in
+the full graph, so the method is exact and its size does not grow with N².
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from attacks.id2graph.leaves import Ints
 
 
 def signatures(graph: RecordGraph, first: int | None = None) -> Ints:
-    """A number per vertex, equal exactly for vertices with the same leaves: (V,), from 0 without a gap.
+    """Signature numbers (V,), from 0 without gaps, equal exactly for vertices with the same leaves.
 
-    A vertex with an extra edge, or in no leaf, has a number of its own. With `first` only so many of a vertex's leaves
-    count, in order of trees, and extra edges do not: a coarser partition.
+    A vertex with an extra edge, or in no leaf, has a number of its own. With `first` only the first `first` leaves of a
+    vertex count, in order of trees, and extra edges do not: a coarser partition.
     """
     held = graph.held
     held.sort_indices()

@@ -1,17 +1,17 @@
-"""Path decoding: the label holder reads other parties' decisions off a score that only a sum should reveal.
+"""Path decoding: the label holder infers other parties' split directions from a record's score.
 
-Fed-EINI hides which of the candidate leaves a record reached: the label holder decrypts Σ_k w_k alone. It knows every
-leaf weight and its own candidate sets, and the sum is exact at the resolution of the fixed point. So the leaves are a
-solution of a knapsack, one leaf per tree, and if there is only one, the whole path lies open. Attributions are sums of
-the same kind over the same unknowns: further equations, some of them over few trees.
+Fed-EINI hides the candidate leaf that a record reached: the label holder decrypts only Σ_k w_k. It knows every leaf
+weight and its own candidate sets, and the sum is exact at the resolution of the fixed point. The reached leaves are
+therefore a solution of a knapsack problem, one leaf per tree; a unique solution reveals the whole path. Attributions
+are sums of the same kind over the same unknowns: further equations, some of them over few trees.
 
-1. Each tree is a block of options: what reaching a leaf (or holding a mask) adds to each equation.
-2. The open equation that touches the fewest combinations is solved: its blocks are joined by meeting in the middle,
-   on all open equations that lie within them, and become one block of surviving combinations.
-3. When no equation is left the surviving combinations are all solutions. When the next one is too much work, two
-   solutions of the rest are looked for among random parts of it: found, they prove that the path is not determined.
+1. Each tree is a block of options: the terms that a reached leaf (or a mask) adds to each equation.
+2. The open equation with the fewest combinations is solved: its blocks are joined by meeting in the middle, on all
+   open equations that lie within them, and become one block of surviving combinations.
+3. Without open equations the surviving combinations are all solutions. If the next equation exceeds the work bound,
+   random parts of the rest are searched for two solutions: two of them prove that the path is not determined.
 
-Work is bounded throughout: what lies beyond the bound is reported as undecided.
+All work is bounded; a record beyond the bound is reported as undecided.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from attacks.path_decoding.path_options import Ints, Options
 Words = npt.NDArray[np.uint64]
 #: Most sums on one side of a join, and most combinations kept. 2^21 take half a second and 100 MB.
 WORK = 2**21
-#: Random parts searched for two solutions before what is too much work stays undecided.
+#: Random parts searched for two solutions before a record beyond the work bound stays undecided.
 ROUNDS = 16
-#: Keys by which the number of matches is estimated before all are looked up.
+#: Number of keys from which the number of matches is estimated before the full look-up.
 PROBE = 2**12
-#: A search for two solutions is not begun where fewer than 2^−HOPE are expected.
+#: A search for two solutions is skipped where fewer than 2^−HOPE are expected.
 HOPE = 10.0
 
 
 @dataclass(frozen=True)
 class Decoded:
-    """What the equations say about one record.
+    """The result of decoding one record.
 
-    `solutions` counts paths: exactly if `complete`, else at least so many. `leaves` (trees,) holds the heap number of
-    the leaf where all solutions agree on it, else −1; without `complete`, as far as the solved equations tell.
+    `solutions` counts paths: exactly if `complete`, else a lower bound. `leaves` (trees,) holds the heap number of
+    the leaf where all solutions agree on it, else −1; without `complete`, by the solved equations alone.
     """
 
     outcome: Literal["unique", "several", "undecided", "none"]
@@ -66,7 +66,7 @@ class _Block:
 def decode(
     options: Sequence[Options], target: Ints, *, work: int = WORK, rounds: int = ROUNDS, seed: int = 0
 ) -> Decoded:
-    """All ways to choose one option per tree whose terms add up to target (equations,), one record.
+    """Find all choices of one option per tree whose terms add up to target (equations,), of one record.
 
     `work` bounds the sums on a side of a join and the combinations kept; `rounds` the random parts; `seed` draws them.
     The outcome is none only if the inputs contradict each other.
@@ -90,7 +90,7 @@ def decode(
     if not unsolved:
         solutions = math.prod(len(_paths(block, options)) for block in blocks)
         return Decoded("unique" if solutions == 1 else "several", solutions, True, leaves)
-    if (leaves >= 0).all():  # the equations that are left can tell masks apart, not paths
+    if (leaves >= 0).all():  # the open equations can separate masks, not paths
         return Decoded("unique", 1, True, leaves)
     found = _sample(blocks, sorted(unsolved), target, options, work, rounds, np.random.default_rng(seed))
     return Decoded("several" if found >= 2 else "undecided", found, False, leaves)
@@ -99,11 +99,11 @@ def decode(
 def decode_explained(
     scored: Sequence[Options], explained: Sequence[Options], target: Ints, *, work: int = WORK, rounds: int = ROUNDS
 ) -> Decoded:
-    """Score first, then score and attributions over the masks that the solved leaves leave possible.
+    """Decode by the score, then by score and attributions over the masks that the decoded leaves allow.
 
     `scored` and `explained` are one record's options by `score_options` and `explained_options`; target (equations,)
-    is that of the latter, whose first equations are the former's. Never tells less than the score alone; several means
-    that attributions do not determine the path either.
+    is that of the latter, whose first equations are the former's. The result is never weaker than by the score alone;
+    `several`: attributions do not determine the path either.
     """
     outputs = scored[0].terms.shape[1] if scored else len(target)
     alone = decode(scored, target[:outputs], work=work, rounds=1)
@@ -118,7 +118,7 @@ def decode_explained(
 
 
 def _reaching(options: Options, leaf: int) -> Options:
-    """The options that end in a leaf; all if it is not known (−1)."""
+    """The options that end in a leaf; all if the leaf is not known (−1)."""
     if leaf < 0:
         return options
     kept = options.leaves == leaf
@@ -137,7 +137,7 @@ def _combinations(blocks: Sequence[_Block]) -> float:
 def _join(
     blocks: Sequence[_Block], touched: Sequence[_Block], equations: Sequence[int], target: Ints, work: int
 ) -> _Block | None:
-    """The combinations of the touched blocks that solve the equations; None if that is too much work."""
+    """The combinations of the touched blocks that solve the equations; None if that exceeds `work`."""
     halves = _halves(touched)
     if max(math.prod(len(block) for block in half) for half in halves) > work:
         return None
@@ -157,17 +157,17 @@ def _halves(blocks: Sequence[_Block]) -> tuple[list[_Block], list[_Block]]:
 def _meet(
     halves: tuple[list[_Block], list[_Block]], equations: Sequence[int], target: Ints, most: int, width: int
 ) -> _Block | None:
-    """Meet in the middle. None if more than `most` combinations match.
+    """Join two halves by meeting in the middle; None if more than `most` combinations match.
 
     A combination of several equations with odd random factors, modulo 2^64, is linear: keys of both sides add up to the
-    target's key wherever all equations hold. What matches by key is then checked in each equation.
+    target's key wherever all equations hold. Combinations that match by key are then checked in each equation.
     """
     drawn = np.random.default_rng(len(equations)).integers(0, 2**63, size=len(equations), dtype=np.uint64)
     factors = drawn * np.uint64(2) + np.uint64(1)
     left, right = (_keys(half, equations, factors) for half in halves)
     wanted = np.sum(target[list(equations)].astype(np.uint64) * factors, dtype=np.uint64) - right
     order, order_right = np.argsort(left), np.argsort(wanted)
-    left, wanted = left[order], wanted[order_right]  # needles in order are found several times as fast
+    left, wanted = left[order], wanted[order_right]  # searchsorted finds sorted keys several times as fast
     probe = wanted[:: -(-len(wanted) // PROBE)]
     hits = np.searchsorted(left, probe, side="right") - np.searchsorted(left, probe, side="left")
     if hits.sum() * (len(wanted) / max(1, len(probe))) > 4 * most:
@@ -233,10 +233,10 @@ def _sample(
     rounds: int,
     generator: np.random.Generator,
 ) -> int:
-    """How many different paths were found that solve all equations, stopping at two.
+    """The number of distinct paths found that solve all equations; the search stops at two.
 
-    Each round meets in the middle on random parts of the blocks, as large as the bound allows. Those hold up to work²
-    combinations, hence about work² / 2^bits solutions, where bits are those of the sums.
+    Each round meets in the middle on random parts of the blocks, as large as the bound allows. They hold up to work²
+    combinations, hence about work² / 2^bits solutions for sums of that many bits.
     """
     spread = np.sum([np.ptp(block.terms[:, list(equations)].astype(np.float64), axis=0) for block in blocks], axis=0)
     if np.log2(spread + 1).sum() - 2 * math.log2(work) > HOPE:
@@ -269,5 +269,5 @@ def _thin(half: list[_Block], work: int, generator: np.random.Generator) -> None
 
 
 def _distinct(options: Sequence[Options]) -> bool:
-    """Whether no two options of a tree have the same leaf, so that two solutions are two paths."""
+    """True if no two options of a tree have the same leaf, so that two solutions are two paths."""
     return all(len(np.unique(each.leaves)) == len(each.leaves) for each in options)

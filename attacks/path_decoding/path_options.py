@@ -1,4 +1,4 @@
-"""What each tree may have contributed to a record's score and attributions, as the label holder can list it.
+"""The possible contributions of each tree to a record's score and attributions, as the label holder can list them.
 
 Numbers are integers in units of 2^−fraction_bits, rounded entry by entry as they are encrypted: their sums are exact.
 """
@@ -23,7 +23,7 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Options:
-    """One tree: leaves (k,) heap numbers that may have been reached, terms (k, equations) what that adds to each."""
+    """One tree's options: heap numbers of the possible leaves (k,), their terms in each equation (k, equations)."""
 
     leaves: Ints
     terms: Ints
@@ -31,7 +31,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Game:
-    """Whose attributions there are: the player of each split, the players in order, those whose masks are unknown."""
+    """The Shapley game: the player of each split, the players in order, those whose masks are unknown."""
 
     player_of: Callable[[Split], str]
     players: tuple[str, ...]
@@ -59,7 +59,7 @@ def score_options(ensemble: Ensemble, candidates: Sequence[Bools], fraction_bits
 def explained_options(
     ensemble: Ensemble, game: Game, known: Sequence[Mapping[str, Bools]], fraction_bits: int, most: int
 ) -> list[Options] | None:
-    """One record's options by its score and its attributions: which masks the remote parties may hold in each tree.
+    """One record's options by its score and its attributions: the remote parties' possible masks in each tree.
 
     `known` holds the other players' masks (leaves,) per used tree. Equations: the outputs, then for each player in
     order the outputs again. None if a tree has more than `most` combinations of masks.
@@ -77,7 +77,7 @@ def explained_options(
         rows = np.array(list(product(*(range(len(shape)) for shape in each))), dtype=np.int64)
         masks = {player: each[m][rows[:, m]] for m, player in enumerate(remote)}
         options = explained_terms(ensemble, tree, game, own, masks, len(rows), fraction_bits)
-        both = np.unique(np.column_stack([options.leaves, options.terms]), axis=0)  # masks that differ in nothing seen
+        both = np.unique(np.column_stack([options.leaves, options.terms]), axis=0)  # equal leaf and terms
         found.append(Options(both[:, 0], both[:, 1:]))
     return found
 
@@ -105,7 +105,7 @@ def explained_terms(
         both = np.ones((n, count), dtype=np.int64)
         for player in group:
             both *= remote[player]
-        first, entry = _entries(tree, game.player_of, group)  # leaves of one entry: the masks in both are the same
+        first, entry = _entries(tree, game.player_of, group)  # leaves of one entry have the same masks
         for player, part in by_player.items():
             whole = np.zeros((len(first), part.shape[2]))
             np.add.at(whole, entry, part[0])
@@ -114,7 +114,7 @@ def explained_terms(
 
 
 def _entries(tree: Tree, player_of: Callable[[Split], str], group: Collection[str]) -> tuple[list[int], list[int]]:
-    """The first leaf of each entry, and the entry of each leaf: what the turns of a set of parties tell apart."""
+    """The first leaf of each entry, and the entry of each leaf: leaves by the branches of a set of parties."""
     numbers: dict[object, int] = {}
     entry, first = [], []
     for place, way in enumerate(paths(tree).values()):
@@ -127,7 +127,7 @@ def _entries(tree: Tree, player_of: Callable[[Split], str], group: Collection[st
 
 
 def _possible_masks(tree: Tree, player_of: Callable[[Split], str], player: str, most: int) -> Bools | None:
-    """The masks (k, leaves) that a player's own splits can give, each once; None if they are more than `most`."""
+    """The masks (k, leaves) that a player's own splits can give, each once; None if there are more than `most`."""
     splits = {split.node: player_of(split) for split in tree.splits}
     column = {leaf.node: k for k, leaf in enumerate(tree.leaves)}
 

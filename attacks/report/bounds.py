@@ -1,4 +1,4 @@
-"""What single nodes say of the label: by size, by depth, by how the party knows them."""
+"""Bounds on the label leakage of single nodes, by size, depth and source."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from attacks.report.glossary import count, score
 from attacks.report.scale import BOTTOM, LEFT, RIGHT, TOP, Frame, Linear, Log, Tick, short
 
 WIDTH, HEIGHT = 440, 250
-#: Points within so many pixels of each other are drawn once: the first distance that leaves at most `MOST` points, or
-#: the last. A point is five pixels wide, so the picture stays the same and the file small.
+#: Distances in pixels within which points are drawn once: the first that leaves at most `MOST` points, or the last. A
+#: point is five pixels wide, so the picture stays the same and the file small.
 GRIDS, MOST = (1.0, 2.0, 3.0, 4.0), 1500
 SOURCE_ORDER: tuple[Source, ...] = ("received", "own", "difference")
 #: A point of each source, drawn from its centre: a dot, a square (both by line caps), a diamond.
@@ -40,7 +40,7 @@ class Strip:
 
 @dataclass(frozen=True)
 class Bounds:
-    """A party's two pictures, the line of the label's entropy (its y, its figure), and the tables beside them."""
+    """A party's two pictures, the line of the label's entropy (y, label), and their tables."""
 
     by_size: Strip
     by_depth: Strip
@@ -61,18 +61,18 @@ def ceiling(document: Document) -> float:
 
 
 def bounds(document: Document, party: Party, top: float) -> Bounds | None:
-    """The bounds of one party's known nodes; None where there are none."""
+    """The bounds of one party's known nodes; None without known nodes."""
     rows = party.bounds
     if not rows:
         return None
     y = Linear(0, top, HEIGHT - BOTTOM, TOP)
     size = Log(min(row.records for row in rows), document.records, LEFT, WIDTH - RIGHT)
     depths = sorted({row.depth for row in rows})
-    lane = (WIDTH - LEFT - RIGHT) / len(depths)
+    band = (WIDTH - LEFT - RIGHT) / len(depths)
 
     def by_depth(row: BoundRow) -> float:
-        start = LEFT + lane * (depths.index(row.depth) + 0.12 + 0.76 * SOURCE_ORDER.index(row.source) / 3)
-        return start + 0.76 * lane / 3 * _jitter(row)
+        start = LEFT + band * (depths.index(row.depth) + 0.12 + 0.76 * SOURCE_ORDER.index(row.source) / 3)
+        return start + 0.76 * band / 3 * _jitter(row)
 
     entropy = party.signature.label_entropy
     return Bounds(
@@ -81,7 +81,7 @@ def bounds(document: Document, party: Party, top: float) -> Bounds | None:
             rows,
             Frame(WIDTH, HEIGHT, size, y, "depth of the node", "nats"),
             by_depth,
-            [Tick(short(LEFT + lane * (k + 0.5)), str(depth)) for k, depth in enumerate(depths)],
+            [Tick(short(LEFT + band * (k + 0.5)), str(depth)) for k, depth in enumerate(depths)],
         ),
         entropy=None if entropy is None else (short(y(entropy)), score(entropy)),
         depths=[_depth_row(depth, [row for row in rows if row.depth == depth]) for depth in depths],
@@ -102,14 +102,14 @@ def _strip(
         taken[source].append(point)
     clouds = [
         Cloud(source, "".join(f"M{short(x)} {short(y)}{POINTS[source]}" for x, y in taken[source]))
-        for source in reversed(SOURCE_ORDER)  # what was received lies on top
+        for source in reversed(SOURCE_ORDER)  # received nodes are drawn on top
         if source in taken
     ]
     return Strip(frame, frame.x.ticks() if ticks is None else ticks, clouds)
 
 
 def _jitter(row: BoundRow) -> float:
-    """A place between 0 and 1 that depends on the node alone: the same document is the same picture."""
+    """A pseudo-random offset in [0, 1) from the node's number: the same document gives the same picture."""
     return math.fmod((row.tree * 0.618034 + row.node * 0.754878), 1.0)
 
 

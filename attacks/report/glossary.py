@@ -1,4 +1,4 @@
-"""Names of attacks, kinds of disclosure classes and sources, what they mean, and how figures are written."""
+"""Names and meanings of attacks, kinds of disclosure classes and sources, and the format of figures."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from treetap.wire.disclosure import CLASSES
 
 
 class Attack(NamedTuple):
-    """An attack's name, as a picture has it, its name in the style sheet, and what it does, in a sentence."""
+    """An attack's name, its short name for pictures, its class in the style sheet, and its description."""
 
     label: str
     brief: str
@@ -18,21 +18,21 @@ class Attack(NamedTuple):
 
 
 ATTACKS: dict[AttackName, Attack] = {
-    "cl": Attack("CL", "CL", "cl", "k-means on the party's own columns: what it can guess without taking part."),
+    "cl": Attack("CL", "CL", "cl", "k-means on the party's own columns: the baseline without taking part."),
     "uni": Attack("UNI", "UNI", "uni", "Records that shared one of the party's leaves in any tree are one group."),
     "uni+cl": Attack("UNI+CL", "UNI+CL", "unicl", "k-means on the own columns and the groups of UNI."),
     "id2graph": Attack(
         "ID2Graph",
         "ID2Graph",
         "graph",
-        "Records that share leaves are linked, the more often the stronger; communities of this graph go with the own "
-        "columns into k-means.",
+        "Edges join records that share leaves, weighted by their number; k-means takes this graph's communities and "
+        "the own columns.",
     ),
     "id2graph-chunked": Attack(
         "ID2Graph, chunked",
         "chunked",
         "chunked",
-        "The same on blocks of records, loosely joined: less memory.",
+        "The same with leaves cut into chunks of records, loosely joined: less memory.",
     ),
     "id2graph-quotient": Attack(
         "ID2Graph, quotient",
@@ -44,9 +44,9 @@ ATTACKS: dict[AttackName, Attack] = {
 }
 
 
-#: Kind of disclosure class → its legend, readable ones first.
+#: Kind of disclosure class → its legend, readable kinds first.
 KINDS = {
-    "open": "readable: says something about records",
+    "open": "readable: information about records",
     "sealed": "sealed: unreadable without a key or the other shares",
     "plain": "running the job: names, shapes, sizes, figures that are published",
 }
@@ -62,22 +62,22 @@ NOT_A_PROOF = (
 
 
 def rank(disclosure: str) -> tuple[int, int]:
-    """Order of classes: readable ones first."""
+    """Sort key of a class: readable classes first."""
     return (list(KINDS).index(CLASSES[disclosure].kind), list(CLASSES).index(disclosure))
 
 
 def score(value: float | None) -> str:
-    """A score or an information, or a dash where there is none."""
+    """A score or an information, or a dash for None."""
     return "–" if value is None else f"{value:.3f}"
 
 
 def count(value: int | None) -> str:
-    """A whole number with its thousands apart, or a dash."""
+    """A whole number with separated thousands, or a dash."""
     return "–" if value is None else f"{value:,}"
 
 
 def share(part: float, whole: float) -> str:
-    """A percentage; one that would read as nothing and is not, says so."""
+    """A percentage; a positive one below 0.05 % is shown as "< 0.1 %"."""
     if not whole:
         return "–"
     return "< 0.1 %" if 0 < part / whole < 0.0005 else f"{100 * part / whole:.1f} %"
@@ -89,7 +89,7 @@ def seconds(value: float) -> str:
 
 
 def unscored(document: Document) -> str:
-    """Why there are no scores, bounds and class counts; empty where there are."""
+    """The reason why there are no scores, bounds and class counts; empty where there are."""
     if not document.labelled:
         return (
             "No labels were given, so nothing is scored: V-measure, bounds and information compare with the true "

@@ -1,4 +1,4 @@
-"""Who learned what: bytes and messages by receiver and disclosure class."""
+"""Bytes and messages by receiver and disclosure class."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Cell(NamedTuple):
 
 
 class MatrixRow(NamedTuple):
-    """A disclosure class; a cell is None where the receiver got nothing of it."""
+    """A disclosure class; a cell is None where the receiver received none of it."""
 
     disclosure: str
     kind: str
@@ -33,7 +33,7 @@ class MatrixRow(NamedTuple):
 
 @dataclass(frozen=True)
 class Matrix:
-    """`partial` receivers have no transcript here: what they got is what others recorded that they sent."""
+    """`partial` receivers have no transcript here: their cells count what other parties recorded as sent."""
 
     receivers: list[str]
     partial: set[str]
@@ -48,7 +48,7 @@ class Amount(NamedTuple):
 
 
 def amounts(document: Document) -> dict[str, dict[str, Amount]]:
-    """Receiver → class → amount; feature parties as their own transcripts have it, others as the traffic has it."""
+    """Receiver → class → amount; of feature parties by their own transcripts, of others by the traffic."""
     messages: defaultdict[str, Counter[str]] = defaultdict(Counter)
     volume: defaultdict[str, Counter[str]] = defaultdict(Counter)
     rows = [(name, row) for name, party in document.parties.items() for row in party.received]
@@ -96,7 +96,7 @@ class Bar(NamedTuple):
 
 
 def bars(document: Document) -> list[Bar]:
-    """Traffic of the whole job by class, most first, as far as the transcripts at hand have it."""
+    """Traffic of the whole job by class, largest first, as far as the given transcripts record it."""
     volume: Counter[str] = Counter()
     messages: Counter[str] = Counter()
     for row in document.traffic:
@@ -117,5 +117,5 @@ def bars(document: Document) -> list[Bar]:
 
 
 def in_order(traffic: Iterable[TrafficRow]) -> list[TrafficRow]:
-    """By sender, receiver, class and step."""
+    """The rows by sender, receiver, class and step."""
     return sorted(traffic, key=lambda it: (it.sender, it.receiver, rank(it.disclosure), it.step))

@@ -1,4 +1,4 @@
-"""The audit as one HTML file that fetches nothing: style, script and pictures are in it, names are escaped."""
+"""The audit as one self-contained HTML file with style, script and pictures; names are escaped."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from markupsafe import Markup
 from attacks.document import Document, parse
 from attacks.report import bounds, glossary, matrix, scores, signature, summary, trees
 
-#: Colours of classes, told apart on light and dark ground; further ones follow at golden angles.
+#: Colours of classes, distinct on light and dark backgrounds; further ones follow at golden angles.
 CLASS_COLOURS = (
     *("#3f7fd9", "#e8912d", "#2aa37a", "#c2559b", "#8d6cc9"),
     *("#b8a12a", "#d9574a", "#5fa8b8", "#8a6a4a", "#7d8791"),
@@ -22,9 +22,9 @@ CLASS_COLOURS = (
 
 
 def html(document: Document | Mapping[str, Any]) -> str:
-    """The report; all names and paths in it are text from elsewhere and are escaped.
+    """Render the report; all names and paths from the document are escaped.
 
-    Raises BadInput where the document is not one that this version reads.
+    Raises BadInput for a document that this version cannot read.
     """
     content = parse(document)
     templates = Environment(
@@ -48,7 +48,7 @@ def html(document: Document | Mapping[str, Any]) -> str:
 
 
 def _figures(document: Document) -> dict[str, Any]:
-    """Everything that is drawn or tabulated."""
+    """All pictures and tables."""
     v_top, nats_top, chosen = scores.ceiling(document), bounds.ceiling(document), trees.choose(document)
     largest = summary.largest_class(document)
     return {

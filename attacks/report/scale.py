@@ -1,4 +1,4 @@
-"""From figures to places in a picture: linear and logarithmic axes with round ticks."""
+"""Linear and logarithmic axes of pictures, with round ticks."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-#: Room around a plot, in pixels of its picture: enough for the larger letters that small screens get.
+#: Margins of a plot in pixels of its picture, wide enough for the larger letters of small screens.
 LEFT, RIGHT, TOP, BOTTOM = 54, 12, 14, 42
 
 
 class Tick(NamedTuple):
-    """A place on an axis and what stands beside it."""
+    """A position on an axis and its label."""
 
     at: str
     label: str
 
 
 class Scale(Protocol):
-    """A figure's place, in pixels."""
+    """A map from figures to pixels."""
 
     def __call__(self, value: float) -> float: ...
 
@@ -35,7 +35,7 @@ def short(value: float) -> str:
 
 @dataclass(frozen=True)
 class Linear:
-    """Figures from `low` to `high` at pixels `start` to `end`; one figure alone stands in the middle."""
+    """Figures from `low` to `high` at pixels `start` to `end`; a single figure is in the middle."""
 
     low: float
     high: float
@@ -51,7 +51,7 @@ class Linear:
         return self.start + part * (self.end - self.start)
 
     def ticks(self) -> list[Tick]:
-        """At multiples of 1, 2 or 5 times a power of ten."""
+        """Ticks at multiples of 1, 2 or 5 times a power of ten."""
         if self.high == self.low:
             return [Tick(short(self(self.low)), f"{self.low:g}")]
         raw = (self.high - self.low) / self.most
@@ -65,7 +65,7 @@ class Linear:
 
 @dataclass(frozen=True)
 class Log:
-    """Positive figures, powers of ten at equal distances; figures below 1 stand at 1."""
+    """Positive figures, powers of ten at equal distances; figures below 1 are placed at 1."""
 
     low: float
     high: float
@@ -77,7 +77,7 @@ class Log:
         return Linear(bottom, top, self.start, self.end)(math.log10(max(1.0, value)))
 
     def ticks(self) -> list[Tick]:
-        """At powers of ten, with halfway figures where there are few."""
+        """Ticks at powers of ten, and at 3 times these if there are few."""
         decades = range(math.floor(math.log10(max(1.0, self.low))), math.ceil(math.log10(max(1.0, self.high))) + 1)
         factors = (1,) if len(decades) > 4 else (1, 3)
         values = [factor * 10**decade for decade in decades for factor in factors]
@@ -102,12 +102,12 @@ class Frame:
 
     @property
     def x_end(self) -> int:
-        """Where the plot ends on the right."""
+        """The right edge of the plot."""
         return self.width - self.right
 
     @property
     def y_end(self) -> int:
-        """Where the plot ends at the bottom."""
+        """The bottom edge of the plot."""
         return self.height - self.bottom
 
 
@@ -124,7 +124,7 @@ def polyline(points: Iterable[tuple[float, float] | None]) -> str:
 
 
 def spread(wanted: list[float], gap: float, low: float, high: float) -> list[float]:
-    """Places for labels near those wanted, in the same order, at least `gap` apart and within bounds if they fit."""
+    """Label positions near the wanted ones, in the same order, at least `gap` apart and within bounds if they fit."""
     order = sorted(range(len(wanted)), key=lambda k: wanted[k])
     placed = [0.0] * len(wanted)
     floor = low

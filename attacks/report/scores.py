@@ -1,4 +1,4 @@
-"""How far attacks get with more trees, and what they gain over the party's own columns."""
+"""The attacks' scores, by number of trees and against the party's own columns (CL)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WIDTH, HEIGHT, LABELS = 440, 250, 108
 
 
 class Curve(NamedTuple):
-    """One attack's V-measure after 1, 2, ... trees: a path, its end, and where its label stands."""
+    """One attack's V-measure after 1, 2, ... trees: a path, its end, and its label's position."""
 
     label: str
     style: str
@@ -26,7 +26,7 @@ class Curve(NamedTuple):
 
 @dataclass(frozen=True)
 class Curves:
-    """A party's curves; `table` has a row per number of trees where any attack has a figure, thinned when long."""
+    """A party's curves; `table` has a row per number of trees where any attack has a figure, thinned if long."""
 
     frame: Frame
     curves: list[Curve]
@@ -35,7 +35,7 @@ class Curves:
 
 
 class ScoreRow(NamedTuple):
-    """All that is known of one attack on one party."""
+    """All results of one attack on one party."""
 
     party: str
     label: str
@@ -49,13 +49,13 @@ SCORE_HEADS = ("V-measure", "homogeneity", "completeness", "ARI", "NMI", "accura
 
 
 def best(party: Party) -> tuple[AttackName, AttackResult] | None:
-    """The attack with the highest V-measure, CL aside; None where none is scored."""
+    """The attack with the highest V-measure, except CL; None without scores."""
     scored = [(name, it) for name, it in party.attacks.items() if name != "cl" and it.v_measure is not None]
     return max(scored, key=lambda pair: pair[1].v_measure or 0.0, default=None)
 
 
 def ceiling(document: Document) -> float:
-    """The top of all V-measure axes: the same for all parties, so that pictures compare."""
+    """The top of all V-measure axes: the same for all parties, so that pictures are comparable."""
     values = [
         value
         for party in document.parties.values()
@@ -67,7 +67,7 @@ def ceiling(document: Document) -> float:
 
 
 def curves(document: Document, party: Party, top: float) -> Curves | None:
-    """V-measure against the number of trees; None where no attack of this party is scored."""
+    """V-measure against the number of trees; None if no attack of this party is scored."""
     series = {name: _series(name, it, document.trees) for name, it in party.attacks.items()}
     series = {name: values for name, values in series.items() if any(value is not None for value in values)}
     if not series:
@@ -102,7 +102,7 @@ def thinned(length: int, most: int = 25) -> list[int]:
 
 
 def score_rows(document: Document) -> list[ScoreRow]:
-    """Every attack on every party."""
+    """The rows of every attack on every party."""
     rows = []
     for name, party in document.parties.items():
         top = best(party)
@@ -127,7 +127,7 @@ def figures(it: AttackResult) -> list[str]:
 
 
 def _series(name: AttackName, it: AttackResult, trees: int) -> Sequence[float | None]:
-    """V-measure by number of trees: CL looks at none, so it is a level line; without a course, the end alone."""
+    """V-measure by number of trees: CL uses none and is constant; without `by_tree` the last value alone."""
     if name == "cl":
         return [it.v_measure] * max(1, trees)
     return it.by_tree or [*[None] * (trees - 1), it.v_measure]

@@ -1,4 +1,4 @@
-"""What all known nodes together say of the label: the empirical information of the signature, tree by tree."""
+"""The empirical information of all known nodes together (the signature) on the label, tree by tree."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Joint:
 
 
 def joint(document: Document, party: Party) -> Joint | None:
-    """The signature's course; None where no tree was seen."""
+    """The signature's curves; None without any tree."""
     steps = party.signature.by_tree
     if not steps:
         return None

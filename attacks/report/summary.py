@@ -1,4 +1,4 @@
-"""The audit on a line per party: the best attack beside CL, the largest bound, what is known of the trees."""
+"""The audit in a line per party: the best attack and CL, the largest bound, the known nodes of the trees."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from attacks.report.scale import Linear, short
 from attacks.report.scores import best
 from treetap.trees.ensemble import ROOT
 
-#: The little picture of CL and the best attack on an axis from 0 to 1.
+#: Width of the small picture of CL and the best attack on an axis from 0 to 1.
 WIDTH = 120
 
 
 class Glance(NamedTuple):
-    """One party's line; `cl_at` and `best_at` are places in the little picture, empty where there is no score."""
+    """One party's line; `cl_at` and `best_at` are positions in the small picture, empty without a score."""
 
     party: str
     cl: str
@@ -33,7 +33,7 @@ class Glance(NamedTuple):
 
 
 def glances(document: Document) -> list[Glance]:
-    """A line per feature party."""
+    """The lines of all feature parties."""
     return [glance(name, party) for name, party in document.parties.items()]
 
 

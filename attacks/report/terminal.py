@@ -1,4 +1,4 @@
-"""The audit in a terminal: tables that are as wide as the terminal allows, and never cut a figure."""
+"""The audit in a terminal: tables that fit the terminal's width without cutting any figure."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from attacks.report.summary import glances
 from treetap import terminal
 
 Rows = list[list[str]]
-#: Longest line of text that is read with ease.
+#: Most columns of a line of text.
 PROSE_COLUMNS = 100
 
 
 def print_summary(document: Document | Mapping[str, Any], console: Console) -> None:
-    """Who learned what, every attack's scores, what nodes give away; a line for what the figures do not say.
+    """Print the traffic by receiver, every attack's scores and the nodes' leakage, with the limits of the figures.
 
-    Raises BadInput where the document is not one that this version reads.
+    Raises BadInput for a document that this version cannot read.
     """
     content = parse(document)
     line = (
@@ -45,8 +45,8 @@ def print_summary(document: Document | Mapping[str, Any], console: Console) -> N
     if reason := unscored(content):
         _say(console, reason)
     words = (
-        "V-measure: 0 groups say nothing of the classes, 1 they are the classes. CL uses the party's own columns "
-        "alone. Bounds are per node, not joint. " + NOT_A_PROOF
+        "V-measure: 0 if groups are independent of the classes, 1 if they are the classes. CL uses the party's own "
+        "columns alone. Bounds are per node, not joint. " + NOT_A_PROOF
     )
     _say(console, *textwrap.wrap(words, min(console.width, PROSE_COLUMNS)))
 
@@ -91,14 +91,14 @@ def _leaks(document: Document, console: Console) -> None:
         shown = "–" if entropy is None else f"{entropy:.3f}"
         rows.append([name, it.known, it.hidden, it.bound, shown, it.information, it.chance, it.signatures])
     if rows:
-        _table(console, "What nodes give away", heads, rows)
+        _table(console, "Leakage of the nodes", heads, rows)
 
 
 def _table(console: Console, title: str, heads: Sequence[str], rows: Rows, names: int = 1) -> None:
-    """A table whose first `names` columns say whose a row is.
+    """Print a table whose first `names` columns identify a row.
 
-    One that is too wide is printed in parts, each with those columns; where not even one figure fits beside them, a
-    line per figure.
+    A table that is too wide is printed in parts, each with those columns; if not even one figure fits beside them, each
+    figure gets a line.
     """
     console.print()
     console.print(Text(title, style="bold"), soft_wrap=True)
@@ -112,7 +112,7 @@ def _table(console: Console, title: str, heads: Sequence[str], rows: Rows, names
 
 
 def _parts(console: Console, heads: Sequence[str], rows: Rows, names: int) -> list[list[int]]:
-    """The columns of each part, as many as fit; no part where one figure alone does not fit."""
+    """The columns of each part, as many as fit; no parts if one figure alone does not fit."""
     free = console.options.update(max_width=10_000)
     whose = list(range(names))
     parts: list[list[int]] = []
@@ -137,11 +137,11 @@ def _made(heads: Sequence[str], rows: Rows, columns: Sequence[int], names: int) 
 
 
 def _say(console: Console, *lines: str) -> None:
-    """Lines that nobody but the terminal breaks; names in them are text, not markup."""
+    """Print lines that only the terminal wraps; names in them are text, not markup."""
     for line in lines:
         console.print(_visible(line), markup=False, highlight=False, emoji=False, soft_wrap=True)
 
 
 def _visible(text: str) -> str:
-    """Names come from elsewhere: what would command the terminal is shown as a question mark."""
+    """The text with a question mark for each character that could control the terminal."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)

@@ -1,4 +1,4 @@
-"""Trees as one party sees them: the nodes it knows with records and classes, its own splits, what is hidden."""
+"""Trees as one party sees them: known nodes with records and classes, its own splits, hidden nodes."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from attacks.document import Document, Party, SeenTree, TreeNode
 from attacks.report.glossary import count
 from attacks.report.scale import BOTTOM, LEFT, RIGHT, TOP, Frame, Linear, Tick, short
 
-#: So many nodes are drawn in one file at most (the first tree of every party always), so many trees of a party.
+#: Most nodes drawn in one file (the first tree of every party always), most trees drawn of a party.
 MOST_NODES, MOST_TREES = 2000, 20
-COLUMN, ROW, BOX, BOX_HEIGHT, MARGIN = 128, 34, 88, 23, 8  # the least width of a column; a long split's text widens it
-LETTERS, LETTER = 22, 7.4  # of a split's text in a picture, and the width of one; table and tooltip have the text whole
+COLUMN, ROW, BOX, BOX_HEIGHT, MARGIN = 128, 34, 88, 23, 8  # COLUMN: least width; a long split's text widens it
+LETTERS, LETTER = 22, 7.4  # of a split's text in a picture, and the width of one; table and tooltip have the whole text
 OVERVIEW = (440, 150)
 
 
@@ -26,7 +26,7 @@ class Segment(NamedTuple):
 
 
 class Box(NamedTuple):
-    """A node: its corner, how it is known (`root`, `received`, `own`, `difference`, `hidden`), and what is in it."""
+    """A node: its corner, its source (`root`, `received`, `own`, `difference`, `hidden`), and its content."""
 
     x: str
     y: str
@@ -39,7 +39,7 @@ class Box(NamedTuple):
 
 
 class Link(NamedTuple):
-    """From parent to child; `width` grows with the share of records that go there."""
+    """A link from parent to child; `width` grows with the child's share of records."""
 
     path: str
     width: str
@@ -48,7 +48,7 @@ class Link(NamedTuple):
 
 @dataclass(frozen=True)
 class Drawing:
-    """One tree of one party, and the same as a table."""
+    """One tree of one party as a picture and as a table."""
 
     tree: int
     known: int
@@ -61,7 +61,7 @@ class Drawing:
 
 
 class Pile(NamedTuple):
-    """Nodes known in one way, over all trees, as one path of bars."""
+    """The nodes of one source over all trees, as one path of bars."""
 
     style: str
     path: str
@@ -69,7 +69,7 @@ class Pile(NamedTuple):
 
 @dataclass(frozen=True)
 class Overview:
-    """How many nodes of each tree the party knows, and how."""
+    """The number of nodes of each tree by source."""
 
     frame: Frame
     piles: list[Pile]
@@ -95,7 +95,7 @@ def choose(document: Document) -> dict[str, list[SeenTree]]:
 
 
 def draw(document: Document, tree: SeenTree) -> Drawing:
-    """Root on the left, a column per depth, leaves at equal distances from top to bottom."""
+    """Draw a tree: root on the left, a column per depth, leaves at equal distances from top to bottom."""
     nodes = {node.node: node for node in tree.nodes}
     children: dict[int, list[int]] = {number: [] for number in nodes}
     tops = []
@@ -127,33 +127,33 @@ def draw(document: Document, tree: SeenTree) -> Drawing:
 
 
 def overview(party: Party) -> Overview | None:
-    """A bar per tree, piled up by how nodes are known; the root, which everybody knows, is left out."""
+    """A bar per tree, stacked by source; the root, which every party knows, is left out."""
     if not party.trees:
         return None
     width, height = OVERVIEW
-    tallies = [
+    node_counts = [
         {style: sum((node.source or "hidden") == style for node in tree.nodes) for style in STYLES}
         for tree in party.trees
     ]
-    most = max(1, *(sum(tally.values()) for tally in tallies))
-    x = Linear(0, len(tallies), LEFT, width - RIGHT, whole=True)
+    most = max(1, *(sum(counts.values()) for counts in node_counts))
+    x = Linear(0, len(node_counts), LEFT, width - RIGHT, whole=True)
     y = Linear(0, most, height - BOTTOM, TOP)
-    ends = (x.end - x.start) / len(tallies)
+    ends = (x.end - x.start) / len(node_counts)
     bar = min(28.0, ends * 0.8)
     piles = []
-    below = [0] * len(tallies)
+    below = [0] * len(node_counts)
     for style in STYLES:
         path = ""
-        for k, tally in enumerate(tallies):
-            if tally[style]:
-                left, bottom, top = x(k + 0.5) - bar / 2, y(below[k]), y(below[k] + tally[style])
+        for k, counts in enumerate(node_counts):
+            if counts[style]:
+                left, bottom, top = x(k + 0.5) - bar / 2, y(below[k]), y(below[k] + counts[style])
                 path += f"M{short(left)} {short(bottom)}V{short(top)}h{short(bar)}V{short(bottom)}z"
-                below[k] += tally[style]
+                below[k] += counts[style]
         piles.append(Pile(style, path))
-    step = -(-len(tallies) // 10)
-    ticks = [Tick(short(x(k + 0.5)), str(party.trees[k].tree)) for k in range(0, len(tallies), step)]
+    step = -(-len(node_counts) // 10)
+    ticks = [Tick(short(x(k + 0.5)), str(party.trees[k].tree)) for k in range(0, len(node_counts), step)]
     frame = Frame(width, height, _Fixed(x, ticks), y, "tree", "nodes")
-    return Overview(frame, piles, {style: sum(tally[style] for tally in tallies) for style in STYLES})
+    return Overview(frame, piles, {style: sum(counts[style] for counts in node_counts) for style in STYLES})
 
 
 @dataclass(frozen=True)
@@ -235,7 +235,7 @@ def _split(node: TreeNode, digits: int = 12) -> str:
 
 
 def _brief(node: TreeNode) -> str:
-    """A split as short as a picture needs it: a long column's name loses its end, never the threshold its size."""
+    """A split's text for a picture: a long column name is cut, never the threshold."""
     text = _split(node, digits=4)
     if node.feature is None or len(text) <= LETTERS:
         return text

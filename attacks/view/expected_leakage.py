@@ -1,7 +1,7 @@
-"""What a feature party would come to know of a model, foreseen from the same model trained centrally.
+"""The expected views of a feature party, computed from the same model trained centrally.
 
-Not an attack: it takes the open model. A federation finds the centralised trainer's trees and shows a party the same
-sets of records, so this gives the views that transcripts would, of tables too large to encrypt five times over.
+Not an attack: it needs the whole model. A federation finds the centralised trainer's trees and sends a party the same
+instance spaces, so these views equal those from transcripts, also for tables too large for repeated encryption.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def expected_views(
     """The trees as `party` would see them, in training order.
 
     `blocks`: each party's columns of the training records (N, d), NaN where missing; `columns`: names of the party's
-    own. The label holder shows the children that may be split further, unless the party made them itself.
+    own. The label holder relays the children that may be split further, unless the party made them itself.
 
     Raises:
         BadInput: a split is of a party that has no block, or `party` has none.
@@ -52,7 +52,7 @@ def _tree(
     divisible: frozenset[int],
 ) -> TreeView:
     total = len(raw[party])
-    if not model.params.takes_part(tree.index, party):  # it is told that there is the tree, and no set of records
+    if not model.params.takes_part(tree.index, party):  # it learns of the tree, but of no set of records
         nodes = known_nodes(np.arange(total, dtype=np.int64), {}, [])
         return TreeView(tree.index, 1, True, total, nodes, None)
     rows: dict[int, Ints] = {1: np.arange(total, dtype=np.int64)}

@@ -1,4 +1,4 @@
-"""One tree as a party knows it: which records reached which node, and how it can tell.
+"""One tree as a party knows it: the records of its known nodes, and their sources.
 
 Nodes have heap numbers: root 1, children of u are 2u (left) and 2u + 1 (right).
 """
@@ -16,8 +16,8 @@ from treetap.errors import Malformed
 from treetap.trees.ensemble import ROOT
 
 Ints: TypeAlias = npt.NDArray[np.int64]
-#: How a party knows the records of a node: it holds them all; a message named them; its own split made them; they
-#: follow from two other sets of the same split.
+#: Source of a node's records: the root holds all; a message named them; the party's own split made them; they follow
+#: from two other sets of the same split.
 Source = Literal["root", "received", "own", "difference"]
 
 
@@ -53,9 +53,9 @@ class KnownNode:
 class TreeView:
     """All nodes of one tree whose records a party knows, by heap number.
 
-    `total`: N, how many records there are. `attempt`: in which attempt at the job this growth took place.
+    `total`: N, the number of records. `attempt`: the attempt at the job in which the tree was grown.
     `complete`: False for a tree that was cut short; some of its nodes may be missing.
-    `drawn`: (N,) how many times the tree's sample has each record; None if no message said so.
+    `drawn`: (N,) multiplicity of each record in the tree's sample; None if no message named the sample.
     """
 
     index: int
@@ -68,35 +68,35 @@ class TreeView:
     def leaves(self) -> list[KnownNode]:
         """The attacker's leaves, by heap number: known nodes without known children.
 
-        They divide the root's records, except where a generation is hidden, as in a view of received sets only: a node
-        whose grandchildren alone are known is a leaf beside them.
+        They partition the root's records, except where a level is hidden, as in a view of received sets only: a node of
+        which only grandchildren are known is a leaf beside them.
         """
         return [self.nodes[u] for u in sorted(self.nodes) if not {2 * u, 2 * u + 1} & self.nodes.keys()]
 
     def drawn_of(self, records: Ints) -> Ints:
-        """Those of the records on which the tree was trained; all, where no message said which."""
+        """The records on which the tree was trained; all if no message named the sample."""
         return records if self.drawn is None else records[self.drawn[records] > 0]
 
     def received_only(self) -> TreeView:
-        """The same tree by messages alone: the root and the instance spaces that others sent, nothing worked out."""
+        """The same tree by messages alone: the root and the received instance spaces, without derived sets."""
         kept = {
             u: KnownNode(u, it.records, it.source) for u, it in self.nodes.items() if it.source in ("root", "received")
         }
         return TreeView(self.index, self.attempt, self.complete, self.total, kept, self.drawn)
 
     def cells(self) -> Ints:
-        """For each of the N records the deepest known node that holds it (N,).
+        """The deepest known node of each of the N records (N,).
 
-        Where both children of every known inner node are known these are the attacker's leaves; otherwise they also
-        tell the records that a node holds beside its known descendants. 0: in no known node.
+        If both children of every known inner node are known, these are the attacker's leaves; otherwise they also
+        separate the records that a node holds beyond its known descendants. 0: in no known node.
         """
         deepest = np.zeros(self.total, dtype=np.int64)
-        for u in sorted(self.nodes):  # a deeper node has a larger number than each one above it
+        for u in sorted(self.nodes):  # a node has a larger number than its ancestors
             deepest[self.nodes[u].records] = u
         return deepest
 
     def hidden(self) -> list[int]:
-        """Nodes that must exist, whose records are not known: ancestors of known nodes, and siblings on the way."""
+        """Nodes that must exist, with unknown records: ancestors of known nodes, and siblings of both."""
         above = {u >> up for u in self.nodes for up in range(u.bit_length())}
         siblings = {u ^ 1 for u in above if u != ROOT}
         return sorted((above | siblings) - self.nodes.keys())
@@ -105,10 +105,10 @@ class TreeView:
 def known_nodes(
     root: Ints, received: Mapping[int, Ints], own: Iterable[tuple[OwnSplit, Ints, Ints]]
 ) -> dict[int, KnownNode]:
-    """Everything that follows for one tree from its root, the spaces received and (split, left, right) of own splits.
+    """Derive all known nodes of one tree from its root, the received spaces and (split, left, right) of own splits.
 
-    Of a node and its two children, any two known sets give the third; this is repeated until nothing new follows.
-    Raises Malformed where sets contradict each other: they cannot be of one tree.
+    Of a node and its two children, any two known sets give the third; this is repeated until no new set follows.
+    Raises Malformed if sets contradict each other: they cannot be of one tree.
     """
     known: dict[int, tuple[Ints, Source]] = {ROOT: (root, "root")}
     splits: dict[int, OwnSplit] = {}
@@ -137,7 +137,7 @@ def _learn(known: dict[int, tuple[Ints, Source]], node: int, rows: Ints, source:
 
 
 def _third(known: Mapping[int, tuple[Ints, Source]], parent: int) -> Iterator[tuple[int, Ints]]:
-    """The set that is not known of a node and its children, if the two others are; all three must fit."""
+    """The unknown set of a node and its children, if the two others are known; raises Malformed if they do not fit."""
     left, right = 2 * parent, 2 * parent + 1
     family = {node: known[node][0] for node in (parent, left, right) if node in known}
     if left in family and right in family:
@@ -162,5 +162,5 @@ def _third(known: Mapping[int, tuple[Ints, Source]], parent: int) -> Iterator[tu
 
 
 def _flags(*sets: Ints) -> npt.NDArray[np.bool_]:
-    """A flag, not set, for every record up to the last one of these ascending sets. Sorting them would take longer."""
+    """A false flag for every record up to the last one of these ascending sets. Flags are faster than sorting."""
     return np.zeros(max((int(rows[-1]) for rows in sets if len(rows)), default=-1) + 1, dtype=np.bool_)

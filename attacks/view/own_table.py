@@ -1,7 +1,7 @@
 """A party's own columns in the common order of the records, as numbers; and, for the scorer alone, their labels.
 
-Files are read as parties read them, save that every column of text becomes one column of 0 and 1 per value, however
-its owner encoded it. Messages name file, column and row, never what stands in a cell.
+Files are read as parties read them, except that every column of text becomes one column of 0 and 1 per value,
+regardless of its owner's encoding. Messages name file, column and row, never the content of a cell.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _MOST_VALUES = 256
 
 
 def load_own_table(path: Path, view: View, id_column: str = "id", columns: Sequence[str] | None = None) -> Table:
-    """The party's table (CSV or Parquet) as the attacker uses it, in the common order of the records.
+    """Load the party's table (CSV or Parquet) for the attacker, in the common order of the records.
 
-    `columns`: those to use, by default all but the id column. A column of text becomes one column of 0 and 1 per value,
-    `column=value`, with 0 in all of them where the cell is missing.
+    `columns`: the columns to use, by default all but the id column. A column of text becomes one column of 0 and 1 per
+    value, `column=value`, with 0 in all of them where the cell is missing.
 
     Raises:
         DataError: the file cannot be read, lacks a column, or is not the one that the party trained on: by its number
@@ -37,7 +37,7 @@ def load_own_table(path: Path, view: View, id_column: str = "id", columns: Seque
         raise DataError(f"{view.path}: does not say which rows of {view.party}'s table the records are")
     have = columns_of(path)
     for name in sorted({node.split.feature_name for tree in view.trees for node in tree.nodes.values() if node.split}):
-        if not any(name == column or name.startswith(f"{column}=") for column in have):  # of text: column=value
+        if not any(name == column or name.startswith(f"{column}=") for column in have):  # text columns: column=value
             raise DataError(
                 f"{path}: lacks column {name!r}, at which {view.party} split: this is another party's table"
             )
@@ -58,10 +58,10 @@ def load_own_table(path: Path, view: View, id_column: str = "id", columns: Seque
 
 
 def load_labels(path: Path, label: str, own: Table, id_column: str = "id") -> Labels:
-    """Class labels of the records of `own`, by id, from any table that holds these ids and more; for scoring alone.
+    """Load the class labels of the records of `own`, by id, from a table with at least these ids; for scoring alone.
 
     Raises:
-        DataError: the file cannot be read; lacks an id; or the label column is missing or none of classes.
+        DataError: the file cannot be read; lacks an id; or the label column is missing or holds no classes.
     """
     _check_names(path, columns_of(path), [id_column, label])
     table = read_table(TableConfig(path=path, id=id_column, label=label), with_label=True, missing=None)
@@ -82,7 +82,7 @@ def load_labels(path: Path, label: str, own: Table, id_column: str = "id") -> La
 
 
 def _check_names(path: Path, have: list[str], wanted: list[str]) -> None:
-    """Columns must be there once; the auditor, who holds the table, is shown those that it has."""
+    """Check that each column is in the table once; the error shows the auditor, who holds the table, its columns."""
     for name in wanted:
         if have.count(name) != 1 or wanted.count(name) != 1:
             what = "has no" if name not in have else "needs just one"
@@ -90,7 +90,7 @@ def _check_names(path: Path, have: list[str], wanted: list[str]) -> None:
 
 
 def _check_splits(own: Table, view: View) -> None:
-    """Every own split at a column of numbers must send left the records that it sent left in training."""
+    """Check that every own split at a numeric column sends the same records left as in training."""
     places = {name: j for j, name in enumerate(own.columns) if name not in own.categories}
     for tree in (*view.trees, *view.unfinished):
         for u, node in tree.nodes.items():
@@ -107,7 +107,7 @@ def _check_splits(own: Table, view: View) -> None:
 
 
 def _one_hot(table: Table) -> Table:
-    """The same with a column of 0 and 1 for each category instead of its number."""
+    """The table with a column of 0 and 1 for each category instead of category numbers."""
     names: list[str] = []
     blocks = [np.empty((len(table.ids), 0))]
     categories: dict[str, Category] = {}

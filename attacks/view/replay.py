@@ -1,6 +1,6 @@
-"""What the records of one transcript say about a training, put in order; one pass, ciphertexts passed over.
+"""The replay of a transcript: a training's messages and own records put in order, in one pass without ciphertexts.
 
-Parcels come in numbered series, late, repeated or before the step that waited for them; a tree may be begun again in
+Messages come in numbered series, late, repeated or before the step that waited for them; a tree may be begun again in
 a later attempt, and a job's name used again for another submission.
 """
 
@@ -23,12 +23,12 @@ from treetap.wire.v2 import control_pb2, exchange_pb2, setup_pb2, transcript_pb2
 from treetap.wire.v2.transcript_pb2 import TranscriptRecord
 
 T = TypeVar("T")
-#: A set of records as it was sent: chunks, in the order of the parcels.
+#: A set of records as it was sent: chunks, in the order of the messages.
 Chunks = list[types_pb2.RecordChunk]
 
 
 class TrafficKey(NamedTuple):
-    """What messages are counted by; `peer` is the other side."""
+    """The key by which messages are counted; `peer` is the other side."""
 
     sent: bool
     peer: str
@@ -38,16 +38,16 @@ class TrafficKey(NamedTuple):
 
 @dataclass
 class _Series:
-    """The parcels of one kind from one sender for one level, which may come in any order and repeatedly."""
+    """The messages of one kind from one sender for one level, which may come in any order and repeatedly."""
 
     parts: dict[int, exchange_pb2.PeerMessage] = field(default_factory=dict)
     last: int | None = None
 
-    def add(self, parcel: exchange_pb2.PeerMessage) -> None:
-        if self.parts.setdefault(parcel.part, parcel) != parcel:
-            raise Malformed(f"{name_of(parcel)}: part {parcel.part} came twice with different content")
-        if parcel.last:
-            self.last = parcel.part
+    def add(self, message: exchange_pb2.PeerMessage) -> None:
+        if self.parts.setdefault(message.part, message) != message:
+            raise Malformed(f"{name_of(message)}: part {message.part} came twice with different content")
+        if message.last:
+            self.last = message.part
 
     @property
     def whole(self) -> bool:
@@ -59,7 +59,7 @@ class _Series:
 
 @dataclass
 class TreeReplay:
-    """One tree as it was grown in one attempt. `stored`: this party was told to put it on disk."""
+    """One tree as it was grown in one attempt. `stored`: this party was asked to store it on disk."""
 
     index: int
     attempt: int
@@ -68,14 +68,14 @@ class TreeReplay:
     stored: bool = False
 
     def totals(self) -> set[int]:
-        """How many records there are, by every set of this tree: where its last chunk ends."""
+        """The numbers of records N according to the sets of this tree: the end of each set's last chunk."""
         sets = [chunks for _, chunks in self._sets()]
         for split in self.own.values():
             sets += [list(split.left), list(split.right)]
         return {chunks[-1].start + chunks[-1].span for chunks in sets if chunks}
 
     def view(self, total: int) -> TreeView:
-        """Everything that follows from this growth. Raises Malformed where it contradicts itself."""
+        """The party's view of this tree among `total` records. Raises Malformed if the tree contradicts itself."""
         try:
             if self.stored:
                 self._require_whole()
@@ -105,10 +105,10 @@ class TreeReplay:
     def _require_whole(self) -> None:
         for (peer, step, level), series in self.series.items():
             if not series.whole:
-                raise Malformed(f"parcels of the {step} that {peer} sent for level {level} are missing")
+                raise Malformed(f"messages of the {step} that {peer} sent for level {level} are missing")
 
     def _sets(self) -> Iterator[tuple[int | None, Chunks]]:
-        """(node, chunks) of the spaces received; those of the sample under None. A series cut short is left out.
+        """(node, chunks) of the received spaces; node None: the sample. Incomplete series are left out.
 
         A sample with replacement comes as several sets: the records drawn at least once, at least twice, and so on.
         """
@@ -119,22 +119,23 @@ class TreeReplay:
                 continue
             if step == "sampled_records":
                 sets: list[Chunks] = []
-                for chunk in (chunk for parcel in series.in_order() for chunk in parcel.growth.sampled_records.chunks):
+                sampled = (message.growth.sampled_records for message in series.in_order())
+                for chunk in (chunk for part in sampled for chunk in part.chunks):
                     if chunk.start == 0 or not sets:  # every set begins with the first record
                         sets.append([])
                     sets[-1].append(chunk)
                 yield from ((None, chunks) for chunks in sets)
                 continue
             by_node: defaultdict[int, Chunks] = defaultdict(list)
-            for parcel in series.in_order():
-                for space in parcel.growth.instance_spaces.spaces:
+            for message in series.in_order():
+                for space in message.growth.instance_spaces.spaces:
                     by_node[space.node].append(space.records)
             yield from by_node.items()
 
 
 @dataclass
 class TranscriptReplay:
-    """One submission of a job as its transcript tells it."""
+    """One submission of a job as its transcript records it."""
 
     job: str
     spec: setup_pb2.JobSpec | None = None
@@ -144,17 +145,17 @@ class TranscriptReplay:
     trees_by_attempt: dict[tuple[int, int], TreeReplay] = field(default_factory=dict)
     alignments: dict[int, list[Ints]] = field(default_factory=dict)
     owners: set[str] = field(default_factory=set)  # names under which this party was asked to apply splits
-    peers: set[str] = field(default_factory=set)  # members that are other than this party
+    peers: set[str] = field(default_factory=set)  # the other members of the job
     own_digest: bytes | None = None  # of its sorted ids
     attempts: set[int] = field(default_factory=set)
     messages: Counter[TrafficKey] = field(default_factory=Counter)
     bytes: Counter[TrafficKey] = field(default_factory=Counter)
 
-    def growth(self, tree: int, attempt: int) -> TreeReplay:
-        return self.trees_by_attempt.setdefault((tree, attempt), TreeReplay(tree, attempt))
+    def tree(self, index: int, attempt: int) -> TreeReplay:
+        return self.trees_by_attempt.setdefault((index, attempt), TreeReplay(index, attempt))
 
     def take(self, record: TranscriptRecord) -> None:
-        """One record. Raises Malformed."""
+        """Take the transcript's next record. Raises Malformed."""
         self.attempts.add(record.attempt)
         if record.kind != TranscriptRecord.OWN:
             for disclosure, size in record.bytes_by_class.items():
@@ -166,7 +167,7 @@ class TranscriptReplay:
         if record.step == "publish":
             self.finished = True
         elif record.step == "store_tree":
-            self.growth(record.round, record.attempt).stored = True
+            self.tree(record.round, record.attempt).stored = True
         elif record.step == "open_model":
             self.prediction = True
         elif record.step == "apply_splits":
@@ -176,12 +177,12 @@ class TranscriptReplay:
             self._align(record.attempt, _content(record, transcript_pb2.OwnAlignment))
         elif record.step == "own_split":
             split = _content(record, transcript_pb2.OwnSplit)
-            if self.growth(record.round, record.attempt).own.setdefault(split.node, split) != split:
+            if self.tree(record.round, record.attempt).own.setdefault(split.node, split) != split:
                 raise Malformed(f"tree {record.round}: node {split.node} was split twice")
         elif record.step in ("sampled_records", "instance_spaces") and record.kind == TranscriptRecord.RECEIVED:
             where = (record.peer, record.step, record.stage)
-            growth = self.growth(record.round, record.attempt)
-            growth.series.setdefault(where, _Series()).add(_content(record, exchange_pb2.PeerMessage))
+            tree = self.tree(record.round, record.attempt)
+            tree.series.setdefault(where, _Series()).add(_content(record, exchange_pb2.PeerMessage))
         elif record.step == "record_digest" and record.kind == TranscriptRecord.SENT:
             self.own_digest = _content(record, exchange_pb2.PeerMessage).alignment.record_digest.digest
 
@@ -195,7 +196,7 @@ class TranscriptReplay:
 
 
 def read_replay(path: Path) -> tuple[TranscriptReplay, list[str]]:
-    """The last submission of the job in one transcript (a folder or file), and what a reader should be told.
+    """Replay the last submission of the job in one transcript (a folder or file); returns also the faults.
 
     Raises:
         Malformed: a changed, cut or missing record other than at the very end, or records of another job.
@@ -234,7 +235,7 @@ def read_replay(path: Path) -> tuple[TranscriptReplay, list[str]]:
 
 
 def _content(record: TranscriptRecord, wanted: type[T]) -> T:
-    """The message of a record, which must be of this type, and of the job, attempt and tree that the record names."""
+    """The message of a record, which must be of this type, and of the record's job, attempt, round and stage."""
     message = open_message(record)
     if not isinstance(message, wanted):
         raise Malformed(f"its message is a {record.message_type}, which is no {record.step}")

@@ -1,4 +1,4 @@
-"""Finding the transcript of one job: in its own folder, among others in a party's state, or in a file sent by mail."""
+"""The search for a job's transcript: in its own folder, among others in a party's state, or in an archive."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from typing import IO, Literal, NamedTuple
 from treetap.errors import BadInput, Malformed
 from treetap.wire.transcript import TranscriptReader
 
-_BELOW = 3  # of a party's state, of the folder around it and of a container's volume, transcripts lie this deep at most
-_IN_ARCHIVES = 10  # people pack with any number of folders in front
+_BELOW = 3  # greatest depth of transcripts below a party's state, its parent folder or a container's volume
+_IN_ARCHIVES = 10  # archives may have further leading folders
 _UNREADABLE = (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError)
 _TAP = re.compile(r"\d{6,}\.tap")
 
 
 class Found(NamedTuple):
-    """A transcript on disk: a folder or a file. `kind` is what its job is, as far as its readable beginning says."""
+    """A transcript on disk: a folder or a file. `kind`: its job's kind, by the first readable records."""
 
     job: str
     path: Path
@@ -35,13 +35,13 @@ class Found(NamedTuple):
 def located(path: Path, job: str | None = None) -> Iterator[Path]:
     """The folder (or single .tap file) with the transcript of `job`, or of the only training job that there is.
 
-    `path` is a folder of .tap files; one that has such folders up to three levels below, as a party's state, or
-    the volume of its container; a single .tap file; or a tar archive (compressed or not) or zip archive of any of
+    `path` is a folder of .tap files; one with such folders up to three levels below it, as a party's state or the
+    volume of its container; a single .tap file; or a tar archive (compressed or not) or zip archive of any of
     these, which is unpacked for as long as the context lasts.
 
     Raises:
-        BadInput: nothing is there, or it is not clear which job is meant; names the jobs that there are.
-        Malformed: the transcript is damaged. Of an archive, its name stands for the folder where it was unpacked.
+        BadInput: there is no transcript, or the job is ambiguous; names the jobs found.
+        Malformed: the transcript is damaged. Errors name an archive instead of the folder where it was unpacked.
     """
     if not path.is_file() or path.suffix == ".tap":
         yield _chosen(path, path, job)
@@ -55,7 +55,7 @@ def located(path: Path, job: str | None = None) -> Iterator[Path]:
 
 
 def find(path: Path, below: int = _BELOW) -> list[Found]:
-    """Every transcript at `path` or so many levels below it, by job."""
+    """Every transcript at `path` or at most `below` levels below it, by job."""
     if path.is_file() or _has_files(path):
         return [_look(path)]
     folders = {file.parent for depth in range(1, below + 1) for file in path.glob("*/" * depth + "*.tap")}
@@ -91,7 +91,7 @@ def _has_files(folder: Path) -> bool:
 
 
 def _look(path: Path) -> Found:
-    """Job and kind by the first records; of one that cannot be read so far, by its folder. Reading it will say why."""
+    """Job and kind by the first records; of an unreadable one by its folder: reading it later raises the error."""
     job = path.stem
     try:
         for record in TranscriptReader(path):
@@ -104,7 +104,7 @@ def _look(path: Path) -> Found:
 
 
 def _unpack(archive: Path, into: Path) -> None:
-    """The .tap files of an archive, each below `into` as it was packed."""
+    """Unpack the .tap files of an archive below `into`, with their folders."""
     try:
         if zipfile.is_zipfile(archive):
             with zipfile.ZipFile(archive) as packed:

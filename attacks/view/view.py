@@ -1,8 +1,8 @@
-"""From a transcript to a view: everything that one party could know of each tree, from its own log alone.
+"""A party's view: all that it could know of each tree, from its own transcript alone.
 
-Three things go into it: instance spaces that came in messages, children of the party's own splits, and what follows
-from these by taking a known child from a known parent, again and again (Takahashi, Liu, Liu, "Eliminating Label
-Leakage in Tree-based Vertical Federated Learning", section 4.2, names the first two).
+A view combines instance spaces from messages, children of the party's own splits, and sets that follow from these by
+repeatedly subtracting a known child from a known parent (Takahashi, Liu, Liu, "Eliminating Label Leakage in Tree-based
+Vertical Federated Learning", section 4.2, names the first two).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from treetap.wire.v2 import setup_pb2
 
 
 class Traffic(NamedTuple):
-    """Messages that carried a disclosure class, and bytes of that class; `peer` is who sent, or got, them."""
+    """Messages that carried a disclosure class, and bytes of that class; `peer`: their sender or receiver."""
 
     disclosure: str
     peer: str
@@ -37,15 +37,15 @@ class Traffic(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """What one feature party could know of one training job.
+    """The knowledge of one feature party about one training job.
 
     `path`: the transcript's folder or file. `records`: N, the records common to all parties; positions in trees are in
-    their common order. `rows`: (N,) which row of the party's own table each of them is, from 0; None if the
-    transcript does not say. `own_digest`: SHA-256 of the party's sorted ids, where the transcript holds it.
+    their common order. `rows`: (N,) their rows in the party's own table, from 0; None if the transcript
+    does not have them. `own_digest`: SHA-256 of the party's sorted ids, where the transcript holds it.
     `trees`: the last complete growth of each tree, by index; `unfinished`: trees that were begun and never completed,
-    with what was known of them last. `attempt`: the newest one. `finished`: the model was published.
+    as of their last growth. `attempt`: the newest one. `finished`: the model was published.
     `max_depth`, `objective`, `missing` (a value that means missing, or None): parameters of the job.
-    `sent` is empty unless the party recorded both directions. `faults`: what the reader of any result must be told.
+    `sent` is empty unless the party recorded both directions. `faults`: gaps of the transcript that limit every result.
     """
 
     path: Path
@@ -69,15 +69,15 @@ class View:
 
     @property
     def regression(self) -> bool:
-        """Whether the label is a number rather than a class."""
+        """True if the label is a number rather than a class."""
         return self.objective in REGRESSIONS
 
     def leaves(self, *, drawn_only: bool = False) -> list[list[Ints]]:
-        """The attacker's leaves of every complete tree, in order: what the attacks start from.
+        """The attacker's leaves of every complete tree, in order: the input of the attacks.
 
-        A root of which nothing below is known joins all records, which says nothing: such a tree has no leaves here,
-        as the paper counts the trees that are available to the party. `drawn_only`: keep of each leaf the records
-        that the tree was trained on, where a message named them.
+        A tree of which only the root is known has no leaves here: its root joins all records and carries no
+        information, and the paper counts only the trees available to the party. `drawn_only`: keep of each leaf the
+        records that the tree was trained on, where a message named them.
         """
         return [
             [tree.drawn_of(leaf.records) if drawn_only else leaf.records for leaf in tree.leaves() if leaf.node != ROOT]
@@ -85,29 +85,28 @@ class View:
         ]
 
     def received_only(self) -> View:
-        """The same job by the messages received alone."""
+        """The same view by received messages alone."""
         trees, unfinished = (tuple(tree.received_only() for tree in some) for some in (self.trees, self.unfinished))
         return replace(self, trees=trees, unfinished=unfinished)
 
 
 def read_view(path: Path, job: str | None = None, party: str | None = None) -> View:
-    """The view of the party whose transcript lies at `path`, of which `attacks.view.transcripts.located` says more.
+    """Read the view of the party whose transcript is at `path` (see `attacks.view.transcripts.located`), in one pass.
 
-    `job`: which one, where there are several. `party`: whose transcript it is; needed only where the transcript does
-    not tell, as when a party of three has won no split and talked to the label holder alone. Reading it is one pass;
-    ciphertexts are passed over.
+    `job`: required if there are several. `party`: the transcript's owner; required only if the transcript does not
+    identify it, as when one of three parties has won no split and exchanged messages with the label holder alone.
 
-    A job that is still running, or was resumed, has a view too: of each tree the last complete growth counts, whatever
-    its attempt. A record that was cut short at the end of a file is left out and told in `faults`, as is a
-    transcript that ends before its job does.
+    A job that is still running, or was resumed, has a view too: of each tree the last complete growth counts, in any
+    attempt. A record that was cut short at the end of a file is left out and reported in `faults`, as is a transcript
+    that ends before its job does.
 
     Raises:
-        BadInput: there is no such transcript, it is not clear which, or it is not one of a feature party's training.
+        BadInput: there is no such transcript, it is ambiguous, or it is not one of a feature party's training.
         Malformed: records were changed, removed or inserted, are of another job or party, or contradict each other.
     """
     with located(path, job) as place:
         replay, faults = read_replay(place)
-        shown = path if path.is_file() else place  # where an archive was unpacked is no use to anybody
+        shown = path if path.is_file() else place  # not the temporary folder of an unpacked archive
         try:
             return _view(shown, replay, party, [f"{shown}: {fault}" for fault in faults])
         except Malformed as fault:
@@ -156,7 +155,7 @@ def _view(path: Path, replay: TranscriptReplay, party: str | None, faults: list[
 
 
 def _whose(path: Path, replay: TranscriptReplay, spec: setup_pb2.JobSpec, party: str | None) -> str:
-    """The party whose transcript this is: nobody gets parcels from itself, or splits to apply that it does not own."""
+    """The transcript's party: no party receives its own messages, or is asked to apply another party's splits."""
     members = [spec.label_holder, *spec.feature_parties]
     if len(replay.owners) > 1:
         raise Malformed(f"holds records of several parties: {', '.join(sorted(replay.owners))}")
@@ -167,7 +166,7 @@ def _whose(path: Path, replay: TranscriptReplay, spec: setup_pb2.JobSpec, party:
         raise BadInput(f"{path}: is not the transcript of {party}, but of {' or '.join(possible)}")
     chosen = party or possible[0]
     if chosen == spec.label_holder and (party or len(possible) == 1):
-        raise BadInput(f"{path}: is the transcript of {chosen}, the label holder, who knows the labels anyway")
+        raise BadInput(f"{path}: is the transcript of {chosen}, the label holder, which knows the labels")
     features = [name for name in possible if name != spec.label_holder]
     if party is None and len(features) > 1:
         raise BadInput(f"{path}: does not say whose transcript it is; name one of {', '.join(features)}")
@@ -175,33 +174,33 @@ def _whose(path: Path, replay: TranscriptReplay, spec: setup_pb2.JobSpec, party:
 
 
 def _total(replay: TranscriptReplay) -> int:
-    """N, in which all sets of records must agree; before the first of them, the number of aligned records."""
-    totals = {total for growth in replay.trees_by_attempt.values() for total in growth.totals()}
+    """N, on which all sets of records must agree; before the first set, the number of aligned records."""
+    totals = {total for tree in replay.trees_by_attempt.values() for total in tree.totals()}
     if len(totals) > 1:
         raise Malformed(f"its sets are of {' and of '.join(map(str, sorted(totals)))} records")
     return totals.pop() if totals else max((sum(map(len, parts)) for parts in replay.alignments.values()), default=0)
 
 
 def _trees(replay: TranscriptReplay, total: int) -> tuple[list[TreeView], list[TreeView]]:
-    """Complete trees and those that were only begun: of each tree the last complete growth, else the last one."""
+    """Complete and unfinished trees: of each tree the last complete growth, else the last one."""
     last: dict[int, TreeReplay] = {}
-    for (tree, _), growth in sorted(replay.trees_by_attempt.items()):  # a later attempt comes later
-        if growth.stored or tree not in last or not last[tree].stored:
-            last[tree] = growth
-    views = [growth.view(total) for _, growth in sorted(last.items())]
+    for (index, _), tree in sorted(replay.trees_by_attempt.items()):  # a later attempt comes later
+        if tree.stored or index not in last or not last[index].stored:
+            last[index] = tree
+    views = [tree.view(total) for _, tree in sorted(last.items())]
     return [view for view in views if view.complete], [view for view in views if not view.complete]
 
 
 def _rows(replay: TranscriptReplay, total: int, trees: list[TreeView]) -> Ints | None:
-    """Rows of the own table by position. Records may be aligned anew before the first tree, never after it."""
-    said = {attempt: np.concatenate(parts) for attempt, parts in replay.alignments.items() if parts}
-    whole = {attempt: rows for attempt, rows in said.items() if len(rows) == total}
+    """Rows of the own table by position. Records may be realigned before the first tree, never after it."""
+    recorded = {attempt: np.concatenate(parts) for attempt, parts in replay.alignments.items() if parts}
+    whole = {attempt: rows for attempt, rows in recorded.items() if len(rows) == total}
     in_force = {tree.attempt for tree in trees} & whole.keys() or set(list(whole)[-1:])
     found: Ints | None = None
     for attempt in sorted(in_force):
         rows = whole[attempt]
         if len(np.unique(rows)) != len(rows):
-            raise Malformed(f"attempt {attempt}: a row of the party's table is said to be two records")
+            raise Malformed(f"attempt {attempt}: a row of the party's table is aligned as two records")
         if found is not None and not np.array_equal(found, rows):
             raise Malformed("two attempts that grew trees differ in which rows the common records are")
         found = rows

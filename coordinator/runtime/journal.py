@@ -1,10 +1,10 @@
-"""A durable record of what each job is and how far it has come; resume starts here.
+"""A durable journal of each job's submission and progress, from which a job resumes.
 
-One file of JSON lines per job. Each line is on disk before what it says is acted on; a line torn by a
-crash is ignored. Nothing of the data is ever in it: the coordinator has nothing of the data.
+One file of JSON lines per job. Each line is on disk before the coordinator acts on it; a line torn by a crash is
+ignored. The journal holds no data of any party: the coordinator has none.
 
-Memory holds the events of the jobs that were read or written last, as many as come from `HELD_BYTES` of files. They
-count only while the file is as it was left here; any other is read again.
+Memory holds the events of the jobs that were read or written last, up to `HELD_BYTES` of files. They are used only
+while the file on disk is unchanged; otherwise it is read again.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from treetap.names import NAME
 from treetap.wire.v2 import jobs_pb2
 
 CANCELLED = "cancelled by an operator"
-#: Bytes of files whose events memory holds at most.
+#: Most bytes of files whose events memory holds.
 HELD_BYTES = 32 * 2**20
 Event: TypeAlias = dict[str, Any]
-#: With which errors of interrupted jobs end.
+#: The end of the errors of interrupted jobs.
 _RESUMED = re.compile(r"(; mend it)?[;,] then: treetap resume \S+$")
 
 
 @dataclass(frozen=True)
 class _Held:
-    """Events of a file, and how to know that it is still the same."""
+    """Events of a file, and the file's state when they were read."""
 
     found: os.stat_result
     events: tuple[Event, ...]
     ends_well: bool  #: False: a crash tore the last line
 
     def is_of(self, found: os.stat_result) -> bool:
-        """Whether a file that is found now has these events."""
+        """True if the file as found now has these events."""
         mine, theirs = ((each.st_ino, each.st_size, each.st_mtime_ns, each.st_ctime_ns) for each in (self.found, found))
         return mine == theirs
 
@@ -68,7 +68,7 @@ class Journal:
         return [job for _, job in sorted((_submitted_at(self._held[job]), job) for job in names)]
 
     def has(self, job: str) -> bool:
-        """Whether the job is known: a file that does not say what was submitted is none of ours."""
+        """True if the job is known: a file without a submission is not a journal."""
         held = self._hold(job) if NAME.match(job) else None
         return held is not None and any(event.get("event") == "submitted" for event in held.events)
 
@@ -76,12 +76,12 @@ class Journal:
         """Add a line and make it durable; a job's file appears with its first line whole.
 
         Raises:
-            Interrupted: the disk does not take it.
+            Interrupted: the disk refuses it.
         """
         when = {"unix_nanos": time.time_ns()} if event == "submitted" else {}
         line = json.dumps({"event": event, **when, **content}, separators=(",", ":")).encode() + b"\n"
         before = self._held[job] if self.has(job) else None
-        self._release(job)  # where the writing fails, the file is read again
+        self._release(job)  # if the write fails, the file is read again
         try:
             found = self._create(job, line) if before is None else self._append(job, line, ends_well=before.ends_well)
         except OSError as failure:
@@ -112,7 +112,7 @@ class Journal:
         return found
 
     def submitted(self, job: str) -> Submitted:
-        """What was handed in; `UnknownJob` where nothing was."""
+        """The submission of a job; `UnknownJob` where there is none."""
         if not self.has(job):
             raise UnknownJob(f"there is no job {job!r}")
         return submitted_in(job, _line(self.read(job)))
@@ -123,11 +123,11 @@ class Journal:
         self.write(job, "submitted", kind=kind, **content, submission=submission, wire=WIRE)
 
     def cancelled(self, job: str) -> bool:
-        """Whether an operator has ended the job."""
+        """True if an operator has cancelled the job."""
         return _cancelled(self.read(job))
 
     def status(self, job: str) -> jobs_pb2.JobStatus:
-        """A job that does not run, as it ended; one that ran when the coordinator stopped is interrupted."""
+        """The status of a job that does not run; one that ran when the coordinator stopped is interrupted."""
         events = self.read(job)
         submitted = submitted_in(job, _line(events))
         status = jobs_pb2.JobStatus(job=job, kind=submitted.kind, attempt=attempts(events))
@@ -140,7 +140,7 @@ class Journal:
                 status = jobs_pb2.JobStatus.FromString(unpacked(event["status"]))  # version 1 wrote the same bytes
                 if submitted.outdated and status.state == "interrupted":
                     status.error = f"{_RESUMED.sub('', status.error)}; {submitted.outdated}"
-        if _cancelled(events) and status.state != "finished":  # it may have broken down while it was being ended
+        if _cancelled(events) and status.state != "finished":  # it may have broken down while it was cancelled
             status.state, status.error, status.bad_input = "cancelled", CANCELLED, False
         return status
 
@@ -163,7 +163,7 @@ class Journal:
         return held
 
     def _keep(self, job: str, held: _Held) -> None:
-        """Hold a job's events, and release those that were used longest ago where there is no room; never its own."""
+        """Hold a job's events; without room for them release the events of other jobs that were used longest ago."""
         self._release(job)
         self._held[job] = held
         self._held_bytes += held.found.st_size
@@ -188,7 +188,7 @@ class Journal:
 
 
 def _events(raw: bytes) -> tuple[Event, ...]:
-    """What the whole lines of a file say; a line that a crash tore says nothing."""
+    """The events in the whole lines of a file; a line that a crash tore is skipped."""
     events = []
     for line in raw.splitlines():
         try:
@@ -201,7 +201,7 @@ def _events(raw: bytes) -> tuple[Event, ...]:
 
 
 def attempts(events: list[Event]) -> int:
-    """How many attempts at a job there have been."""
+    """The number of attempts at a job so far."""
     return max((event["number"] for event in events if event["event"] == "attempt"), default=0)
 
 
@@ -211,7 +211,7 @@ def _line(events: Sequence[Event]) -> Event:
 
 
 def _submitted_at(held: _Held) -> int:
-    """Nanoseconds since 1970; where the line is of a release that did not write them, those of the last change."""
+    """Time of submission in nanoseconds since 1970; of an older release's line, the time of the file's last change."""
     when = _line(held.events).get("unix_nanos")
     return when if isinstance(when, int) else held.found.st_ctime_ns
 

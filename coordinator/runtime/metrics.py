@@ -1,4 +1,4 @@
-"""What a coordinator measures of itself: see docs/operations.md."""
+"""The coordinator's metrics: see docs/operations.md."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ STATES = ("running", "finished", "failed", "interrupted", "cancelled")
 
 
 class CoordinatorMetrics(ProcessMetrics):
-    """Jobs by state, and what the parties' steps take as seen from here."""
+    """Jobs by state, and the durations of the parties' steps as the coordinator sees them."""
 
     def __init__(self, name: str) -> None:
         super().__init__("coordinator", name)
@@ -26,14 +26,14 @@ class CoordinatorMetrics(ProcessMetrics):
         self._running = self.gauge("treetap_asked_steps_running", "Steps that parties are asked for.", "peer", "step")
 
     def job(self, state: str, before: str | None = None) -> None:
-        """A job has come into a state, from the one in which it was counted before; None: it is new here."""
+        """Count a job in a state, and no longer in the state before; None: the job is new."""
         self._jobs.labels(state).inc()
         if before is not None:
             self._jobs.labels(before).dec()
 
     @contextmanager
     def asking(self, party: str, step: str) -> Iterator[None]:
-        """Round a step that a party is asked for."""
+        """Measure a step that a party is asked for."""
         began = monotonic()
         self._running.labels(party, step).inc()
         try:

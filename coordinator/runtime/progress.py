@@ -1,4 +1,4 @@
-"""How far a job is, for those who watch."""
+"""The progress of a job, for its watchers."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Progress:
         self._phase_started = self._started
         self._bytes: dict[str, int] = {}
         self._before = status.seconds
-        self.served = False  #: of serving: this attempt has shown that it can
-        self.ending = False  #: of serving: an operator ends it, and its last figures are wanted
+        self.served = False  #: of serving: this attempt has served
+        self.ending = False  #: of serving: an operator has cancelled it, and waits for its last figures
         self._settled = asyncio.Event()
-        self.scorer = ""  #: of a prediction: the party whose signs of life count records
+        self.scorer = ""  #: of a prediction: the party whose progress counts records
 
     def phase(self, name: str) -> None:
-        """A new phase begins; the seconds of the last one are kept."""
+        """Begin a new phase; the seconds of the last one are kept."""
         now = asyncio.get_running_loop().time()
         if self.status.phase:
             self._add(self.status.phase, now - self._phase_started)
@@ -34,17 +34,17 @@ class Progress:
         self.touch()
 
     def round(self, round: int, rounds: int) -> None:
-        """A new round begins: a tree, or a block of records."""
+        """Begin a new round: a tree, or a block of records."""
         self.status.round, self.status.rounds, self.status.stage = round + 1, rounds, 0
         self.touch()
 
     def stage(self, stage: int) -> None:
-        """A new stage of the round begins."""
+        """Begin a new stage of the round."""
         self.status.stage = stage
         self.touch()
 
     def metrics(self, metrics: Iterable[types_pb2.NamedMetric]) -> None:
-        """What the label holder published last."""
+        """Replace the metrics by those that the label holder published last."""
         found = list(metrics)
         if found:
             del self.status.metrics[:]
@@ -52,46 +52,46 @@ class Progress:
         self.touch()
 
     def records(self, scored: int, total: int) -> None:
-        """Of a prediction: how many records have their score."""
+        """Of a prediction: set the number of scored records."""
         self.status.scored, self.status.records = scored, total
         self.touch()
 
     def serving(self, figures: serving_pb2.ServingFigures) -> None:
-        """Of serving: how it goes."""
+        """Of serving: set its figures."""
         self.status.serving.CopyFrom(figures)
         self.touch()
 
-    def accounts(self, told: Mapping[str, setup_pb2.Accounted]) -> None:
-        """What the job has cost each party so far."""
+    def accounts(self, by_party: Mapping[str, setup_pb2.Accounted]) -> None:
+        """Set the cost of the job at each party so far."""
         del self.status.accounts[:]
-        for party, account in told.items():
+        for party, account in by_party.items():
             self.status.accounts.append(jobs_pb2.PartyAccount(party=party, account=account))
         self.touch()
 
     def away(self, parties: Iterable[str]) -> None:
-        """Of a prediction: the parties without which it goes on."""
+        """Of a prediction: set the parties without which it continues."""
         self.status.away[:] = list(parties)
         self.touch()
 
     def on_loss(self, party: str) -> None:
-        """A party does not answer; of serving, whoever watches wants to know for whom it waits."""
+        """Note that a party does not answer; only the status of serving shows it."""
         if self.status.kind == "serve" and party not in self.status.away:
             self.status.away.append(party)
             self.touch()
 
     def settled(self) -> None:
-        """Of serving that ends: all that can be known is."""
+        """Of serving that ends: mark its last figures as complete."""
         self._settled.set()
 
     async def settle(self, within_s: float) -> None:
-        """Of serving: have it say once more what it has done and cost; for want of that, the last it said stays."""
+        """Of serving: wait for its last figures and costs; without them the figures before stay."""
         self.ending = True
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 await self._settled.wait()
 
     def on_progress(self, party: str, progress: control_pb2.Progress) -> None:
-        """A party's sign of life."""
+        """Take a party's progress."""
         if self.status.kind == "serve" and party in self.status.away:
             self.status.away.remove(party)
         self._bytes[party] = max(progress.bytes, self._bytes.get(party, 0))
@@ -100,10 +100,10 @@ class Progress:
         self.touch()
 
     def end(self, state: str, error: str = "", *, bad_input: bool = False) -> None:
-        """The job is not running any more."""
+        """Set the state in which the job ends."""
         self.phase("")
         if self.status.kind == "serve":
-            del self.status.away[:]  # nobody is waited for; the error says who was missing
+            del self.status.away[:]  # the job waits for no party; the error names the missing one
         self.status.state, self.status.error, self.status.bad_input = state, error, bad_input
         self.touch()
 

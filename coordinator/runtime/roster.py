@@ -1,4 +1,4 @@
-"""The client side of the control plane: ask one, ask all; deadlines by silence, repeats after a broken connection."""
+"""The client side of the control plane: steps at one party or at all, with silence limits and reconnects."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Roster:
         self._parties, self._dialer, self._silence = dict(parties), dialer, silence_s
         self._byte_counts, self._metrics = byte_counts, metrics
         self._on_progress, self._on_lost, self._retry_s = on_progress, on_lost, retry_s
-        self.log_level = logging.INFO  #: at which the ends of steps are logged
+        self.log_level = logging.INFO  #: level of the log lines at the ends of steps
 
     @property
     def names(self) -> list[str]:
@@ -57,7 +57,7 @@ class Roster:
     async def ask(
         self, party: str, step: str, body: Message | None = None, round: int = 0, stage: int = 0
     ) -> control_pb2.StepResult:
-        """Have a party do a step; asked again if the connection breaks, since a step is done once only.
+        """Have a party do a step; repeated if the connection breaks, since the party does a step once only.
 
         `body`: None for a step whose message is empty.
         """
@@ -90,7 +90,7 @@ class Roster:
         return dict(zip(names, results, strict=True))
 
     async def leave(self, within_s: float, *, discard: bool = False, submission: str = "") -> list[str]:
-        """Have all stop working on the job, for as long as it takes but no longer; returns who did not confirm it."""
+        """Have all parties leave the job, within `within_s` at most; returns those that did not confirm it."""
         body = setup_pb2.Leave(discard=discard, submission=submission)
         leaving = {party: asyncio.ensure_future(self._leave(party, body)) for party in self.names}
         if leaving:
@@ -101,7 +101,7 @@ class Roster:
         return [party for party, outcome in zip(leaving, ended, strict=True) if isinstance(outcome, BaseException)]
 
     async def _leave(self, party: str, body: setup_pb2.Leave) -> None:
-        """Ask until it is confirmed; whoever waits sets the end."""
+        """Ask until the party confirms it; the caller sets the deadline."""
         while True:
             try:
                 await self.ask(party, "leave", body)
@@ -116,7 +116,7 @@ class Roster:
         events = self._dialer.step(self._parties[party], request).__aiter__()
         while True:
             try:
-                # Not wait_for: before Python 3.12 it loses a cancellation that comes just when the event does.
+                # Not wait_for: before Python 3.12 it loses a cancellation that arrives together with the event.
                 async with asyncio.timeout(self._silence):
                     event = await anext(events)
             except TimeoutError:

@@ -1,4 +1,4 @@
-"""A submission as the journal has it: the message that says what the job is, and the version of the wire it is of."""
+"""A submission in the journal: the message that specifies the job, and its version of the wire."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ WIRE = 2
 
 @dataclass(frozen=True)
 class Submitted:
-    """What was handed in.
+    """A submitted job.
 
     Attributes:
-        kind: train, predict or serve: the command, too.
-        submission: the nonce by which parties tell this job from another one of the same name.
-        wire: the version of the wire that the job was begun in.
+        kind: train, predict or serve, which is also the command.
+        submission: the nonce by which parties distinguish this job from another one of the same name.
+        wire: the version of the wire in which the job was begun.
     """
 
     job: str
@@ -35,23 +35,23 @@ class Submitted:
 
     @property
     def spec(self) -> setup_pb2.JobSpec:
-        """Of a training."""
+        """The specification of a training."""
         return self._opened(setup_pb2.JobSpec)
 
     @property
     def opening(self) -> prediction_pb2.OpenModel:
-        """Of a prediction, and of serving."""
+        """The opening of a prediction or of serving."""
         return self._opened(prediction_pb2.OpenModel)
 
     @property
     def members(self) -> list[str]:
-        """Who takes part, the label holder first."""
+        """The job's parties, the label holder first."""
         found = self.spec if self.kind == "train" else self.opening
         return [found.label_holder, *found.feature_parties]
 
     @property
     def outdated(self) -> str:
-        """Why the job cannot go on, and what to do; empty for one that was begun in today's version."""
+        """The reason why the job cannot continue, and the remedy; empty for a job of this version."""
         if self.wire == WIRE:
             return ""
         return (
@@ -71,9 +71,9 @@ class Submitted:
 
 
 def submitted_in(job: str, line: Mapping[str, Any]) -> Submitted:
-    """The submission that a line of the journal tells.
+    """The submission in a line of the journal.
 
-    One that tells no version is of version 1, which wrote "word" for "submission".
+    A line without a version is of version 1, which wrote "word" for "submission".
     """
     kind, wire = line["kind"], line.get("wire", 1)
     submission = line["word" if wire == 1 else "submission"]
@@ -86,5 +86,5 @@ def content_key(kind: str) -> str:
 
 
 def new_submission() -> str:
-    """A nonce that tells a submission of a job from another one of the same name."""
+    """A nonce that distinguishes a submission of a job from another one of the same name."""
     return str(secrets.randbits(64))

@@ -16,7 +16,7 @@ from treetap.process.lifecycle import serve_until_stopped, sole_user
 from treetap.wire import rpc
 from treetap.wire.hello import serve_health
 
-#: Seconds that calls under way may take to end when the coordinator is told to stop.
+#: Seconds that calls under way may take to end when the coordinator stops.
 GRACE_S = 2.0
 
 
@@ -42,7 +42,7 @@ async def _serve(config: CoordinatorConfig, until_stdin_closes: bool) -> None:
     number = rpc.bind(server, credentials, config.listen)
     address = f"{config.listen.rpartition(':')[0]}:{number}"
     try:
-        jobs.serve_on()  # before an operator can
+        jobs.serve_on()  # before operators can connect
         await server.start()
         await status.set("", health_pb2.HealthCheckResponse.SERVING)
         where = {"name": config.name, "address": address, **({"metrics": measured} if measured else {})}

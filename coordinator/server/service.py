@@ -1,4 +1,4 @@
-"""The coordinator's gRPC face towards operators. No logic, no state."""
+"""The coordinator's gRPC service for operators, without logic or state of its own."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Context = grpc.aio.ServicerContext[object, object]
 
 
 class JobsService(jobs_pb2_grpc.JobsServicer):
-    """Operator to coordinator; only operators that the configuration names are heard."""
+    """Operator to coordinator; callers that the configuration does not name as operators are refused."""
 
     def __init__(self, jobs: Jobs, operators: list[str]) -> None:
         self._jobs = jobs
@@ -68,6 +68,6 @@ class JobsService(jobs_pb2_grpc.JobsServicer):
 
 
 def register(server: grpc.aio.Server, jobs: Jobs, operators: list[str]) -> None:
-    """Let a server answer for a coordinator."""
+    """Register a coordinator's service at a server."""
     jobs_pb2_grpc.add_JobsServicer_to_server(JobsService(jobs, operators), server)
     refuse_other_versions(server, "the coordinator")

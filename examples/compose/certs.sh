@@ -1,7 +1,7 @@
 #!/bin/sh
 # A private authority and one certificate per process, each in a volume that only that process mounts besides this one.
 #
-#   certs.sh serve         issue what is missing, then stay: a container that ends would end `up --exit-code-from job`
+#   certs.sh serve         issue what is missing, then keep running: a container that ends would end `up --exit-code-from job`
 #   certs.sh renew NAME…   new certificates; restart these processes afterwards
 #
 # The authority's key stays in /authority, which no other service mounts.
@@ -24,7 +24,7 @@ case ${1:-serve} in
   serve)
     for out in /tls/*; do
       name=${out##*/}
-      # also where a volume outlived its authority
+      # issue again also if the volume is older than the authority
       cmp -s /authority/ca.crt "$out/ca.crt" && [ -f "$out/$name.key" ] && continue
       rm -f "$out"/*
       issue "$name"

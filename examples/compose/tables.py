@@ -1,7 +1,7 @@
-"""Writes data/: the breast cancer table that ships with scikit-learn, split by columns between three parties.
+"""Write data/: the breast cancer table that ships with scikit-learn, split by columns between three parties.
 
 Every fifth record is new, to be predicted. Of the others each feature party lacks a few, so that the parties have to
-find out which records they all hold. No two parties keep the records in the same order.
+align their records. No two parties keep the records in the same order.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from pathlib import Path
 
 from sklearn.datasets import load_breast_cancer
 
-#: Party → its columns, and every how-manieth training record it lacks.
+#: Party → its columns, and n where it lacks every n-th training record (0: it has all).
 PARTIES = {"label-holder": (slice(10, 20), 0), "feature-b": (slice(0, 10), 19), "feature-c": (slice(20, 30), 23)}
 LABEL = "benign"
 
 
 def write(folder: Path) -> None:
-    """One folder per party, with train.csv and predict.csv."""
+    """Write one folder per party, with train.csv and predict.csv."""
     source = load_breast_cancer()
     names = [str(name).replace(" ", "_") for name in source.feature_names]
     new = range(0, len(source.target), 5)

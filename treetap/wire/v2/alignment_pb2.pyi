@@ -18,7 +18,7 @@ DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
 @typing.final
 class AlignmentStep(google.protobuf.message.Message):
-    """Which records all parties hold, and one order for them: docs/alignment.md.
+    """Alignment: the records that all parties hold, and one common order of them (docs/alignment.md).
 
     Steps of the alignment.
     """
@@ -134,7 +134,7 @@ Global___CompareDigests: typing_extensions.TypeAlias = CompareDigests
 class BlindIds(google.protobuf.message.Message):
     """---- control plane: psi; the step's level numbers the turns (treetap/protocols/alignment_routes.py) ----
 
-    Hash and raise the own ids, shuffle.
+    Hash the own ids to group elements, raise them to the own exponent, shuffle.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -147,7 +147,7 @@ Global___BlindIds: typing_extensions.TypeAlias = BlindIds
 
 @typing.final
 class PassIds(google.protobuf.message.Message):
-    """Send what is in hand to whoever has the next turn with it, take what comes."""
+    """Send the list in hand to the party that has its next turn; receive the list of the previous one."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -159,7 +159,7 @@ Global___PassIds: typing_extensions.TypeAlias = PassIds
 
 @typing.final
 class RaiseIds(google.protobuf.message.Message):
-    """Raise what came, its order kept."""
+    """Raise the received points to the own exponent, their order kept."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -171,7 +171,7 @@ Global___RaiseIds: typing_extensions.TypeAlias = RaiseIds
 
 @typing.final
 class RelayIds(google.protobuf.message.Message):
-    """Raise and shuffle what came."""
+    """Raise the received points to the own exponent, shuffle."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -219,7 +219,7 @@ Global___TraceIds: typing_extensions.TypeAlias = TraceIds
 
 @typing.final
 class MatchIds(google.protobuf.message.Message):
-    """Name the own members of the intersection; everybody but the label holder sends it a digest of the common points."""
+    """Find the own members of the intersection; every feature party sends the label holder a digest of the common points."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -231,7 +231,7 @@ Global___MatchIds: typing_extensions.TypeAlias = MatchIds
 
 @typing.final
 class AgreeIds(google.protobuf.message.Message):
-    """Label holder: compare the digests; everybody must have found the same records."""
+    """Label holder: compare the digests; every party must have found the same records."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -245,8 +245,8 @@ Global___AgreeIds: typing_extensions.TypeAlias = AgreeIds
 class RecordDigest(google.protobuf.message.Message):
     """---- data plane ----
 
-    SHA-256 of the sorted ids (sorted-ids), or of the common points (psi), and how many there are. Of ids, whoever can
-    guess the whole list can check the guess.
+    SHA-256 of the sorted ids (sorted-ids), or of the common points (psi), and their number. A receiver that can guess
+    the whole list of ids can check the guess.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -267,7 +267,7 @@ Global___RecordDigest: typing_extensions.TypeAlias = RecordDigest
 
 @typing.final
 class BlindedIds(google.protobuf.message.Message):
-    """Part of a list of blinded identifiers: group elements side by side. How many there are in all shows."""
+    """Part of a list of blinded identifiers: group elements side by side. Their total number shows."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 

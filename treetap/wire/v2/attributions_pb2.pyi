@@ -47,8 +47,8 @@ Global___AttributionsStep: typing_extensions.TypeAlias = AttributionsStep
 
 @typing.final
 class AttributeBlock(google.protobuf.message.Message):
-    """Label holder: encrypt the attributions' entries of a block whose sums have come, take their sums, keep both;
-    answered with ScoredBlock.
+    """Label holder: encrypt the attributions' entries of a block whose score sums have arrived, receive the attributions'
+    sums, keep both; answered with ScoredBlock.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -61,7 +61,7 @@ Global___AttributeBlock: typing_extensions.TypeAlias = AttributeBlock
 
 @typing.final
 class MaskAttributions(google.protobuf.message.Message):
-    """Feature party: keep the entries that its columns allow, pass them on; the last of the chain sums and returns."""
+    """Feature party: keep the entries that its columns allow, pass them on; the last of the chain returns the sums."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -108,7 +108,7 @@ Global___AttributionsBody: typing_extensions.TypeAlias = AttributionsBody
 
 @typing.final
 class AttributionLayout(google.protobuf.message.Message):
-    """Label holder to each feature party, once: the attributions' entries as they come and as they go on."""
+    """Label holder to each feature party, once: the attributions' entries as the party receives and as it sends them."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -121,7 +121,7 @@ class AttributionLayout(google.protobuf.message.Message):
     def trees(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___AttributedTree]: ...
     @property
     def constant(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
-        """First of the chain only: entries that are the same for every record. They come once (ConstantAttributions)."""
+        """First of the chain only: entries that are the same for every record. They are sent once (ConstantAttributions)."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ Global___AttributionLayout: typing_extensions.TypeAlias = AttributionLayout
 
 @typing.final
 class AttributedTree(google.protobuf.message.Message):
-    """The entries of a tree in turn; they are numbered from 1 through all trees. Entry 0 is what nobody further down decides."""
+    """The entries of a tree in order, numbered from 1 through all trees. Entry 0: no later party of the chain decides it."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -148,11 +148,11 @@ class AttributedTree(google.protobuf.message.Message):
     tree: builtins.int
     @property
     def leaves(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
-        """Of each entry: a leaf, counted from 1, on the way to which stand the own turns that it depends on; 0: on none."""
+        """Of each entry: a leaf, from 1, whose path has the receiver's own branches that the entry depends on; 0: on none."""
 
     @property
     def outgoing(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
-        """The entry as which it goes on."""
+        """Of each entry: the entry as which the receiver sends it on."""
 
     @property
     def outputs(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
@@ -160,7 +160,7 @@ class AttributedTree(google.protobuf.message.Message):
 
     @property
     def players(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
-        """Players that have a split in the tree, by number: what a value of theirs says concerns these trees alone."""
+        """Players that have a split in the tree, by number: a player's values are about these trees alone."""
 
     def __init__(
         self,

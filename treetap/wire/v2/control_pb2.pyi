@@ -94,7 +94,7 @@ Global___StepEvent: typing_extensions.TypeAlias = StepEvent
 
 @typing.final
 class Progress(google.protobuf.message.Message):
-    """A sign of life, and how far the step is."""
+    """Progress of the step, which also shows that the party is alive."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 

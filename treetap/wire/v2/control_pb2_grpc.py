@@ -26,9 +26,9 @@ if _version_not_supported:
 
 
 class ControlStub(object):
-    """Coordinator to party. A step is done once however often it is asked for: its key is
-    (job, attempt, round, stage, name), and a repeat is answered as before. Until the result the
-    party streams progress, so that silence means trouble.
+    """Coordinator to party. A party does a step once, however often it is requested: the key is (job, attempt, round,
+    stage, name), and a repeat gets the same answer. Until the result the party streams progress, so that the
+    coordinator can take silence for a failure.
     """
 
     def __init__(self, channel):
@@ -45,9 +45,9 @@ class ControlStub(object):
 
 
 class ControlServicer(object):
-    """Coordinator to party. A step is done once however often it is asked for: its key is
-    (job, attempt, round, stage, name), and a repeat is answered as before. Until the result the
-    party streams progress, so that silence means trouble.
+    """Coordinator to party. A party does a step once, however often it is requested: the key is (job, attempt, round,
+    stage, name), and a repeat gets the same answer. Until the result the party streams progress, so that the
+    coordinator can take silence for a failure.
     """
 
     def Step(self, request, context):
@@ -73,9 +73,9 @@ def add_ControlServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Control(object):
-    """Coordinator to party. A step is done once however often it is asked for: its key is
-    (job, attempt, round, stage, name), and a repeat is answered as before. Until the result the
-    party streams progress, so that silence means trouble.
+    """Coordinator to party. A party does a step once, however often it is requested: the key is (job, attempt, round,
+    stage, name), and a repeat gets the same answer. Until the result the party streams progress, so that the
+    coordinator can take silence for a failure.
     """
 
     @staticmethod

@@ -42,9 +42,9 @@ _ControlStepType = typing_extensions.TypeVar(
 )
 
 class ControlStub(typing.Generic[_ControlStepType]):
-    """Coordinator to party. A step is done once however often it is asked for: its key is
-    (job, attempt, round, stage, name), and a repeat is answered as before. Until the result the
-    party streams progress, so that silence means trouble.
+    """Coordinator to party. A party does a step once, however often it is requested: the key is (job, attempt, round,
+    stage, name), and a repeat gets the same answer. Until the result the party streams progress, so that the
+    coordinator can take silence for a failure.
     """
 
     @typing.overload
@@ -73,9 +73,9 @@ ControlAsyncStub: typing_extensions.TypeAlias = ControlStub[
 ]
 
 class ControlServicer(metaclass=abc.ABCMeta):
-    """Coordinator to party. A step is done once however often it is asked for: its key is
-    (job, attempt, round, stage, name), and a repeat is answered as before. Until the result the
-    party streams progress, so that silence means trouble.
+    """Coordinator to party. A party does a step once, however often it is requested: the key is (job, attempt, round,
+    stage, name), and a repeat gets the same answer. Until the result the party streams progress, so that the
+    coordinator can take silence for a failure.
     """
 
     @abc.abstractmethod

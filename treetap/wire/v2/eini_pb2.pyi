@@ -21,7 +21,7 @@ DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 @typing.final
 class EiniParams(google.protobuf.message.Message):
     """Fed-EINI inference: one round for a block of records. The key pair, of this prediction only, is made by MakeKeys and
-    TakeKey; an *entry* stands for the leaves that no party further down the chain can tell apart. The control plane and
+    TakeKey; an *entry* stands for the leaves that no later party of the chain can tell apart. The control plane and
     BlockRecords serve its lattice backend too (lattice.proto), which sends columns in the place of entries.
     """
 
@@ -32,7 +32,7 @@ class EiniParams(google.protobuf.message.Message):
     key_bits: builtins.int
     """Length of the key of this prediction; 0: that of the training job."""
     obfuscation: builtins.str
-    """standard, half-length or short-exponent: for what the key owner sends; empty: as in the training job."""
+    """Obfuscation of the key owner's ciphertexts: standard, half-length or short-exponent; empty: as in training."""
     def __init__(
         self,
         *,
@@ -72,7 +72,7 @@ Global___EiniStep: typing_extensions.TypeAlias = EiniStep
 
 @typing.final
 class ScoreBlock(google.protobuf.message.Message):
-    """Label holder: encrypt the entries of a block, send them to the first of the chain, take the sums from its last."""
+    """Label holder: encrypt the entries of a block, send them to the first of the chain, receive the sums from its last."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -84,7 +84,7 @@ Global___ScoreBlock: typing_extensions.TypeAlias = ScoreBlock
 
 @typing.final
 class MaskBlock(google.protobuf.message.Message):
-    """Feature party: keep the entries that its columns allow, pass them on; the last of the chain sums and returns."""
+    """Feature party: keep the entries that its columns allow, pass them on; the last of the chain returns the sums."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -131,7 +131,7 @@ Global___EiniBody: typing_extensions.TypeAlias = EiniBody
 
 @typing.final
 class EntryLayout(google.protobuf.message.Message):
-    """Label holder to each feature party, once: which entry each leaf is in, as it comes and as it goes on."""
+    """Label holder to each feature party, once: the entry of each leaf, as the party receives and as it sends it."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -142,7 +142,7 @@ class EntryLayout(google.protobuf.message.Message):
     @property
     def constant(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """First of the chain only: entries that are the same for every record, because the label holder has no split on the
-        way. They come once (ConstantEntries).
+        path. They are sent once (ConstantEntries).
         """
 
     def __init__(
@@ -157,7 +157,7 @@ Global___EntryLayout: typing_extensions.TypeAlias = EntryLayout
 
 @typing.final
 class TreeEntries(google.protobuf.message.Message):
-    """The leaves of a tree in order. Entry 0 holds the leaves that nobody further down decides, of all trees together."""
+    """The leaves of a tree in order. Entry 0: the leaves that no later party of the chain decides, of all trees together."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -205,8 +205,8 @@ Global___ConstantEntries: typing_extensions.TypeAlias = ConstantEntries
 
 @typing.final
 class LeafEntries(google.protobuf.message.Message):
-    """Along the chain: one ciphertext per record and entry, record by record; a series of parcels cuts them anywhere
-    between two ciphertexts. Every one is fresh, whether its leaf was kept or dropped.
+    """Along the chain: one ciphertext per record and entry, record by record; a series of messages may be
+    cut between any two ciphertexts. Every ciphertext is fresh, whether its leaf was kept or dropped.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor

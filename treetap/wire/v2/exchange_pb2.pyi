@@ -23,7 +23,7 @@ DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
 @typing.final
 class PeerMessage(google.protobuf.message.Message):
-    """Filed under (job, attempt, name, round, stage, sender); the sender is the one that its certificate names."""
+    """Identified by (job, attempt, name, round, stage, sender); the sender's certificate names it."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 

@@ -26,8 +26,8 @@ if _version_not_supported:
 
 
 class ExchangeStub(object):
-    """Party to party. Whatever grows with the number of records travels as a numbered series of messages of
-    bounded size, so that each can be repeated on its own after a broken connection.
+    """Party to party. Content that grows with the number of records travels as a numbered series of messages of bounded
+    size; each is repeated on its own after a broken connection.
     """
 
     def __init__(self, channel):
@@ -44,8 +44,8 @@ class ExchangeStub(object):
 
 
 class ExchangeServicer(object):
-    """Party to party. Whatever grows with the number of records travels as a numbered series of messages of
-    bounded size, so that each can be repeated on its own after a broken connection.
+    """Party to party. Content that grows with the number of records travels as a numbered series of messages of bounded
+    size; each is repeated on its own after a broken connection.
     """
 
     def Deliver(self, request, context):
@@ -71,8 +71,8 @@ def add_ExchangeServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Exchange(object):
-    """Party to party. Whatever grows with the number of records travels as a numbered series of messages of
-    bounded size, so that each can be repeated on its own after a broken connection.
+    """Party to party. Content that grows with the number of records travels as a numbered series of messages of bounded
+    size; each is repeated on its own after a broken connection.
     """
 
     @staticmethod

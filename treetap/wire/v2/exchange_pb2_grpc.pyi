@@ -42,8 +42,8 @@ _ExchangeDeliverType = typing_extensions.TypeVar(
 )
 
 class ExchangeStub(typing.Generic[_ExchangeDeliverType]):
-    """Party to party. Whatever grows with the number of records travels as a numbered series of messages of
-    bounded size, so that each can be repeated on its own after a broken connection.
+    """Party to party. Content that grows with the number of records travels as a numbered series of messages of bounded
+    size; each is repeated on its own after a broken connection.
     """
 
     @typing.overload
@@ -72,8 +72,8 @@ ExchangeAsyncStub: typing_extensions.TypeAlias = ExchangeStub[
 ]
 
 class ExchangeServicer(metaclass=abc.ABCMeta):
-    """Party to party. Whatever grows with the number of records travels as a numbered series of messages of
-    bounded size, so that each can be repeated on its own after a broken connection.
+    """Party to party. Content that grows with the number of records travels as a numbered series of messages of bounded
+    size; each is repeated on its own after a broken connection.
     """
 
     @abc.abstractmethod

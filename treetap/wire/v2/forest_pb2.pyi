@@ -19,7 +19,7 @@ DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
 @typing.final
 class ForestParams(google.protobuf.message.Message):
-    """A random forest. Its trees grow by the messages of growth.proto; this file has the rest."""
+    """A random forest, beyond the growth of its trees (growth.proto)."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -31,7 +31,7 @@ class ForestParams(google.protobuf.message.Message):
     criterion: builtins.str
     """gini (classes) or squared_error (numbers)."""
     bootstrap: builtins.bool
-    """Draw with replacement: the sampled records then show how often each was drawn."""
+    """Draw with replacement: the sampled records then show the number of times that each was drawn."""
     min_samples_leaf: builtins.int
     binning: builtins.str
     """global (once per job) or per-node (of the node's sampled records)."""
@@ -92,7 +92,7 @@ Global___ShareLabels: typing_extensions.TypeAlias = ShareLabels
 
 @typing.final
 class TakeLabels(google.protobuf.message.Message):
-    """Feature party: take them and keep them for all trees."""
+    """Feature party: receive the encrypted labels and keep them for all trees."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 

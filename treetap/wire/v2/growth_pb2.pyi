@@ -24,7 +24,7 @@ class TreeParams(google.protobuf.message.Message):
     """Growth of a tree, level by level: the steps and messages that every protocol that grows trees shares. In the frame
     (control.proto, exchange.proto) a round is a tree, a stage is a level.
 
-    Parameters that every protocol that grows trees has. Names are XGBoost's.
+    Parameters of every protocol that grows trees. Names are XGBoost's.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -59,7 +59,7 @@ class TreeParams(google.protobuf.message.Message):
     subsample: builtins.float
     colsample_bytree: builtins.float
     missing: builtins.float
-    """A cell with this value counts as missing, beside empty cells and NaN."""
+    """A cell with this value counts as missing, as do empty cells and NaN."""
     seed: builtins.int
     @property
     def party_dropout(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.float]:
@@ -160,8 +160,8 @@ Global___GrowthResult: typing_extensions.TypeAlias = GrowthResult
 
 @typing.final
 class BeginTree(google.protobuf.message.Message):
-    """Label holder: draw the records of the tree and tell every feature party. Boosting also: compute g and h, encrypt and
-    stream them.
+    """Label holder: draw the records of the tree and send them to every feature party. Boosting also: compute g and h,
+    encrypt and stream them.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -174,7 +174,9 @@ Global___BeginTree: typing_extensions.TypeAlias = BeginTree
 
 @typing.final
 class BuildHistograms(google.protobuf.message.Message):
-    """Feature party: sum the ciphertexts of each node by feature and bin, send all candidates to the label holder."""
+    """Feature party: sum the ciphertexts of each node by feature and bin, send the sums of all split candidates to
+    the label holder.
+    """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -192,7 +194,9 @@ Global___BuildHistograms: typing_extensions.TypeAlias = BuildHistograms
 
 @typing.final
 class ChooseSplits(google.protobuf.message.Message):
-    """Label holder: open the candidates, add its own, pick a split or a leaf for every node of the level."""
+    """Label holder: decrypt the candidates' sums, add its own candidates, choose a split or a leaf for every node of the
+    level.
+    """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -220,7 +224,7 @@ Global___ChosenSplits: typing_extensions.TypeAlias = ChosenSplits
 
 @typing.final
 class Decision(google.protobuf.message.Message):
-    """A node of the level that splits; a node that is not named is a leaf."""
+    """A node of the level that is split; a node without a decision is a leaf."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -266,7 +270,7 @@ Global___ApplySplits: typing_extensions.TypeAlias = ApplySplits
 
 @typing.final
 class RelayChildren(google.protobuf.message.Message):
-    """Label holder: take the children, relay those that may be split to the other feature parties."""
+    """Label holder: receive the children's instance spaces, relay those that may be split to the other feature parties."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -460,7 +464,7 @@ class Child(google.protobuf.message.Message):
     LEFT_FIELD_NUMBER: builtins.int
     node: builtins.int
     handle: builtins.int
-    """The opaque name of the split in its owner's look-up table."""
+    """The opaque number of the split in its owner's split table."""
     @property
     def left(self) -> treetap.wire.v2.types_pb2.RecordChunk: ...
     def __init__(
@@ -515,7 +519,7 @@ Global___NodeSpace: typing_extensions.TypeAlias = NodeSpace
 
 @typing.final
 class LeafPaths(google.protobuf.message.Message):
-    """Label holder to feature party: for each leaf in order, the turns at this party's own splits."""
+    """Label holder to feature party: for each leaf in order, the branches at this party's own splits."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 

@@ -21,15 +21,15 @@ DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
 @typing.final
 class InteractiveParams(google.protobuf.message.Message):
-    """Multi-interactive inference (the SecureBoost baseline): one round of questions per level, over all trees of a block of
-    records or one tree after the other. In the frame a stage is such a round of questions.
+    """Multi-interactive inference (the SecureBoost baseline): one round of queries per level, over all trees of a block
+    of records or one tree after the other. In the frame a stage is such a round of queries.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     FORM_FIELD_NUMBER: builtins.int
     form: builtins.str
-    """batched (a round of questions per level over all trees; empty means it) or per-tree (the published baseline)."""
+    """batched (a round of queries per level over all trees; empty means it) or per-tree (the published baseline)."""
     def __init__(
         self,
         *,
@@ -92,7 +92,7 @@ Global___InteractiveResult: typing_extensions.TypeAlias = InteractiveResult
 
 @typing.final
 class AskDirections(google.protobuf.message.Message):
-    """Label holder: follow its own splits, then ask each owner about the records that stand at its nodes."""
+    """Label holder: follow its own splits, then ask each owner about the records that are at its nodes."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -111,9 +111,9 @@ class AskedDirections(google.protobuf.message.Message):
     DONE_FIELD_NUMBER: builtins.int
     TOTAL_FIELD_NUMBER: builtins.int
     blocks: builtins.int
-    """Blocks that there are in all."""
+    """Total number of blocks."""
     done: builtins.int
-    """Records that have been scored, and records there are to score."""
+    """Records that have been scored, and all records to score."""
     total: builtins.int
     @property
     def asked(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
@@ -133,7 +133,7 @@ Global___AskedDirections: typing_extensions.TypeAlias = AskedDirections
 
 @typing.final
 class AnswerDirections(google.protobuf.message.Message):
-    """Feature party: answer what the label holder asked."""
+    """Feature party: answer the label holder's queries."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -145,7 +145,7 @@ Global___AnswerDirections: typing_extensions.TypeAlias = AnswerDirections
 
 @typing.final
 class TakeDirections(google.protobuf.message.Message):
-    """Label holder: take the answers and move the records down."""
+    """Label holder: receive the answers and move the records down the trees."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -184,7 +184,7 @@ Global___InteractiveBody: typing_extensions.TypeAlias = InteractiveBody
 
 @typing.final
 class RouteQueries(google.protobuf.message.Message):
-    """Label holder to owner: which way do these records go at these splits? The owner learns which records reach its nodes."""
+    """Label holder to owner: a query of the records' directions at splits. The owner learns the records at its nodes."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 

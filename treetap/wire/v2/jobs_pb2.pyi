@@ -29,7 +29,7 @@ class SubmitRequest(google.protobuf.message.Message):
     JOB_FIELD_NUMBER: builtins.int
     SPEC_FIELD_NUMBER: builtins.int
     job: builtins.str
-    """Empty: the coordinator makes a name."""
+    """Empty: the coordinator chooses a name."""
     @property
     def spec(self) -> treetap.wire.v2.setup_pb2.JobSpec: ...
     def __init__(
@@ -64,15 +64,15 @@ class PredictRequest(google.protobuf.message.Message):
     table: builtins.str
     records_file: builtins.str
     block: builtins.int
-    """Records per block at most; 0: as the protocol has it."""
+    """Most records per block; 0: the protocol's default."""
     away_policy: builtins.str
-    """What becomes of it when a feature party does not answer: fail, retry or degrade; empty: fail."""
+    """Policy when a feature party does not answer: fail, retry or degrade; empty: fail."""
     away_deadline_s: builtins.float
     """Of retry and degrade: seconds after which a party that does not answer counts as away; 0: 30."""
     explain: builtins.bool
     """Write the candidate paths of each record, with names where their owners disclose them."""
     explain_limit: builtins.int
-    """Of explain: so many records at most, in the order of their ids; 0: all."""
+    """Of explain: the most records, in the order of their ids; 0: all."""
     attributions: builtins.bool
     """Of eini: also Shapley values, by masked sums."""
     serve: builtins.bool
@@ -198,27 +198,27 @@ class JobStatus(google.protobuf.message.Message):
     """running, finished, failed, interrupted or cancelled."""
     attempt: builtins.int
     phase: builtins.str
-    """What is being done: prepare, align, keys, bin, train, publish; align, keys, predict, write;
+    """Current phase: prepare, align, keys, bin, train, publish; align, keys, predict, write;
     align, keys, serve; of both also wait: for a party that does not answer.
     """
     round: builtins.int
-    """The round under way, from 1: a tree of a training, a block of records of a prediction; and how many there are."""
+    """Current round, from 1: a tree of a training, a block of records of a prediction; and the number of rounds."""
     rounds: builtins.int
     stage: builtins.int
-    """The stage of the round: a level of a tree."""
+    """Current stage of the round: a level of a tree."""
     seconds: builtins.float
     bytes: builtins.int
     error: builtins.str
-    """Why the job failed or stopped."""
+    """Reason why the job failed or stopped."""
     bad_input: builtins.bool
-    """The person's input is to blame: exit status 2."""
+    """The error lies in the operator's or a party's input: exit status 2."""
     predictions: builtins.str
-    """Where the label holder left its file of predictions, on its own disk."""
+    """Path of the file of predictions on the label holder's disk."""
     scored: builtins.int
-    """Of a prediction: records that have been scored, and records there are to score."""
+    """Of a prediction: records that have been scored, and all records to score."""
     records: builtins.int
     explanations: builtins.str
-    """Where the label holder put the candidate paths and the attributions; empty: nobody asked for them."""
+    """Paths of the candidate paths and the attributions on the label holder's disk; empty: not requested."""
     attributions: builtins.str
     @property
     def metrics(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[treetap.wire.v2.types_pb2.NamedMetric]: ...
@@ -228,15 +228,15 @@ class JobStatus(google.protobuf.message.Message):
     def accounts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___PartyAccount]: ...
     @property
     def away(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """Of a prediction by degrade: feature parties without which it was made. Of serving: parties that it waits for."""
+        """Of a prediction by degrade: feature parties without which it was made. Of serving: parties that do not answer."""
 
     @property
     def withheld(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """Feature parties that do not tell the names of their features."""
+        """Feature parties that withhold the names of their features."""
 
     @property
     def serving(self) -> treetap.wire.v2.serving_pb2.ServingFigures:
-        """Of serving: how it goes, once it does."""
+        """Of serving: its figures, once it has begun."""
 
     def __init__(
         self,

@@ -21,9 +21,9 @@ DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
 @typing.final
 class LatticeParams(google.protobuf.message.Message):
-    """Fed-EINI inference on a lattice scheme: one ciphertext holds a number of each of thousands of records. Its steps, and
-    how the records of a block are told, are those of eini.proto. A *column* stands for a node that the label holder does
-    not own.
+    """Fed-EINI inference on a lattice scheme: one ciphertext holds a number for each of thousands of records. Its steps are
+    those of eini.proto; the records of a block are sent as there. A *column* stands for a node that the label holder
+    does not own.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -88,7 +88,7 @@ Global___LatticeKey: typing_extensions.TypeAlias = LatticeKey
 
 @typing.final
 class ColumnLayout(google.protobuf.message.Message):
-    """Label holder to each feature party, once: what its masks of the columns depend on."""
+    """Label holder to each feature party, once: the paths that decide its masks of the columns."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -106,7 +106,7 @@ Global___ColumnLayout: typing_extensions.TypeAlias = ColumnLayout
 
 @typing.final
 class TreeColumns(google.protobuf.message.Message):
-    """The trees come in the order of their columns, a tree's columns in an order that is drawn for each prediction."""
+    """The trees are in the order of their columns, a tree's columns in an order that is drawn for each prediction."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -116,7 +116,7 @@ class TreeColumns(google.protobuf.message.Message):
     COLUMNS_FIELD_NUMBER: builtins.int
     tree: builtins.int
     leaves: builtins.int
-    """How many leaves the tree has, by which shards of different jobs are noticed."""
+    """The number of the tree's leaves, by which shards of different jobs are noticed."""
     @property
     def outputs(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """Columns of the score that the tree adds to."""
@@ -137,7 +137,7 @@ Global___TreeColumns: typing_extensions.TypeAlias = TreeColumns
 
 @typing.final
 class ColumnPath(google.protobuf.message.Message):
-    """The receiver's own turns on the way to what a column counts, from the root; none: it keeps the column as it is."""
+    """The receiver's own branches on the path to the node of a column, from the root; none: it keeps the column as it is."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -155,8 +155,8 @@ Global___ColumnPath: typing_extensions.TypeAlias = ColumnPath
 
 @typing.final
 class LatticeColumns(google.protobuf.message.Message):
-    """Along the chain: for each page of columns and each output one ciphertext; a series of parcels cuts between them
-    anywhere. Every one is fresh, whatever was kept of it.
+    """Along the chain: for each page of columns and each output one ciphertext; a series of messages may be cut between any
+    two. Every ciphertext is fresh, whatever was kept of it.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor

@@ -114,25 +114,25 @@ class OpenModel(google.protobuf.message.Message):
     records_file: builtins.str
     """A file of ids at the label holder, below its data folder; empty: every record of the table."""
     block: builtins.int
-    """Records per block at most; fewer where a block would not fit in memory."""
+    """Most records per block; fewer where a block would not fit in memory."""
     alignment: builtins.str
-    """How the records of the prediction tables are aligned: psi or sorted-ids."""
+    """Alignment of the records of the prediction tables: psi or sorted-ids."""
     submission: builtins.str
     """The submission of the job that trained the model: shards of another one do not belong to it."""
     away_policy: builtins.str
-    """What becomes of the prediction when a feature party does not answer: fail, retry or degrade."""
+    """Policy when a feature party does not answer: fail, retry or degrade."""
     away_deadline_s: builtins.float
     """Of retry and degrade: seconds after which a party that does not answer counts as away."""
     prediction: builtins.str
-    """A random word for this submission of the prediction: records scored for another one do not belong to it."""
+    """A nonce of this submission of the prediction: records scored for another one do not belong to it."""
     explain: builtins.bool
     """Write the candidate paths of each record, with names where their owners disclose them."""
     explain_limit: builtins.int
-    """Of explain: so many records at most, in the order of their ids; 0: all."""
+    """Of explain: the most records, in the order of their ids; 0: all."""
     attributions: builtins.bool
     """Of eini: also Shapley values, by masked sums."""
     serve: builtins.bool
-    """Records come from requests of clients, and their scores go there; until the job is cancelled."""
+    """Score the records of clients' requests until the job is cancelled."""
     @property
     def feature_parties(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
     @property
@@ -190,7 +190,7 @@ Global___OpenedModel: typing_extensions.TypeAlias = OpenedModel
 
 @typing.final
 class NameFeatures(google.protobuf.message.Message):
-    """Feature party: tell the label holder which feature each own split is on, or that the own policy withholds it."""
+    """Feature party: send the label holder the feature of each own split, or that the party's policy withholds it."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -202,7 +202,7 @@ Global___NameFeatures: typing_extensions.TypeAlias = NameFeatures
 
 @typing.final
 class TakeNames(google.protobuf.message.Message):
-    """Label holder: take the names, and keep them beside the model."""
+    """Label holder: receive the names, and keep them with the model."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -220,9 +220,9 @@ class ScoredBlock(google.protobuf.message.Message):
     DONE_FIELD_NUMBER: builtins.int
     TOTAL_FIELD_NUMBER: builtins.int
     blocks: builtins.int
-    """Blocks that there are in all."""
+    """Total number of blocks."""
     done: builtins.int
-    """Records that have been scored, and records there are to score."""
+    """Records that have been scored, and all records to score."""
     total: builtins.int
     def __init__(
         self,
@@ -258,16 +258,16 @@ class WrittenPredictions(google.protobuf.message.Message):
     ATTRIBUTIONS_FIELD_NUMBER: builtins.int
     WITHHELD_FIELD_NUMBER: builtins.int
     path: builtins.str
-    """Where the label holder put the file, on its own disk."""
+    """Path of the file on the label holder's disk."""
     records: builtins.int
     explanations: builtins.str
-    """Where it put the candidate paths and the attributions; empty: nobody asked for them."""
+    """Paths of the candidate paths and the attributions; empty: not requested."""
     attributions: builtins.str
     @property
     def metrics(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[treetap.wire.v2.types_pb2.NamedMetric]: ...
     @property
     def withheld(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """Feature parties that do not tell the names of their features."""
+        """Feature parties that withhold the names of their features."""
 
     def __init__(
         self,
@@ -337,7 +337,7 @@ class SplitNames(google.protobuf.message.Message):
     NAMES_FIELD_NUMBER: builtins.int
     WITHHELD_FIELD_NUMBER: builtins.int
     withheld: builtins.bool
-    """The party's policy does not let FEATURE_NAME go to the label holder: there are no names."""
+    """The party's policy does not release FEATURE_NAME to the label holder: there are no names."""
     @property
     def names(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___SplitName]: ...
     def __init__(

@@ -25,8 +25,8 @@ DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
 @typing.final
 class Parameters(google.protobuf.message.Message):
-    """What differs by protocol: one field per protocol in each of these oneofs, none where the protocol has nothing of its
-    own. Adding a protocol adds its import and its lines here; no other file of the frame changes.
+    """Content that differs by protocol: one field per protocol in each of these oneofs, none where the protocol has nothing
+    of its own. A new protocol adds its import and its fields here; no other file of the frame changes.
 
     Parameters of a job; the field that is set names the protocol.
     """

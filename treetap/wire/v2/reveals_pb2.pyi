@@ -46,9 +46,10 @@ class _DisclosureEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enu
     PREDICTION: _Disclosure.ValueType  # 18
 
 class Disclosure(_Disclosure, metaclass=_DisclosureEnumTypeWrapper):
-    """What the reader of a field learns. Every field of every message that crosses a wire carries one class. Each class is
-    described here and nowhere else: policies, model cards, audit reports and docs/threats.md read these options
-    (treetap/wire/disclosure.py); tests/library/wire/test_disclosure.py walks all descriptors.
+    """Disclosure class: the information that the reader of a field learns. Every field of every message that crosses a wire
+    carries one class. This file is the only description of the classes: policies, model cards, audit reports and
+    docs/threats.md read these options (treetap/wire/disclosure.py);
+    tests/library/wire/test_disclosure.py walks all descriptors.
     """
 
 DISCLOSURE_UNSPECIFIED: Disclosure.ValueType  # 0
@@ -80,22 +81,22 @@ class _DisclosureKindEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper.
     DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
     DISCLOSURE_KIND_UNSPECIFIED: _DisclosureKind.ValueType  # 0
     OPEN: _DisclosureKind.ValueType  # 1
-    """Readable: something about records."""
+    """Readable information about records."""
     SEALED: _DisclosureKind.ValueType  # 2
     """Unreadable without a key or the other shares."""
     PLAIN: _DisclosureKind.ValueType  # 3
-    """What running a job takes: names, shapes, sizes, published figures."""
+    """Data needed to run a job: names, shapes, sizes, published figures."""
 
 class DisclosureKind(_DisclosureKind, metaclass=_DisclosureKindEnumTypeWrapper):
-    """How much a class says to its reader."""
+    """Readability of a class."""
 
 DISCLOSURE_KIND_UNSPECIFIED: DisclosureKind.ValueType  # 0
 OPEN: DisclosureKind.ValueType  # 1
-"""Readable: something about records."""
+"""Readable information about records."""
 SEALED: DisclosureKind.ValueType  # 2
 """Unreadable without a key or the other shares."""
 PLAIN: DisclosureKind.ValueType  # 3
-"""What running a job takes: names, shapes, sizes, published figures."""
+"""Data needed to run a job: names, shapes, sizes, published figures."""
 Global___DisclosureKind: typing_extensions.TypeAlias = DisclosureKind
 
 REVEALS_FIELD_NUMBER: builtins.int
@@ -105,8 +106,8 @@ DEFAULT_RECEIVERS_FIELD_NUMBER: builtins.int
 reveals: google.protobuf.internal.extension_dict._ExtensionFieldDescriptor[google.protobuf.descriptor_pb2.FieldOptions, Global___Disclosure.ValueType]
 kind: google.protobuf.internal.extension_dict._ExtensionFieldDescriptor[google.protobuf.descriptor_pb2.EnumValueOptions, Global___DisclosureKind.ValueType]
 tells: google.protobuf.internal.extension_dict._ExtensionFieldDescriptor[google.protobuf.descriptor_pb2.EnumValueOptions, builtins.str]
-"""What its reader learns."""
+"""The information that its reader learns."""
 default_receivers: google.protobuf.internal.extension_dict._ExtensionFieldDescriptor[google.protobuf.descriptor_pb2.EnumValueOptions, google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]]
-"""To whom a party sends it unless its policy says otherwise: "*", "coordinators", "parties" (of the job), "clients" (of
-a served model). None: to no one.
+"""Receivers to which a party sends it unless its policy says otherwise: "*", "coordinators", "parties" (of the job),
+"clients" (of a served model). None: no receiver.
 """

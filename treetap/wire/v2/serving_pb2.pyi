@@ -30,7 +30,7 @@ class _RecordStatusEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._E
     UNKNOWN_ID: _RecordStatus.ValueType  # 2
     """The label holder's table has no such id."""
     NOT_COMMON: _RecordStatus.ValueType  # 3
-    """Some feature party's table has no such id."""
+    """The table of at least one feature party has no such id."""
 
 class RecordStatus(_RecordStatus, metaclass=_RecordStatusEnumTypeWrapper): ...
 
@@ -39,7 +39,7 @@ PREDICTED: RecordStatus.ValueType  # 1
 UNKNOWN_ID: RecordStatus.ValueType  # 2
 """The label holder's table has no such id."""
 NOT_COMMON: RecordStatus.ValueType  # 3
-"""Some feature party's table has no such id."""
+"""The table of at least one feature party has no such id."""
 Global___RecordStatus: typing_extensions.TypeAlias = RecordStatus
 
 @typing.final
@@ -49,7 +49,7 @@ class PredictRecords(google.protobuf.message.Message):
     MODEL_FIELD_NUMBER: builtins.int
     IDS_FIELD_NUMBER: builtins.int
     model: builtins.str
-    """Which of the models that are served; empty: the only one."""
+    """Name of a served model; empty: the only one."""
     @property
     def ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Ids of the prediction table."""
@@ -117,7 +117,7 @@ class RecordPrediction(google.protobuf.message.Message):
 
     @property
     def probabilities(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
-        """Of a classification: that of the second of two classes, or one per class in the same order."""
+        """Of a classification: the probability of the second of two classes, or one per class in the order of the classes."""
 
     def __init__(
         self,
@@ -168,11 +168,11 @@ class ModelDescription(google.protobuf.message.Message):
     protocol: builtins.str
     objective: builtins.str
     records: builtins.int
-    """Records that all parties hold: those that can be asked about."""
+    """Records that all parties hold: those that a client can request."""
     most_ids: builtins.int
-    """Ids of one request at most."""
+    """Most ids of one request."""
     deadline_s: builtins.float
-    """Seconds that a request may wait at most."""
+    """Most seconds that a request may wait."""
     @property
     def classes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Values of the label; none of a regression."""
@@ -238,7 +238,7 @@ Global___ServingResult: typing_extensions.TypeAlias = ServingResult
 
 @typing.final
 class AwaitRequests(google.protobuf.message.Message):
-    """Label holder: wait until a client asks about a record, but a few seconds at most, and make a block of what has come."""
+    """Label holder: wait for a client's request, at most a few seconds, and make a block of the records requested so far."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -255,7 +255,7 @@ class AwaitedRequests(google.protobuf.message.Message):
     RECORDS_FIELD_NUMBER: builtins.int
     FIGURES_FIELD_NUMBER: builtins.int
     records: builtins.int
-    """Records of the block; 0: nobody has asked, wait again."""
+    """Records of the block; 0: no request has arrived, wait again."""
     @property
     def figures(self) -> Global___ServingFigures: ...
     def __init__(
@@ -271,7 +271,7 @@ Global___AwaitedRequests: typing_extensions.TypeAlias = AwaitedRequests
 
 @typing.final
 class ServingFigures(google.protobuf.message.Message):
-    """How serving goes, since it began in this attempt."""
+    """Figures of serving since it began in this attempt."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -285,10 +285,10 @@ class ServingFigures(google.protobuf.message.Message):
     P99_S_FIELD_NUMBER: builtins.int
     RECORDS_PER_S_FIELD_NUMBER: builtins.int
     grpc: builtins.str
-    """Where clients are answered, host:port; empty: not that way."""
+    """Addresses at which clients are served, host:port; empty: that interface is off."""
     http: builtins.str
     requests: builtins.int
-    """Requests that were answered, those that were not (docs/serving.md), and records that were scored."""
+    """Requests answered, requests refused (docs/serving.md), and records scored."""
     refused: builtins.int
     records: builtins.int
     rounds: builtins.int

@@ -26,10 +26,10 @@ if _version_not_supported:
 
 
 class ServingStub(object):
-    """Serving a model: a prediction that never ends, whose records come from requests of clients.
+    """Serving a model: a prediction without an end, of the records that clients request.
 
-    Client to label holder. The one service whose answers carry data: what a client may receive, the label holder's
-    policy says.
+    Client to label holder. The only service whose answers carry data; the label holder's policy decides what a client
+    may receive.
     """
 
     def __init__(self, channel):
@@ -51,10 +51,10 @@ class ServingStub(object):
 
 
 class ServingServicer(object):
-    """Serving a model: a prediction that never ends, whose records come from requests of clients.
+    """Serving a model: a prediction without an end, of the records that clients request.
 
-    Client to label holder. The one service whose answers carry data: what a client may receive, the label holder's
-    policy says.
+    Client to label holder. The only service whose answers carry data; the label holder's policy decides what a client
+    may receive.
     """
 
     def Predict(self, request, context):
@@ -91,10 +91,10 @@ def add_ServingServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Serving(object):
-    """Serving a model: a prediction that never ends, whose records come from requests of clients.
+    """Serving a model: a prediction without an end, of the records that clients request.
 
-    Client to label holder. The one service whose answers carry data: what a client may receive, the label holder's
-    policy says.
+    Client to label holder. The only service whose answers carry data; the label holder's policy decides what a client
+    may receive.
     """
 
     @staticmethod

@@ -58,10 +58,10 @@ _ServingDescribeType = typing_extensions.TypeVar(
 )
 
 class ServingStub(typing.Generic[_ServingPredictType, _ServingDescribeType]):
-    """Serving a model: a prediction that never ends, whose records come from requests of clients.
+    """Serving a model: a prediction without an end, of the records that clients request.
 
-    Client to label holder. The one service whose answers carry data: what a client may receive, the label holder's
-    policy says.
+    Client to label holder. The only service whose answers carry data; the label holder's policy decides what a client
+    may receive.
     """
 
     @typing.overload
@@ -104,10 +104,10 @@ ServingAsyncStub: typing_extensions.TypeAlias = ServingStub[
 ]
 
 class ServingServicer(metaclass=abc.ABCMeta):
-    """Serving a model: a prediction that never ends, whose records come from requests of clients.
+    """Serving a model: a prediction without an end, of the records that clients request.
 
-    Client to label holder. The one service whose answers carry data: what a client may receive, the label holder's
-    policy says.
+    Client to label holder. The only service whose answers carry data; the label holder's policy decides what a client
+    may receive.
     """
 
     @abc.abstractmethod

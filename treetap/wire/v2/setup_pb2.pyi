@@ -22,9 +22,9 @@ DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
 @typing.final
 class JobSpec(google.protobuf.message.Message):
-    """Steps that every training job begins and ends with.
+    """Steps at the beginning and the end of every training job.
 
-    What a job is. The same at every party, compared by content.
+    Specification of a job: the same at every party, compared by content.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -41,9 +41,9 @@ class JobSpec(google.protobuf.message.Message):
     label_holder: builtins.str
     key_bits: builtins.int
     obfuscation: builtins.str
-    """standard, half-length or short-exponent: for what the key owner sends."""
+    """Obfuscation of the key owner's ciphertexts: standard, half-length or short-exponent."""
     alignment: builtins.str
-    """How records are aligned: psi or sorted-ids."""
+    """Alignment of the records: psi or sorted-ids."""
     @property
     def feature_parties(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
     @property
@@ -115,7 +115,7 @@ Global___SetupStep: typing_extensions.TypeAlias = SetupStep
 
 @typing.final
 class SetupResult(google.protobuf.message.Message):
-    """Results of these steps; Done is the result of every step that has nothing else to say."""
+    """Results of these steps; Done is the result of every step without a result of its own."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -147,7 +147,7 @@ Global___SetupResult: typing_extensions.TypeAlias = SetupResult
 
 @typing.final
 class Prepare(google.protobuf.message.Message):
-    """Load the table, check it against the job, say how far this party's shard has come."""
+    """Load the table, check it against the job, report the rounds that this party's shard holds."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -155,7 +155,7 @@ class Prepare(google.protobuf.message.Message):
     PEERS_FIELD_NUMBER: builtins.int
     SUBMISSION_FIELD_NUMBER: builtins.int
     submission: builtins.str
-    """A random word for this submission of the job, so that a name that is used twice is noticed."""
+    """A nonce of this submission of the job, by which a party notices a name that is used twice."""
     @property
     def spec(self) -> Global___JobSpec: ...
     @property
@@ -184,7 +184,7 @@ class Prepared(google.protobuf.message.Message):
     published: builtins.bool
     """This party has published the model of this job already."""
     aligned_attempt: builtins.int
-    """The attempt that aligned the records as this party has them on disk; 0: none, align now."""
+    """The attempt whose alignment this party has on disk; 0: none, align now."""
     def __init__(
         self,
         *,
@@ -222,7 +222,7 @@ Global___TakeKey: typing_extensions.TypeAlias = TakeKey
 
 @typing.final
 class Bin(google.protobuf.message.Message):
-    """Bin the features of the aligned records; at the label holder, take their labels too."""
+    """Bin the features of the aligned records; the label holder also reads their labels."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -234,14 +234,14 @@ Global___Bin: typing_extensions.TypeAlias = Bin
 
 @typing.final
 class Binned(google.protobuf.message.Message):
-    """What the label holder says of the training that it has before it."""
+    """The label holder's answer about the training to be done."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     ROUNDS_FIELD_NUMBER: builtins.int
     STOPPED_FIELD_NUMBER: builtins.int
     rounds: builtins.int
-    """Rounds that the job takes at most: one for each tree."""
+    """Most rounds of the job: one for each tree."""
     stopped: builtins.bool
     """Early stopping had already ended the training when the last round was stored."""
     def __init__(
@@ -268,7 +268,7 @@ Global___Publish: typing_extensions.TypeAlias = Publish
 
 @typing.final
 class Account(google.protobuf.message.Message):
-    """What this party has spent and sent since the job began here."""
+    """Cost of the job at this party since it began here."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -322,7 +322,7 @@ Global___Accounted: typing_extensions.TypeAlias = Accounted
 
 @typing.final
 class Leave(google.protobuf.message.Message):
-    """Stop working on the job and forget it in memory; with discard, on disk too, if the files are of this submission."""
+    """Stop working on the job and release its memory; with discard, also delete its files if they are of this submission."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -342,7 +342,7 @@ Global___Leave: typing_extensions.TypeAlias = Leave
 
 @typing.final
 class Done(google.protobuf.message.Message):
-    """A step that has nothing to say but that it is done."""
+    """The step is done and has no result of its own."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 

@@ -22,9 +22,9 @@ DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
 @typing.final
 class TranscriptRecord(google.protobuf.message.Message):
-    """One entry of a party's own log: a message that it received or sent, or a split that it made itself.
-    The log never leaves its party, so every field here is CONTROL; what the message inside revealed when
-    it crossed the wire is counted in bytes_by_class.
+    """One record of a party's transcript: a message that it received or sent, or a split that it made itself. No service
+    carries the transcript, so every field here is CONTROL; bytes_by_class counts what the recorded message revealed
+    when it crossed the wire.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -41,7 +41,7 @@ class TranscriptRecord(google.protobuf.message.Message):
         SENT: TranscriptRecord._Kind.ValueType  # 2
         """A message that this party sent."""
         OWN: TranscriptRecord._Kind.ValueType  # 3
-        """What this party did itself: a split handle with its feature, bin and children."""
+        """An act of this party itself: a split handle with its feature, bin and children."""
 
     class Kind(_Kind, metaclass=_KindEnumTypeWrapper): ...
     KIND_UNSPECIFIED: TranscriptRecord.Kind.ValueType  # 0
@@ -50,7 +50,7 @@ class TranscriptRecord(google.protobuf.message.Message):
     SENT: TranscriptRecord.Kind.ValueType  # 2
     """A message that this party sent."""
     OWN: TranscriptRecord.Kind.ValueType  # 3
-    """What this party did itself: a split handle with its feature, bin and children."""
+    """An act of this party itself: a split handle with its feature, bin and children."""
 
     @typing.final
     class BytesByClassEntry(google.protobuf.message.Message):
@@ -84,13 +84,13 @@ class TranscriptRecord(google.protobuf.message.Message):
     sequence: builtins.int
     """Number of the record, from 0, without gaps across rotated files and restarts."""
     unix_nanos: builtins.int
-    """When the record was written, by this party's clock: nanoseconds since 1970."""
+    """Time of writing by this party's clock: nanoseconds since 1970."""
     kind: Global___TranscriptRecord.Kind.ValueType
-    """Whether the message came in, went out, or is this party's own doing."""
+    """Direction of the message, or OWN for this party's own act."""
     peer: builtins.str
     """Certificate name of the other side; empty for OWN."""
     step: builtins.str
-    """Step of the protocol in one word, for example "gradients"."""
+    """Name of the protocol's step or message, for example "gradients"."""
     job: builtins.str
     """Job that the message belongs to."""
     attempt: builtins.int
@@ -132,9 +132,9 @@ Global___TranscriptRecord: typing_extensions.TypeAlias = TranscriptRecord
 
 @typing.final
 class OwnAlignment(google.protobuf.message.Message):
-    """---- own records: what a party writes into its own transcript about its own doing; no service carries them
+    """---- own records: a party's own acts in its own transcript; no service carries them
 
-    The aligned records as rows of this party's own file, in part: what places in other messages mean.
+    The aligned records as rows of this party's own file, in part: the meaning of positions in other messages.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -159,7 +159,7 @@ Global___OwnAlignment: typing_extensions.TypeAlias = OwnAlignment
 
 @typing.final
 class OwnSplit(google.protobuf.message.Message):
-    """A split of this party's, as its look-up table has it, and the records that it sent left."""
+    """A split of this party, as its split table holds it, and the records that it sent left and right."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 

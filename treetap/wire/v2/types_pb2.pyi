@@ -48,7 +48,7 @@ Global___RecordChunk: typing_extensions.TypeAlias = RecordChunk
 
 @typing.final
 class Peer(google.protobuf.message.Message):
-    """Where a party can be reached; who it is, its certificate says."""
+    """A party's address; its certificate proves its name."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -116,7 +116,7 @@ Global___NamedCount: typing_extensions.TypeAlias = NamedCount
 
 @typing.final
 class NamedAmount(google.protobuf.message.Message):
-    """A duration in seconds, a size in MiB, or a chance, as the field that holds it says."""
+    """A duration in seconds, a size in MiB, or a probability, according to the field that holds it."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -154,7 +154,7 @@ Global___NamedMetric: typing_extensions.TypeAlias = NamedMetric
 
 @typing.final
 class Branch(google.protobuf.message.Message):
-    """A side of a split: the handle in its owner's split table, and whether left."""
+    """A side of a split: the handle in its owner's split table; left or right."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
