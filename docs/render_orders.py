@@ -12,7 +12,10 @@ import sys
 from pathlib import Path
 
 from party.alignment.steps import ALIGNMENT
+from party.prediction.feature_names import NAMES
 from party.runtime.step_order import (
+    ANY,
+    LATER,
     NEXT_ROUND,
     NEXT_STAGE,
     ONCE,
@@ -25,13 +28,24 @@ from party.runtime.step_order import (
 )
 
 DOCS = Path(__file__).resolve().parent
-#: Page → the roles whose tables it has.
+#: Page → the roles whose tables it has, and what the page calls a round.
 PAGES = {
-    "protocol-boosting.md": ("boosting.label_holder", "boosting.feature_party"),
-    "protocol-forest.md": ("forest.label_holder", "forest.feature_party"),
+    "protocol-boosting.md": {
+        "boosting.label_holder": "t",
+        "boosting.feature_party": "t",
+        "interactive.label_holder": "b",
+        "interactive.feature_party": "b",
+    },
+    "protocol-eini.md": {"eini.label_holder": "b", "eini.feature_party": "b"},
+    "protocol-forest.md": {"forest.label_holder": "t", "forest.feature_party": "t"},
+    "protocol-lattice.md": {"lattice.label_holder": "b", "lattice.feature_party": "b"},
 }
 #: Names in a table that are no steps: as what was done, as what may come.
-NO_STEPS = {OPENING: ("opening the job", ""), ALIGNMENT: ("the alignment", "the steps of the alignment")}
+NO_STEPS = {
+    OPENING: ("opening the job", ""),
+    ALIGNMENT: ("the alignment", "the steps of the alignment"),
+    NAMES: ("the names", "the step of the names"),
+}
 
 
 def main() -> int:
@@ -44,8 +58,8 @@ def main() -> int:
     for name, roles in PAGES.items():
         page = options.docs / name
         old = new = page.read_text(encoding="utf-8")
-        for role in roles:
-            new = with_table(new, role, rendered(importlib.import_module(f"party.{role}").STEPS))
+        for role, t in roles.items():
+            new = with_table(new, role, rendered(importlib.import_module(f"party.{role}").STEPS, t))
         if options.check and new != old:
             print(f"{page} is stale: run make orders", file=sys.stderr)
             stale = True
@@ -63,29 +77,36 @@ def with_table(page: str, role: str, table: str) -> str:
     return f"{before}{begin}\n{table}{end}{rest.split(end)[1]}"
 
 
-def rendered(table: StepTable) -> str:
-    """A role's table in Markdown, a line per step that was done."""
+def rendered(table: StepTable, t: str) -> str:
+    """A role's table in Markdown, a line per step that was done; `t`: the name of a round."""
     targets = [each for row in table.values() for each in row]
     with_round = {each.step for each in targets if each.place is not ONCE}
-    with_stage = {each.step for each in targets if each.place in (SAME, NEXT_STAGE)}
+    with_stage = {each.step for each in targets if each.place in (SAME, NEXT_STAGE, ANY, LATER)}
     lines = ["| after | may come |", "|---|---|"]
     for done, row in table.items():
-        arguments = "(t, l)" if done in with_stage else "(t)" if done in with_round else ""
+        arguments = f"({t}, l)" if done in with_stage else f"({t})" if done in with_round else ""
         after = NO_STEPS[done][0] if done in NO_STEPS else f"`{done}{arguments}`"
-        lines.append(f"| {after} | {'; '.join(_next(each, each.step in with_stage) for each in row) or 'nothing'} |")
+        following = (_next(each, t, each.step in with_round, each.step in with_stage) for each in row)
+        lines.append(f"| {after} | {'; '.join(following) or 'nothing'} |")
     return "\n".join(lines) + "\n"
 
 
-def _next(each: Next, staged: bool) -> str:
+def _next(each: Next, t: str, rounds: bool, stages: bool) -> str:
     if each.step in NO_STEPS:
         step = NO_STEPS[each.step][1]
     else:
-        places = {ONCE: "", SAME: "(t, l)", NEXT_STAGE: "(t, l+1)"}
-        places |= dict.fromkeys((THIS_ROUND, RESUMED), "(t, 0)" if staged else "(t)")
-        places[NEXT_ROUND] = "(t+1, 0)" if staged else "(t+1)"
+        places = {SAME: f"({t}, l)", NEXT_STAGE: f"({t}, l+1)", ANY: f"({t}, l)", LATER: f"({t}', l')"}
+        places[ONCE] = "(0, 0)" if stages else "(0)" if rounds else ""
+        places |= dict.fromkeys((THIS_ROUND, RESUMED), f"({t}, 0)" if stages else f"({t})")
+        places[NEXT_ROUND] = f"({t}+1, 0)" if stages else f"({t}+1)"
         step = f"`{each.step}{places[each.place]}`"
-    resumed = " for a tree t to go on with" if each.place is RESUMED else ""
-    return step + resumed + (f"{',' if resumed else ''} if {each.when}" if each.when else "")
+    notes = {
+        RESUMED: f" for a tree {t} to go on with",
+        ANY: f" for any {t} and l",
+        LATER: f" for ({t}', l') > ({t}, l)",
+    }
+    note = notes.get(each.place, "")
+    return step + note + (f"{',' if note else ''} if {each.when}" if each.when else "")
 
 
 if __name__ == "__main__":

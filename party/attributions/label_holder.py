@@ -122,7 +122,7 @@ class Attributions:
         3. the last of the chain returns the sums, which are opened and must add up to the scores.
         """
         number = request.round
-        self._opened.order.check(("attribute_block", number, request.stage))
+        self._opened.order.check(request)
         held, entries, scheme = required(self._held), required(self._entries), required(self._scheme)
         goes_left, n = self._model.directions(held.rows), len(held.rows)
         values = await self._context.offload(lambda: entries.values(goes_left, n))
@@ -132,7 +132,7 @@ class Attributions:
         self._results.keep(held.rows, held.scores, held.imputed, further={ATTRIBUTIONS: found})
         self._held = None
         self._context.mailbox.forget(number)
-        self._opened.order.then(self._records.before_block(number + 1))
+        self._opened.order.done(request, self._records.after_block(number))
         return scored_block(self._context, self._records.block(number)[1])
 
     async def write(

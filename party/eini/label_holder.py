@@ -11,14 +11,23 @@ from party.config import PartyConfig
 from party.eini.layout import SCORES, layout_parcels
 from party.prediction.batch import Beside
 from party.prediction.chain import chain_of, check_hidden, scored_block, send_block
+from party.prediction.feature_names import NAMES
 from party.prediction.opened_model import OpenedModel
 from party.prediction.paillier_scheme import PaillierScheme
 from party.prediction.records import record_source
+from party.prediction.step_rows import (
+    ATTRIBUTED,
+    OPENING_ROWS,
+    after_batch_block,
+    after_block,
+    first_block,
+    record_rows,
+)
 from party.prediction.tree_model import TreeModel
 from party.prediction.tree_results import TreeResults
 from party.runtime.context import Step, StepContext, empty_result, required
 from party.runtime.job_store import Store
-from party.runtime.steps import StepId
+from party.runtime.step_order import THIS_ROUND, Next, StepTable
 from party.serving.registry import ServedModels
 from party.setup.steps import make_passing_key, send_key
 from treetap.errors import BadInput, PlaintextOverflow
@@ -28,18 +37,18 @@ from treetap.trees.leaf_entries import SUM_BITS, Ints, LeafEntries
 from treetap.wire.frame import result
 from treetap.wire.v2 import control_pb2, prediction_pb2
 
+STEPS: StepTable = {
+    **OPENING_ROWS,
+    NAMES: (Next("make_keys"),),
+    "make_keys": first_block("score_block"),
+    "score_block": (Next("attribute_block", THIS_ROUND, ATTRIBUTED), *after_block("score_block")),
+    "attribute_block": after_batch_block("score_block"),
+    **record_rows("score_block"),
+}
+
 
 class LabelHolder:
-    """Does the steps of the label holder.
-
-    after               may come
-    open_model          the steps of the alignment
-    alignment           make_keys
-    make_keys           score_block(0)
-    score_block(b)      score_block(b+1), write_predictions after the last; served: await_requests before each block
-                        with attributions: attribute_block(b)
-    attribute_block(b)  score_block(b+1), write_predictions after the last
-    """
+    """The label holder: both ends of the chain."""
 
     def __init__(
         self,
@@ -58,12 +67,10 @@ class LabelHolder:
         context.policy.check_key(config.name, opening.parameters.eini.key_bits)
         self._context, self._opening = context, opening
         self._chain = chain_of(opening)
-        self._opened = OpenedModel(config, store, context, opening, "make_keys")
+        self._opened = OpenedModel(config, store, context, opening, STEPS)
         self._model = TreeModel(self._opened)
         beside: list[Beside] = []
-        self._records = record_source(
-            config, store, context, opening, self._opened, served_models, "score_block", beside
-        )
+        self._records = record_source(config, store, context, opening, self._opened, served_models, beside)
         results = TreeResults(context, opening, self._opened, self._model, self._records)
         beside.append(results.write)
         self._attributions: Attributions | None = None
@@ -84,7 +91,7 @@ class LabelHolder:
 
     async def open_model(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Lay out the entries, which takes a while and so leaves the event loop; load the table, begin to align it."""
-        self._opened.order.check(("open_model", request.round, request.stage))
+        self._opened.order.check(request)
         await self._context.offload(self._lay_out)
         table = await self._opened.load()
         await self._records.open(table)
@@ -93,11 +100,11 @@ class LabelHolder:
 
     async def make_keys(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """A key pair for this prediction alone, in memory only, and what the others must know of the trees."""
-        self._opened.order.check(("make_keys", request.round, request.stage))
+        self._opened.order.check(request)
         if self._chain:
             await self._check_hidden()
             await self._begin()
-        self._opened.order.then(self._records.before_block(0))
+        self._opened.order.done(request)
         return empty_result()
 
     async def score_block(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
@@ -109,7 +116,7 @@ class LabelHolder:
         4. the last of the chain returns the sums (equation 14), which are opened:
         5. the scores.
         """
-        self._opened.order.check(("score_block", request.round, request.stage))
+        self._opened.order.check(request)
         number, entries, scheme = request.round, required(self._entries), self._scheme
         rows, blocks = self._records.block(number)
         await send_block(self._context, self._chain, number, rows, len(self._opened.aligned.ids))
@@ -121,7 +128,7 @@ class LabelHolder:
         sums = await scheme.receive(number)
         self._results.keep(rows, entries.scores(sums), imputed)
         self._context.mailbox.forget(number)
-        self._opened.order.then(self._after_block(number))
+        self._opened.order.done(request, *([] if self._attributions else [self._records.after_block(number)]))
         return scored_block(self._context, blocks)
 
     async def close(self) -> None:
@@ -171,11 +178,6 @@ class LabelHolder:
             )
         except PlaintextOverflow as failure:
             raise BadInput(f"{outputs} classes do not fit one ciphertext: {failure}") from failure
-
-    def _after_block(self, number: int) -> StepId:
-        if self._attributions is not None:
-            return "attribute_block", number, 0
-        return self._records.before_block(number + 1)
 
 
 class _NoChain:

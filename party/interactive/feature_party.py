@@ -1,7 +1,4 @@
-"""Multi-interactive inference at a feature party: directions of the records that the label holder asks about.
-
-The steps of both roles: `party.interactive.label_holder`.
-"""
+"""Multi-interactive inference at a feature party: directions of the records that the label holder asks about."""
 
 from __future__ import annotations
 
@@ -11,12 +8,14 @@ from typing import Any
 import numpy as np
 
 from party.config import PartyConfig
+from party.prediction.feature_names import NAMES
 from party.prediction.opened_model import OpenedModel
+from party.prediction.step_rows import OPENING_ROWS
 from party.prediction.tree_model import OwnSplits
 from party.runtime.context import Step, StepContext, empty_result
 from party.runtime.job_store import Store
 from party.runtime.messages import Rows
-from party.runtime.steps import Untimely
+from party.runtime.step_order import ANY, LATER, Next, StepTable
 from treetap.errors import Malformed
 from treetap.wire import records
 from treetap.wire.records import rows_of
@@ -26,18 +25,25 @@ from treetap.wire.v2 import control_pb2, interactive_pb2, prediction_pb2, types_
 ANSWERS_PER_PARCEL = 4 * 1024 * 1024
 
 
+STEPS: StepTable = {
+    **OPENING_ROWS,
+    NAMES: (Next("answer_directions", ANY),),
+    "answer_directions": (Next("answer_directions", LATER),),
+}
+
+
 class FeatureParty:
-    """A feature party: says which way records go at its own splits."""
+    """A feature party: sends the directions of records at its own splits."""
 
     def __init__(
         self, config: PartyConfig, store: Store, context: StepContext, opening: prediction_pb2.OpenModel
     ) -> None:
         """Raises BadInput: see `OpenedModel`."""
         self._context, self._opening = context, opening
-        self._opened = OpenedModel(config, store, context, opening, None)
+        self._opened = OpenedModel(config, store, context, opening, STEPS)
         self._model = OwnSplits(self._opened, "splits")
         self._opened.names.give(self._model.names())
-        self._answered = (-1, 0)  # the last block and level
+        self._block = 0  # the last one with an answer
         self.steps: Mapping[str, Step] = {
             "open_model": self._opened.open_model,
             **self._opened.steps,
@@ -47,11 +53,9 @@ class FeatureParty:
     async def answer_directions(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """One bit for each record of each query, in the order of the queries."""
         block, level = request.round, request.stage
-        self._opened.check_aligned(("answer_directions", block, level))
-        if (block, level) <= self._answered:
-            raise Untimely(f"answer_directions of block {block}, level {level} came after that of {self._answered}")
-        if block > self._answered[0] >= 0:
-            self._context.mailbox.forget(self._answered[0])
+        self._opened.order.check(request)
+        if block > self._block:
+            self._context.mailbox.forget(self._block)
         asker = self._opening.label_holder
         parcels = self._context.mailbox.series(asker, "route_queries", block, level)
         queries = await _take_queries(parcels, len(self._opened.aligned.ids))
@@ -62,7 +66,8 @@ class FeatureParty:
             for part in np.split(bits, range(ANSWERS_PER_PARCEL, len(bits), ANSWERS_PER_PARCEL))
         ]
         await self._context.outbox.send(asker, "route_answers", bodies, round=block, stage=level)
-        self._answered = (block, level)
+        self._block = block
+        self._opened.order.done(request)
         return empty_result()
 
     async def close(self) -> None:

@@ -1,12 +1,5 @@
 """Multi-interactive inference (the SecureBoost baseline), a round per level: `batched` or `per-tree`.
 
-label holder (LabelHolder)                              feature party (FeatureParty)
-open_model                                        open_model
-the steps of the alignment                        the same
-ask_directions(b, l)                              answer_directions(b, l)
-take_directions(b, l), then l+1 or block b+1
-write_predictions; served: await_requests before each block, and no end
-
 An owner that is away is not asked: at its splits records go both ways, weighted by the covers.
 
 `batched` leads a block of records down all trees at once, so that level l is a depth. `per-tree`, the form in which the
@@ -21,13 +14,16 @@ import numpy as np
 
 from party.config import PartyConfig
 from party.prediction.batch import Beside
+from party.prediction.feature_names import NAMES
 from party.prediction.opened_model import OpenedModel
 from party.prediction.records import record_source
+from party.prediction.step_rows import OPENING_ROWS, after_block, first_block, record_rows
 from party.prediction.tree_model import TreeModel
 from party.prediction.tree_results import TreeResults
 from party.runtime.context import Step, StepContext, empty_result, required
 from party.runtime.job_store import Store
 from party.runtime.messages import Rows, batches
+from party.runtime.step_order import NEXT_STAGE, SAME, Next, StepTable
 from party.serving.registry import ServedModels
 from treetap.errors import Malformed
 from treetap.trees.ensemble import Split, Tree
@@ -40,6 +36,18 @@ from treetap.wire.v2 import control_pb2, interactive_pb2, prediction_pb2
 Bools = np.ndarray[tuple[int], np.dtype[np.bool_]]
 #: Owner → (number of the tree, split, places in the block of the records that stand there).
 Queries = dict[str, list[tuple[int, Split, Places]]]
+
+
+#: Outcome of `ask_directions`.
+ASKED = "records stand at other parties' splits"
+
+STEPS: StepTable = {
+    **OPENING_ROWS,
+    NAMES: first_block("ask_directions"),
+    "ask_directions": (Next("take_directions", SAME, ASKED), *after_block("ask_directions")),
+    "take_directions": (Next("ask_directions", NEXT_STAGE),),
+    **record_rows("ask_directions"),
+}
 
 
 class LabelHolder:
@@ -55,12 +63,10 @@ class LabelHolder:
     ) -> None:
         """`served_models`: where clients ask. Raises BadInput: see `OpenedModel`."""
         self._context, self._opening = context, opening
-        begins = "ask_directions"
-        first = "await_requests" if opening.serve else begins
-        self._opened = OpenedModel(config, store, context, opening, first)
+        self._opened = OpenedModel(config, store, context, opening, STEPS)
         self._model = TreeModel(self._opened)
         beside: list[Beside] = []
-        self._records = record_source(config, store, context, opening, self._opened, served_models, begins, beside)
+        self._records = record_source(config, store, context, opening, self._opened, served_models, beside)
         there = [party for party in opening.feature_parties if party not in opening.away]
         self._results = TreeResults(context, opening, self._opened, self._model, self._records, there)
         beside.append(self._results.write)
@@ -76,7 +82,7 @@ class LabelHolder:
 
     async def open_model(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Load the table and begin to align it; say how many trees there are to walk."""
-        self._opened.order.check(("open_model", request.round, request.stage))
+        self._opened.order.check(request)
         table = await self._opened.load()
         await self._records.open(table)
         self._opened.align(table, request)
@@ -85,7 +91,7 @@ class LabelHolder:
     async def ask_directions(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Follow the own splits, then ask each owner about the records that stand at its splits."""
         block, level = request.round, request.stage
-        self._opened.order.check(("ask_directions", block, level))
+        self._opened.order.check(request)
         ensemble, total = self._model.ensemble, len(self._opened.aligned.ids)
         rows, blocks = self._records.block(block)
         if level == 0:
@@ -102,12 +108,12 @@ class LabelHolder:
             bodies = (interactive_pb2.RouteQueries(queries=batch) for batch in batches(items))
             await self._context.outbox.send(party, "route_queries", bodies, round=block, stage=level)
         if asked:
-            self._opened.order.then(("take_directions", block, level))
+            self._opened.order.done(request, ASKED)
         else:
             values = (walk.values() for walk in standing.walks)
             leaves = (walk.open_leaves() for walk in standing.walks)
             self._results.keep(rows, ensemble.summed(values, len(rows)), standing.guesses.share(), leaves=leaves)
-            self._opened.order.then(self._records.before_block(block + 1))
+            self._opened.order.done(request, self._records.after_block(block))
         progress = self._context.progress
         return result(
             interactive_pb2.AskedDirections(asked=asked, blocks=blocks, done=progress.done, total=progress.total)
@@ -116,7 +122,7 @@ class LabelHolder:
     async def take_directions(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Move the records down as the owners said."""
         block, level = request.round, request.stage
-        self._opened.order.check(("take_directions", block, level))
+        self._opened.order.check(request)
         standing = required(self._standing)
         for party, queries in standing.queries.items():
             parts: list[Bools] = []
@@ -134,7 +140,7 @@ class LabelHolder:
                 standing.walks[tree].move(split.node, bits[start : start + len(places)])
                 start += len(places)
         self._context.mailbox.forget(block)
-        self._opened.order.then(("ask_directions", block, level + 1))
+        self._opened.order.done(request)
         return empty_result()
 
     async def close(self) -> None:

@@ -8,18 +8,28 @@ from party.config import PartyConfig
 from party.lattice.layout import take_layout
 from party.lattice.scheme import LatticeMasking
 from party.prediction.chain import ChainPlace, blaming, check_hides, take_block
+from party.prediction.feature_names import NAMES
 from party.prediction.member_entries import spare_of
 from party.prediction.opened_model import OpenedModel
+from party.prediction.step_rows import OPENING_ROWS
 from party.prediction.tree_model import OwnSplits
 from party.runtime.context import Step, StepContext, empty_result, required
 from party.runtime.job_store import Store
+from party.runtime.step_order import NEXT_ROUND, Next, StepTable
 from treetap.errors import Incompatible, Malformed
 from treetap.lattice.kernels import LatticeMember
 from treetap.wire.v2 import control_pb2, prediction_pb2
 
+STEPS: StepTable = {
+    **OPENING_ROWS,
+    NAMES: (Next("take_key"),),
+    "take_key": (Next("mask_block"),),
+    "mask_block": (Next("mask_block", NEXT_ROUND),),
+}
+
 
 class FeatureParty:
-    """Does the steps of a feature party, which are those of `party.eini.feature_party`."""
+    """A feature party of the chain."""
 
     def __init__(
         self, config: PartyConfig, store: Store, context: StepContext, opening: prediction_pb2.OpenModel
@@ -27,7 +37,7 @@ class FeatureParty:
         """Raises BadInput: see `OpenedModel`."""
         self._context, self._opening = context, opening
         self._place = ChainPlace.of(context.party, opening)
-        self._opened = OpenedModel(config, store, context, opening, "take_key")
+        self._opened = OpenedModel(config, store, context, opening, STEPS)
         self._model = OwnSplits(self._opened, "splits")
         self._opened.names.give(self._model.names())
         self._scheme: LatticeMasking | None = None
@@ -40,7 +50,7 @@ class FeatureParty:
 
     async def take_key(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """The own turns that each column depends on, and the key, whose sizes must be those that follow from it."""
-        self._opened.order.check(("take_key", request.round, request.stage))
+        self._opened.order.check(request)
         context, sender, shard = self._context, self._place.label_holder, self._opened.shard
         parcels = context.mailbox.series(sender, "column_layout", 0, 0)
         layout = await take_layout(parcels, context.party, sender, shard, len(self._opening.feature_parties))
@@ -56,7 +66,7 @@ class FeatureParty:
             await self._scheme.start()
         except (Malformed, Incompatible) as failure:
             raise type(failure)(f"the key of {sender} cannot be used: {failure}") from failure
-        self._opened.order.then(("mask_block", 0, 0))
+        self._opened.order.done(request)
         return empty_result()
 
     async def mask_block(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
@@ -68,12 +78,12 @@ class FeatureParty:
            at the last of the chain: summed, flooded, returned.
         """
         number, context = request.round, self._context
-        self._opened.order.check(("mask_block", number, request.stage))
+        self._opened.order.check(request)
         rows = await take_block(context, self._place.label_holder, number, len(self._opened.aligned.ids))
         with blaming(self._place.before, number):
             await required(self._scheme).pass_on(self._model.directions(rows), len(rows), number)
         context.mailbox.forget(number)
-        self._opened.order.then(("mask_block", number + 1, 0))
+        self._opened.order.done(request)
         return empty_result()
 
     async def close(self) -> None:

@@ -10,12 +10,15 @@ from party.lattice.layout import layout_parcels
 from party.lattice.scheme import BlockColumns, LatticeScheme
 from party.prediction.batch import Beside
 from party.prediction.chain import blaming, chain_of, check_hidden, scored_block, send_block
+from party.prediction.feature_names import NAMES
 from party.prediction.opened_model import OpenedModel
 from party.prediction.records import record_source
+from party.prediction.step_rows import OPENING_ROWS, after_block, first_block, record_rows
 from party.prediction.tree_model import TreeModel
 from party.prediction.tree_results import TreeResults
 from party.runtime.context import Step, StepContext, empty_result, required
 from party.runtime.job_store import Store
+from party.runtime.step_order import Next, StepTable
 from party.serving.registry import ServedModels
 from treetap.lattice.columns import NodeColumns, shape_of
 from treetap.lattice.kernels import LatticeKeyHolder
@@ -29,8 +32,17 @@ log = logging.getLogger(__name__)
 BLOCK_BYTES = 64 * 1024 * 1024
 
 
+STEPS: StepTable = {
+    **OPENING_ROWS,
+    NAMES: (Next("make_keys"),),
+    "make_keys": first_block("score_block"),
+    "score_block": after_block("score_block"),
+    **record_rows("score_block"),
+}
+
+
 class LabelHolder:
-    """Does the steps of the label holder, which are those of `party.eini.label_holder`."""
+    """The label holder: both ends of the chain."""
 
     def __init__(
         self,
@@ -47,12 +59,10 @@ class LabelHolder:
         """
         self._context, self._opening = context, opening
         self._chain = chain_of(opening)
-        self._opened = OpenedModel(config, store, context, opening, "make_keys")
+        self._opened = OpenedModel(config, store, context, opening, STEPS)
         self._model = TreeModel(self._opened)
         beside: list[Beside] = []
-        self._records = record_source(
-            config, store, context, opening, self._opened, served_models, "score_block", beside
-        )
+        self._records = record_source(config, store, context, opening, self._opened, served_models, beside)
         self._results = TreeResults(context, opening, self._opened, self._model, self._records)
         beside.append(self._results.write)
         self._shape = shape_of(self._model.ensemble, config.name, len(self._chain))
@@ -69,7 +79,7 @@ class LabelHolder:
 
     async def open_model(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Lay out the columns, which takes a while and so leaves the event loop; load the table, begin to align it."""
-        self._opened.order.check(("open_model", request.round, request.stage))
+        self._opened.order.check(request)
         await self._context.offload(self._lay_out)
         table = await self._opened.load()
         await self._records.open(table)
@@ -78,7 +88,7 @@ class LabelHolder:
 
     async def make_keys(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """A key for this prediction alone, in memory only; each party learns its own turns that a column depends on."""
-        self._opened.order.check(("make_keys", request.round, request.stage))
+        self._opened.order.check(request)
         context, parameters, columns = self._context, self._parameters, required(self._columns)
         fault = "the trees leave some record fewer leaves than that"
         await check_hidden(context, self._model, self._records, columns.spare, fault)
@@ -95,7 +105,7 @@ class LabelHolder:
         for party in self._chain:
             await context.outbox.send(party, "lattice_key", [public])
             await context.outbox.send(party, "column_layout", layout_parcels(columns, party))
-        self._opened.order.then(self._records.before_block(0))
+        self._opened.order.done(request)
         return empty_result()
 
     async def score_block(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
@@ -107,7 +117,7 @@ class LabelHolder:
         4. the last of the chain returns a sum for each output, which is opened; D(root) is added:
         5. the scores.
         """
-        self._opened.order.check(("score_block", request.round, request.stage))
+        self._opened.order.check(request)
         number, scheme = request.round, required(self._scheme)
         rows, blocks = self._records.block(number)
         await send_block(self._context, self._chain, number, rows, len(self._opened.aligned.ids))
@@ -118,7 +128,7 @@ class LabelHolder:
             sums = values.sums(await scheme.receive(number))
         self._results.keep(rows, self._model.ensemble.from_sums(sums))
         self._context.mailbox.forget(number)
-        self._opened.order.then(self._records.before_block(number + 1))
+        self._opened.order.done(request, self._records.after_block(number))
         return scored_block(self._context, blocks)
 
     async def close(self) -> None:

@@ -13,10 +13,10 @@ from party.config import PartyConfig
 from party.prediction.opened_model import OpenedModel
 from party.prediction.outcome import Outcome
 from party.prediction.scores_on_disk import Imputed, ScoreStore
+from party.prediction.step_rows import LAST_BLOCK, MORE_BLOCKS
 from party.runtime.context import Step, StepContext
 from party.runtime.job_store import Arrays, Store
 from party.runtime.messages import Rows
-from party.runtime.steps import StepId
 from party.setup.steps import fingerprint
 from treetap.errors import DataError
 from treetap.models.durable import write_whole
@@ -42,12 +42,11 @@ class BatchPrediction:
         context: StepContext,
         opening: prediction_pb2.OpenModel,
         opened: OpenedModel,
-        begins: str,
         beside: Sequence[Beside],
     ) -> None:
-        """`begins`: the protocol's first step of a block; `beside`: what writes further files."""
+        """`beside`: writers of further files."""
         self._config, self._store, self._context, self._opening = config, store, context, opening
-        self._opened, self._begins, self._beside = opened, begins, beside
+        self._opened, self._beside = opened, beside
         self._scored = ScoreStore(context.store, opening.prediction)
         self._done = 0  # records with a score, those of earlier attempts included
         self._asked_for: list[str] = []
@@ -85,13 +84,13 @@ class BatchPrediction:
         self._done += len(rows)
         self._context.progress.done = self._done
 
-    def before_block(self, number: int) -> StepId:
-        """See `RecordSource`: after the last block, the file."""
-        return (self._begins, number, 0) if number == 0 or number < self._blocks else ("write_predictions", 0, 0)
+    def after_block(self, number: int) -> str:
+        """See `RecordSource`."""
+        return MORE_BLOCKS if number + 1 < self._blocks else LAST_BLOCK
 
     async def write_predictions(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """One Parquet file: id, raw score(s), and probability, class or value."""
-        self._opened.order.check(("write_predictions", request.round, request.stage))
+        self._opened.order.check(request)
         path = self._store.predictions / f"{self._context.job}.parquet"
         ids, objective, classes = self._asked_for, self._opened.objective, self._opened.classes
         known = self._scored.known(ids)
@@ -102,7 +101,7 @@ class BatchPrediction:
             await write(path, known, self._scored, written)
         await self._context.offload(lambda: _write(path, ids, found, objective, classes, degraded=degraded))
         self._scored.discard()
-        self._opened.order.then()
+        self._opened.order.done(request)
         return result(written)
 
     @property

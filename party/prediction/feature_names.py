@@ -7,20 +7,30 @@ sent is the column's name, and nothing of a split's threshold or direction; of a
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
 from party.runtime.context import Step, StepContext, empty_result, required
 from party.runtime.job_store import Store
 from party.runtime.messages import batches
-from party.runtime.steps import Order, StepId
+from party.runtime.step_order import StepOrder
+from party.runtime.steps import StepId
 from treetap.errors import Malformed
 from treetap.wire.v2 import control_pb2, prediction_pb2
 
 log = logging.getLogger(__name__)
+#: The phase of a role's table of steps in which names are sent; it has no step without `explain`.
+NAMES = "names"
 #: Most characters of a name.
 LONGEST = 1000
 #: The splits that a party owns, by handle.
 HandlesOf = Callable[[str], Collection[int]]
+
+
+def naming_steps(opening: prediction_pb2.OpenModel, party: str) -> list[StepId]:
+    """The steps of the phase `NAMES` at a party."""
+    if not opening.explain:
+        return []
+    return [("take_names" if party == opening.label_holder else "name_features", 0, 0)]
 
 
 class Naming:
@@ -32,19 +42,16 @@ class Naming:
         withheld: at the label holder, who did not.
     """
 
-    def __init__(
-        self, context: StepContext, store: Store, opening: prediction_pb2.OpenModel, order: Order, then: StepId | None
-    ) -> None:
-        """`order`: the role's, which goes on with `then` once names are there."""
-        self._context, self._store, self._opening, self._order, self._then = context, store, opening, order, then
+    def __init__(self, context: StepContext, store: Store, opening: prediction_pb2.OpenModel, order: StepOrder) -> None:
+        """`order`: the role's, with the phase `NAMES`."""
+        self._context, self._store, self._opening, self._order = context, store, opening, order
         self._own: dict[int, str] = {}
         self._handles_of: HandlesOf | None = None
         self.sent: dict[str, dict[int, str]] = {}
         self.withheld: list[str] = []
-        self.steps: dict[str, Step] = {}
-        if opening.explain:
-            step = self.take_names if context.party == opening.label_holder else self.name_features
-            self.steps[step.__name__] = step
+        self.steps: Mapping[str, Step] = {
+            name: getattr(self, name) for name, _, _ in naming_steps(opening, context.party)
+        }
 
     def give(self, own: dict[int, str]) -> None:
         """A feature party's names, by handle."""
@@ -56,7 +63,7 @@ class Naming:
 
     async def name_features(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """All names, or word that they are withheld. The outbox holds to the policy whatever is decided here."""
-        self._order.check(("name_features", request.round, request.stage))
+        self._order.check(request)
         context, to = self._context, self._opening.label_holder
         if context.policy.may_emit(to, "FEATURE_NAME"):
             rows = (prediction_pb2.SplitName(handle=handle, feature=name) for handle, name in self._own.items())
@@ -65,17 +72,17 @@ class Naming:
         else:
             log.info("job %s: %s is not told the names of features (policy: emits.FEATURE_NAME)", context.job, to)
             await context.outbox.send(to, "split_names", [prediction_pb2.SplitNames(withheld=True)])
-        self._go_on()
+        self._order.done(request)
         return empty_result()
 
     async def take_names(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Take the names of each feature party that is there, and keep them beside the model."""
-        self._order.check(("take_names", request.round, request.stage))
+        self._order.check(request)
         for party in self._opening.feature_parties:
             if party not in self._opening.away:
                 await self._take(party)
         self._store.keep_names(self._opening.model, self.sent, self.withheld)
-        self._go_on()
+        self._order.done(request)
         return empty_result()
 
     async def _take(self, party: str) -> None:
@@ -94,6 +101,3 @@ class Naming:
             self.withheld.append(party)
         else:
             self.sent[party] = found
-
-    def _go_on(self) -> None:
-        self._order.then(*([] if self._then is None else [self._then]))

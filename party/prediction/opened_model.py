@@ -10,11 +10,11 @@ import logging
 
 from party.alignment.steps import ALIGNMENT, Alignment, alignment_steps
 from party.config import PartyConfig
-from party.prediction.feature_names import Naming
+from party.prediction.feature_names import NAMES, Naming, naming_steps
+from party.prediction.step_rows import conditions_of
 from party.runtime.context import StepContext, required
 from party.runtime.job_store import Store
-from party.runtime.step_order import OPENING, Next, StepOrder
-from party.runtime.steps import StepId
+from party.runtime.step_order import StepOrder, StepTable
 from party.setup.steps import load_table, table_config
 from treetap.errors import DataError
 from treetap.tables.categories import Category
@@ -46,9 +46,9 @@ class OpenedModel:
         store: Store,
         context: StepContext,
         opening: prediction_pb2.OpenModel,
-        first: str | None,
+        table: StepTable,
     ) -> None:
-        """`first`: the step that follows the alignment; None where a later one sees to the order by itself.
+        """`table`: the role's steps, with the phases `ALIGNMENT` and `NAMES`.
 
         Raises:
             DataError: there is no such model here, or it is of other parties.
@@ -62,17 +62,12 @@ class OpenedModel:
         if opening.away_deadline_s:
             context.outbox.retry_s = min(RETRY_S, opening.away_deadline_s)
         members = [opening.label_holder, *(name for name in opening.feature_parties if name not in opening.away)]
-        naming = "take_names" if opening.label_holder == config.name else "name_features"
-        after = naming if opening.explain else first
-        self.order = StepOrder(
-            {
-                OPENING: (Next("open_model"),),
-                "open_model": (Next(ALIGNMENT),),
-                ALIGNMENT: () if after is None else (Next(after),),
-            },
-            {ALIGNMENT: alignment_steps(members, opening.alignment, config.name)},
-        )
-        self.names = Naming(context, store, opening, self.order, None if first is None else (first, 0, 0))
+        phases = {
+            ALIGNMENT: alignment_steps(members, opening.alignment, config.name),
+            NAMES: naming_steps(opening, config.name),
+        }
+        self.order = StepOrder(table, phases, conditions_of(opening))
+        self.names = Naming(context, store, opening, self.order)
         self._alignment = Alignment(context, members, opening.alignment, self.order)
         self._table: Table | None = None  # the own one, until the common records are known
         self._common: Table | None = None
@@ -103,7 +98,7 @@ class OpenedModel:
 
     async def open_model(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Load the table and begin to align it: all that a feature party does in this step."""
-        self.order.check(("open_model", request.round, request.stage))
+        self.order.check(request)
         self.align(await self.load(), request)
         return result(prediction_pb2.OpenedModel())
 
@@ -113,10 +108,6 @@ class OpenedModel:
         if self._common is None:
             self._common, self._table = required(self._table).take(self._alignment.records), None
         return self._common
-
-    def check_aligned(self, step: StepId) -> None:
-        """`Untimely` for a step that came before the alignment."""
-        self._alignment.check(step)
 
     @property
     def objective(self) -> str:

@@ -17,7 +17,6 @@ from party.prediction.served import ServedPrediction
 from party.runtime.context import Step, StepContext
 from party.runtime.job_store import Arrays, Store
 from party.runtime.messages import Rows
-from party.runtime.steps import StepId
 from party.serving.registry import ServedModels
 from treetap.tables.reading import Floats, Table
 from treetap.wire.v2 import prediction_pb2
@@ -58,8 +57,8 @@ class RecordSource(Protocol):
         """
         ...
 
-    def before_block(self, number: int) -> StepId:
-        """The step that comes when the protocol is ready for a block, or after the last one."""
+    def after_block(self, number: int) -> str:
+        """The outcome of a block's last step: one of those in `party.prediction.step_rows.after_block`."""
         ...
 
 
@@ -70,13 +69,9 @@ def record_source(
     opening: prediction_pb2.OpenModel,
     opened: OpenedModel,
     served_models: ServedModels,
-    begins: str,
     beside: Sequence[Beside],
 ) -> RecordSource:
-    """The records that an opening asks for.
-
-    `begins`: the protocol's first step of a block; `beside`: what writes further files beside the predictions.
-    """
+    """The records that an opening asks for; `beside`: writers of further files beside the predictions."""
     if opening.serve:
-        return ServedPrediction(config, context, opening, opened, served_models, begins)
-    return BatchPrediction(config, store, context, opening, opened, begins, beside)
+        return ServedPrediction(config, context, opening, opened, served_models)
+    return BatchPrediction(config, store, context, opening, opened, beside)

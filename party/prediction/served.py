@@ -1,10 +1,4 @@
-"""A prediction whose records come from requests of clients, and whose scores go back to them (docs/serving.md).
-
-after                              may come
-alignment, or the protocol's keys  await_requests(b=0, 0)
-await_requests(b, k)               await_requests(b, k+1) where no client asked, else the protocol's block b
-the protocol's block b             await_requests(b+1, 0)
-"""
+"""A prediction whose records come from requests of clients, and whose scores go back to them (docs/serving.md)."""
 
 from __future__ import annotations
 
@@ -19,10 +13,10 @@ from party.config import PartyConfig, ServeConfig
 from party.prediction.opened_model import OpenedModel
 from party.prediction.outcome import Outcome
 from party.prediction.scores_on_disk import Imputed
+from party.prediction.step_rows import ANSWERED, REQUESTED, UNREQUESTED
 from party.runtime.context import Step, StepContext
 from party.runtime.job_store import Arrays
 from party.runtime.messages import Rows
-from party.runtime.steps import StepId
 from party.serving.registry import ServedModels
 from party.serving.request_queue import RequestQueue, Scores
 from treetap.errors import ConfigError, NotServed
@@ -50,12 +44,10 @@ class ServedPrediction:
         opening: prediction_pb2.OpenModel,
         opened: OpenedModel,
         served_models: ServedModels,
-        begins: str,
     ) -> None:
-        """`begins`: the protocol's first step of a block."""
         self.config = serve_config(config)
         self._context, self._opening, self._opened = context, opening, opened
-        self._served_models, self._begins = served_models, begins
+        self._served_models = served_models
         self.model, self.job = opening.model, context.job
         metrics = served_models.metrics
         self._queue = RequestQueue(self.config.queue, self.config.window_ms / 1000, metrics.records_wait)
@@ -101,17 +93,17 @@ class ServedPrediction:
         self._context.progress.done = self._figures.records
         self._queue.keep(rows, scores)
 
-    def before_block(self, number: int) -> StepId:
-        """See `RecordSource`: what clients ask about."""
+    def after_block(self, number: int) -> str:
+        """See `RecordSource`: the next block is what clients ask about."""
+        del number
         self._expect(ALONE_S)
-        return "await_requests", number, 0
+        return ANSWERED
 
     # ---- the step
 
     async def await_requests(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Wait for requests; what has come is the next block."""
-        number = request.round
-        self._opened.order.check(("await_requests", number, request.stage))
+        self._opened.order.check(request)
         if self._places is None:
             self._places = {value: place for place, value in enumerate(self._opened.aligned.ids)}
             self._context.costs.level = logging.DEBUG  # steps come again and again; metrics count them
@@ -121,9 +113,7 @@ class ServedPrediction:
         if len(self._rows):
             self._served_models.metrics.block_taken(len(self._rows))
             self._context.progress.total = self._figures.records + len(self._rows)
-            self._opened.order.then((self._begins, number, 0))
-        else:
-            self._opened.order.then(("await_requests", number, request.stage + 1))
+        self._opened.order.done(request, REQUESTED if len(self._rows) else UNREQUESTED)
         awaited = serving_pb2.AwaitedRequests(records=len(self._rows), figures=self._current_figures())
         return result(awaited)
 
