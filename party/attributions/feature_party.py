@@ -39,14 +39,14 @@ class Attributions:
         self.steps: Mapping[str, Step] = {"mask_attributions": self.mask_attributions}
 
     async def begin(self, public: PublicKey, outputs: int) -> None:
-        """Take which entries there are, as many ciphertexts each as its values need, and those that never change.
+        """Take the layout of the entries, each of as many ciphertexts as its values need, and the constant entries.
 
         `outputs`: columns of the score.
         """
         context, place = self._context, self._place
-        parcels = context.mailbox.series(place.label_holder, "attribution_layout", 0, 0)
+        messages = context.mailbox.series(place.label_holder, "attribution_layout", 0, 0)
         layout = await take_layout(
-            parcels, context.party, place.label_holder, self._opened.shard, outputs, last=place.last
+            messages, context.party, place.label_holder, self._opened.shard, outputs, last=place.last
         )
         entries = layout.entries
         entries.check_place(place)
@@ -71,7 +71,7 @@ class Attributions:
         self._rows = rows
 
     async def mask_attributions(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Keep the entries of the block that the own columns allow, pass them on; the last of the chain: the sums."""
+        """Pass on the block's entries that the own columns allow; the last of the chain returns the sums."""
         self._opened.order.check(request)
         number, context, rows, layout = request.round, self._context, self._rows, required(self._layout)
         goes_left = self._model.directions(rows)

@@ -1,4 +1,4 @@
-"""Fed-EINI at a feature party: the entries that its own columns allow go on, everything else becomes zero."""
+"""Fed-EINI at a feature party: the entries that its own columns allow go on, all others become zero."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class FeatureParty:
     def __init__(
         self, config: PartyConfig, store: Store, context: StepContext, opening: prediction_pb2.OpenModel
     ) -> None:
-        """Raises Refused where the own policy does not allow attributions, or so short a key; else as `OpenedModel`."""
+        """Raises Refused if the policy does not allow attributions or the key's length; else as `OpenedModel`."""
         self._context, self._opening = context, opening
         self._attributions: Attributions | None = None
         if opening.attributions:
@@ -59,13 +59,13 @@ class FeatureParty:
         }
 
     async def take_key(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """The public key of this prediction, the entry that each leaf is in, and the entries that never change."""
+        """Take the public key of this prediction, the entry that each leaf is in, and the constant entries."""
         self._opened.order.check(request)
         context, options, place = self._context, self._opening.parameters.eini, self._place
         public, slots = await take_key(context, place.label_holder, options.key_bits)
-        parcels = context.mailbox.series(place.label_holder, "entry_layout", 0, 0)
+        messages = context.mailbox.series(place.label_holder, "entry_layout", 0, 0)
         outputs = len(slots.widths)
-        layout = await take_layout(parcels, context.party, place.label_holder, self._opened.shard, outputs)
+        layout = await take_layout(messages, context.party, place.label_holder, self._opened.shard, outputs)
         layout.check_place(place)
         check_hides(context, layout.spare, "a sum")
         obfuscation = None if place.last else options.obfuscation
@@ -82,10 +82,10 @@ class FeatureParty:
     async def mask_block(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Stage 2 for a block of records.
 
-        1. The records of the block, as the label holder names them,
-        2. their 0/1 vectors from the own columns (equation 9),
-        3. applied to the entries as they come (equation 13), which go on while others come, each of them fresh;
-           at the last of the chain: summed (equation 14), packed, re-randomised, returned.
+        1. Take the records of the block from the label holder,
+        2. compute their 0/1 vectors from the own columns (equation 9),
+        3. apply these to the entries as they come (equation 13) and pass each on re-randomised while others come;
+           the last of the chain sums them (equation 14), packs, re-randomises and returns the sums.
         """
         self._opened.order.check(request)
         number, context, layout = request.round, self._context, required(self._layout)

@@ -8,7 +8,7 @@ import numpy as np
 
 from party.attributions.label_holder import Attributions
 from party.config import PartyConfig
-from party.eini.layout import SCORES, layout_parcels
+from party.eini.layout import SCORES, layout_messages
 from party.prediction.batch import Beside
 from party.prediction.chain import chain_of, check_hidden, scored_block, send_block
 from party.prediction.feature_names import NAMES
@@ -58,10 +58,10 @@ class LabelHolder:
         opening: prediction_pb2.OpenModel,
         served_models: ServedModels,
     ) -> None:
-        """`served_models`: where clients ask.
+        """`served_models`: the registry that clients ask.
 
         Raises:
-            Refused: the key is shorter than the own policy allows.
+            Refused: the key is shorter than the policy allows.
             BadInput: see `OpenedModel`.
         """
         context.policy.check_key(config.name, opening.parameters.eini.key_bits)
@@ -90,7 +90,7 @@ class LabelHolder:
         }
 
     async def open_model(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Lay out the entries, which takes a while and so leaves the event loop; load the table, begin to align it."""
+        """Lay out the entries, outside the event loop because it is slow; load the table, begin to align it."""
         self._opened.order.check(request)
         await self._context.offload(self._lay_out)
         table = await self._opened.load()
@@ -99,7 +99,7 @@ class LabelHolder:
         return result(prediction_pb2.OpenedModel(trees=len(self._model.ensemble.used_trees)))
 
     async def make_keys(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """A key pair for this prediction alone, in memory only, and what the others must know of the trees."""
+        """Make a key pair for this prediction, in memory only; send public key and layout of the entries."""
         self._opened.order.check(request)
         if self._chain:
             await self._check_hidden()
@@ -110,11 +110,11 @@ class LabelHolder:
     async def score_block(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Stages 1 and 2 for a block of records.
 
-        1. The records of the block, to every feature party,
-        2. W_k of every tree from the own columns (equation 8),
-        3. encrypted entry by entry and sent to the first of the chain while the next ones are encrypted;
-        4. the last of the chain returns the sums (equation 14), which are opened:
-        5. the scores.
+        1. Send the records of the block to every feature party,
+        2. compute W_k of every tree from the own columns (equation 8),
+        3. encrypt it entry by entry and send it to the first of the chain, one message while the next is encrypted,
+        4. open the sums that the last of the chain returns (equation 14),
+        5. keep the scores.
         """
         self._opened.order.check(request)
         number, entries, scheme = request.round, required(self._entries), self._scheme
@@ -132,27 +132,27 @@ class LabelHolder:
         return scored_block(self._context, blocks)
 
     async def close(self) -> None:
-        """Make the workers forget the key; it was nowhere else."""
+        """Make the workers forget the key, of which there is no other copy."""
         await self._scheme.close()
         if self._attributions is not None:
             await self._attributions.close()
 
     def _lay_out(self) -> None:
-        """Compute from the model alone what its blocks need."""
+        """Compute the entries, which follow from the model alone."""
         chain, away = self._chain, list(self._opening.away)
         self._entries = LeafEntries(self._model.ensemble, self._context.party, chain, away)
         if self._attributions is not None:
             self._attributions.lay_out(self._entries.fraction_bits)
 
     async def _check_hidden(self) -> None:
-        """`Refused` where the own policy wants more paths to explain what is opened than there are."""
+        """`Refused` if the policy demands more candidate paths behind the opened sums than there are."""
         if self._attributions is not None:
             await self._attributions.check_hidden()
         fault = "the trees leave some record fewer leaves than that"
         await check_hidden(self._context, self._model, self._records, required(self._entries).spare, fault)
 
     async def _begin(self) -> None:
-        """Make a key pair; every feature party learns which entry each leaf is in, the first which are constant."""
+        """Make a key pair; send each leaf's entry to every feature party, and the constant entries to the first one."""
         context, chain, entries = self._context, self._chain, required(self._entries)
         secret = await make_passing_key(context, self._opening.parameters.eini.key_bits)
         owner = self._owner(secret)
@@ -163,13 +163,13 @@ class LabelHolder:
         await send_key(context, secret, owner.slots, chain)
         for party, hop in zip(chain, await context.offload(entries.hops), strict=True):
             constant = entries.constant.tolist() if party == chain[0] else []
-            await context.outbox.send(party, "entry_layout", layout_parcels(hop, constant))
+            await context.outbox.send(party, "entry_layout", layout_messages(hop, constant))
         await scheme.send_constants(await context.offload(entries.constants))
         if self._attributions is not None:
             await self._attributions.begin(secret)
 
     def _owner(self, secret: SecretKey) -> EntryKeyHolder:
-        """The key's owner for the scores, whose values are all in one ciphertext."""
+        """The key holder for the scores, with all outputs in one ciphertext."""
         context, outputs = self._context, len(self._model.ensemble.base_margin)
         obfuscation = self._opening.parameters.eini.obfuscation
         try:
@@ -181,7 +181,7 @@ class LabelHolder:
 
 
 class _NoChain:
-    """In the place of a scheme where every feature party is away: there is no decision to hide."""
+    """In the place of a scheme if every feature party is away: there is no decision to hide."""
 
     def __init__(self) -> None:
         self._sums: Ints = np.zeros((0, 0), dtype=np.int64)

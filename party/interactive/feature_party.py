@@ -21,8 +21,8 @@ from treetap.wire import records
 from treetap.wire.records import rows_of
 from treetap.wire.v2 import control_pb2, interactive_pb2, prediction_pb2, types_pb2
 
-#: Most answers (bits) in one parcel.
-ANSWERS_PER_PARCEL = 4 * 1024 * 1024
+#: Most answers (bits) in one message.
+ANSWERS_PER_MESSAGE = 4 * 1024 * 1024
 
 
 STEPS: StepTable = {
@@ -51,34 +51,34 @@ class FeatureParty:
         }
 
     async def answer_directions(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """One bit for each record of each query, in the order of the queries."""
+        """Send a bit for each record of each query, in the order of the queries."""
         block, level = request.round, request.stage
         self._opened.order.check(request)
         if block > self._block:
             self._context.mailbox.forget(self._block)
-        asker = self._opening.label_holder
-        parcels = self._context.mailbox.series(asker, "route_queries", block, level)
-        queries = await _take_queries(parcels, len(self._opened.aligned.ids))
+        label_holder = self._opening.label_holder
+        messages = self._context.mailbox.series(label_holder, "route_queries", block, level)
+        queries = await _take_queries(messages, len(self._opened.aligned.ids))
         answers = [self._model.goes_left(handle, rows) for handle, rows in queries]
         bits = np.concatenate([np.zeros(0, dtype=bool), *answers])
         bodies = [
             interactive_pb2.RouteAnswers(count=len(part), left=records.pack_bits(part))
-            for part in np.split(bits, range(ANSWERS_PER_PARCEL, len(bits), ANSWERS_PER_PARCEL))
+            for part in np.split(bits, range(ANSWERS_PER_MESSAGE, len(bits), ANSWERS_PER_MESSAGE))
         ]
-        await self._context.outbox.send(asker, "route_answers", bodies, round=block, stage=level)
+        await self._context.outbox.send(label_holder, "route_answers", bodies, round=block, stage=level)
         self._block = block
         self._opened.order.done(request)
         return empty_result()
 
     async def close(self) -> None:
-        """Nothing is held elsewhere."""
+        """Do nothing: this role has no workers' state."""
 
 
-async def _take_queries(parcels: Any, total: int) -> list[tuple[int, Rows]]:
+async def _take_queries(messages: Any, total: int) -> list[tuple[int, Rows]]:
     """(handle, rows) in the order of asking; the chunks of one query follow each other."""
     found: list[tuple[int, list[types_pb2.RecordChunk]]] = []
-    async for parcel in parcels:
-        for query in parcel.protocol.interactive.route_queries.queries:
+    async for message in messages:
+        for query in message.protocol.interactive.route_queries.queries:
             if query.records.start == 0:
                 found.append((query.handle, []))
             if not found or found[-1][0] != query.handle:

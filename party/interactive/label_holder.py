@@ -1,9 +1,9 @@
 """Multi-interactive inference (the SecureBoost baseline), a round per level: `batched` or `per-tree`.
 
-An owner that is away is not asked: at its splits records go both ways, weighted by the covers.
+The label holder asks no owner that is away: at its splits records go both ways, weighted by the covers.
 
-`batched` leads a block of records down all trees at once, so that level l is a depth. `per-tree`, the form in which the
-method was published, takes one tree after the other, and l runs on from tree to tree.
+`batched` takes a block of records down all trees at once, so that level l is a depth. `per-tree`, the published form,
+takes one tree after the other, and l runs on from tree to tree.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ STEPS: StepTable = {
 
 
 class LabelHolder:
-    """The label holder: leads records from the roots to the leaves."""
+    """The label holder: takes records from the roots to the leaves."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class LabelHolder:
         opening: prediction_pb2.OpenModel,
         served_models: ServedModels,
     ) -> None:
-        """`served_models`: where clients ask. Raises BadInput: see `OpenedModel`."""
+        """`served_models`: the registry that clients ask. Raises BadInput: see `OpenedModel`."""
         self._context, self._opening = context, opening
         self._opened = OpenedModel(config, store, context, opening, STEPS)
         self._model = TreeModel(self._opened)
@@ -81,7 +81,7 @@ class LabelHolder:
         }
 
     async def open_model(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Load the table and begin to align it; say how many trees there are to walk."""
+        """Load the table and begin to align it; report the number of trees."""
         self._opened.order.check(request)
         table = await self._opened.load()
         await self._records.open(table)
@@ -89,7 +89,7 @@ class LabelHolder:
         return result(prediction_pb2.OpenedModel(trees=len(self._model.ensemble.used_trees)))
 
     async def ask_directions(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Follow the own splits, then ask each owner about the records that stand at its splits."""
+        """Follow the own splits, then query each owner about the records that stand at its splits."""
         block, level = request.round, request.stage
         self._opened.order.check(request)
         ensemble, total = self._model.ensemble, len(self._opened.aligned.ids)
@@ -120,21 +120,22 @@ class LabelHolder:
         )
 
     async def take_directions(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Move the records down as the owners said."""
+        """Move the records down by the owners' answers."""
         block, level = request.round, request.stage
         self._opened.order.check(request)
         standing = required(self._standing)
         for party, queries in standing.queries.items():
             parts: list[Bools] = []
-            async for parcel in self._context.mailbox.series(party, "route_answers", block, level):
+            async for message in self._context.mailbox.series(party, "route_answers", block, level):
                 parts.append(
                     records.unpack_bits(
-                        parcel.protocol.interactive.route_answers.left, parcel.protocol.interactive.route_answers.count
+                        message.protocol.interactive.route_answers.left,
+                        message.protocol.interactive.route_answers.count,
                     )
                 )
             bits = np.concatenate([np.zeros(0, dtype=bool), *parts])
             if len(bits) != sum(len(places) for _, _, places in queries):
-                raise Malformed(f"{party} answered {len(bits)} records, it was asked about others")
+                raise Malformed(f"{party} answered {len(bits)} records, not those of the queries")
             start = 0
             for tree, split, places in queries:
                 standing.walks[tree].move(split.node, bits[start : start + len(places)])
@@ -144,10 +145,10 @@ class LabelHolder:
         return empty_result()
 
     async def close(self) -> None:
-        """Nothing is held elsewhere."""
+        """Do nothing: this role has no workers' state."""
 
     def _next_queries(self, standing: _Standing) -> Queries:
-        """The questions of this round by owner; none: all records stand at leaves."""
+        """The queries of this round by owner; none if all records stand at leaves."""
         if not self._per_tree:
             return self._follow_own(standing, range(len(standing.walks)))
         while standing.tree < len(standing.walks):
@@ -158,7 +159,7 @@ class LabelHolder:
         return {}
 
     def _follow_own(self, standing: _Standing, trees: Iterable[int]) -> Queries:
-        """Move records through own splits; returns what waits at those of others who are there."""
+        """Move records through own splits; returns those at the splits of other parties that are present."""
         waiting: Queries = {}
         for tree in trees:
             walk = standing.walks[tree]
@@ -178,4 +179,4 @@ class _Standing:
         self.guesses = Guesses(len(rows))
         self.walks = [Walk(tree, len(rows), self.guesses, away) for tree in trees]
         self.queries: Queries = {}
-        self.tree = 0  # of `per-tree`: the one that is being walked
+        self.tree = 0  # of `per-tree`: the current one

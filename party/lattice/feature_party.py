@@ -49,16 +49,16 @@ class FeatureParty:
         }
 
     async def take_key(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """The own turns that each column depends on, and the key, whose sizes must be those that follow from it."""
+        """Take the own turns that each column depends on, and a key of the sizes that follow from them."""
         self._opened.order.check(request)
         context, sender, shard = self._context, self._place.label_holder, self._opened.shard
-        parcels = context.mailbox.series(sender, "column_layout", 0, 0)
-        layout = await take_layout(parcels, context.party, sender, shard, len(self._opening.feature_parties))
+        messages = context.mailbox.series(sender, "column_layout", 0, 0)
+        layout = await take_layout(messages, context.party, sender, shard, len(self._opening.feature_parties))
         parameters = layout.shape.parameters()
         check_hides(context, spare_of(layout.nodes, parameters.plain_bits), "a sum")
         public = b""
-        async for parcel in context.mailbox.series(sender, "lattice_key", 0, 0):
-            public += parcel.protocol.lattice.lattice_key.public
+        async for message in context.mailbox.series(sender, "lattice_key", 0, 0):
+            public += message.protocol.lattice.lattice_key.public
         token = f"{context.job}/{context.attempt}"
         member = LatticeMember(context.engine, parameters, public, token, layout.shape.outputs)
         self._scheme = LatticeMasking(context, member, layout, parameters, self._place)
@@ -70,12 +70,12 @@ class FeatureParty:
         return empty_result()
 
     async def mask_block(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """A block of records.
+        """Mask a block of records.
 
-        1. Its records, as the label holder names them,
-        2. the masks from the own columns, page by page,
-        3. applied to the ciphertexts as they come, which go on while others come, each of them fresh;
-           at the last of the chain: summed, flooded, returned.
+        1. Take its records from the label holder,
+        2. compute the masks from the own columns, page by page,
+        3. apply them to the ciphertexts as they come and pass each on re-randomised while others come;
+           the last of the chain sums, floods and returns them.
         """
         number, context = request.round, self._context
         self._opened.order.check(request)

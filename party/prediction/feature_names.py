@@ -1,7 +1,7 @@
 """The names of features: sent by a feature party whose policy lets FEATURE_NAME go to the label holder, else withheld.
 
-name_features (feature party), take_names (label holder): after the alignment, where the opening says `explain`. What is
-sent is the column's name, and nothing of a split's threshold or direction; of a column of text not the category either.
+name_features (feature party), take_names (label holder): after the alignment, if the opening has `explain`. A
+message has the column's name, no threshold and no direction; for a text column no category either.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ def naming_steps(opening: prediction_pb2.OpenModel, party: str) -> list[StepId]:
 
 
 class Naming:
-    """One party's part in sending names; without `explain` there is nothing to do.
+    """One party's part in sending names; without `explain` it has no steps.
 
     Attributes:
         steps: by name.
         sent: at the label holder, the names that parties have sent in this prediction.
-        withheld: at the label holder, who did not.
+        withheld: at the label holder, the parties that have withheld theirs.
     """
 
     def __init__(self, context: StepContext, store: Store, opening: prediction_pb2.OpenModel, order: StepOrder) -> None:
@@ -54,15 +54,15 @@ class Naming:
         }
 
     def give(self, own: dict[int, str]) -> None:
-        """A feature party's names, by handle."""
+        """Set a feature party's names, by handle."""
         self._own = own
 
     def expect(self, handles_of: HandlesOf) -> None:
-        """The splits that the label holder knows of, which alone may be named."""
+        """Set the splits that the label holder knows of; no other split may be named."""
         self._handles_of = handles_of
 
     async def name_features(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """All names, or word that they are withheld. The outbox holds to the policy whatever is decided here."""
+        """Send all names, or the answer that they are withheld. The outbox checks the policy again."""
         self._order.check(request)
         context, to = self._context, self._opening.label_holder
         if context.policy.may_emit(to, "FEATURE_NAME"):
@@ -70,13 +70,13 @@ class Naming:
             bodies = (prediction_pb2.SplitNames(names=batch) for batch in batches(rows))
             await context.outbox.send(to, "split_names", bodies)
         else:
-            log.info("job %s: %s is not told the names of features (policy: emits.FEATURE_NAME)", context.job, to)
+            log.info("job %s: %s does not get the names of features (policy: emits.FEATURE_NAME)", context.job, to)
             await context.outbox.send(to, "split_names", [prediction_pb2.SplitNames(withheld=True)])
         self._order.done(request)
         return empty_result()
 
     async def take_names(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Take the names of each feature party that is there, and keep them beside the model."""
+        """Take the names of each feature party that is present, and store them beside the model."""
         self._order.check(request)
         for party in self._opening.feature_parties:
             if party not in self._opening.away:
@@ -89,11 +89,11 @@ class Naming:
         handles = required(self._handles_of)(party)
         found: dict[int, str] = {}
         withheld = False
-        async for parcel in self._context.mailbox.series(party, "split_names", 0, 0):
-            withheld |= parcel.prediction.split_names.withheld
-            for row in parcel.prediction.split_names.names:
+        async for message in self._context.mailbox.series(party, "split_names", 0, 0):
+            withheld |= message.prediction.split_names.withheld
+            for row in message.prediction.split_names.names:
                 if row.handle not in handles or row.handle in found:
-                    raise Malformed(f"{party} names a feature of split {row.handle}, which it has not, or twice")
+                    raise Malformed(f"{party} names a feature of split {row.handle}, not its own or named before")
                 if not row.feature or len(row.feature) > LONGEST:
                     raise Malformed(f"{party} names the feature of split {row.handle} by {len(row.feature)} characters")
                 found[row.handle] = row.feature

@@ -1,7 +1,7 @@
 """The records of a prediction, block by block, and the destination of their scores.
 
-These are a table and a file (`party.prediction.batch`), or requests of clients and their answers
-(`party.prediction.served`). No protocol knows which.
+Records of a table, with scores for a file (`party.prediction.batch`), or records of clients' requests, with scores for
+the answers (`party.prediction.served`). The protocols are the same for both.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class RecordSource(Protocol):
     steps: Mapping[str, Step]
 
     async def open(self, table: Table) -> None:
-        """The own table is there, not yet aligned."""
+        """Take the own table, which is not aligned yet."""
         ...
 
     @property
@@ -51,9 +51,9 @@ class RecordSource(Protocol):
         ...
 
     def keep(self, rows: Rows, scores: Floats, imputed: Imputed, further: Arrays) -> None:
-        """The scores (n, outputs) of these records, and the share of the way of each that was imputed (n,).
+        """Take the scores (n, outputs) of these records, and the imputed share of each record's splits (n,).
 
-        `further`: what explains them, arrays with a row per record.
+        `further`: their explanations, arrays with a row per record.
         """
         ...
 
