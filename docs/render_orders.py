@@ -13,7 +13,11 @@ import sys
 from pathlib import Path
 
 from party.alignment.steps import ALIGNMENT
+from party.prediction.feature_names import NAMES
+from party.protocols import TRAINING
 from party.runtime.step_order import (
+    ANY,
+    LATER,
     NEXT_ROUND,
     NEXT_STAGE,
     ONCE,
@@ -29,7 +33,11 @@ DOCS = Path(__file__).resolve().parent
 #: Begins the table of a role, a module below `party`.
 BEGIN = re.compile(r"<!-- steps of (\S+): begin -->")
 #: Names in a table that are no steps: as what was done, as what may come.
-NO_STEPS = {OPENING: ("opening the job", ""), ALIGNMENT: ("the alignment", "the steps of the alignment")}
+NO_STEPS = {
+    OPENING: ("opening the job", ""),
+    ALIGNMENT: ("the alignment", "the steps of the alignment"),
+    NAMES: ("the names", "the step of the names"),
+}
 
 
 def main() -> int:
@@ -42,7 +50,9 @@ def main() -> int:
     for page in sorted(options.docs.glob("protocol-*.md")):
         old = new = page.read_text(encoding="utf-8")
         for role in BEGIN.findall(old):
-            new = with_table(new, role, rendered(importlib.import_module(f"party.{role}").STEPS))
+            package = f"party.{role.partition('.')[0]}"
+            t = "t" if package in TRAINING.values() else "b"  # a round is a tree, or a block of records
+            new = with_table(new, role, rendered(importlib.import_module(f"party.{role}").STEPS, t))
         if options.check and new != old:
             print(f"{page} is stale: run make orders", file=sys.stderr)
             stale = True
@@ -60,29 +70,36 @@ def with_table(page: str, role: str, table: str) -> str:
     return f"{before}{begin}\n{table}{end}{rest.split(end)[1]}"
 
 
-def rendered(table: StepTable) -> str:
-    """A role's table in Markdown, a line per step that was done."""
+def rendered(table: StepTable, t: str) -> str:
+    """A role's table in Markdown, a line per step that was done; `t`: the name of a round."""
     targets = [each for row in table.values() for each in row]
     with_round = {each.step for each in targets if each.place is not ONCE}
-    with_stage = {each.step for each in targets if each.place in (SAME, NEXT_STAGE)}
+    with_stage = {each.step for each in targets if each.place in (SAME, NEXT_STAGE, ANY, LATER)}
     lines = ["| after | may come |", "|---|---|"]
     for done, row in table.items():
-        arguments = "(t, l)" if done in with_stage else "(t)" if done in with_round else ""
+        arguments = f"({t}, l)" if done in with_stage else f"({t})" if done in with_round else ""
         after = NO_STEPS[done][0] if done in NO_STEPS else f"`{done}{arguments}`"
-        lines.append(f"| {after} | {'; '.join(_next(each, each.step in with_stage) for each in row) or 'nothing'} |")
+        following = (_next(each, t, each.step in with_round, each.step in with_stage) for each in row)
+        lines.append(f"| {after} | {'; '.join(following) or 'nothing'} |")
     return "\n".join(lines) + "\n"
 
 
-def _next(each: Next, staged: bool) -> str:
+def _next(each: Next, t: str, rounds: bool, stages: bool) -> str:
     if each.step in NO_STEPS:
         step = NO_STEPS[each.step][1]
     else:
-        places = {ONCE: "", SAME: "(t, l)", NEXT_STAGE: "(t, l+1)"}
-        places |= dict.fromkeys((THIS_ROUND, RESUMED), "(t, 0)" if staged else "(t)")
-        places[NEXT_ROUND] = "(t+1, 0)" if staged else "(t+1)"
+        places = {SAME: f"({t}, l)", NEXT_STAGE: f"({t}, l+1)", ANY: f"({t}, l)", LATER: f"({t}', l')"}
+        places[ONCE] = "(0, 0)" if stages else "(0)" if rounds else ""
+        places |= dict.fromkeys((THIS_ROUND, RESUMED), f"({t}, 0)" if stages else f"({t})")
+        places[NEXT_ROUND] = f"({t}+1, 0)" if stages else f"({t}+1)"
         step = f"`{each.step}{places[each.place]}`"
-    resumed = " for a tree t to go on with" if each.place is RESUMED else ""
-    return step + resumed + (f"{',' if resumed else ''} if {each.when}" if each.when else "")
+    notes = {
+        RESUMED: f" for a tree {t} to go on with",
+        ANY: f" for any {t} and l",
+        LATER: f" for ({t}', l') > ({t}, l)",
+    }
+    note = notes.get(each.place, "")
+    return step + note + (f"{',' if note else ''} if {each.when}" if each.when else "")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from party.alignment.steps import ALIGNED, ALIGNMENT
 from party.growth.feature_party import SITS_OUT, TAKES_PART
 from party.growth.label_holder import NONE_SPLITS, NONE_SPLITTABLE, OTHERS_WON, OWN_WON, SPLITTABLE
+from party.prediction.feature_names import NAMES
 from party.runtime.step_order import OPENING, StepTable
 from party.setup.steps import PUBLISHED, UNPUBLISHED
 from treetap.wire.frame import name_of
@@ -34,8 +35,12 @@ def lines_of(table: StepTable) -> set[Line]:
 class TableReader:
     """A role's table in jobs whose records are aligned by the single step `aligning`.
 
-    `resumes`: trees with which the party may go on; `takes_part`: whether it takes part in a tree.
+    `resumes`: trees with which the party may go on; `takes_part`: whether it takes part in a tree; `naming`: the
+    step of the names in an explained prediction.
     """
+
+    #: The first blocks and levels.
+    FIRST = tuple((block, level) for block in range(6) for level in range(12))
 
     def __init__(
         self,
@@ -43,16 +48,20 @@ class TableReader:
         aligning: str,
         resumes: Sequence[int] = (0,),
         takes_part: Callable[[int], bool] = lambda t: True,
+        naming: str | None = None,
     ) -> None:
-        self._table, self._aligning, self._resumes, self._takes_part = table, aligning, resumes, takes_part
+        self._table, self._resumes, self._takes_part = table, resumes, takes_part
+        self._phases = {ALIGNMENT: aligning, NAMES: naming}
 
     def after(self, done: Asked | None, outcomes: Collection[str] | None) -> dict[Asked, Line]:
         """What may come after a step, or at first: each with the line that lets it. Without outcomes: after any."""
         name, t, level = done or (OPENING, 0, 0)
-        if name == self._aligning:
-            name = ALIGNMENT
+        name = next((phase for phase, step in self._phases.items() if step == name), name)
         found = {}
         for each in self._table[name]:
+            if each.step == NAMES and self._phases[NAMES] is None:
+                found |= self.after((NAMES, 0, 0), outcomes)
+                continue
             for round, stage in {
                 "ONCE": [(0, 0)],
                 "SAME": [(t, level)],
@@ -60,10 +69,12 @@ class TableReader:
                 "THIS_ROUND": [(t, 0)],
                 "NEXT_ROUND": [(t + 1, 0)],
                 "RESUMED": [(round, 0) for round in self._resumes],
+                "ANY": self.FIRST,
+                "LATER": [place for place in self.FIRST if place > (t, level)],
             }[each.place.name]:
                 known = {TAKES_PART if self._takes_part(round) else SITS_OUT, *(outcomes or ())}
                 if outcomes is None or each.when is None or each.when in known:
-                    step = self._aligning if each.step == ALIGNMENT else each.step
+                    step = self._phases.get(each.step) or each.step
                     found[step, round, stage] = Line(name, each.step, each.place.name, each.when)
         return found
 

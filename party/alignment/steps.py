@@ -20,7 +20,7 @@ import numpy as np
 from party.runtime.context import Step, StepContext, empty_result, required
 from party.runtime.messages import Rows
 from party.runtime.step_order import StepOrder
-from party.runtime.steps import StepId, Untimely, describe
+from party.runtime.steps import StepId
 from treetap import psi
 from treetap.errors import ConfigError, DataError, Malformed, Refused
 from treetap.protocols.alignment_routes import AlignmentTurn, turns
@@ -110,11 +110,6 @@ class Alignment:
     def records(self) -> Rows:
         """The places of the common records in the party's own table, in the common order."""
         return required(self._records)
-
-    def check(self, step: StepId) -> None:
-        """Raise `Untimely` for a step that came before the alignment."""
-        if self._records is None:
-            raise Untimely(f"{describe(step)} cannot come before the alignment")
 
     # ---- sorted-ids
 

@@ -13,7 +13,6 @@ from party.prediction.paillier_scheme import PaillierMasking
 from party.prediction.tree_model import OwnSplits
 from party.runtime.context import Step, StepContext, empty_result, required
 from party.runtime.messages import Rows
-from party.runtime.steps import StepId
 from treetap.paillier.masked_sums import SLOT_BITS, EntryMember, ciphertexts_of
 from treetap.paillier.public_key import PublicKey
 from treetap.paillier.slots import Slots
@@ -40,14 +39,14 @@ class Attributions:
         self.steps: Mapping[str, Step] = {"mask_attributions": self.mask_attributions}
 
     async def begin(self, public: PublicKey, outputs: int) -> None:
-        """Take which entries there are, as many ciphertexts each as its values need, and those that never change.
+        """Take the layout of the entries, each of as many ciphertexts as its values need, and the constant entries.
 
         `outputs`: columns of the score.
         """
         context, place = self._context, self._place
-        parcels = context.mailbox.series(place.label_holder, "attribution_layout", 0, 0)
+        messages = context.mailbox.series(place.label_holder, "attribution_layout", 0, 0)
         layout = await take_layout(
-            parcels, context.party, place.label_holder, self._opened.shard, outputs, last=place.last
+            messages, context.party, place.label_holder, self._opened.shard, outputs, last=place.last
         )
         entries = layout.entries
         entries.check_place(place)
@@ -67,14 +66,13 @@ class Attributions:
         self._scheme = PaillierMasking(context, member, place, VALUES, public.ciphertext_bytes)
         await self._scheme.start()
 
-    def after_scores(self, number: int, rows: Rows) -> StepId:
-        """The step that follows when the scores of these records have been masked."""
+    def after_scores(self, rows: Rows) -> None:
+        """Keep the records of the block whose scores have been masked."""
         self._rows = rows
-        return "mask_attributions", number, 0
 
     async def mask_attributions(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Keep the entries of the block that the own columns allow, pass them on; the last of the chain: the sums."""
-        self._opened.order.check(("mask_attributions", request.round, request.stage))
+        """Pass on the block's entries that the own columns allow; the last of the chain returns the sums."""
+        self._opened.order.check(request)
         number, context, rows, layout = request.round, self._context, self._rows, required(self._layout)
         goes_left = self._model.directions(rows)
         masks = await context.offload(lambda: layout.masks(goes_left, len(rows)))
@@ -82,7 +80,7 @@ class Attributions:
         with blaming(self._place.before, number):
             await required(self._scheme).pass_on(np.repeat(masks, self._ciphertexts, axis=1), number)
         context.mailbox.forget(number)
-        self._opened.order.then(("mask_block", number + 1, 0))
+        self._opened.order.done(request)
         return empty_result()
 
     async def close(self) -> None:

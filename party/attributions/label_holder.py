@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from party.attributions.layout import VALUES, layout_parcels
+from party.attributions.layout import VALUES, layout_messages
 from party.attributions.results import write_attributions
 from party.prediction.chain import chain_of, check_hidden, scored_block
 from party.prediction.opened_model import OpenedModel
@@ -30,7 +30,7 @@ from treetap.wire.v2 import control_pb2, prediction_pb2
 
 #: The name under which attributions are kept with the scores.
 ATTRIBUTIONS = "attributions"
-#: What sums of doubles may lose, of their size.
+#: Relative error of sums of doubles.
 DOUBLES = 1e-12
 
 
@@ -69,7 +69,7 @@ class Attributions:
         self.steps: Mapping[str, Step] = {"attribute_block": self.attribute_block}
 
     def lay_out(self, score_bits: int) -> None:
-        """Compute the entries, and the score that is to be expected of a record; slow.
+        """Compute the entries, and the expected score; slow.
 
         `score_bits`: binary places of the scores as they travel.
         """
@@ -80,7 +80,7 @@ class Attributions:
         self._score_bits = score_bits
 
     async def check_hidden(self) -> None:
-        """`Refused` where the own policy wants more paths to explain scores and attributions than there are."""
+        """`Refused` if the policy demands more candidate paths behind scores and attributions than there are."""
         entries, bits = required(self._entries), self._score_bits
         fault = (
             f"with attributions to {len(entries.players)} players the trees leave some record fewer leaves than that"
@@ -90,7 +90,7 @@ class Attributions:
         )
 
     async def begin(self, secret: SecretKey) -> None:
-        """Every feature party learns which entries there are; those that never change go to the first of the chain."""
+        """Send the layout of the entries to every feature party, and the constant entries to the first of the chain."""
         context, entries, chain = self._context, required(self._entries), self._chain
         values = len(entries.players) * len(required(self._expected))
         _, slots = ciphertexts_of(values, secret.public.bits)
@@ -101,7 +101,7 @@ class Attributions:
         self._records.size = max(1, min(self._records.size, scheme.fitting(len(entries.varying))))
         for party, hop in zip(chain, await context.offload(entries.hops), strict=True):
             constant = entries.constant.tolist() if party == chain[0] else []
-            bodies = layout_parcels(hop, constant, len(entries.players))
+            bodies = layout_messages(hop, constant, len(entries.players))
             await context.outbox.send(party, "attribution_layout", bodies)
         await scheme.send_constants(await context.offload(entries.constants))
 
@@ -117,12 +117,12 @@ class Attributions:
     async def attribute_block(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """The attributions of the block that has been scored.
 
-        1. Of every entry what it adds to each player's value, from the own columns,
-        2. encrypted and sent to the first of the chain while the next ones are encrypted;
-        3. the last of the chain returns the sums, which are opened and must add up to the scores.
+        1. Compute the share of every entry in each player's value from the own columns,
+        2. encrypt and send entries to the first of the chain, one message while the next is encrypted,
+        3. open the sums that the last of the chain returns; with the expected score they must make the scores.
         """
         number = request.round
-        self._opened.order.check(("attribute_block", number, request.stage))
+        self._opened.order.check(request)
         held, entries, scheme = required(self._held), required(self._entries), required(self._scheme)
         goes_left, n = self._model.directions(held.rows), len(held.rows)
         values = await self._context.offload(lambda: entries.values(goes_left, n))
@@ -132,7 +132,7 @@ class Attributions:
         self._results.keep(held.rows, held.scores, held.imputed, further={ATTRIBUTIONS: found})
         self._held = None
         self._context.mailbox.forget(number)
-        self._opened.order.then(self._records.before_block(number + 1))
+        self._opened.order.done(request, self._records.after_block(number))
         return scored_block(self._context, self._records.block(number)[1])
 
     async def write(
@@ -154,10 +154,10 @@ class Attributions:
             await scheme.close()
 
     def _check_complete(self, number: int, found: Floats, scores: Floats) -> None:
-        """Expected score and values make the score, whatever the masks are: unless these differ from the score's.
+        """Check that expected score and values add up to the score, as they do for any masks that are also the score's.
 
         Raises:
-            Malformed: they do not, by more than fixed point explains.
+            Malformed: they do not, and the gap is larger than the error of fixed point.
         """
         ensemble, expected = self._model.ensemble, required(self._expected)
         rounding = np.ldexp(len(ensemble.used_trees), -self._score_bits - 1) / ensemble.divisor
@@ -166,5 +166,5 @@ class Attributions:
         if (gap > required(self._entries).tolerance + rounding + DOUBLES * size).any():
             raise Malformed(
                 f"block {number}: the attributions do not add up to the scores; {', '.join(self._chain)}: one of them "
-                "has not kept for both what its columns allow"
+                "has not applied the same masks to both"
             )

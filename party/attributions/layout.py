@@ -17,15 +17,15 @@ from treetap.trees.paths import Bools, least_candidate_bits
 from treetap.trees.shapley_entries import AttributedHop
 from treetap.wire.v2 import attributions_pb2, exchange_pb2
 
-#: How the messages are called that carry what adds up to attributions.
+#: The names of the messages of attributions.
 VALUES = MessageNames("constant_attributions", "attribution_entries", "attribution_sums")
 #: Of a tree: the columns of the score it adds to, the players that have a split there, the own splits by heap number.
 TreeSplits = tuple[tuple[int, ...], frozenset[int], list[int]]
-#: No model has more features that count: a bound on what a message can make a party hold.
+#: Most players in a message, more than the features of any model: a bound on a party's memory.
 MOST_PLAYERS = 100_000
 
 
-def layout_parcels(
+def layout_messages(
     hop: Sequence[AttributedHop], constant: list[int], players: int
 ) -> Iterator[attributions_pb2.AttributionLayout]:
     """The layout for one member of the chain, in bounded messages."""
@@ -59,7 +59,7 @@ class AttributedLayout:
 
 
 async def take_layout(
-    parcels: AsyncIterator[exchange_pb2.PeerMessage],
+    messages: AsyncIterator[exchange_pb2.PeerMessage],
     party: str,
     label_holder: str,
     shard: Sequence[dict[str, Any]],
@@ -70,15 +70,15 @@ async def take_layout(
     """Take the layout for this party and check it against its shard. `outputs`: columns of the score.
 
     Raises:
-        DataError: the trees are others than in the shard.
-        Malformed: a numbering is wrong, or an entry depends on a leaf that is not there.
+        DataError: the trees differ from those of the shard.
+        Malformed: a numbering is wrong, or an entry depends on a leaf that does not exist.
     """
     turns: list[Turns] = [()]
     outgoing, constant, players = [0], list[int](), 0
     splits: list[TreeSplits] = []
     named = NamedTrees(party, label_holder, shard)
-    async for parcel in parcels:
-        body = parcel.protocol.attributions.attribution_layout
+    async for message in messages:
+        body = message.protocol.attributions.attribution_layout
         constant += body.constant
         players = body.players
         for tree in body.trees:
@@ -90,7 +90,7 @@ async def take_layout(
                 place >= len(own) or (place and not own[place]) for place in tree.leaves
             ):
                 raise Malformed(
-                    f"{label_holder} has told entries of tree {tree.tree} by leaves that {party} does not decide"
+                    f"{label_holder} has sent entries of tree {tree.tree} by leaves that {party} does not decide"
                 )
             splits.append((tuple(tree.outputs), frozenset(tree.players), nodes))
             turns += [own[place] for place in tree.leaves]
@@ -99,9 +99,9 @@ async def take_layout(
     if going != list(range(len(going))) or (last and going != [0]) or not set(constant) <= set(range(1, len(turns))):
         raise Malformed(f"{label_holder} has numbered the entries of the attributions wrongly")
     if not 1 <= players <= MOST_PLAYERS:
-        raise Malformed(f"{label_holder} says that there are {players} players")
+        raise Malformed(f"{label_holder} has announced {players} players")
     if any(not playing <= set(range(players)) or (nodes and not playing) for _, playing, nodes in splits):
-        raise Malformed(f"{label_holder} has told wrongly which of {players} players split a tree")
+        raise Malformed(f"{label_holder} has sent wrong players of a tree, of {players}")
     entries = MemberEntries(
         turns,
         np.array(outgoing, dtype=np.int64),
@@ -112,9 +112,9 @@ async def take_layout(
 
 
 def _spare(splits: Sequence[TreeSplits]) -> float:
-    """Of all trees that add to the same columns, behind all values and the score; of each player's, behind its own.
+    """Spare bits: of trees that add to the same columns, beyond values and score; of a player, beyond its values.
 
-    Whatever the weights are: each value has SUM_BITS and a sign for each column, and so has the score.
+    For any weights: each value has SUM_BITS and a sign for each column, and so has the score.
     """
     found = []
     for columns in {columns for columns, _, _ in splits}:

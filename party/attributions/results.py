@@ -1,4 +1,4 @@
-"""The file of attributions: of each record what every player adds to the expected score to make the score."""
+"""The file of attributions: of each record, what each player adds to the expected score."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def write_attributions(
 ) -> None:
     """Write values (n, players, outputs) of records with these scores (n, outputs); `expected` (outputs,).
 
-    A row per record, or where a score has several columns per record and class: `id`, perhaps `class`, `score`,
+    A row per record, or per record and class if a score has several columns: `id`, perhaps `class`, `score`,
     `expected`, then a column per player, `own:FEATURE` or `party:NAME`.
     """
     n, outputs = scores.shape

@@ -1,4 +1,4 @@
-"""Fed-EINI at a feature party: the entries that its own columns allow go on, everything else becomes zero."""
+"""Fed-EINI at a feature party: the entries that its own columns allow go on, all others become zero."""
 
 from __future__ import annotations
 
@@ -8,40 +8,42 @@ from party.attributions.feature_party import Attributions
 from party.config import PartyConfig
 from party.eini.layout import SCORES, take_layout
 from party.prediction.chain import ChainPlace, blaming, check_hides, take_block
+from party.prediction.feature_names import NAMES
 from party.prediction.member_entries import MemberEntries
 from party.prediction.opened_model import OpenedModel
 from party.prediction.paillier_scheme import PaillierMasking
+from party.prediction.step_rows import ATTRIBUTED, OPENING_ROWS, UNATTRIBUTED
 from party.prediction.tree_model import OwnSplits
 from party.runtime.context import Step, StepContext, empty_result, required
 from party.runtime.job_store import Store
+from party.runtime.step_order import NEXT_ROUND, THIS_ROUND, Next, StepTable
 from party.setup.steps import take_key
 from treetap.paillier.masked_sums import EntryMember
 from treetap.wire.v2 import control_pb2, prediction_pb2
 
+STEPS: StepTable = {
+    **OPENING_ROWS,
+    NAMES: (Next("take_key"),),
+    "take_key": (Next("mask_block"),),
+    "mask_block": (Next("mask_attributions", THIS_ROUND, ATTRIBUTED), Next("mask_block", NEXT_ROUND, UNATTRIBUTED)),
+    "mask_attributions": (Next("mask_block", NEXT_ROUND),),
+}
+
 
 class FeatureParty:
-    """Does the steps of a feature party.
-
-    after                 may come
-    open_model            the steps of the alignment
-    alignment             take_key
-    take_key              mask_block(0)
-    mask_block(b)         mask_block(b+1)
-                          with attributions: mask_attributions(b)
-    mask_attributions(b)  mask_block(b+1)
-    """
+    """A feature party of the chain."""
 
     def __init__(
         self, config: PartyConfig, store: Store, context: StepContext, opening: prediction_pb2.OpenModel
     ) -> None:
-        """Raises Refused where the own policy does not allow attributions, or so short a key; else as `OpenedModel`."""
+        """Raises Refused if the policy does not allow attributions or the key's length; else as `OpenedModel`."""
         self._context, self._opening = context, opening
         self._attributions: Attributions | None = None
         if opening.attributions:
             context.policy.check_emits(context.party, opening.label_holder, ["EXPLANATION"])
         context.policy.check_key(config.name, opening.parameters.eini.key_bits)
         self._place = ChainPlace.of(context.party, opening)
-        self._opened = OpenedModel(config, store, context, opening, "take_key")
+        self._opened = OpenedModel(config, store, context, opening, STEPS)
         self._model = OwnSplits(self._opened, "splits")
         self._opened.names.give(self._model.names())
         if opening.attributions:
@@ -57,13 +59,13 @@ class FeatureParty:
         }
 
     async def take_key(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """The public key of this prediction, the entry that each leaf is in, and the entries that never change."""
-        self._opened.order.check(("take_key", request.round, request.stage))
+        """Take the public key of this prediction, the entry that each leaf is in, and the constant entries."""
+        self._opened.order.check(request)
         context, options, place = self._context, self._opening.parameters.eini, self._place
         public, slots = await take_key(context, place.label_holder, options.key_bits)
-        parcels = context.mailbox.series(place.label_holder, "entry_layout", 0, 0)
+        messages = context.mailbox.series(place.label_holder, "entry_layout", 0, 0)
         outputs = len(slots.widths)
-        layout = await take_layout(parcels, context.party, place.label_holder, self._opened.shard, outputs)
+        layout = await take_layout(messages, context.party, place.label_holder, self._opened.shard, outputs)
         layout.check_place(place)
         check_hides(context, layout.spare, "a sum")
         obfuscation = None if place.last else options.obfuscation
@@ -74,18 +76,18 @@ class FeatureParty:
         await self._scheme.start()
         if self._attributions is not None:
             await self._attributions.begin(public, outputs)
-        self._opened.order.then(("mask_block", 0, 0))
+        self._opened.order.done(request)
         return empty_result()
 
     async def mask_block(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Stage 2 for a block of records.
 
-        1. The records of the block, as the label holder names them,
-        2. their 0/1 vectors from the own columns (equation 9),
-        3. applied to the entries as they come (equation 13), which go on while others come, each of them fresh;
-           at the last of the chain: summed (equation 14), packed, re-randomised, returned.
+        1. Take the records of the block from the label holder,
+        2. compute their 0/1 vectors from the own columns (equation 9),
+        3. apply these to the entries as they come (equation 13) and pass each on re-randomised while others come;
+           the last of the chain sums them (equation 14), packs, re-randomises and returns the sums.
         """
-        self._opened.order.check(("mask_block", request.round, request.stage))
+        self._opened.order.check(request)
         number, context, layout = request.round, self._context, required(self._layout)
         rows = await take_block(context, self._place.label_holder, number, len(self._opened.aligned.ids))
         with blaming(self._place.before, number):
@@ -93,11 +95,9 @@ class FeatureParty:
             masks = await context.offload(lambda: layout.masks(goes_left, len(rows)))
             await required(self._scheme).pass_on(masks, number)
         context.mailbox.forget(number)
-        self._opened.order.then(
-            ("mask_block", number + 1, 0)
-            if self._attributions is None
-            else self._attributions.after_scores(number, rows)
-        )
+        if self._attributions is not None:
+            self._attributions.after_scores(rows)
+        self._opened.order.done(request)
         return empty_result()
 
     async def close(self) -> None:

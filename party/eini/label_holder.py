@@ -8,17 +8,26 @@ import numpy as np
 
 from party.attributions.label_holder import Attributions
 from party.config import PartyConfig
-from party.eini.layout import SCORES, layout_parcels
+from party.eini.layout import SCORES, layout_messages
 from party.prediction.batch import Beside
 from party.prediction.chain import chain_of, check_hidden, scored_block, send_block
+from party.prediction.feature_names import NAMES
 from party.prediction.opened_model import OpenedModel
 from party.prediction.paillier_scheme import PaillierScheme
 from party.prediction.records import record_source
+from party.prediction.step_rows import (
+    ATTRIBUTED,
+    OPENING_ROWS,
+    after_batch_block,
+    after_block,
+    first_block,
+    record_rows,
+)
 from party.prediction.tree_model import TreeModel
 from party.prediction.tree_results import TreeResults
 from party.runtime.context import Step, StepContext, empty_result, required
 from party.runtime.job_store import Store
-from party.runtime.steps import StepId
+from party.runtime.step_order import THIS_ROUND, Next, StepTable
 from party.serving.registry import ServedModels
 from party.setup.steps import make_passing_key, send_key
 from treetap.errors import BadInput, PlaintextOverflow
@@ -28,18 +37,18 @@ from treetap.trees.leaf_entries import SUM_BITS, Ints, LeafEntries
 from treetap.wire.frame import result
 from treetap.wire.v2 import control_pb2, prediction_pb2
 
+STEPS: StepTable = {
+    **OPENING_ROWS,
+    NAMES: (Next("make_keys"),),
+    "make_keys": first_block("score_block"),
+    "score_block": (Next("attribute_block", THIS_ROUND, ATTRIBUTED), *after_block("score_block")),
+    "attribute_block": after_batch_block("score_block"),
+    **record_rows("score_block"),
+}
+
 
 class LabelHolder:
-    """Does the steps of the label holder.
-
-    after               may come
-    open_model          the steps of the alignment
-    alignment           make_keys
-    make_keys           score_block(0)
-    score_block(b)      score_block(b+1), write_predictions after the last; served: await_requests before each block
-                        with attributions: attribute_block(b)
-    attribute_block(b)  score_block(b+1), write_predictions after the last
-    """
+    """The label holder: both ends of the chain."""
 
     def __init__(
         self,
@@ -49,21 +58,19 @@ class LabelHolder:
         opening: prediction_pb2.OpenModel,
         served_models: ServedModels,
     ) -> None:
-        """`served_models`: where clients ask.
+        """`served_models`: the registry that clients ask.
 
         Raises:
-            Refused: the key is shorter than the own policy allows.
+            Refused: the key is shorter than the policy allows.
             BadInput: see `OpenedModel`.
         """
         context.policy.check_key(config.name, opening.parameters.eini.key_bits)
         self._context, self._opening = context, opening
         self._chain = chain_of(opening)
-        self._opened = OpenedModel(config, store, context, opening, "make_keys")
+        self._opened = OpenedModel(config, store, context, opening, STEPS)
         self._model = TreeModel(self._opened)
         beside: list[Beside] = []
-        self._records = record_source(
-            config, store, context, opening, self._opened, served_models, "score_block", beside
-        )
+        self._records = record_source(config, store, context, opening, self._opened, served_models, beside)
         results = TreeResults(context, opening, self._opened, self._model, self._records)
         beside.append(results.write)
         self._attributions: Attributions | None = None
@@ -83,8 +90,8 @@ class LabelHolder:
         }
 
     async def open_model(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Lay out the entries, which takes a while and so leaves the event loop; load the table, begin to align it."""
-        self._opened.order.check(("open_model", request.round, request.stage))
+        """Lay out the entries, outside the event loop because it is slow; load the table, begin to align it."""
+        self._opened.order.check(request)
         await self._context.offload(self._lay_out)
         table = await self._opened.load()
         await self._records.open(table)
@@ -92,24 +99,24 @@ class LabelHolder:
         return result(prediction_pb2.OpenedModel(trees=len(self._model.ensemble.used_trees)))
 
     async def make_keys(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """A key pair for this prediction alone, in memory only, and what the others must know of the trees."""
-        self._opened.order.check(("make_keys", request.round, request.stage))
+        """Make a key pair for this prediction, in memory only; send public key and layout of the entries."""
+        self._opened.order.check(request)
         if self._chain:
             await self._check_hidden()
             await self._begin()
-        self._opened.order.then(self._records.before_block(0))
+        self._opened.order.done(request)
         return empty_result()
 
     async def score_block(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Stages 1 and 2 for a block of records.
 
-        1. The records of the block, to every feature party,
-        2. W_k of every tree from the own columns (equation 8),
-        3. encrypted entry by entry and sent to the first of the chain while the next ones are encrypted;
-        4. the last of the chain returns the sums (equation 14), which are opened:
-        5. the scores.
+        1. Send the records of the block to every feature party,
+        2. compute W_k of every tree from the own columns (equation 8),
+        3. encrypt it entry by entry and send it to the first of the chain, one message while the next is encrypted,
+        4. open the sums that the last of the chain returns (equation 14),
+        5. keep the scores.
         """
-        self._opened.order.check(("score_block", request.round, request.stage))
+        self._opened.order.check(request)
         number, entries, scheme = request.round, required(self._entries), self._scheme
         rows, blocks = self._records.block(number)
         await send_block(self._context, self._chain, number, rows, len(self._opened.aligned.ids))
@@ -121,31 +128,31 @@ class LabelHolder:
         sums = await scheme.receive(number)
         self._results.keep(rows, entries.scores(sums), imputed)
         self._context.mailbox.forget(number)
-        self._opened.order.then(self._after_block(number))
+        self._opened.order.done(request, *([] if self._attributions else [self._records.after_block(number)]))
         return scored_block(self._context, blocks)
 
     async def close(self) -> None:
-        """Make the workers forget the key; it was nowhere else."""
+        """Make the workers forget the key, of which there is no other copy."""
         await self._scheme.close()
         if self._attributions is not None:
             await self._attributions.close()
 
     def _lay_out(self) -> None:
-        """Compute from the model alone what its blocks need."""
+        """Compute the entries, which follow from the model alone."""
         chain, away = self._chain, list(self._opening.away)
         self._entries = LeafEntries(self._model.ensemble, self._context.party, chain, away)
         if self._attributions is not None:
             self._attributions.lay_out(self._entries.fraction_bits)
 
     async def _check_hidden(self) -> None:
-        """`Refused` where the own policy wants more paths to explain what is opened than there are."""
+        """`Refused` if the policy demands more candidate paths behind the opened sums than there are."""
         if self._attributions is not None:
             await self._attributions.check_hidden()
         fault = "the trees leave some record fewer leaves than that"
         await check_hidden(self._context, self._model, self._records, required(self._entries).spare, fault)
 
     async def _begin(self) -> None:
-        """Make a key pair; every feature party learns which entry each leaf is in, the first which are constant."""
+        """Make a key pair; send each leaf's entry to every feature party, and the constant entries to the first one."""
         context, chain, entries = self._context, self._chain, required(self._entries)
         secret = await make_passing_key(context, self._opening.parameters.eini.key_bits)
         owner = self._owner(secret)
@@ -156,13 +163,13 @@ class LabelHolder:
         await send_key(context, secret, owner.slots, chain)
         for party, hop in zip(chain, await context.offload(entries.hops), strict=True):
             constant = entries.constant.tolist() if party == chain[0] else []
-            await context.outbox.send(party, "entry_layout", layout_parcels(hop, constant))
+            await context.outbox.send(party, "entry_layout", layout_messages(hop, constant))
         await scheme.send_constants(await context.offload(entries.constants))
         if self._attributions is not None:
             await self._attributions.begin(secret)
 
     def _owner(self, secret: SecretKey) -> EntryKeyHolder:
-        """The key's owner for the scores, whose values are all in one ciphertext."""
+        """The key holder for the scores, with all outputs in one ciphertext."""
         context, outputs = self._context, len(self._model.ensemble.base_margin)
         obfuscation = self._opening.parameters.eini.obfuscation
         try:
@@ -172,14 +179,9 @@ class LabelHolder:
         except PlaintextOverflow as failure:
             raise BadInput(f"{outputs} classes do not fit one ciphertext: {failure}") from failure
 
-    def _after_block(self, number: int) -> StepId:
-        if self._attributions is not None:
-            return "attribute_block", number, 0
-        return self._records.before_block(number + 1)
-
 
 class _NoChain:
-    """In the place of a scheme where every feature party is away: there is no decision to hide."""
+    """In the place of a scheme if every feature party is away: there is no decision to hide."""
 
     def __init__(self) -> None:
         self._sums: Ints = np.zeros((0, 0), dtype=np.int64)

@@ -15,11 +15,11 @@ from treetap.errors import DataError, Malformed
 from treetap.trees.leaf_entries import SUM_BITS, TreeHop
 from treetap.wire.v2 import eini_pb2, exchange_pb2
 
-#: How the messages are called that carry what adds up to scores.
+#: The names of the messages of scores.
 SCORES = MessageNames("constant_entries", "leaf_entries", "leaf_sums")
 
 
-def layout_parcels(hop: Sequence[TreeHop], constant: list[int]) -> Iterator[eini_pb2.EntryLayout]:
+def layout_messages(hop: Sequence[TreeHop], constant: list[int]) -> Iterator[eini_pb2.EntryLayout]:
     """The layout for one member of the chain, in bounded messages."""
     trees = (
         eini_pb2.TreeEntries(
@@ -32,7 +32,7 @@ def layout_parcels(hop: Sequence[TreeHop], constant: list[int]) -> Iterator[eini
 
 
 async def take_layout(
-    parcels: AsyncIterator[exchange_pb2.PeerMessage],
+    messages: AsyncIterator[exchange_pb2.PeerMessage],
     party: str,
     label_holder: str,
     shard: Sequence[dict[str, Any]],
@@ -41,7 +41,7 @@ async def take_layout(
     """Take the layout for this party and check it against its shard. `outputs`: columns of the score.
 
     Raises:
-        DataError: trees or leaves are others than in the shard.
+        DataError: the trees or leaves differ from those of the shard.
         Malformed: leaves that this party's own turns distinguish are in one entry, or a numbering is wrong.
     """
     turns: dict[int, Turns] = {0: ()}
@@ -49,9 +49,9 @@ async def take_layout(
     constant: list[int] = []
     nodes: defaultdict[tuple[int, ...], list[list[int]]] = defaultdict(list)
     named = NamedTrees(party, label_holder, shard)
-    async for parcel in parcels:
-        constant += parcel.protocol.eini.entry_layout.constant
-        for tree in parcel.protocol.eini.entry_layout.trees:
+    async for message in messages:
+        constant += message.protocol.eini.entry_layout.constant
+        for tree in message.protocol.eini.entry_layout.trees:
             own, splits = named.take(tree.tree)
             if not len(own) == len(tree.incoming) == len(tree.outgoing):
                 raise DataError(

@@ -1,16 +1,9 @@
 """Multi-interactive inference (the SecureBoost baseline), a round per level: `batched` or `per-tree`.
 
-label holder (LabelHolder)                              feature party (FeatureParty)
-open_model                                        open_model
-the steps of the alignment                        the same
-ask_directions(b, l)                              answer_directions(b, l)
-take_directions(b, l), then l+1 or block b+1
-write_predictions; served: await_requests before each block, and no end
+The label holder asks no owner that is away: at its splits records go both ways, weighted by the covers.
 
-An owner that is away is not asked: at its splits records go both ways, weighted by the covers.
-
-`batched` leads a block of records down all trees at once, so that level l is a depth. `per-tree`, the form in which the
-method was published, takes one tree after the other, and l runs on from tree to tree.
+`batched` takes a block of records down all trees at once, so that level l is a depth. `per-tree`, the published form,
+takes one tree after the other, and l runs on from tree to tree.
 """
 
 from __future__ import annotations
@@ -21,13 +14,16 @@ import numpy as np
 
 from party.config import PartyConfig
 from party.prediction.batch import Beside
+from party.prediction.feature_names import NAMES
 from party.prediction.opened_model import OpenedModel
 from party.prediction.records import record_source
+from party.prediction.step_rows import OPENING_ROWS, after_block, first_block, record_rows
 from party.prediction.tree_model import TreeModel
 from party.prediction.tree_results import TreeResults
 from party.runtime.context import Step, StepContext, empty_result, required
 from party.runtime.job_store import Store
 from party.runtime.messages import Rows, batches
+from party.runtime.step_order import NEXT_STAGE, SAME, Next, StepTable
 from party.serving.registry import ServedModels
 from treetap.errors import Malformed
 from treetap.trees.ensemble import Split, Tree
@@ -42,8 +38,20 @@ Bools = np.ndarray[tuple[int], np.dtype[np.bool_]]
 Queries = dict[str, list[tuple[int, Split, Places]]]
 
 
+#: Outcome of `ask_directions`.
+ASKED = "records stand at other parties' splits"
+
+STEPS: StepTable = {
+    **OPENING_ROWS,
+    NAMES: first_block("ask_directions"),
+    "ask_directions": (Next("take_directions", SAME, ASKED), *after_block("ask_directions")),
+    "take_directions": (Next("ask_directions", NEXT_STAGE),),
+    **record_rows("ask_directions"),
+}
+
+
 class LabelHolder:
-    """The label holder: leads records from the roots to the leaves."""
+    """The label holder: takes records from the roots to the leaves."""
 
     def __init__(
         self,
@@ -53,14 +61,12 @@ class LabelHolder:
         opening: prediction_pb2.OpenModel,
         served_models: ServedModels,
     ) -> None:
-        """`served_models`: where clients ask. Raises BadInput: see `OpenedModel`."""
+        """`served_models`: the registry that clients ask. Raises BadInput: see `OpenedModel`."""
         self._context, self._opening = context, opening
-        begins = "ask_directions"
-        first = "await_requests" if opening.serve else begins
-        self._opened = OpenedModel(config, store, context, opening, first)
+        self._opened = OpenedModel(config, store, context, opening, STEPS)
         self._model = TreeModel(self._opened)
         beside: list[Beside] = []
-        self._records = record_source(config, store, context, opening, self._opened, served_models, begins, beside)
+        self._records = record_source(config, store, context, opening, self._opened, served_models, beside)
         there = [party for party in opening.feature_parties if party not in opening.away]
         self._results = TreeResults(context, opening, self._opened, self._model, self._records, there)
         beside.append(self._results.write)
@@ -75,17 +81,17 @@ class LabelHolder:
         }
 
     async def open_model(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Load the table and begin to align it; say how many trees there are to walk."""
-        self._opened.order.check(("open_model", request.round, request.stage))
+        """Load the table and begin to align it; report the number of trees."""
+        self._opened.order.check(request)
         table = await self._opened.load()
         await self._records.open(table)
         self._opened.align(table, request)
         return result(prediction_pb2.OpenedModel(trees=len(self._model.ensemble.used_trees)))
 
     async def ask_directions(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Follow the own splits, then ask each owner about the records that stand at its splits."""
+        """Follow the own splits, then query each owner about the records that stand at its splits."""
         block, level = request.round, request.stage
-        self._opened.order.check(("ask_directions", block, level))
+        self._opened.order.check(request)
         ensemble, total = self._model.ensemble, len(self._opened.aligned.ids)
         rows, blocks = self._records.block(block)
         if level == 0:
@@ -102,46 +108,47 @@ class LabelHolder:
             bodies = (interactive_pb2.RouteQueries(queries=batch) for batch in batches(items))
             await self._context.outbox.send(party, "route_queries", bodies, round=block, stage=level)
         if asked:
-            self._opened.order.then(("take_directions", block, level))
+            self._opened.order.done(request, ASKED)
         else:
             values = (walk.values() for walk in standing.walks)
             leaves = (walk.open_leaves() for walk in standing.walks)
             self._results.keep(rows, ensemble.summed(values, len(rows)), standing.guesses.share(), leaves=leaves)
-            self._opened.order.then(self._records.before_block(block + 1))
+            self._opened.order.done(request, self._records.after_block(block))
         progress = self._context.progress
         return result(
             interactive_pb2.AskedDirections(asked=asked, blocks=blocks, done=progress.done, total=progress.total)
         )
 
     async def take_directions(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Move the records down as the owners said."""
+        """Move the records down by the owners' answers."""
         block, level = request.round, request.stage
-        self._opened.order.check(("take_directions", block, level))
+        self._opened.order.check(request)
         standing = required(self._standing)
         for party, queries in standing.queries.items():
             parts: list[Bools] = []
-            async for parcel in self._context.mailbox.series(party, "route_answers", block, level):
+            async for message in self._context.mailbox.series(party, "route_answers", block, level):
                 parts.append(
                     records.unpack_bits(
-                        parcel.protocol.interactive.route_answers.left, parcel.protocol.interactive.route_answers.count
+                        message.protocol.interactive.route_answers.left,
+                        message.protocol.interactive.route_answers.count,
                     )
                 )
             bits = np.concatenate([np.zeros(0, dtype=bool), *parts])
             if len(bits) != sum(len(places) for _, _, places in queries):
-                raise Malformed(f"{party} answered {len(bits)} records, it was asked about others")
+                raise Malformed(f"{party} answered {len(bits)} records, not those of the queries")
             start = 0
             for tree, split, places in queries:
                 standing.walks[tree].move(split.node, bits[start : start + len(places)])
                 start += len(places)
         self._context.mailbox.forget(block)
-        self._opened.order.then(("ask_directions", block, level + 1))
+        self._opened.order.done(request)
         return empty_result()
 
     async def close(self) -> None:
-        """Nothing is held elsewhere."""
+        """Do nothing: this role has no workers' state."""
 
     def _next_queries(self, standing: _Standing) -> Queries:
-        """The questions of this round by owner; none: all records stand at leaves."""
+        """The queries of this round by owner; none if all records stand at leaves."""
         if not self._per_tree:
             return self._follow_own(standing, range(len(standing.walks)))
         while standing.tree < len(standing.walks):
@@ -152,7 +159,7 @@ class LabelHolder:
         return {}
 
     def _follow_own(self, standing: _Standing, trees: Iterable[int]) -> Queries:
-        """Move records through own splits; returns what waits at those of others who are there."""
+        """Move records through own splits; returns those at the splits of other parties that are present."""
         waiting: Queries = {}
         for tree in trees:
             walk = standing.walks[tree]
@@ -172,4 +179,4 @@ class _Standing:
         self.guesses = Guesses(len(rows))
         self.walks = [Walk(tree, len(rows), self.guesses, away) for tree in trees]
         self.queries: Queries = {}
-        self.tree = 0  # of `per-tree`: the one that is being walked
+        self.tree = 0  # of `per-tree`: the current one

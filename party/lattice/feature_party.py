@@ -8,18 +8,28 @@ from party.config import PartyConfig
 from party.lattice.layout import take_layout
 from party.lattice.scheme import LatticeMasking
 from party.prediction.chain import ChainPlace, blaming, check_hides, take_block
+from party.prediction.feature_names import NAMES
 from party.prediction.member_entries import spare_of
 from party.prediction.opened_model import OpenedModel
+from party.prediction.step_rows import OPENING_ROWS
 from party.prediction.tree_model import OwnSplits
 from party.runtime.context import Step, StepContext, empty_result, required
 from party.runtime.job_store import Store
+from party.runtime.step_order import NEXT_ROUND, Next, StepTable
 from treetap.errors import Incompatible, Malformed
 from treetap.lattice.kernels import LatticeMember
 from treetap.wire.v2 import control_pb2, prediction_pb2
 
+STEPS: StepTable = {
+    **OPENING_ROWS,
+    NAMES: (Next("take_key"),),
+    "take_key": (Next("mask_block"),),
+    "mask_block": (Next("mask_block", NEXT_ROUND),),
+}
+
 
 class FeatureParty:
-    """Does the steps of a feature party, which are those of `party.eini.feature_party`."""
+    """A feature party of the chain."""
 
     def __init__(
         self, config: PartyConfig, store: Store, context: StepContext, opening: prediction_pb2.OpenModel
@@ -27,7 +37,7 @@ class FeatureParty:
         """Raises BadInput: see `OpenedModel`."""
         self._context, self._opening = context, opening
         self._place = ChainPlace.of(context.party, opening)
-        self._opened = OpenedModel(config, store, context, opening, "take_key")
+        self._opened = OpenedModel(config, store, context, opening, STEPS)
         self._model = OwnSplits(self._opened, "splits")
         self._opened.names.give(self._model.names())
         self._scheme: LatticeMasking | None = None
@@ -39,16 +49,16 @@ class FeatureParty:
         }
 
     async def take_key(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """The own turns that each column depends on, and the key, whose sizes must be those that follow from it."""
-        self._opened.order.check(("take_key", request.round, request.stage))
+        """Take the own turns that each column depends on, and a key of the sizes that follow from them."""
+        self._opened.order.check(request)
         context, sender, shard = self._context, self._place.label_holder, self._opened.shard
-        parcels = context.mailbox.series(sender, "column_layout", 0, 0)
-        layout = await take_layout(parcels, context.party, sender, shard, len(self._opening.feature_parties))
+        messages = context.mailbox.series(sender, "column_layout", 0, 0)
+        layout = await take_layout(messages, context.party, sender, shard, len(self._opening.feature_parties))
         parameters = layout.shape.parameters()
         check_hides(context, spare_of(layout.nodes, parameters.plain_bits), "a sum")
         public = b""
-        async for parcel in context.mailbox.series(sender, "lattice_key", 0, 0):
-            public += parcel.protocol.lattice.lattice_key.public
+        async for message in context.mailbox.series(sender, "lattice_key", 0, 0):
+            public += message.protocol.lattice.lattice_key.public
         token = f"{context.job}/{context.attempt}"
         member = LatticeMember(context.engine, parameters, public, token, layout.shape.outputs)
         self._scheme = LatticeMasking(context, member, layout, parameters, self._place)
@@ -56,24 +66,24 @@ class FeatureParty:
             await self._scheme.start()
         except (Malformed, Incompatible) as failure:
             raise type(failure)(f"the key of {sender} cannot be used: {failure}") from failure
-        self._opened.order.then(("mask_block", 0, 0))
+        self._opened.order.done(request)
         return empty_result()
 
     async def mask_block(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """A block of records.
+        """Mask a block of records.
 
-        1. Its records, as the label holder names them,
-        2. the masks from the own columns, page by page,
-        3. applied to the ciphertexts as they come, which go on while others come, each of them fresh;
-           at the last of the chain: summed, flooded, returned.
+        1. Take its records from the label holder,
+        2. compute the masks from the own columns, page by page,
+        3. apply them to the ciphertexts as they come and pass each on re-randomised while others come;
+           the last of the chain sums, floods and returns them.
         """
         number, context = request.round, self._context
-        self._opened.order.check(("mask_block", number, request.stage))
+        self._opened.order.check(request)
         rows = await take_block(context, self._place.label_holder, number, len(self._opened.aligned.ids))
         with blaming(self._place.before, number):
             await required(self._scheme).pass_on(self._model.directions(rows), len(rows), number)
         context.mailbox.forget(number)
-        self._opened.order.then(("mask_block", number + 1, 0))
+        self._opened.order.done(request)
         return empty_result()
 
     async def close(self) -> None:

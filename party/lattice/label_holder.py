@@ -6,16 +6,19 @@ import logging
 from collections.abc import Mapping
 
 from party.config import PartyConfig
-from party.lattice.layout import layout_parcels
+from party.lattice.layout import layout_messages
 from party.lattice.scheme import BlockColumns, LatticeScheme
 from party.prediction.batch import Beside
 from party.prediction.chain import blaming, chain_of, check_hidden, scored_block, send_block
+from party.prediction.feature_names import NAMES
 from party.prediction.opened_model import OpenedModel
 from party.prediction.records import record_source
+from party.prediction.step_rows import OPENING_ROWS, after_block, first_block, record_rows
 from party.prediction.tree_model import TreeModel
 from party.prediction.tree_results import TreeResults
 from party.runtime.context import Step, StepContext, empty_result, required
 from party.runtime.job_store import Store
+from party.runtime.step_order import Next, StepTable
 from party.serving.registry import ServedModels
 from treetap.lattice.columns import NodeColumns, shape_of
 from treetap.lattice.kernels import LatticeKeyHolder
@@ -25,12 +28,21 @@ from treetap.wire.frame import result
 from treetap.wire.v2 import control_pb2, lattice_pb2, prediction_pb2
 
 log = logging.getLogger(__name__)
-#: Most bytes of ciphertexts that the first of the chain gets in one block: what may lie there before its step begins.
+#: Most bytes of ciphertexts of one block, all of which may lie at the first of the chain before its step begins.
 BLOCK_BYTES = 64 * 1024 * 1024
 
 
+STEPS: StepTable = {
+    **OPENING_ROWS,
+    NAMES: (Next("make_keys"),),
+    "make_keys": first_block("score_block"),
+    "score_block": after_block("score_block"),
+    **record_rows("score_block"),
+}
+
+
 class LabelHolder:
-    """Does the steps of the label holder, which are those of `party.eini.label_holder`."""
+    """The label holder: both ends of the chain."""
 
     def __init__(
         self,
@@ -40,19 +52,17 @@ class LabelHolder:
         opening: prediction_pb2.OpenModel,
         served_models: ServedModels,
     ) -> None:
-        """`served_models`: where clients ask.
+        """`served_models`: the registry that clients ask.
 
         Raises:
             BadInput: the scheme has no sizes for such a model; else as `OpenedModel`.
         """
         self._context, self._opening = context, opening
         self._chain = chain_of(opening)
-        self._opened = OpenedModel(config, store, context, opening, "make_keys")
+        self._opened = OpenedModel(config, store, context, opening, STEPS)
         self._model = TreeModel(self._opened)
         beside: list[Beside] = []
-        self._records = record_source(
-            config, store, context, opening, self._opened, served_models, "score_block", beside
-        )
+        self._records = record_source(config, store, context, opening, self._opened, served_models, beside)
         self._results = TreeResults(context, opening, self._opened, self._model, self._records)
         beside.append(self._results.write)
         self._shape = shape_of(self._model.ensemble, config.name, len(self._chain))
@@ -68,8 +78,8 @@ class LabelHolder:
         }
 
     async def open_model(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Lay out the columns, which takes a while and so leaves the event loop; load the table, begin to align it."""
-        self._opened.order.check(("open_model", request.round, request.stage))
+        """Lay out the columns, outside the event loop because it is slow; load the table, begin to align it."""
+        self._opened.order.check(request)
         await self._context.offload(self._lay_out)
         table = await self._opened.load()
         await self._records.open(table)
@@ -77,8 +87,8 @@ class LabelHolder:
         return result(prediction_pb2.OpenedModel(trees=len(self._model.ensemble.used_trees)))
 
     async def make_keys(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """A key for this prediction alone, in memory only; each party learns its own turns that a column depends on."""
-        self._opened.order.check(("make_keys", request.round, request.stage))
+        """Make a key for this prediction, in memory only; send each party its own turns that a column depends on."""
+        self._opened.order.check(request)
         context, parameters, columns = self._context, self._parameters, required(self._columns)
         fault = "the trees leave some record fewer leaves than that"
         await check_hidden(context, self._model, self._records, columns.spare, fault)
@@ -94,20 +104,20 @@ class LabelHolder:
         public = lattice_pb2.LatticeKey(public=await context.offload(key.public_bytes))
         for party in self._chain:
             await context.outbox.send(party, "lattice_key", [public])
-            await context.outbox.send(party, "column_layout", layout_parcels(columns, party))
-        self._opened.order.then(self._records.before_block(0))
+            await context.outbox.send(party, "column_layout", layout_messages(columns, party))
+        self._opened.order.done(request)
         return empty_result()
 
     async def score_block(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """A block of records.
+        """Score a block of records.
 
-        1. Its records, to every feature party,
-        2. the columns of every tree from the own splits, a tree at a time,
-        3. encrypted page by page and sent to the first of the chain while the next ones are encrypted;
-        4. the last of the chain returns a sum for each output, which is opened; D(root) is added:
-        5. the scores.
+        1. Send its records to every feature party,
+        2. compute the columns of every tree from the own splits, a tree at a time,
+        3. encrypt them page by page and send them to the first of the chain, one message while the next is encrypted,
+        4. open the sum for each output that the last of the chain returns, and add D(root),
+        5. keep the scores.
         """
-        self._opened.order.check(("score_block", request.round, request.stage))
+        self._opened.order.check(request)
         number, scheme = request.round, required(self._scheme)
         rows, blocks = self._records.block(number)
         await send_block(self._context, self._chain, number, rows, len(self._opened.aligned.ids))
@@ -118,11 +128,11 @@ class LabelHolder:
             sums = values.sums(await scheme.receive(number))
         self._results.keep(rows, self._model.ensemble.from_sums(sums))
         self._context.mailbox.forget(number)
-        self._opened.order.then(self._records.before_block(number + 1))
+        self._opened.order.done(request, self._records.after_block(number))
         return scored_block(self._context, blocks)
 
     async def close(self) -> None:
-        """Make the workers forget the key; it was nowhere else."""
+        """Make the workers forget the key, of which there is no other copy."""
         scheme, self._scheme = self._scheme, None
         if scheme is not None:
             await scheme.close()

@@ -15,7 +15,7 @@ from treetap.trees.paths import Bools, reachable
 from treetap.wire.v2 import exchange_pb2, lattice_pb2, types_pb2
 
 
-def layout_parcels(columns: NodeColumns, member: str) -> Iterator[lattice_pb2.ColumnLayout]:
+def layout_messages(columns: NodeColumns, member: str) -> Iterator[lattice_pb2.ColumnLayout]:
     """The layout for one member of the chain, in bounded messages."""
     trees = (
         lattice_pb2.TreeColumns(
@@ -50,7 +50,7 @@ class MemberColumns:
 
 
 async def take_layout(
-    parcels: AsyncIterator[exchange_pb2.PeerMessage],
+    messages: AsyncIterator[exchange_pb2.PeerMessage],
     party: str,
     label_holder: str,
     shard: Sequence[dict[str, Any]],
@@ -59,15 +59,15 @@ async def take_layout(
     """Take the layout for this party and check it against its shard; the chain has `members` feature parties.
 
     Raises:
-        DataError: trees, leaves or splits are others than in the shard.
+        DataError: the trees, leaves or splits differ from those of the shard.
         Malformed: ways that this party's trees do not have, a tree twice, or columns of the score that are left out.
     """
     trees: list[TreeShape] = []
     ways: list[Turns] = []
     nodes: defaultdict[tuple[int, ...], list[list[int]]] = defaultdict(list)
     named = NamedTrees(party, label_holder, shard)
-    async for parcel in parcels:
-        for tree in parcel.protocol.lattice.column_layout.trees:
+    async for message in messages:
+        for tree in message.protocol.lattice.column_layout.trees:
             own, splits = named.take(tree.tree)
             found = [tuple((turn.handle, turn.left) for turn in column.branches) for column in tree.columns]
             _check_tree(party, label_holder, tree, own, found)
@@ -94,7 +94,7 @@ def _check_tree(
     possible = {way[:length] for way in own for length in range(len(way) + 1)}
     if not set(found) <= possible:
         raise Malformed(f"{label_holder} has a column of tree {tree.tree} to which no way leads here")
-    # every split has the column that counts who goes left there
+    # every split has the column of the records that go left there
     if missing := {way for way in possible if way and way[-1][1]} - set(found):
         raise DataError(
             f"{len(missing)} of this party's splits in tree {tree.tree} have no column at {label_holder}: "

@@ -50,10 +50,10 @@ class BlockColumns:
         return cls(columns, pages, columns.pages(goes_left, n, pages, base), base)
 
     def sums(self, opened: Ints) -> Floats:
-        """The sums of leaf weights (n, outputs) from those that the chain returned: D(root) is added.
+        """The sums of leaf weights (n, outputs): D(root) added to the sums that the chain returned.
 
         Raises:
-            Malformed: a sum that no choice of one leaf per tree has.
+            Malformed: a sum that no choice of one leaf per tree can have.
         """
         return self.columns.weights(opened, self.base)
 
@@ -100,8 +100,8 @@ class LatticeScheme:
             Malformed: not one sum for each output, or one that is not under this key.
         """
         answers: list[bytes] = []
-        async for parcel in self._context.mailbox.series(self._chain[-1], "lattice_sums", number, 0):
-            answers += parcel.protocol.lattice.lattice_sums.ciphertexts
+        async for message in self._context.mailbox.series(self._chain[-1], "lattice_sums", number, 0):
+            answers += message.protocol.lattice.lattice_sums.ciphertexts
         if len(answers) != self._outputs:
             raise Malformed(f"{len(answers)} sums of {self._outputs} outputs")
         opened = await self._owner.open(answers, self._slots)
@@ -133,9 +133,9 @@ class LatticeMasking:
         await self._member.start()
 
     async def pass_on(self, goes_left: GoesLeft, n: int, number: int) -> None:
-        """Take the ciphertexts of a block of n records as they come, mask them page by page, pass them on, fresh.
+        """Mask the ciphertexts of a block of n records page by page as they come, re-randomise them and pass them on.
 
-        The last of the chain returns the sums: added up, flooded.
+        The last of the chain adds them up, floods and returns the sums.
         """
         context, member, shape, degree = self._context, self._member, self._layout.shape, self._parameters.degree
         if n > degree:
@@ -147,8 +147,8 @@ class LatticeMasking:
         under_way: deque[asyncio.Task[list[bytes]]] = deque()
         came = masked = 0
         try:
-            async for parcel in context.mailbox.series(self._place.before, "lattice_columns", number, 0):
-                data = list(parcel.protocol.lattice.lattice_columns.ciphertexts)
+            async for message in context.mailbox.series(self._place.before, "lattice_columns", number, 0):
+                data = list(message.protocol.lattice.lattice_columns.ciphertexts)
                 mine = units[came : came + len(data)]
                 came += len(data)
                 if len(mine) < len(data):
@@ -180,7 +180,7 @@ class LatticeMasking:
     async def _mask(
         self, number: int, units: Sequence[Unit], data: Sequence[bytes], left: GoesLeft, n: int
     ) -> list[bytes]:
-        """Mask some ciphertexts; returns what goes on, nothing at the last of the chain."""
+        """Mask some ciphertexts; returns those to pass on, none at the last of the chain."""
         pages = list(dict.fromkeys(page for page, _ in units))
         masks = [self._layout.mask(page, left, n) for page in pages]
         owns = [pages.index(page) for page, _ in units]
@@ -199,7 +199,7 @@ class LatticeMasking:
         return len(done)
 
     async def _put(self, series: Series, ciphertexts: Sequence[bytes]) -> None:
-        """To the next of the chain, in parcels of bounded size."""
+        """Send to the next of the chain, in messages of bounded size."""
         body = lattice_pb2.LatticeSums if self._place.last else lattice_pb2.LatticeColumns
         count = max(1, PARCEL_BYTES // self._parameters.ciphertext_bytes)
         for start in range(0, len(ciphertexts), count):

@@ -13,10 +13,10 @@ from party.config import PartyConfig
 from party.prediction.opened_model import OpenedModel
 from party.prediction.outcome import Outcome
 from party.prediction.scores_on_disk import Imputed, ScoreStore
+from party.prediction.step_rows import LAST_BLOCK, MORE_BLOCKS
 from party.runtime.context import Step, StepContext
 from party.runtime.job_store import Arrays, Store
 from party.runtime.messages import Rows
-from party.runtime.steps import StepId
 from party.setup.steps import fingerprint
 from treetap.errors import DataError
 from treetap.models.durable import write_whole
@@ -24,15 +24,15 @@ from treetap.tables.reading import Floats, Table, read_ids
 from treetap.wire.frame import result
 from treetap.wire.v2 import control_pb2, prediction_pb2
 
-#: Writes a further file beside the predictions: given their path, the ids that have a score, what was kept of them, and
-#: the answer to say more in.
+#: Writes a further file beside the predictions: given their path, the ids that have a score, the stored arrays, and
+#: the answer, for the paths of further files.
 Beside = Callable[[Path, list[str], ScoreStore, prediction_pb2.WrittenPredictions], Awaitable[None]]
 
 
 class BatchPrediction:
-    """Records by their ids; blocks that are scored are on disk until the predictions are written.
+    """Records by their ids; scored blocks stay on disk until the predictions are written.
 
-    So another attempt goes on with the records that have no score.
+    A further attempt goes on with the records that have no score.
     """
 
     def __init__(
@@ -42,22 +42,21 @@ class BatchPrediction:
         context: StepContext,
         opening: prediction_pb2.OpenModel,
         opened: OpenedModel,
-        begins: str,
         beside: Sequence[Beside],
     ) -> None:
-        """`begins`: the protocol's first step of a block; `beside`: what writes further files."""
+        """`beside`: writers of further files."""
         self._config, self._store, self._context, self._opening = config, store, context, opening
-        self._opened, self._begins, self._beside = opened, begins, beside
+        self._opened, self._beside = opened, beside
         self._scored = ScoreStore(context.store, opening.prediction)
         self._done = 0  # records with a score, those of earlier attempts included
         self._asked_for: list[str] = []
-        self._again = False  # all have their score: what is scored now is not kept
+        self._again = False  # all records have their score: this attempt's is not kept
         self._wanted: Rows | None = None
         self.size = max(1, opening.block)  #: see `RecordSource`
         self.steps: Mapping[str, Step] = {"write_predictions": self.write_predictions}
 
     async def open(self, table: Table) -> None:
-        """The ids to predict, and what earlier attempts have scored of them."""
+        """Find the ids to predict, and those that earlier attempts have scored."""
         self._asked_for = self._ids_asked_for(table)
         self._scored.open(await self._context.offload(lambda: fingerprint(table)), table.path)
 
@@ -78,20 +77,20 @@ class BatchPrediction:
         self._context.progress.done = self._done + records
 
     def keep(self, rows: Rows, scores: Floats, imputed: Imputed, further: Arrays) -> None:
-        """See `RecordSource`: on disk before anything else is asked."""
+        """See `RecordSource`: on disk before the step ends."""
         ids = self._opened.aligned.ids
         if not self._again:
             self._scored.add([ids[row] for row in rows], scores, imputed, further)
         self._done += len(rows)
         self._context.progress.done = self._done
 
-    def before_block(self, number: int) -> StepId:
-        """See `RecordSource`: after the last block, the file."""
-        return (self._begins, number, 0) if number == 0 or number < self._blocks else ("write_predictions", 0, 0)
+    def after_block(self, number: int) -> str:
+        """See `RecordSource`."""
+        return MORE_BLOCKS if number + 1 < self._blocks else LAST_BLOCK
 
     async def write_predictions(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """One Parquet file: id, raw score(s), and probability, class or value."""
-        self._opened.order.check(("write_predictions", request.round, request.stage))
+        self._opened.order.check(request)
         path = self._store.predictions / f"{self._context.job}.parquet"
         ids, objective, classes = self._asked_for, self._opened.objective, self._opened.classes
         known = self._scored.known(ids)
@@ -102,7 +101,7 @@ class BatchPrediction:
             await write(path, known, self._scored, written)
         await self._context.offload(lambda: _write(path, ids, found, objective, classes, degraded=degraded))
         self._scored.discard()
-        self._opened.order.then()
+        self._opened.order.done(request)
         return result(written)
 
     @property
@@ -134,8 +133,8 @@ class BatchPrediction:
     def _places(self, table: Table) -> tuple[Rows, int]:
         """The places of the records to predict in the aligned order, and the number of those that have a score already.
 
-        Those that some party lacks stand nowhere. Where all have their score, the first one comes again, so that no
-        protocol has to do with none; the score that it has stays.
+        Records that some party lacks have no place. If all have their score, the first one is scored again, because a
+        protocol needs at least one; the stored score stays.
         """
         place = {value: row for row, value in enumerate(table.ids)}
         common = [value for value in self._asked_for if value in place]
@@ -160,7 +159,7 @@ def _write(
 ) -> None:
     """Write the predictions, a row per id; empty cells where a record is not common to all parties.
 
-    `degraded`: also the share of the way of each record that was imputed.
+    `degraded`: with a column of each record's share of imputed directions.
     """
     known, scores, imputed = found
     columns = {"id": known, **Outcome.of(objective, classes, scores).columns(classes)}

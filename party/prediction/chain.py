@@ -25,7 +25,7 @@ from treetap.wire.v2 import control_pb2, prediction_pb2, types_pb2
 
 
 def chain_of(opening: prediction_pb2.OpenModel) -> list[str]:
-    """The feature parties that are there, in the order in which ciphertexts travel."""
+    """The feature parties that are present, in the order in which ciphertexts travel."""
     return [party for party in opening.feature_parties if party not in opening.away]
 
 
@@ -47,26 +47,26 @@ class ChainPlace:
 
     @property
     def first(self) -> bool:
-        """Whether ciphertexts come from the label holder."""
+        """True if ciphertexts come from the label holder."""
         return self.before == self.label_holder
 
     @property
     def last(self) -> bool:
-        """Whether sums go to the label holder."""
+        """True if sums go to the label holder."""
         return self.after == self.label_holder
 
 
 async def send_block(context: StepContext, chain: list[str], number: int, rows: Rows, total: int) -> None:
-    """Label holder: the records of a block, of `total` common ones, to every feature party."""
+    """Label holder: send the records of a block, of `total` common ones, to every feature party."""
     chunks = [prediction_pb2.BlockRecords(chunks=batch) for batch in batches(chunks_of(rows, total))]
     await asyncio.gather(*(context.outbox.send(party, "block_records", chunks, round=number) for party in chain))
 
 
 async def take_block(context: StepContext, label_holder: str, number: int, total: int) -> Rows:
-    """Feature party: the records of a block; progress begins anew with them."""
+    """Feature party: take the records of a block; progress begins anew with them."""
     chunks: list[types_pb2.RecordChunk] = []
-    async for parcel in context.mailbox.series(label_holder, "block_records", number, 0):
-        chunks += parcel.prediction.block_records.chunks
+    async for message in context.mailbox.series(label_holder, "block_records", number, 0):
+        chunks += message.prediction.block_records.chunks
     rows = rows_of(chunks, total)
     if not len(rows):
         raise Malformed(f"{label_holder}, block {number}: a block of no records")
@@ -82,7 +82,7 @@ def scored_block(context: StepContext, blocks: int) -> control_pb2.StepResult:
 
 @contextmanager
 def blaming(sender: str, number: int) -> Iterator[None]:
-    """Name the party that sent what cannot be in a block."""
+    """Name the sender in the error of a block that cannot be."""
     try:
         yield
     except (Malformed, Incompatible) as failure:

@@ -1,4 +1,4 @@
-"""The file of candidate paths: of each record, tree by tree, the leaves that it may have reached and what leads there.
+"""The file of candidate paths: of each record, tree by tree, the leaves that it may have reached and their conditions.
 
 A row per record, written a few at a time: `id`, and `paths`, a list of `tree` and `leaf` (heap number), each with its
 `conditions` from the root down. Conditions are few and repeat, so they are kept as a dictionary.
@@ -20,11 +20,11 @@ from treetap.trees.ensemble import Split, Tree
 from treetap.trees.paths import Bools, paths
 
 Bytes = npt.NDArray[np.uint8]
-#: What a side of a split says about a record, as text.
+#: The condition of a side of a split, as text.
 Meaning = Callable[[Split, bool], str]
-#: Under which name the leaves that are open to a record are kept with its score.
+#: The name under which the leaves that are open to a record are kept with its score.
 OPEN_LEAVES = "open_leaves"
-#: Paths that are in memory at a time, roughly.
+#: Approximate number of paths in memory at a time.
 PATHS_AT_ONCE = 200_000
 SCHEMA = pa.schema(
     [
@@ -94,7 +94,7 @@ class _Leaves:
         return np.concatenate(list(masks), axis=1)
 
     def table(self, ids: Sequence[str], leaves: Bytes) -> pa.Table:
-        """Rows of some records, of whom `leaves` (records, leaves) says which are open."""
+        """Rows of some records; `leaves` (records, leaves) marks the open ones."""
         records, found = np.nonzero(leaves)
         lengths = self._lengths[found]
         ends = np.cumsum(lengths)
@@ -114,5 +114,5 @@ class _Leaves:
 
 
 def _offsets(ends: npt.NDArray[np.int64]) -> pa.Array:
-    """Where each list begins, and the end of the last."""
+    """The beginning of each list, and the end of the last."""
     return pa.array(np.concatenate([[0], ends]).astype(np.int32))

@@ -1,92 +1,99 @@
 """The names of features: sent by a feature party whose policy lets FEATURE_NAME go to the label holder, else withheld.
 
-name_features (feature party), take_names (label holder): after the alignment, where the opening says `explain`. What is
-sent is the column's name, and nothing of a split's threshold or direction; of a column of text not the category either.
+name_features (feature party), take_names (label holder): after the alignment, if the opening has `explain`. A
+message has the column's name, no threshold and no direction; for a text column no category either.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
 from party.runtime.context import Step, StepContext, empty_result, required
 from party.runtime.job_store import Store
 from party.runtime.messages import batches
-from party.runtime.steps import Order, StepId
+from party.runtime.step_order import StepOrder
+from party.runtime.steps import StepId
 from treetap.errors import Malformed
 from treetap.wire.v2 import control_pb2, prediction_pb2
 
 log = logging.getLogger(__name__)
+#: The phase of a role's table of steps in which names are sent; it has no step without `explain`.
+NAMES = "names"
 #: Most characters of a name.
 LONGEST = 1000
 #: The splits that a party owns, by handle.
 HandlesOf = Callable[[str], Collection[int]]
 
 
+def naming_steps(opening: prediction_pb2.OpenModel, party: str) -> list[StepId]:
+    """The steps of the phase `NAMES` at a party."""
+    if not opening.explain:
+        return []
+    return [("take_names" if party == opening.label_holder else "name_features", 0, 0)]
+
+
 class Naming:
-    """One party's part in sending names; without `explain` there is nothing to do.
+    """One party's part in sending names; without `explain` it has no steps.
 
     Attributes:
         steps: by name.
         sent: at the label holder, the names that parties have sent in this prediction.
-        withheld: at the label holder, who did not.
+        withheld: at the label holder, the parties that have withheld theirs.
     """
 
-    def __init__(
-        self, context: StepContext, store: Store, opening: prediction_pb2.OpenModel, order: Order, then: StepId | None
-    ) -> None:
-        """`order`: the role's, which goes on with `then` once names are there."""
-        self._context, self._store, self._opening, self._order, self._then = context, store, opening, order, then
+    def __init__(self, context: StepContext, store: Store, opening: prediction_pb2.OpenModel, order: StepOrder) -> None:
+        """`order`: the role's, with the phase `NAMES`."""
+        self._context, self._store, self._opening, self._order = context, store, opening, order
         self._own: dict[int, str] = {}
         self._handles_of: HandlesOf | None = None
         self.sent: dict[str, dict[int, str]] = {}
         self.withheld: list[str] = []
-        self.steps: dict[str, Step] = {}
-        if opening.explain:
-            step = self.take_names if context.party == opening.label_holder else self.name_features
-            self.steps[step.__name__] = step
+        self.steps: Mapping[str, Step] = {
+            name: getattr(self, name) for name, _, _ in naming_steps(opening, context.party)
+        }
 
     def give(self, own: dict[int, str]) -> None:
-        """A feature party's names, by handle."""
+        """Set a feature party's names, by handle."""
         self._own = own
 
     def expect(self, handles_of: HandlesOf) -> None:
-        """The splits that the label holder knows of, which alone may be named."""
+        """Set the splits that the label holder knows of; no other split may be named."""
         self._handles_of = handles_of
 
     async def name_features(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """All names, or word that they are withheld. The outbox holds to the policy whatever is decided here."""
-        self._order.check(("name_features", request.round, request.stage))
+        """Send all names, or the answer that they are withheld. The outbox checks the policy again."""
+        self._order.check(request)
         context, to = self._context, self._opening.label_holder
         if context.policy.may_emit(to, "FEATURE_NAME"):
             rows = (prediction_pb2.SplitName(handle=handle, feature=name) for handle, name in self._own.items())
             bodies = (prediction_pb2.SplitNames(names=batch) for batch in batches(rows))
             await context.outbox.send(to, "split_names", bodies)
         else:
-            log.info("job %s: %s is not told the names of features (policy: emits.FEATURE_NAME)", context.job, to)
+            log.info("job %s: %s does not get the names of features (policy: emits.FEATURE_NAME)", context.job, to)
             await context.outbox.send(to, "split_names", [prediction_pb2.SplitNames(withheld=True)])
-        self._go_on()
+        self._order.done(request)
         return empty_result()
 
     async def take_names(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Take the names of each feature party that is there, and keep them beside the model."""
-        self._order.check(("take_names", request.round, request.stage))
+        """Take the names of each feature party that is present, and store them beside the model."""
+        self._order.check(request)
         for party in self._opening.feature_parties:
             if party not in self._opening.away:
                 await self._take(party)
         self._store.keep_names(self._opening.model, self.sent, self.withheld)
-        self._go_on()
+        self._order.done(request)
         return empty_result()
 
     async def _take(self, party: str) -> None:
         handles = required(self._handles_of)(party)
         found: dict[int, str] = {}
         withheld = False
-        async for parcel in self._context.mailbox.series(party, "split_names", 0, 0):
-            withheld |= parcel.prediction.split_names.withheld
-            for row in parcel.prediction.split_names.names:
+        async for message in self._context.mailbox.series(party, "split_names", 0, 0):
+            withheld |= message.prediction.split_names.withheld
+            for row in message.prediction.split_names.names:
                 if row.handle not in handles or row.handle in found:
-                    raise Malformed(f"{party} names a feature of split {row.handle}, which it has not, or twice")
+                    raise Malformed(f"{party} names a feature of split {row.handle}, not its own or named before")
                 if not row.feature or len(row.feature) > LONGEST:
                     raise Malformed(f"{party} names the feature of split {row.handle} by {len(row.feature)} characters")
                 found[row.handle] = row.feature
@@ -94,6 +101,3 @@ class Naming:
             self.withheld.append(party)
         else:
             self.sent[party] = found
-
-    def _go_on(self) -> None:
-        self._order.then(*([] if self._then is None else [self._then]))

@@ -1,4 +1,4 @@
-"""Entries of a chain as one feature party gets them, and the shard by which it checks what it is sent of them."""
+"""Entries of a chain as one feature party gets them, and the shard by which it checks their layout."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from treetap.errors import DataError, Malformed
 from treetap.trees.leaf_entries import GoesLeft, Ints
 from treetap.trees.paths import Bools, least_candidate_bits, reachable
 
-#: The turns of one party on the way to a leaf, from the root: (handle of its split, whether left).
+#: The turns of one party on the way to a leaf, from the root: (handle of its split, True for left).
 Turns = tuple[tuple[int, bool], ...]
 
 
@@ -44,9 +44,9 @@ class NamedTrees:
 
 @dataclass(frozen=True)
 class MemberEntries:
-    """The own turns on the way to each entry, and where each goes.
+    """The own turns on the way to each entry, and the entry that each goes on as.
 
-    `constant`: entries that come once and not for every record. `spare`: bits by which the leaves that the own splits
+    `constant`: entries that come once per prediction. `spare`: bits by which the leaves that the own splits
     leave open in every record's trees exceed any possible sum.
     """
 
@@ -60,7 +60,7 @@ class MemberEntries:
         return reachable(self.turns, n, goes_left)
 
     def check_place(self, place: ChainPlace) -> None:
-        """`Malformed` where constant entries are said to come to another than the first of the chain."""
+        """`Malformed` if constant entries are announced to a party that is not the first of the chain."""
         if len(self.constant) and not place.first:
             raise Malformed(
                 f"{place.label_holder} sends constant entries to the first of the chain only, {place.party} is not it"
@@ -68,7 +68,7 @@ class MemberEntries:
 
 
 def spare_of(nodes: Mapping[tuple[int, ...], Sequence[Sequence[int]]], bits: float) -> float:
-    """Bits by which the leaves that one's own splits leave open exceed the possible sums, whatever the weights are.
+    """Bits by which the leaves that one's own splits leave open exceed the possible sums, for any weights.
 
     `nodes`: by the columns of the score, the own nodes of each tree that adds to them; `bits`: of a sum, sign included.
     """

@@ -1,7 +1,6 @@
 """A party's share of the model that a prediction opens: its shard, its table, and the records that all parties hold.
 
-It is the same for every protocol that predicts. What the lines of a shard mean is the protocol's own business
-(`party.prediction.tree_model`).
+It is the same for every protocol that predicts; `party.prediction.tree_model` reads the lines of a shard.
 """
 
 from __future__ import annotations
@@ -10,11 +9,11 @@ import logging
 
 from party.alignment.steps import ALIGNMENT, Alignment, alignment_steps
 from party.config import PartyConfig
-from party.prediction.feature_names import Naming
+from party.prediction.feature_names import NAMES, Naming, naming_steps
+from party.prediction.step_rows import conditions_of
 from party.runtime.context import StepContext, required
 from party.runtime.job_store import Store
-from party.runtime.step_order import OPENING, Next, StepOrder
-from party.runtime.steps import StepId
+from party.runtime.step_order import StepOrder, StepTable
 from party.setup.steps import load_table, table_config
 from treetap.errors import DataError
 from treetap.tables.categories import Category
@@ -31,12 +30,12 @@ class OpenedModel:
     """A shard with the table that it is used on.
 
     Attributes:
-        party: whose shard it is.
+        party: the owner of the shard.
         name: of the model.
-        manifest: what was published with the shard.
+        manifest: the description that was published with the shard.
         shard: its lines.
         order: the steps of the prediction that may come next.
-        names: this party's part in sending the names of features.
+        names: this party's part in the phase of the names.
         steps: those of the alignment and of the names.
     """
 
@@ -46,9 +45,9 @@ class OpenedModel:
         store: Store,
         context: StepContext,
         opening: prediction_pb2.OpenModel,
-        first: str | None,
+        table: StepTable,
     ) -> None:
-        """`first`: the step that follows the alignment; None where a later one sees to the order by itself.
+        """`table`: the role's steps, with the phases `ALIGNMENT` and `NAMES`.
 
         Raises:
             DataError: there is no such model here, or it is of other parties.
@@ -58,21 +57,16 @@ class OpenedModel:
         self.manifest, self.shard = store.model(opening.model, opening.submission)
         self._check_parties()
         if opening.away:
-            log.warning("job %s: goes on without %s, who does not answer", context.job, ", ".join(opening.away))
+            log.warning("job %s: goes on without %s, which does not answer", context.job, ", ".join(opening.away))
         if opening.away_deadline_s:
             context.outbox.retry_s = min(RETRY_S, opening.away_deadline_s)
         members = [opening.label_holder, *(name for name in opening.feature_parties if name not in opening.away)]
-        naming = "take_names" if opening.label_holder == config.name else "name_features"
-        after = naming if opening.explain else first
-        self.order = StepOrder(
-            {
-                OPENING: (Next("open_model"),),
-                "open_model": (Next(ALIGNMENT),),
-                ALIGNMENT: () if after is None else (Next(after),),
-            },
-            {ALIGNMENT: alignment_steps(members, opening.alignment, config.name)},
-        )
-        self.names = Naming(context, store, opening, self.order, None if first is None else (first, 0, 0))
+        phases = {
+            ALIGNMENT: alignment_steps(members, opening.alignment, config.name),
+            NAMES: naming_steps(opening, config.name),
+        }
+        self.order = StepOrder(table, phases, conditions_of(opening))
+        self.names = Naming(context, store, opening, self.order)
         self._alignment = Alignment(context, members, opening.alignment, self.order)
         self._table: Table | None = None  # the own one, until the common records are known
         self._common: Table | None = None
@@ -81,7 +75,7 @@ class OpenedModel:
     async def load(self) -> Table:
         """The columns of the model from the party's table of the opening's name; labels are not read."""
         named = table_config(self._config, self._opening.table)
-        # models of releases before columns of text could be encoded say of neither: their features are their columns
+        # models of releases without encoded text columns have neither entry: their features are their columns
         columns = self.manifest.get("source_columns", self.manifest["columns"])
         encoded = self.manifest.get("categories", {})
         absent = [name for name in columns if name not in named.columns]
@@ -102,8 +96,8 @@ class OpenedModel:
         self.order.done(request)
 
     async def open_model(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Load the table and begin to align it: all that a feature party does in this step."""
-        self.order.check(("open_model", request.round, request.stage))
+        """Load the table and begin to align it, at a feature party."""
+        self.order.check(request)
         self.align(await self.load(), request)
         return result(prediction_pb2.OpenedModel())
 
@@ -114,18 +108,14 @@ class OpenedModel:
             self._common, self._table = required(self._table).take(self._alignment.records), None
         return self._common
 
-    def check_aligned(self, step: StepId) -> None:
-        """`Untimely` for a step that came before the alignment."""
-        self._alignment.check(step)
-
     @property
     def objective(self) -> str:
-        """Of the training; the label holder knows it."""
+        """The objective of the training, which the label holder knows."""
         return str(self.manifest["objective"])
 
     @property
     def classes(self) -> list[str]:
-        """Values of the label, none of a regression; the label holder knows them."""
+        """Values of the label, which the label holder knows; none for a regression."""
         return list(self.manifest["classes"])
 
     def _check_parties(self) -> None:

@@ -1,4 +1,4 @@
-"""The meaning of scores: class or value, and probability; the same in a file and in an answer to a client."""
+"""Predictions by scores: class or value, and probability; the same in a file and in an answer to a client."""
 
 from __future__ import annotations
 

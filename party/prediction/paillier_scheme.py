@@ -1,7 +1,7 @@
 """Paillier along the chain: entries go out encrypted, are masked on the way, and come back as sums (Fed-EINI).
 
-`PaillierScheme` is the label holder's end, `PaillierMasking` a feature party's. What the values of an entry mean,
-scores or attributions, is known to neither; several of each may go under one key, by messages of other names.
+`PaillierScheme` is the label holder's end, `PaillierMasking` a feature party's. The values of an
+entry are scores or attributions; both may go under one key, in messages of different names.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from treetap.paillier.masked_sums import EntryKeyHolder, EntryMember
 from treetap.trees.leaf_entries import Ints
 from treetap.trees.paths import Bools
 
-#: Most bytes of ciphertexts of one block: what may lie at a party before its step begins.
+#: Most bytes of ciphertexts of one block, all of which may lie at a party before its step begins.
 BLOCK_BYTES = 64 * 1024 * 1024
 
 
@@ -36,7 +36,7 @@ class PaillierScheme:
     """The label holder's end of the chain.
 
     Args:
-        tools: of the attempt.
+        context: of the attempt.
         owner: encrypts and opens; an entry takes as many ciphertexts as its values need.
         chain: the feature parties.
         names: of the messages.
@@ -64,7 +64,7 @@ class PaillierScheme:
         await self._owner.start()
 
     def fitting(self, entries: int) -> int:
-        """The most records of a block whose varying entries fit, as ciphertexts and as plaintexts; it may be 0."""
+        """The most records of a block; their varying entries must fit as ciphertexts and as plaintexts. It may be 0."""
         entry = self._ciphertexts * max(self._owner.ciphertext_bytes, 8 * self._slots)
         return BLOCK_BYTES // (entry * entries)
 
@@ -76,9 +76,9 @@ class PaillierScheme:
         await self._context.outbox.send(self._chain[0], self._names.constants, bodies)
 
     async def send(self, values: Ints, number: int) -> None:
-        """Encrypt the entries of a block, (n, entries, values), and send them to the first of the chain meanwhile.
+        """Encrypt the entries of a block, (n, entries, values), and send them meanwhile to the first of the chain.
 
-        Memory holds a few parcels of ciphertexts, however large the block is.
+        Memory holds a few messages of ciphertexts for a block of any size.
         """
         self._records, sent = len(values), 0
         plain = await self._in_slots(values)
@@ -92,9 +92,9 @@ class PaillierScheme:
         self._count(self._names.entries, sent)
 
     async def receive(self, number: int) -> Ints:
-        """The sums of the block that was sent, (n, values), opened as the last of the chain returns them."""
-        parcels = self._context.mailbox.series(self._chain[-1], self._names.sums, number, 0)
-        sums = b"".join([part async for part in ciphertexts_in(parcels, self._names.sums)])
+        """The sums of the block that was sent, (n, values), as the last of the chain returns them; opened."""
+        messages = self._context.mailbox.series(self._chain[-1], self._names.sums, number, 0)
+        sums = b"".join([part async for part in ciphertexts_in(messages, self._names.sums)])
         opened = await self._owner.open(sums, self._records * self._ciphertexts)
         self._context.costs.operations["decryptions"] += len(sums) // self._owner.ciphertext_bytes
         return opened.reshape(self._records, -1)[:, : self._values]
@@ -104,7 +104,7 @@ class PaillierScheme:
         await self._owner.close()
 
     async def _in_slots(self, values: Ints) -> Ints:
-        """Values (…, values) by ciphertext (…, ciphertexts, slots); slots that are left over hold zero."""
+        """Values (…, values) by ciphertext (…, ciphertexts, slots); unused slots hold zero."""
         width = self._ciphertexts * self._slots
         if width == values.shape[-1]:
             return values.reshape(*values.shape[:-1], self._ciphertexts, self._slots)
@@ -126,7 +126,7 @@ class PaillierMasking:
     """A feature party's place in the chain.
 
     Args:
-        tools: of the attempt.
+        context: of the attempt.
         member: masks, adds up, re-randomises.
         place: in the chain.
         names: of the messages.
@@ -141,15 +141,15 @@ class PaillierMasking:
         self._width = ciphertext_bytes
 
     async def start(self) -> None:
-        """Hand the entries that come once, to the first of the chain only, and where entries go to the workers."""
+        """Hand the layout to the workers, and at the first of the chain the constant entries."""
         constants = b""
         if self._place.first:
-            parcels = self._context.mailbox.series(self._place.label_holder, self._names.constants, 0, 0)
-            constants = b"".join([part async for part in ciphertexts_in(parcels, self._names.constants)])
+            messages = self._context.mailbox.series(self._place.label_holder, self._names.constants, 0, 0)
+            constants = b"".join([part async for part in ciphertexts_in(messages, self._names.constants)])
         await self._member.start(constants)
 
     async def pass_on(self, masks: Bools, number: int) -> None:
-        """Take the ciphertexts of a block as they come, pass on what the masks (n, ciphertexts) keep.
+        """Take the ciphertexts of a block as they come, pass on those that the masks (n, ciphertexts) keep.
 
         The last of the chain returns the sums: added up, packed, re-randomised.
         """
@@ -157,8 +157,8 @@ class PaillierMasking:
         block = self._member.block(masks)
         series = context.outbox.open(self._place.after, self._sends, number)
         try:
-            parcels = context.mailbox.series(self._place.before, self._names.entries, number, 0)
-            async for part in ciphertexts_in(parcels, self._names.entries):
+            messages = context.mailbox.series(self._place.before, self._names.entries, number, 0)
+            async for part in ciphertexts_in(messages, self._names.entries):
                 await self._put(series, await block.take(part))
                 context.progress.done = block.done
             await self._put(series, await block.finish())
@@ -173,7 +173,7 @@ class PaillierMasking:
         await self._member.close()
 
     async def _put(self, series: Series, parts: list[bytes]) -> None:
-        """To the next of the chain, in parcels of bounded size."""
+        """Send to the next of the chain, in messages of bounded size."""
         step = PARCEL_BYTES // self._width * self._width
         for part in parts:
             for start in range(0, len(part), step):

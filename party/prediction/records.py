@@ -1,7 +1,7 @@
 """The records of a prediction, block by block, and the destination of their scores.
 
-These are a table and a file (`party.prediction.batch`), or requests of clients and their answers
-(`party.prediction.served`). No protocol knows which.
+Records of a table, with scores for a file (`party.prediction.batch`), or records of clients' requests, with scores for
+the answers (`party.prediction.served`). The protocols are the same for both.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from party.prediction.served import ServedPrediction
 from party.runtime.context import Step, StepContext
 from party.runtime.job_store import Arrays, Store
 from party.runtime.messages import Rows
-from party.runtime.steps import StepId
 from party.serving.registry import ServedModels
 from treetap.tables.reading import Floats, Table
 from treetap.wire.v2 import prediction_pb2
@@ -35,7 +34,7 @@ class RecordSource(Protocol):
     steps: Mapping[str, Step]
 
     async def open(self, table: Table) -> None:
-        """The own table is there, not yet aligned."""
+        """Take the own table, which is not aligned yet."""
         ...
 
     @property
@@ -52,14 +51,14 @@ class RecordSource(Protocol):
         ...
 
     def keep(self, rows: Rows, scores: Floats, imputed: Imputed, further: Arrays) -> None:
-        """The scores (n, outputs) of these records, and the share of the way of each that was imputed (n,).
+        """Take the scores (n, outputs) of these records, and the imputed share of each record's splits (n,).
 
-        `further`: what explains them, arrays with a row per record.
+        `further`: their explanations, arrays with a row per record.
         """
         ...
 
-    def before_block(self, number: int) -> StepId:
-        """The step that comes when the protocol is ready for a block, or after the last one."""
+    def after_block(self, number: int) -> str:
+        """The outcome of a block's last step: one of those in `party.prediction.step_rows.after_block`."""
         ...
 
 
@@ -70,13 +69,9 @@ def record_source(
     opening: prediction_pb2.OpenModel,
     opened: OpenedModel,
     served_models: ServedModels,
-    begins: str,
     beside: Sequence[Beside],
 ) -> RecordSource:
-    """The records that an opening asks for.
-
-    `begins`: the protocol's first step of a block; `beside`: what writes further files beside the predictions.
-    """
+    """The records that an opening asks for; `beside`: writers of further files beside the predictions."""
     if opening.serve:
-        return ServedPrediction(config, context, opening, opened, served_models, begins)
-    return BatchPrediction(config, store, context, opening, opened, begins, beside)
+        return ServedPrediction(config, context, opening, opened, served_models)
+    return BatchPrediction(config, store, context, opening, opened, beside)

@@ -12,13 +12,13 @@ from party.runtime.job_store import Arrays, JobStore
 from treetap.errors import DataError
 from treetap.tables.reading import Floats
 
-#: The share of the way of each of n records that was imputed, because its owner was away, (n,).
+#: The imputed share of the splits on the way of each of n records, those of parties that were away, (n,).
 Imputed = np.ndarray[tuple[int], np.dtype[np.float64]]
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class ScoreStore:
-    """Ids, scores (n, outputs), imputed shares (n,) and what explains the scores, of the blocks that are done.
+    """Ids, scores (n, outputs), imputed shares (n,) and explanations, of the blocks that are done.
 
     Kept by id and not by place, because private set intersection aligns in another order every time.
     """
@@ -42,7 +42,7 @@ class ScoreStore:
             self._blocks.append((arrays["ids"].tolist(), arrays))
 
     def add(self, ids: list[str], scores: Floats, imputed: Imputed, further: Arrays) -> None:
-        """A block is done: on disk before anything else is asked. `further`: arrays with a row per record, by name."""
+        """Put a block on disk, before its step ends. `further`: arrays with a row per record, by name."""
         self._store.claim(self._submission)
         arrays = {"scores": scores, "guessed": imputed, **further}
         keys = {"table": np.array(self._table), "ids": np.array(ids, dtype=np.str_)}
@@ -65,7 +65,7 @@ class ScoreStore:
         return whole[[place[value] for value in known]]
 
     def discard(self) -> None:
-        """The predictions are written: nothing of this is needed any more."""
+        """Delete the scores, which the written predictions have replaced."""
         self._store.discard(self._submission)
 
     def _name(self) -> str:

@@ -1,10 +1,4 @@
-"""A prediction whose records come from requests of clients, and whose scores go back to them (docs/serving.md).
-
-after                              may come
-alignment, or the protocol's keys  await_requests(b=0, 0)
-await_requests(b, k)               await_requests(b, k+1) where no client asked, else the protocol's block b
-the protocol's block b             await_requests(b+1, 0)
-"""
+"""A prediction whose records come from requests of clients, and whose scores go back to them (docs/serving.md)."""
 
 from __future__ import annotations
 
@@ -19,10 +13,10 @@ from party.config import PartyConfig, ServeConfig
 from party.prediction.opened_model import OpenedModel
 from party.prediction.outcome import Outcome
 from party.prediction.scores_on_disk import Imputed
+from party.prediction.step_rows import ANSWERED, REQUESTED, UNREQUESTED
 from party.runtime.context import Step, StepContext
 from party.runtime.job_store import Arrays
 from party.runtime.messages import Rows
-from party.runtime.steps import StepId
 from party.serving.registry import ServedModels
 from party.serving.request_queue import RequestQueue, Scores
 from treetap.errors import ConfigError, NotServed
@@ -36,7 +30,7 @@ from treetap.wire.v2 import control_pb2, prediction_pb2, serving_pb2
 WAIT_S = 2.0
 #: Seconds after which the coordinator counts as gone: between two steps, and in a round that does not move.
 ALONE_S, ROUND_S = 15.0, 120.0
-#: Answers whose times are looked at, and seconds over which records are counted.
+#: Number of answers over whose times quantiles are taken, and seconds over which records are counted.
 LATEST, RATE_S = 1000, 60.0
 
 
@@ -50,29 +44,27 @@ class ServedPrediction:
         opening: prediction_pb2.OpenModel,
         opened: OpenedModel,
         served_models: ServedModels,
-        begins: str,
     ) -> None:
-        """`begins`: the protocol's first step of a block."""
         self.config = serve_config(config)
         self._context, self._opening, self._opened = context, opening, opened
-        self._served_models, self._begins = served_models, begins
+        self._served_models = served_models
         self.model, self.job = opening.model, context.job
         metrics = served_models.metrics
         self._queue = RequestQueue(self.config.queue, self.config.window_ms / 1000, metrics.records_wait)
         self._own: set[str] = set()
         self._places: dict[str, int] | None = None  # None: no client can be answered yet
         self._rows: Rows = np.zeros(0, dtype=np.int64)
-        self._alone_at: float | None = None  # when the coordinator will count as gone; None: it waits with us
+        self._alone_at: float | None = None  # when the coordinator counts as gone; None: a step is under way
         self._figures = serving_pb2.ServingFigures(grpc=served_models.grpc, http=served_models.http)
         self._latest: deque[float] = deque(maxlen=LATEST)
         self._scored: deque[tuple[float, int]] = deque()
         self.size = max(1, opening.block)  #: see `RecordSource`
         self.steps: Mapping[str, Step] = {"await_requests": self.await_requests}
 
-    # ---- what a protocol needs: see `party.prediction.records.RecordSource`
+    # ---- for a protocol: `party.prediction.records.RecordSource`
 
     async def open(self, table: Table) -> None:
-        """See `RecordSource`: from here on clients hear that the model is being prepared."""
+        """See `RecordSource`: from here on clients get the answer that the model is being prepared."""
         self._own = set(table.ids)
         self._served_models.take(self)
 
@@ -82,7 +74,7 @@ class ServedPrediction:
         return np.arange(len(self._opened.aligned.ids), dtype=np.int64)
 
     def block(self, number: int) -> tuple[Rows, int]:
-        """See `RecordSource`: what clients asked about."""
+        """See `RecordSource`: the records that clients asked about."""
         self._expect(ROUND_S)
         return self._rows, number + 1
 
@@ -92,7 +84,7 @@ class ServedPrediction:
         self._expect(ROUND_S)
 
     def keep(self, rows: Rows, scores: Floats, imputed: Imputed, further: Arrays) -> None:
-        """See `RecordSource`: clients are answered. Who serves does not go on without a party and explains nothing."""
+        """See `RecordSource`: answer the clients. A served model has no imputed shares and no explanations."""
         del imputed, further
         now = asyncio.get_running_loop().time()
         self._figures.records += len(rows)
@@ -101,33 +93,31 @@ class ServedPrediction:
         self._context.progress.done = self._figures.records
         self._queue.keep(rows, scores)
 
-    def before_block(self, number: int) -> StepId:
-        """See `RecordSource`: what clients ask about."""
+    def after_block(self, number: int) -> str:
+        """See `RecordSource`: the next block holds the records that clients ask about next."""
+        del number
         self._expect(ALONE_S)
-        return "await_requests", number, 0
+        return ANSWERED
 
     # ---- the step
 
     async def await_requests(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Wait for requests; what has come is the next block."""
-        number = request.round
-        self._opened.order.check(("await_requests", number, request.stage))
+        """Wait for requests; the records that they ask about are the next block."""
+        self._opened.order.check(request)
         if self._places is None:
             self._places = {value: place for place, value in enumerate(self._opened.aligned.ids)}
-            self._context.costs.level = logging.DEBUG  # steps come again and again; metrics count them
+            self._context.costs.level = logging.DEBUG  # these steps have no end; metrics count them
         self._alone_at = None
         self._rows = await self._queue.gather(self.size, WAIT_S)
         self._expect(ALONE_S)
         if len(self._rows):
             self._served_models.metrics.block_taken(len(self._rows))
             self._context.progress.total = self._figures.records + len(self._rows)
-            self._opened.order.then((self._begins, number, 0))
-        else:
-            self._opened.order.then(("await_requests", number, request.stage + 1))
+        self._opened.order.done(request, REQUESTED if len(self._rows) else UNREQUESTED)
         awaited = serving_pb2.AwaitedRequests(records=len(self._rows), figures=self._current_figures())
         return result(awaited)
 
-    # ---- what a client asks: by way of `party.serving.registry`
+    # ---- for clients, by way of `party.serving.registry`
 
     async def predict(self, client: str, ids: Sequence[str], within_s: float) -> serving_pb2.PredictedRecords:
         """An answer for each id, in their order.
@@ -156,7 +146,7 @@ class ServedPrediction:
         self._figures.refused += 1
 
     def recorded(self, client: str, request: serving_pb2.PredictRecords) -> None:
-        """Write down what a client asked, if this party records."""
+        """Record a client's request, if this party keeps a transcript."""
         self._context.recorder.asked(client, self._context.attempt, request)
 
     def describe(self) -> serving_pb2.ModelDescription:
@@ -173,17 +163,17 @@ class ServedPrediction:
         )
 
     def close(self) -> None:
-        """The attempt ends: requests that wait get an error."""
+        """End the attempt: waiting requests get an error."""
         self._queue.close(f"model {self.model} is not served any more; ask again later")
 
     @property
     def ready(self) -> bool:
-        """Whether clients are answered now."""
+        """True if clients are answered now."""
         now = asyncio.get_running_loop().time()
         return self._places is not None and (self._alone_at is None or now < self._alone_at)
 
     def _expect(self, within_s: float) -> None:
-        """The coordinator is to ask for the next step, or a party to send what the round waits for."""
+        """Set the time within which the coordinator must ask for the next step, or the round must move."""
         self._alone_at = asyncio.get_running_loop().time() + within_s
 
     def _open_for_requests(self) -> Mapping[str, int]:
@@ -234,8 +224,8 @@ def serve_config(config: PartyConfig) -> ServeConfig:
     """The table `[serve]`; `ConfigError` where there is none, or it and the policy leave no client to answer."""
     if config.serve is None:
         raise ConfigError(
-            f"{config.name} serves nobody: its configuration has no table [serve]; it needs clients = [names of "
-            "certificates] and where they ask, listen = or http = HOST:PORT",
+            f"{config.name} serves no client: its configuration has no table [serve]; it needs clients = [names of "
+            "certificates] and an address, listen = or http = HOST:PORT",
             party=config.name,
         )
     config.check_clients()

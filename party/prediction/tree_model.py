@@ -24,7 +24,7 @@ class OwnSplits:
     """The splits of a party's own shard, by handle."""
 
     def __init__(self, opened: OpenedModel, field: str) -> None:
-        """`field`: where a line of the shard has them."""
+        """`field`: their name in a line of the shard."""
         splits = [OwnSplit.from_dict(split) for tree in opened.shard for split in tree[field]]
         self._opened = opened
         self._by_handle = {split.handle: split for split in splits}
@@ -34,18 +34,18 @@ class OwnSplits:
         return self._by_handle.items()
 
     def split(self, handle: int) -> OwnSplit:
-        """The meaning of a handle; `Malformed` where this party never gave it."""
+        """The split of a handle; `Malformed` if this party has none."""
         if handle not in self._by_handle:
             raise Malformed(f"{self._opened.party} has no split {handle} in model {self._opened.name}")
         return self._by_handle[handle]
 
     def goes_left(self, handle: int, rows: Rows) -> Bools:
-        """Directions of some records at a split, (n,), true for left: one column of theirs is read."""
+        """Directions of some records at a split, (n,), true for left: one column is read."""
         split = self.split(handle)
         return split.goes_left(self._opened.aligned.features[rows, split.feature])
 
     def directions(self, rows: Rows) -> GoesLeft:
-        """Directions of some records at any split: all columns of theirs are gathered once."""
+        """Directions of some records at any split: all columns are gathered once."""
         features = self._opened.aligned.features[rows]
 
         def goes_left(handle: int) -> Bools:
@@ -71,7 +71,7 @@ class TreeModel:
             trees=tuple(Tree.from_dict(line["tree"]) for line in opened.shard),
             trees_per_round=manifest["trees_per_round"],
             best_round=manifest["best_round"],
-            averaged=manifest.get("averaged", False),  # models of releases before forests say nothing
+            averaged=manifest.get("averaged", False),  # absent in models of releases before forests
         )
         self.own = OwnSplits(opened, "own")
         opened.names.expect(self.handles_of)
@@ -87,7 +87,7 @@ class TreeModel:
             yield candidate_leaves(tree, len(rows), lambda s: goes_left(s.handle) if s.owner == self._party else None)
 
     def count(self, rows: Rows, figure: Callable[[GoesLeft, int], Floats]) -> Floats:
-        """A figure of some records (n,) by their directions, for a part of them at a time."""
+        """A figure of each of some records (n,) by their directions, computed part by part."""
         parts = np.split(rows, range(COUNTED, len(rows), COUNTED))
         return np.concatenate([figure(self.directions(part), len(part)) for part in parts])
 

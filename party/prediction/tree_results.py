@@ -1,4 +1,4 @@
-"""Scores by trees: handed to the record source, and where it was asked for explained by the leaves that are open."""
+"""Scores by trees: handed to the record source, with the leaves that are open if explanations are asked for."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from treetap.wire.v2 import prediction_pb2
 class TreeResults:
     """The scores of a prediction by trees at the label holder.
 
-    `directed`: parties that send which way records go at their splits.
+    `directed`: parties that send the directions of records at their splits.
     """
 
     def __init__(
@@ -48,10 +48,10 @@ class TreeResults:
         leaves: Iterable[Bools] | None = None,
         further: Arrays | None = None,
     ) -> None:
-        """The scores (n, outputs) of some records, and the share of the way of each that was imputed (n,).
+        """Keep the scores (n, outputs) of some records, and the imputed share of each (n,).
 
-        `leaves`: of each used tree those that they may have reached (n, leaves); without it all that the own columns
-        leave open, f_k(x) of Fed-EINI. `further`: what else is kept of them, by name.
+        `leaves`: of each used tree those that they may have reached (n, leaves); None: all that the own columns leave
+        open, f_k(x) of Fed-EINI. `further`: other arrays to keep, by name.
         """
         kept = dict(further or {})
         if self._opening.explain:
@@ -61,7 +61,7 @@ class TreeResults:
     async def write(
         self, path: Path, known: list[str], scored: ScoreStore, written: prediction_pb2.WrittenPredictions
     ) -> None:
-        """Write the decision paths of scored records beside the predictions, as far as they were asked for."""
+        """Write the decision paths of scored records beside the predictions, if explanations are asked for."""
         opening, names = self._opening, self._opened.names
         if not opening.explain:
             return

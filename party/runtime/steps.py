@@ -1,7 +1,6 @@
 """Idempotent steps: a repeat gets the first result, a step out of order is refused, a failure ends the attempt.
 
-StepCache   (kind, round, stage) → the task of the step, which outlives its caller
-Order       the steps that may come next
+The order itself is `party.runtime.step_order`.
 """
 
 from __future__ import annotations
@@ -43,23 +42,6 @@ class ProgressCounter:
 
     done: int = 0
     total: int = 0
-
-
-class Order:
-    """The steps that may come next; every other step is refused."""
-
-    def __init__(self, *first: StepId) -> None:
-        self._next = set(first)
-
-    def check(self, step: StepId) -> None:
-        """Raise `Untimely` unless the step may come now."""
-        if step not in self._next:
-            allowed = " or ".join(sorted(map(describe, self._next))) or "nothing"
-            raise Untimely(f"{describe(step)} cannot come now; expected {allowed}")
-
-    def then(self, *steps: StepId) -> None:
-        """Set the steps that may come next."""
-        self._next = set(steps)
 
 
 @dataclass

@@ -85,7 +85,7 @@ def test_degrade_in_the_middle(tmp_path: Path, caplog: pytest.LogCaptureFixture)
         second = [(to, r) for _, to, r in federation.conducted if r.attempt == 2 and r.job == "p"]
         told = {to: list(r.prediction.open_model.away) for to, r in second if name_of(r) == "open_model"}
         assert told == {LABEL_HOLDER: [B], C: [B]}
-        assert sum("goes on without feature-b, who does not answer" in text for text in caplog.messages) == 2
+        assert sum("goes on without feature-b, which does not answer" in text for text in caplog.messages) == 2
         assert list((federation.state(LABEL_HOLDER) / "jobs").iterdir()) == []
         assert list(federation.jobs.status("p")[0].away) == [B]
         await federation.close()

@@ -209,8 +209,8 @@ def empty(parcel: exchange_pb2.PeerMessage) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (unknown, "feature-b names a feature of split 77, which it has not, or twice"),
-        (twice, r"feature-b names a feature of split \d, which it has not, or twice"),
+        (unknown, "feature-b names a feature of split 77, not its own or named before"),
+        (twice, r"feature-b names a feature of split \d, not its own or named before"),
         (empty, r"feature-b names the feature of split \d by 0 characters"),
     ],
 )

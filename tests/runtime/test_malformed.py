@@ -259,7 +259,7 @@ PREDICTION: list[tuple[str, str, Change, str]] = [
     ("route_queries", LABEL_HOLDER, query_of_unknown_handle, "feature-b has no split 99 in model job"),
     ("route_queries", LABEL_HOLDER, query_beyond, "records: a range of 100 from 0 cannot follow 0 of 6 records"),
     ("route_queries", LABEL_HOLDER, query_from_the_middle, "a query whose records do not begin at 0"),
-    ("route_answers", FEATURE, answers_of_fewer, "feature-b answered 0 records, it was asked about others"),
+    ("route_answers", FEATURE, answers_of_fewer, "feature-b answered 0 records, not those of the queries"),
     ("route_answers", FEATURE, answers_beyond, "records: bits are set beyond the last of 7"),
     ("route_answers", FEATURE, answers_too_long, "records: 8 bits take 1 bytes, not 2"),
 ]

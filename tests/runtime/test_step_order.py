@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from party.runtime.step_order import (
+    ANY,
+    LATER,
     NEXT_ROUND,
     NEXT_STAGE,
     OPENING,
@@ -78,6 +80,37 @@ def test_rounds_and_stages_follow_from_the_step_that_was_done() -> None:
     assert _may_come(order) == set()
 
 
+def test_any_round_and_then_any_later_one() -> None:
+    """A party that takes part in some rounds and stages only: an earlier one, or the same once more, is refused."""
+    order = StepOrder(
+        {OPENING: (Next("prepare"),), "prepare": (Next("bin", ANY), Next("publish")), "bin": (Next("bin", LATER),)}
+    )
+    order.done(_request("prepare"))
+    assert _may_come(order) == {("publish", 0, 0), *(("bin", t, stage) for t in range(5) for stage in range(4))}
+    with pytest.raises(OutOfOrder, match=r"^prepare of round 0, stage 0 cannot come now; expected bin or publish of"):
+        order.check(_request("prepare"))
+    order.done(_request("bin", 3, 1))
+    assert _may_come(order) == {("bin", 3, 2), ("bin", 3, 3), *(("bin", 4, stage) for stage in range(4))}
+    with pytest.raises(OutOfOrder, match=r"^bin of round 3, stage 1 .* expected bin after round 3, stage 1$"):
+        order.check(_request("bin", 3, 1))
+
+
+def test_a_refusal_names_what_was_expected() -> None:
+    """A refused step changes nothing of what may come."""
+    order = _order()
+    order.done(_request("choose_splits", 3, 1), "won", "deeper")
+    for _ in range(2):
+        with pytest.raises(OutOfOrder) as caught:
+            order.check(_request("prepare"))
+        assert str(caught.value) == (
+            "prepare of round 0, stage 0 cannot come now; "
+            "expected apply_splits of round 3, stage 1 or choose_splits of round 3, stage 2"
+        )
+    order.done(_request("publish"))
+    with pytest.raises(OutOfOrder, match=r"expected nothing$"):
+        order.check(_request("apply_splits", 3, 1))
+
+
 def test_conditions_are_asked_of_the_next_round() -> None:
     """A line with a condition lets its step come in rounds in which that holds; a resumed job may have several."""
     order = _order()
@@ -119,10 +152,8 @@ def test_an_outcome_that_the_row_does_not_know_is_a_defect() -> None:
 
 def test_the_pages_show_the_tables_that_are_executed(tmp_path: Path) -> None:
     """The protocols' pages are as rendered, and a copy in which one line is changed is reported as stale."""
-    for word in ("boosting", "forest"):
-        copied = Path(shutil.copy(DOCS / f"protocol-{word}.md", tmp_path))
-        for role in ("label_holder", "feature_party"):
-            assert f"<!-- steps of {word}.{role}: begin -->" in copied.read_text(encoding="utf-8")
+    for path in DOCS.glob("protocol-*.md"):
+        shutil.copy(path, tmp_path)
     page = tmp_path / "protocol-forest.md"
     page.write_text(page.read_text(encoding="utf-8").replace("`share_labels`; `publish`", "`share_labels`"), "utf-8")
     for folder, status in ((DOCS, 0), (tmp_path, 1)):

@@ -8,7 +8,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from party.runtime import steps
-from party.runtime.steps import HEARTBEAT_S, Order, StepCache, describe, follow
+from party.runtime.step_order import OPENING, SAME, Next, StepOrder
+from party.runtime.steps import HEARTBEAT_S, StepCache, StepId, describe, follow
+from tests.replay import with_word
 from tests.simulator import run
 from treetap.errors import Conflict, DataError, Interrupted, Malformed, OutOfOrder, TreetapError
 from treetap.wire.frame import filled
@@ -20,6 +22,12 @@ NEXT = ("relay_children", 2, 1)
 
 def _request(*nodes: int) -> control_pb2.StepRequest:
     return filled(control_pb2.StepRequest(job="job"), "build_histograms", growth_pb2.BuildHistograms(nodes=nodes))
+
+
+def _named(step: StepId) -> control_pb2.StepRequest:
+    request = with_word(step[0])
+    request.round, request.stage = step[1:]
+    return request
 
 
 class Work:
@@ -151,12 +159,13 @@ def test_only_what_was_never_begun_is_out_of_order(peers: bool) -> None:
     """A step that its own order refuses leaves the attempt as it was; a peer's refusal in the midst of it does not."""
 
     async def main() -> None:
-        book, order = StepCache(), Order(NEXT)
+        book = StepCache()
+        order = StepOrder({OPENING: (Next(NEXT[0]),), NEXT[0]: (Next(STEP[0], SAME),)})
 
         async def work() -> control_pb2.StepResult:
             if peers:
                 raise OutOfOrder("attempt 1 of job job is over")
-            order.check(STEP)
+            order.check(_named(STEP))
             return control_pb2.StepResult()
 
         with pytest.raises(OutOfOrder) as caught:
@@ -167,7 +176,7 @@ def test_only_what_was_never_begun_is_out_of_order(peers: bool) -> None:
                 book.start(NEXT, _request(), Work())
         else:
             assert (await book.start(NEXT, _request(), Work())).bytes == 1
-            order.then(STEP)
+            order.done(_named(NEXT))
             assert (await _start(book, work)).bytes == 0
 
     run(main())
@@ -249,23 +258,6 @@ def test_leaving_ends_the_step(after: float) -> None:
         assert work.ended == 0
 
     run(main())
-
-
-def test_order_says_what_may_come() -> None:
-    """A step that may not come is refused with what was expected; checking does not change what may come."""
-    order = Order(("prepare", 0, 0))
-    order.check(("prepare", 0, 0))
-    order.check(("prepare", 0, 0))
-    order.then(("build_histograms", 0, 1), ("apply_splits", 0, 0))
-    with pytest.raises(OutOfOrder) as caught:
-        order.check(("prepare", 0, 0))
-    assert str(caught.value) == (
-        "prepare of round 0, stage 0 cannot come now; "
-        "expected apply_splits of round 0, stage 0 or build_histograms of round 0, stage 1"
-    )
-    order.then()
-    with pytest.raises(OutOfOrder, match="expected nothing"):
-        order.check(("apply_splits", 0, 0))
 
 
 def test_steps_have_names_for_people() -> None:

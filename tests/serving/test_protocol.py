@@ -277,7 +277,7 @@ def test_what_nobody_can_serve(tmp_path: Path) -> None:
         assert (await federation.train(spec(BoostingParams(n_estimators=1, max_depth=1, max_bin=2)))).bad_input is False
         status = await federation.predict(predict_request(model="job", serve=True))
         assert (status.state, status.bad_input) == ("failed", True)
-        assert "label-holder serves nobody: its configuration has no table [serve]; it needs clients" in status.error
+        assert "label-holder serves no client: its configuration has no table [serve]; it needs clients" in status.error
         for wrong, fault in (
             ({"records_file": "ids.txt"}, "a served model predicts the records that clients request"),
             ({"away_policy": "degrade"}, "clients would get guesses; use retry"),
