@@ -62,7 +62,8 @@ def load(path: Path, schema: type[Schema]) -> Schema:
 
 def _misplaced(location: tuple[int | str, ...], kind: str, schema: type[BaseModel]) -> str:
     """A hint for keys that were added at the end of a file, hence to its last table."""
-    if kind == "extra_forbidden" and len(location) > 1 and location[-1] in schema.model_fields:
+    keys = {field.alias or name for name, field in schema.model_fields.items()}
+    if kind == "extra_forbidden" and len(location) > 1 and location[-1] in keys:
         return "; it is a key of the whole file: put it above the first [table]"
     return ""
 

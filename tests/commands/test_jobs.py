@@ -241,7 +241,7 @@ def test_a_job_in_the_background(federation: LocalFederation) -> None:
     outcome = _run(federation, "train", _job(federation, "background", n_estimators=5000), "--detach")
     assert (outcome.status, outcome.out, outcome.err) == (0, "background\n", "")
     status = json.loads(_run(federation, "status", "background", "--json").out)["jobs"][0]
-    assert (status["state"], status["trees"] in (0, 5000)) == ("running", True)
+    assert (status["state"], status["rounds"] in (0, 5000)) == ("running", True)
     table = _run(federation, "status")
     assert (table.status, table.err) == (0, "")
     assert "background" in table.out

@@ -113,9 +113,9 @@ def test_a_failed_step_ends_the_attempt(failure: Exception, why: str) -> None:
         for _ in range(2):
             with pytest.raises(type(failure), match=str(failure)):
                 await _start(book, work, 1)
-        ended = f"choose_splits of tree 2, level 1 {why}; resume the job for a new one$"
+        ended = f"choose_splits of round 2, stage 1 {why}; resume the job for a new one$"
         with pytest.raises(
-            Interrupted, match=f"^the attempt has ended before choose_splits of tree 2, level 1: {ended}"
+            Interrupted, match=f"^the attempt has ended before choose_splits of round 2, stage 1: {ended}"
         ):
             _start(book, work, 2)
         with pytest.raises(Interrupted, match=f"^the attempt has ended before relay_children of .*: {ended}"):
@@ -145,9 +145,9 @@ def test_a_full_disk_interrupts() -> None:
     async def main() -> None:
         book, work = StepCache(), Work(0.0, (OSError(28, "No space left on device", "trees.jsonl"),))
         for _ in range(2):
-            with pytest.raises(Interrupted, match=r"level 1: No space left on device: trees\.jsonl$"):
+            with pytest.raises(Interrupted, match=r"stage 1: No space left on device: trees\.jsonl$"):
                 await _start(book, work)
-        with pytest.raises(Interrupted, match=r"level 1: No space left on device: trees\.jsonl; resume the job"):
+        with pytest.raises(Interrupted, match=r"stage 1: No space left on device: trees\.jsonl; resume the job"):
             book.start(NEXT, _request(), work)
         assert work.begun == 1
 
@@ -172,7 +172,7 @@ def test_only_what_was_never_begun_is_out_of_order(peers: bool) -> None:
             await _start(book, work)
         assert type(caught.value) is OutOfOrder  # the name that a caller over a socket knows
         if peers:
-            with pytest.raises(Interrupted, match="level 1 failed: attempt 1 of job job is over"):
+            with pytest.raises(Interrupted, match="stage 1 failed: attempt 1 of job job is over"):
                 book.start(NEXT, _request(), Work())
         else:
             assert (await book.start(NEXT, _request(), Work())).bytes == 1

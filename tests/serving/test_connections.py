@@ -51,7 +51,7 @@ async def _listening(folder: Path, **changes: object) -> AsyncIterator[tuple[str
     """A party's HTTP endpoint."""
     config = _config(folder, http="127.0.0.1:0")
     if changes:
-        config = PartyConfig.model_validate({**config.model_dump(), **changes})
+        config = PartyConfig.model_validate({**config.model_dump(by_alias=True), **changes})
     clients, served_models = scoring.ScoringServers(), ServedModels(config, PartyMetrics(config.name))
     await clients.open(config, served_models)
     try:

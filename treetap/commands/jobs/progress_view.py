@@ -9,7 +9,8 @@ from typing import Any
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from treetap.terminal import err, out, plain, size, table
+from treetap import terminal
+from treetap.terminal import plain, size, table
 from treetap.wire.v2 import jobs_pb2, serving_pb2
 
 
@@ -23,7 +24,7 @@ def live(title: str) -> Iterator[Callable[[jobs_pb2.JobStatus], None]]:
         TimeElapsedColumn(),
         TextColumn("{task.fields[what]}"),
     )
-    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bars:
+    with Progress(*columns, console=terminal.err, transient=True, disable=not terminal.err.is_terminal) as bars:
         bar = bars.add_task(title, total=None, where="", what="")
 
         began: list[tuple[float, int]] = []  # seconds of the job at which scoring began, and the records scored by then
@@ -58,7 +59,7 @@ def serving() -> Iterator[Callable[[jobs_pb2.JobStatus], None]]:
         TextColumn("{task.fields[what]}", markup=False),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as lines:
+    with Progress(*columns, console=terminal.err, transient=True, disable=not terminal.err.is_terminal) as lines:
         line = lines.add_task("serving", total=None, what="")
 
         def update(status: jobs_pb2.JobStatus) -> None:
@@ -78,7 +79,7 @@ def steps(title: str) -> Iterator[Callable[[int, int, str], None]]:
         TextColumn("{task.completed}/{task.total} {task.fields[what]}", markup=False),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bars:
+    with Progress(*columns, console=terminal.err, transient=True, disable=not terminal.err.is_terminal) as bars:
         bar = bars.add_task(title, total=None, what="")
         yield lambda done, total, what: bars.update(bar, completed=done, total=total, what=what)
 
@@ -132,7 +133,7 @@ def print_statuses(statuses: list[jobs_pb2.JobStatus], *, errors: bool = True) -
             progress = _served(status.serving)
         cells = [status.kind, status.state, status.phase, progress, f"{status.seconds:.1f}", size(status.bytes)]
         rows.add_row(*map(Text, [status.job, *cells]))
-    out.print(rows)
+    terminal.out.print(rows)
     for status in statuses:
         metrics = ", ".join(f"{each.name} {each.value:.4f}" for each in status.metrics)
         without = f"away: {', '.join(status.away)}; decisions at its splits are guessed" if status.away else ""
@@ -142,4 +143,4 @@ def print_statuses(statuses: list[jobs_pb2.JobStatus], *, errors: bool = True) -
         files = (status.predictions, status.explanations, status.attributions)
         for line in (metrics, *files, withheld, without, status.error if errors else ""):
             if line:
-                out.print(f"{status.job}: {line}", markup=False, highlight=False, soft_wrap=True)
+                terminal.out.print(f"{status.job}: {line}", markup=False, highlight=False, soft_wrap=True)

@@ -15,6 +15,7 @@ from party.runtime.context import Step, StepContext, empty_result, required
 from party.runtime.messages import Rows, take_drawn
 from party.runtime.step_order import OPENING, RESUMED, Next, StepOrder, StepTable
 from party.setup.steps import PUBLISHED, UNPUBLISHED, bin_features, load_job_table, manifest_of, take_key
+from treetap.models.store import TREES
 from treetap.errors import Malformed
 from treetap.paillier.forest_sums import ForestSums, NodeTask
 from treetap.protocols.job_spec import params_as
@@ -135,7 +136,7 @@ class FeatureParty:
                 "trees": self._stored.count,
                 **manifest_of(self._context, self._spec, required(self._table), self._params.missing),
             }
-            self._context.store.publish(manifest)
+            self._context.store.publish(manifest, (TREES,))
         self._order.done(request)
         return empty_result()
 

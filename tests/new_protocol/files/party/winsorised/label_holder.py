@@ -20,6 +20,7 @@ from party.runtime.step_order import OPENING, RESUMED, Next, StepOrder, StepTabl
 from party.setup.keys import JobKeys, fitting
 from party.setup.labelled_table import LabelledTable, load_labelled_table
 from party.setup.steps import bin_features, manifest_of
+from treetap.models.store import TREES
 from treetap.paillier.slots import Slots, width_for
 from treetap.protocols.job_spec import params_as, taking_part
 from treetap.protocols.winsorised import WinsorisedParams
@@ -168,7 +169,7 @@ class LabelHolder:
                 **manifest_of(self._context, self._spec, data.table, self._params.missing),
                 **await summary_of_trees(required(self._state), self._stored),
             }
-            self._context.store.publish(manifest)
+            self._context.store.publish(manifest, (TREES,))
         await self.close()
         self._order.done(request)
         return empty_result()
