@@ -298,7 +298,7 @@ def test_predicting_without_a_party(federation: LocalFederation, trained: Outcom
         assert table.num_rows == 12
         assert 0 < max(table.column("guessed").to_pylist()) <= 1
         shown = _run(federation, "status", status["job"])
-        assert f"{status['job']}: away: feature-c; what its splits decide is guessed" in shown.out
+        assert f"{status['job']}: away: feature-c; decisions at its splits are guessed" in shown.out
         failed = _run(federation, *words[:4])
         assert failed.status == 1
         assert FEATURE_C in failed.err
@@ -315,7 +315,7 @@ def test_a_party_that_is_not_there(federation: LocalFederation, trained: Outcome
     assert outcome.status == 1
     assert "Traceback" not in outcome.err
     where = f"feature-c at {federation.addresses[FEATURE_C]}"
-    assert f"treetap: {where}: connection refused: nobody listens there" in outcome.err
+    assert f"treetap: {where}: connection refused: no process listens there" in outcome.err
     assert "treetap resume lonely" in outcome.err
     status = json.loads(_run(federation, "status", "lonely", "--json").out)["jobs"][0]
     assert (status["state"], status["bad_input"]) == ("interrupted", False)

@@ -83,7 +83,7 @@ def test_names_that_another_party_has_told(tmp_path: Path, capsys: pytest.Captur
     assert re.search(r"telco #1  \(gain", printed)
     assert "calls-per-week" not in json.dumps(card(folder, names=True))
     (folder / "names.json").write_text('{"telco": [1]}')
-    with pytest.raises(DataError, match=r"names\.json: is damaged; remove it, and have the names told again"):
+    with pytest.raises(DataError, match=r"names\.json: is damaged; remove it, and have the names sent again"):
         describe(folder)
 
 

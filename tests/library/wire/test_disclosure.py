@@ -264,7 +264,7 @@ def test_every_field_of_the_record_is_control_and_documented(tmp_path: Path) -> 
     table = [row for row in rows if row.message == TranscriptRecord.DESCRIPTOR.full_name]
     assert [row.field for row in table] == [field.name for field in TranscriptRecord.DESCRIPTOR.fields]
     assert {row.disclosure for row in table} == {"CONTROL"}
-    assert table[4].comment == 'Step of the protocol in one word, for example "gradients".'
+    assert table[4].comment == 'Name of the protocol\'s step or message, for example "gradients".'
     assert all(row.comment for row in table)
     assert undeclared([transcript_pb2.DESCRIPTOR]) == []
 

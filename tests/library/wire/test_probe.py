@@ -114,7 +114,7 @@ def test_nobody_listens(us: TlsFiles) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     for host in ("127.0.0.1", "localhost", "dns:///127.0.0.1"):
-        assert ": connection refused: nobody listens there" in _diagnose(f"{host}:{port}", us)
+        assert ": connection refused: no process listens there" in _diagnose(f"{host}:{port}", us)
 
 
 def test_a_host_that_drops_packets(us: TlsFiles) -> None:

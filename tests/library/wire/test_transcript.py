@@ -108,7 +108,7 @@ def test_secrets_are_refused(tmp_path: Path) -> None:
     """A type whose name says secret, and one that can hold such a type, are not logged."""
     with TranscriptWriter(tmp_path) as writer:
         for name in ("SecretKeyOfSomeone", "Carrier"):
-            with pytest.raises(Refused, match="SecretKeyOfSomeone: a type whose name says secret"):
+            with pytest.raises(Refused, match="SecretKeyOfSomeone: a type whose name contains secret"):
                 writer.append(OWN, "", "s", "j", 1, 0, 0, sample_type(name)())
     assert texts_of(tmp_path) == []
 
