@@ -194,7 +194,7 @@ def test_nobody_listening_and_silence_are_named(
             download.fetch(source, tmp_path)
         listener.listen()
         monkeypatch.setattr(download, "SILENCE_S", 0.1)
-        with pytest.raises(TreetapError, match="no more answer: timed out"):
+        with pytest.raises(TreetapError, match="stopped answering: timed out"):
             download.fetch(source, tmp_path)
         listener.accept()[0].close()
 
@@ -207,7 +207,7 @@ def test_nobody_listening_and_silence_are_named(
 
         thread = threading.Thread(target=begin)
         thread.start()
-        with pytest.raises(TreetapError, match="no more answer: timed out"):
+        with pytest.raises(TreetapError, match="stopped answering: timed out"):
             download.fetch(source, tmp_path)
         thread.join()
     assert list(tmp_path.iterdir()) == []

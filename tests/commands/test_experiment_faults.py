@@ -56,7 +56,10 @@ def test_a_class_that_only_test_rows_would_have(refused: Refused, tmp_path: Path
     """A class of one row, which goes to the held-out rows, is named with its number of rows."""
     table(tmp_path, changed(5, 3, "rare"))
     message = refused("test_share = 0.6", job='objective = "multi:softprob"')
-    assert "t.csv: label column 'y': class 'rare' has too few rows, 1: with test_share = 0.6 no row remains to train on" in message
+    assert (
+        "t.csv: label column 'y': class 'rare' has too few rows, 1: with test_share = 0.6 no row remains to train on"
+        in message
+    )
 
 
 def test_a_regression_whose_training_rows_are_all_alike(refused: Refused, tmp_path: Path) -> None:
