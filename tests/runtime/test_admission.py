@@ -10,10 +10,11 @@ from tests.replay import HERE, Conducted, Replay, ask, with_word, word
 from tests.simulator import COORDINATOR, Federation, run
 from tests.worlds import PARTIES
 from treetap.errors import DataError, Malformed, OutOfOrder, Refused, UnknownJob
+from treetap.wire import frame
 from treetap.wire.v2 import control_pb2
 
 FEATURE = PARTIES[1]
-WORDS = [field.name for field in control_pb2.StepRequest.DESCRIPTOR.oneofs_by_name["step"].fields]
+WORDS = sorted(frame.PATHS[control_pb2.StepRequest])
 
 
 @pytest.mark.parametrize("name", WORDS)

@@ -57,7 +57,7 @@ def _refused_at_once(federation: Federation, status: jobs_pb2.JobStatus, party: 
     assert {message.word for message in federation.log} <= {"prepare", "open_model", "leave"}
 
 
-@pytest.mark.parametrize("rule", [criterion for criterion, (_, policy, _) in RULES.items() if "emits" in policy])
+@pytest.mark.parametrize("criterion", [criterion for criterion, (_, policy, _) in RULES.items() if "emits" in policy])
 def test_a_training_that_the_policy_forbids_is_refused_at_its_opening(criterion: str, tmp_path: Path) -> None:
     """No table has been read, no identifier sent: that of the party which refuses is not even there."""
     party, policy, _ = RULES[criterion]
@@ -75,7 +75,7 @@ def test_a_training_that_the_policy_forbids_is_refused_at_its_opening(criterion:
     run(main())
 
 
-@pytest.mark.parametrize("rule", PREDICTIONS)
+@pytest.mark.parametrize("criterion", PREDICTIONS)
 def test_a_prediction_that_the_policy_forbids_is_refused_at_its_opening(criterion: str, tmp_path: Path) -> None:
     """Before the table to predict is read, and before any alignment or key."""
     asked, party, emits, named = PREDICTIONS[criterion]
@@ -96,7 +96,7 @@ def test_a_prediction_that_the_policy_forbids_is_refused_at_its_opening(criterio
     run(main())
 
 
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("criterion", RULES)
 def test_a_step_that_breaks_a_rule_is_refused_by_its_name(criterion: str, tmp_path: Path) -> None:
     """The job ends, the operator reads whose rule it was; nothing of the class left; a wider policy lets it go on."""
     party, policy, named = RULES[criterion]

@@ -213,7 +213,7 @@ SPECS: dict[str, tuple[dict[str, Any], str]] = {
     "a wrong key size": ({"key_bits": 1000}, r"key_bits = 1000: must be 1024, 2048 or 3072"),
     "an unknown obfuscation": ({"obfuscation": "none"}, r"obfuscation = 'none': must be one of short-exponent"),
     "an unknown alignment": ({"alignment": "guess"}, r"alignment = 'guess': must be one of psi, sorted-ids"),
-    "no feature party": ({"feature_parties": []}, r"feature_parties: names nobody"),
+    "no feature party": ({"feature_parties": []}, r"feature_parties: is empty"),
     "no label holder": ({"label_holder": ""}, r"label_holder: is missing"),
     "a party twice": ({"feature_parties": [FEATURE, FEATURE]}, r"'feature-b' is named twice among the parties"),
     "the label holder twice": ({"feature_parties": [LABEL_HOLDER]}, r"'label-holder' is named twice"),

@@ -15,8 +15,8 @@ from party.runtime.context import Step, StepContext, empty_result, required
 from party.runtime.messages import Rows, take_drawn
 from party.runtime.step_order import OPENING, RESUMED, Next, StepOrder, StepTable
 from party.setup.steps import PUBLISHED, UNPUBLISHED, bin_features, load_job_table, manifest_of, take_key
-from treetap.models.store import TREES
 from treetap.errors import Malformed
+from treetap.models.store import TREES
 from treetap.paillier.forest_sums import ForestSums, NodeTask
 from treetap.protocols.job_spec import params_as
 from treetap.protocols.winsorised import WinsorisedParams
