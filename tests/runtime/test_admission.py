@@ -38,7 +38,7 @@ def test_who_asks_for_which_job_is_checked_for_every_word(
                 with pytest.raises(Refused, match="job job belongs to coordinator coordinator, not to second"):
                     await ask(federation, party, with_word(name, attempt=attempt), caller="second")
             if name == "leave":
-                assert (await ask(federation, party, with_word(name, job="other"))).HasField("done")
+                assert frame.name_of(await ask(federation, party, with_word(name, job="other"))) == "done"
                 continue
             with pytest.raises(OutOfOrder, match="attempt 0 of job job is over: attempt 1 has begun"):
                 await ask(federation, party, with_word(name, attempt=0))

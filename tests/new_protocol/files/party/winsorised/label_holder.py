@@ -15,7 +15,7 @@ from party.growth.split_table import SplitTable
 from party.growth.stored_trees import StoredTrees
 from party.runtime.context import Step, StepContext, empty_result, required
 from party.runtime.job_store import JobStore
-from party.runtime.messages import Rows, drawn_parcels
+from party.runtime.messages import Rows, drawn_messages
 from party.runtime.step_order import OPENING, RESUMED, Next, StepOrder, StepTable
 from party.setup.keys import JobKeys, fitting
 from party.setup.labelled_table import LabelledTable, load_labelled_table
@@ -148,7 +148,7 @@ class LabelHolder:
         found, params, split_table = required(self._targets), self._params, required(self._split_table)
         drawn = params.drawn(t, len(found.values))
         for party in taking_part(self._spec, t):
-            await self._context.outbox.send(party, "sampled_records", drawn_parcels(drawn, len(drawn)), round=t)
+            await self._context.outbox.send(party, "sampled_records", drawn_messages(drawn, len(drawn)), round=t)
         split_table.next_handle_is(self._stored.first_handle(t))
         columns = split_table.columns_of_tree(t, params, permuted=False)
         values = np.hstack([found.values, np.ones_like(found.values)]) * drawn[:, None]
