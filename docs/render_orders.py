@@ -12,6 +12,8 @@ import re
 import sys
 from pathlib import Path
 
+from rendering import with_table
+
 from party.alignment.steps import ALIGNMENT
 from party.prediction.feature_names import NAMES
 from party.protocols import TRAINING
@@ -52,22 +54,13 @@ def main() -> int:
         for role in BEGIN.findall(old):
             package = f"party.{role.partition('.')[0]}"
             t = "t" if package in TRAINING.values() else "b"  # a round is a tree, or a block of records
-            new = with_table(new, role, rendered(importlib.import_module(f"party.{role}").STEPS, t))
+            new = with_table(new, f"steps of {role}", rendered(importlib.import_module(f"party.{role}").STEPS, t))
         if options.check and new != old:
             print(f"{page} is stale: run make orders", file=sys.stderr)
             stale = True
         elif new != old:
             page.write_text(new, encoding="utf-8")
     return int(stale)
-
-
-def with_table(page: str, role: str, table: str) -> str:
-    """The page with the text between a role's markers replaced; ValueError where it has not just one of each."""
-    begin, end = f"<!-- steps of {role}: begin -->", f"<!-- steps of {role}: end -->"
-    if page.count(begin) != 1 or page.count(end) != 1:
-        raise ValueError(f"the page must have {begin} and {end} once each")
-    before, rest = page.split(begin)
-    return f"{before}{begin}\n{table}{end}{rest.split(end)[1]}"
 
 
 def rendered(table: StepTable, t: str) -> str:

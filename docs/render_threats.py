@@ -22,6 +22,7 @@ from pathlib import Path
 
 from google.protobuf.descriptor import Descriptor, FileDescriptor
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
+from rendering import with_table
 
 from treetap.wire.disclosure import CLASSES, disclosure_table, undeclared
 
@@ -56,15 +57,6 @@ def main() -> int:
     if new != old:
         options.page.write_text(new, encoding="utf-8")
     return 0
-
-
-def with_table(page: str, name: str, rendered: str) -> str:
-    """The page with the text between a table's two markers replaced; ValueError where it has not just one of each."""
-    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
-    if page.count(begin) != 1 or page.count(end) != 1:
-        raise ValueError(f"the page must have {begin} and {end} once each")
-    before, rest = page.split(begin)
-    return f"{before}{begin}\n{rendered}{end}{rest.split(end)[1]}"
 
 
 def class_table(files: list[FileDescriptor]) -> str:

@@ -1,0 +1,12 @@
+"""Tables between two markers of a page, for the scripts that render them."""
+
+from __future__ import annotations
+
+
+def with_table(page: str, name: str, table: str) -> str:
+    """The page with the text between a table's two markers replaced; ValueError where it has not just one of each."""
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    if page.count(begin) != 1 or page.count(end) != 1:
+        raise ValueError(f"the page must have {begin} and {end} once each")
+    before, rest = page.split(begin)
+    return f"{before}{begin}\n{table}{end}{rest.split(end)[1]}"
