@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from party.growth.label_state import LabelState, stored_trees
 from party.growth.paths import leaf_paths
@@ -19,6 +18,8 @@ from party.runtime.context import StepContext, empty_result, required
 from party.runtime.job_store import JobStore
 from party.runtime.messages import Rows, space_messages, take_children
 from party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, SAME, THIS_ROUND, Next, StepOrder, StepTable
+from party.setup.labelled_table import LabelledTable
+from party.setup.steps import manifest_of
 from treetap.errors import DataError, Malformed, OutOfOrder
 from treetap.models.own_split import OwnSplit
 from treetap.models.store import TREES
@@ -243,14 +244,28 @@ async def trees_with_scores(store: JobStore, stored: StoredTrees) -> int:
     return scored
 
 
-async def summary_of_trees(state: LabelState, stored: StoredTrees) -> dict[str, Any]:
-    """The part of the model's manifest on the stored trees and the scores after them."""
+async def publish_model(
+    context: StepContext,
+    spec: setup_pb2.JobSpec,
+    data: LabelledTable,
+    missing: float,
+    state: LabelState,
+    stored: StoredTrees,
+) -> None:
+    """Publish the stored trees as a model, unless they are; `store.publish` deletes the job's secret key."""
+    if context.store.published:
+        return
     trees = [Tree.from_dict(line["tree"]) for line in await stored.read()]
     owners = importance_by_owner(state.used(trees))
-    return {
+    manifest = {
+        "role": "label_holder",
+        "feature_parties": list(spec.feature_parties),
+        "classes": data.labels.classes,
+        **manifest_of(context, spec, data.table, missing),
         "trees": len(trees),
         **state.summary(),
         "importance_by_party": {
             name: {"weight": each.weight, "gain": each.gain, "cover": each.cover} for name, each in owners.items()
         },
     }
+    context.store.publish(manifest, (TREES,))

@@ -29,7 +29,7 @@ def cut_sums(sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange
 
 
 def test_after_a_failure_the_attempt_is_over_at_that_party(jobs: tuple[Conducted, Conducted], tmp_path: Path) -> None:
-    """No step but repeats, until the next attempt; what the job has cost is told, and the party can be left."""
+    """No step but repeats, until the next attempt; the costs of the job are reported, and the party can be left."""
 
     async def main() -> None:
         federation = Federation(tmp_path, HERE.tables)
@@ -94,7 +94,7 @@ def test_a_failure_whose_answer_was_lost_is_told_again(tmp_path: Path, monkeypat
     async def main() -> None:
         federation = Federation(tmp_path, HERE.tables, faults=Faults(double=1.0, delay_s=2.0, seed=1))
         with monkeypatch.context() as patch:
-            patch.setattr("party.boosting.feature_party.bin_features", spoilt)
+            patch.setattr("party.growth.feature_party_job.bin_features", spoilt)
             status = await federation.train(JOB)
         assert (status.state, status.bad_input) == ("failed", True)
         assert status.error == "feature-b: column b0 is spoilt"

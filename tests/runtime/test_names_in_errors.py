@@ -60,7 +60,7 @@ def test_a_step_that_is_interrupted_says_where(tmp_path: Path, monkeypatch: pyte
             raise OSError(errno.ENOSPC, "No space left on device", "trees.jsonl")
         return await bin_features(context, *about)
 
-    monkeypatch.setattr("party.boosting.feature_party.bin_features", full)
+    monkeypatch.setattr("party.growth.feature_party_job.bin_features", full)
 
     def cut(message: Message) -> None:
         if (message.sender, message.to) == ("a", "e"):

@@ -9,7 +9,7 @@ import numpy as np
 
 from party.alignment.steps import ALIGNED, ALIGNMENT, Alignment, alignment_steps
 from party.config import PartyConfig
-from party.growth.label_holder import TREE_STEPS, LabelHolderGrowth, summary_of_trees, trees_with_scores
+from party.growth.label_holder import TREE_STEPS, LabelHolderGrowth, publish_model, trees_with_scores
 from party.growth.label_state import SCORES
 from party.growth.split_table import SplitTable
 from party.growth.stored_trees import StoredTrees
@@ -19,8 +19,7 @@ from party.runtime.messages import Rows, drawn_messages
 from party.runtime.step_order import OPENING, RESUMED, Next, StepOrder, StepTable
 from party.setup.keys import JobKeys, fitting
 from party.setup.labelled_table import LabelledTable, load_labelled_table
-from party.setup.steps import bin_features, manifest_of
-from treetap.models.store import TREES
+from party.setup.steps import bin_features
 from treetap.paillier.slots import Slots, width_for
 from treetap.protocols.job_spec import params_as, taking_part
 from treetap.protocols.winsorised import WinsorisedParams
@@ -160,16 +159,8 @@ class LabelHolder:
     async def publish(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Make a model of the stored trees."""
         self._order.check(request)
-        if not self._context.store.published:
-            data = required(self._data)
-            manifest = {
-                "role": "label_holder",
-                "feature_parties": list(self._spec.feature_parties),
-                "classes": data.labels.classes,
-                **manifest_of(self._context, self._spec, data.table, self._params.missing),
-                **await summary_of_trees(required(self._state), self._stored),
-            }
-            self._context.store.publish(manifest, (TREES,))
+        data, state = required(self._data), required(self._state)
+        await publish_model(self._context, self._spec, data, self._params.missing, state, self._stored)
         await self.close()
         self._order.done(request)
         return empty_result()

@@ -1,0 +1,100 @@
+"""A training job at a feature party: its table, its bins and its stored trees, from `prepare` to `publish`.
+
+It is the same for every training protocol; the protocol's feature party adds the key, the ciphertexts and the trees.
+"""
+
+from __future__ import annotations
+
+from party.alignment.steps import ALIGNED, ALIGNMENT, Alignment, alignment_steps
+from party.config import PartyConfig
+from party.growth.feature_party import SITS_OUT, TAKES_PART
+from party.growth.split_table import SplitTable
+from party.growth.stored_trees import StoredTrees
+from party.runtime.context import StepContext, empty_result, required
+from party.runtime.step_order import StepOrder, StepTable
+from party.setup.steps import PUBLISHED, UNPUBLISHED, bin_features, load_job_table, manifest_of
+from treetap.models.store import TREES
+from treetap.tables.reading import Table
+from treetap.trees.params import TreeParams
+from treetap.wire.frame import result
+from treetap.wire.v2 import control_pb2, setup_pb2
+
+
+class FeaturePartyJob:
+    """The table of a job with the trees that are stored of it.
+
+    Attributes:
+        order: the steps of the job that may come next.
+        alignment: this party's part in finding the common records.
+        stored: the trees on disk.
+    """
+
+    def __init__(
+        self, config: PartyConfig, context: StepContext, spec: setup_pb2.JobSpec, params: TreeParams, table: StepTable
+    ) -> None:
+        """`table`: the role's steps, with the phase `ALIGNMENT` and the conditions `TAKES_PART` and `SITS_OUT`."""
+        self._config, self._context, self._spec, self._params = config, context, spec, params
+        members = [spec.label_holder, *spec.feature_parties]
+        self.order = StepOrder(
+            table,
+            {ALIGNMENT: alignment_steps(members, spec.alignment, context.party)},
+            {TAKES_PART: self.takes_part, SITS_OUT: lambda t: not self.takes_part(t)},
+        )
+        self.alignment = Alignment(context, members, spec.alignment, self.order)
+        self.stored = StoredTrees(context, "splits")
+        self._table: Table | None = None
+        self._split_table: SplitTable | None = None
+
+    async def prepare(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """Report the progress of the job at this party.
+
+        1. Read the table.
+        2. Look up the records that an earlier attempt aligned, and the stored trees.
+        """
+        self.order.check(request)
+        table = self._table = await load_job_table(
+            self._context, self._config, self._spec, with_label=False, missing=self._params.missing
+        )
+        aligned = self.alignment.begin(table.ids, table.rows, table.path, keep=True)
+        await self.stored.read()
+        self.order.first_rounds = range(self.stored.count + 1)  # the label holder may have stored fewer
+        published = self._context.store.published
+        self.order.done(request, PUBLISHED if published else UNPUBLISHED, *([ALIGNED] if aligned else []))
+        return result(setup_pb2.Prepared(stored_rounds=self.stored.count, published=published, aligned_attempt=aligned))
+
+    async def bin(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """Select the common records, and bin their columns once for the job."""
+        self.order.check(request)
+        table = self._table = self.table.take(self.alignment.records)
+        binned = await bin_features(self._context, table, self._params.max_bin)
+        self._split_table = SplitTable(self._context.party, table.columns, binned)
+        self.order.done(request)
+        return empty_result()
+
+    async def publish(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """Publish the stored trees as a model."""
+        self.order.check(request)
+        if not self._context.store.published:
+            manifest = {
+                "role": "feature_party",
+                "label_holder": self._spec.label_holder,
+                "trees": self.stored.count,
+                **manifest_of(self._context, self._spec, self.table, self._params.missing),
+            }
+            self._context.store.publish(manifest, (TREES,))
+        self.order.done(request)
+        return empty_result()
+
+    @property
+    def table(self) -> Table:
+        """The party's table; after `bin`, of the common records alone."""
+        return required(self._table)
+
+    @property
+    def split_table(self) -> SplitTable:
+        """The binned columns, and the splits made on them."""
+        return required(self._split_table)
+
+    def takes_part(self, t: int) -> bool:
+        """Whether the party takes part in tree `t`."""
+        return self._params.takes_part(t, self._context.party)
