@@ -1,4 +1,4 @@
-"""How many bits attributions leave to hide paths behind, by counting: credit default, as in benchmarks/eini.py.
+"""Bits that attributions leave to hide paths behind, by counting: credit default, as in benchmarks/eini.py.
 
     python benchmarks/explain_bits.py [--records 1000] [--parties 2]
 

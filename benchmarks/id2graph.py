@@ -48,7 +48,7 @@ LIMIT_S = 3600
 
 @dataclass(frozen=True)
 class Case:
-    """What an attack is given, and the labels to score it with."""
+    """The input of an attack, and the labels to score it with."""
 
     leaves: list[list[Ints]]
     features: npt.NDArray[np.float64]

@@ -80,7 +80,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session")
 def jobs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Conducted, Conducted]:
-    """What a coordinator asks for in a training and in a prediction."""
+    """The steps that a coordinator asks for in a training and in a prediction."""
     from tests.replay import conducted  # where it is wanted: other tests begin sooner
 
     return conducted(tmp_path_factory.mktemp("conducted") / "federation")

@@ -20,7 +20,7 @@ def _heard(event: str, arguments: tuple[object, ...]) -> None:
                     found.append(Path(path))
 
 
-sys.addaudithook(_heard)  # stays for as long as the process; nothing is kept while nobody watches
+sys.addaudithook(_heard)  # stays for as long as the process; nothing is kept without a watcher
 
 
 @contextmanager

@@ -29,7 +29,7 @@ CLOSING = ("account", "leave")
 
 
 def conducted(folder: Path, here: World = HERE, job: setup_pb2.JobSpec = JOB) -> tuple[Conducted, Conducted]:
-    """What a coordinator asks for in a training, and in a prediction of the new records by blocks of four."""
+    """The steps that a coordinator asks for in a training, and in a prediction of the new records by blocks of four."""
 
     async def main() -> tuple[Conducted, Conducted]:
         federation = Federation(folder, here.tables)

@@ -19,7 +19,7 @@ Answered = tuple[control_pb2.StepRequest, control_pb2.StepResult]
 
 
 class Line(NamedTuple):
-    """What a table says of one step after another, wherever it stands."""
+    """A statement of a table on one step after another, wherever it stands."""
 
     done: str
     step: str
@@ -54,7 +54,7 @@ class TableReader:
         self._phases = {ALIGNMENT: aligning, NAMES: naming}
 
     def after(self, done: Asked | None, outcomes: Collection[str] | None) -> dict[Asked, Line]:
-        """What may come after a step, or at first: each with the line that lets it. Without outcomes: after any."""
+        """The steps that may come next, or at first, with the line that allows each; without outcomes, after any."""
         name, t, level = done or (OPENING, 0, 0)
         name = next((phase for phase, step in self._phases.items() if step == name), name)
         found = {}

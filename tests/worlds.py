@@ -137,7 +137,7 @@ def spec(params: TreeParams, parties: int = 3, **changes: Any) -> setup_pb2.JobS
 
 
 def manifest(state: Path, job: str = "job") -> dict[str, Any]:
-    """What a party's model says about itself."""
+    """The manifest of a party's model."""
     content: dict[str, Any] = json.loads((state / "models" / job / "manifest.json").read_text())
     return content
 
@@ -200,7 +200,7 @@ def assert_oracles_scores(
 
 
 def lattice_tolerance(oracle: OracleModel, share: float = 1e-4) -> Floats:
-    """What a lattice prediction promises: for each output a share of the range that its scores can have."""
+    """The error bound of a lattice prediction: for each output a share of the range that its scores can have."""
     used = len(oracle) if oracle.best_round is None else (oracle.best_round + 1) * oracle.trees_per_round
     widths = np.zeros(len(oracle.base_margin))
     for tree in oracle[:used]:

@@ -35,7 +35,7 @@ NAMES = {"cl": "CL", "uni": "UNI", "uni+cl": "UNI+CL", QUOTIENT: "ID2Graph"}
 
 @dataclass(frozen=True)
 class Figure:
-    """What a figure varies: the field of a trial, its values, and the words below the axis."""
+    """The variable of a figure: the field of a trial, its values, and the words below the axis."""
 
     field: str
     values: tuple[int, ...]

@@ -19,7 +19,7 @@ class StoredTrees:
 
     @property
     def count(self) -> int:
-        """How many trees are stored."""
+        """The number of stored trees."""
         return self._lines.count()
 
     async def read(self) -> list[dict[str, Any]]:

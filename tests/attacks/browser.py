@@ -99,7 +99,7 @@ class Browser:
         self._until(lambda message: message.get("method") == "Page.loadEventFired")
 
     def evaluate(self, expression: str) -> Any:
-        """What an expression of JavaScript gives, as JSON."""
+        """The value of a JavaScript expression, as JSON."""
         answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")

@@ -40,7 +40,7 @@ NEXT = {
 
 @pytest.fixture(scope="module")
 def prediction(tmp_path_factory: pytest.TempPathFactory) -> Conducted:
-    """What a coordinator asks for in such a prediction."""
+    """The steps that a coordinator asks for in such a prediction."""
 
     async def main() -> Conducted:
         federation = Federation(tmp_path_factory.mktemp("explain") / "federation", HERE.tables, policies=ALLOWED)

@@ -154,7 +154,7 @@ def a_tree_twice(parcel: exchange_pb2.PeerMessage) -> None:
     )
 
 
-def nobodys_splits(parcel: exchange_pb2.PeerMessage) -> None:
+def players_missing(parcel: exchange_pb2.PeerMessage) -> None:
     for tree in parcel.protocol.attributions.attribution_layout.trees:
         del tree.players[:]
 
@@ -182,7 +182,7 @@ LIES: dict[str, tuple[str, str, Callable[[exchange_pb2.PeerMessage], None], str]
     "goals behind the end": (LAST, "attribution_layout", a_gap_behind, r"the entries of the attributions wrongly"),
     "a tree too many": (LAST, "attribution_layout", a_tree_too_many, r"feature-c: label-holder predicts with tree 7"),
     "a tree twice": (LAST, "attribution_layout", a_tree_twice, r"label-holder has named tree 0 twice"),
-    "nobody's splits": (LAST, "attribution_layout", nobodys_splits, r"has sent wrong players of a tree, of \d"),
+    "players missing": (LAST, "attribution_layout", players_missing, r"has sent wrong players of a tree, of \d"),
     "no players": (FIRST, "attribution_layout", no_players, r"label-holder has announced 0 players"),
     "constants in the middle": (LAST, "attribution_layout", constants_in_the_middle, r"to the first of the chain only"),
     "columns": (LAST, "attribution_layout", columns_that_are_not_there, r"has named columns of the score wrongly"),

@@ -11,7 +11,7 @@ HEAD = "import logging, os, warnings\nfrom treetap import logs\nlogs.configure('
 
 
 def _lines(program: str) -> list[dict[str, Any]]:
-    """What a program says on standard error, each line parsed."""
+    """The lines of standard error, each parsed."""
     done = subprocess.run(
         [sys.executable, "-c", HEAD + program], capture_output=True, text=True, timeout=30, check=False
     )

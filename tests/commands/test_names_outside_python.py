@@ -48,14 +48,14 @@ def folders() -> frozenset[str]:
 
 
 def exists(path: str) -> bool:
-    """Whether a file or folder has that path, or one that the pattern fits."""
+    """True if a file or folder has that path, or one that matches the pattern."""
     if "*" in path:
         return any(fnmatchcase(name, path) for name in (*tracked(), *folders()))
     return path in tracked() or path in folders()
 
 
 def is_module(name: str) -> bool:
-    """Whether a module or package has that dotted name, or it is a name in the text of one."""
+    """True if a module or package has that dotted name, or the text of one contains the name."""
     path = name.replace(".", "/")
     if exists(path) or exists(f"{path}.py"):
         return True

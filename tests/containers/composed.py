@@ -23,7 +23,7 @@ PARTIES = ("label-holder", "feature-b", "feature-c")
 
 
 class Answer(NamedTuple):
-    """What a command said, both streams together, and its status."""
+    """The output of a command, both streams together, and its status."""
 
     status: int
     text: str

@@ -40,7 +40,7 @@ def protocol(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def prediction(protocol: str, tmp_path_factory: pytest.TempPathFactory) -> Conducted:
-    """What a coordinator asks for in such a prediction."""
+    """The steps that a coordinator asks for in such a prediction."""
 
     async def main() -> Conducted:
         federation = Federation(tmp_path_factory.mktemp("eini") / "federation", HERE.tables)

@@ -37,7 +37,7 @@ GIVEN_UP_S = 200.0
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> Conducted:
-    """What a coordinator asks for in the training of a forest."""
+    """The steps that a coordinator asks for in the training of a forest."""
     return conducted(tmp_path_factory.mktemp("forest") / "federation", HERE, JOB)[0]
 
 

@@ -95,6 +95,6 @@ def test_every_line_is_taken(word: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("word", TRAINING)
 def test_every_step_has_a_row(word: str) -> None:
-    """What may come has a row of what follows it; so no step is a way into nothing."""
+    """Every step that may come has a row of its own, so no step is a dead end."""
     for table in _tables(word):
         assert {line.step for line in lines_of(table)} <= set(table)

@@ -82,6 +82,6 @@ def test_every_line_is_taken(protocol: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_every_step_has_a_row(protocol: str) -> None:
-    """What may come has a row of what follows it; so no step is a way into nothing."""
+    """Every step that may come has a row of its own, so no step is a dead end."""
     for table in PROTOCOLS[protocol][:2]:
         assert {line.step for line in lines_of(table)} <= set(table)

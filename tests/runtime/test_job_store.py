@@ -26,7 +26,7 @@ def _tree(number: int) -> dict[str, Any]:
 
 
 def _with_trees(root: Path, count: int) -> JobStore:
-    """So many trees of submission "one"."""
+    """That many trees of submission "one"."""
     job = Store(root).job("job")
     job.claim("one")
     for number in range(count):

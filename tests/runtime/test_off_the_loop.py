@@ -1,4 +1,4 @@
-"""What a label holder computes of the whole model for an encrypted prediction leaves the event loop."""
+"""Work on the whole model for an encrypted prediction leaves the label holder's event loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often a party reads its shard while trees grow: once an attempt, however many trees there are."""
+"""A party reads its shard once an attempt while trees grow, however many trees there are."""
 
 from __future__ import annotations
 

@@ -261,7 +261,7 @@ def test_leaving_ends_the_step(after: float) -> None:
 
 
 def test_steps_have_names_for_people() -> None:
-    """What a message calls a step."""
+    """Messages name a step with its round and stage."""
     assert describe(STEP) == "choose_splits of round 2, stage 1"
 
 

@@ -34,7 +34,7 @@ class LineFile:
         return found
 
     def count(self) -> int:
-        """How many lines are stored. Reads the file only if it is not as this object last read or wrote it."""
+        """The number of stored lines. Reads the file only if it is not as this object last read or wrote it."""
         if self._size != (self.path.stat().st_size if self.path.is_file() else 0):
             self.read()
         return len(self._ends)

@@ -96,7 +96,7 @@ def test_a_port_that_is_taken_at_one_address() -> None:
 
 
 def _first_finds(monkeypatch: pytest.MonkeyPatch, port: int, times: int) -> list[Any]:
-    """So many times the port that is free at the first address is `port`; returns a list of those times."""
+    """Free ports at the first address are `port` that many times; returns a list of those times."""
     bind, found = listening._socket, []
 
     def biased(family: Any, place: Any, *args: Any, **named: Any) -> socket.socket:

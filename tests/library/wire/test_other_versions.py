@@ -1,4 +1,4 @@
-"""Processes of version 1, whose services have other names: each side is told which version the other speaks."""
+"""Processes of version 1, whose services have other names: each side learns the version of the other."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def transports(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Tran
 
 
 class _HealthOfVersion1(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # the package has no types
-    """What a server of version 1 tells."""
+    """The answers of a server of version 1."""
 
     async def Check(self, request: Any, context: Any) -> Any:
         await context.send_initial_metadata(((version.PROTOCOL_KEY, "1"),))

@@ -1,4 +1,4 @@
-"""How often a transcript's files are opened: once to be written and once to be read, however many records they hold."""
+"""A transcript's files are opened once to be written and once to be read, however many records they hold."""
 
 from __future__ import annotations
 

@@ -204,7 +204,7 @@ def test_no_job_of_version_1_says_that_it_can_be_resumed(told: str, cause: str, 
 
 
 def test_what_was_submitted_in_version_1_is_read(tmp_path: Path) -> None:
-    """Kind, nonce, protocol and members of jobs of all kinds; a line of a later version than this is told."""
+    """Kind, nonce, protocol and members of jobs of all kinds; a line of a later version is reported."""
     journal = _journal(tmp_path)
     training, serving = journal.submitted("boosting"), journal.submitted("unfinished-serve")
     assert (training.kind, training.wire, training.submission) == ("train", 1, "6391838938207529295")

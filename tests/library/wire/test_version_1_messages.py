@@ -105,7 +105,7 @@ def _bytes(message: Message) -> bytes:
 
 
 def _shape(field: FieldDescriptor) -> tuple[Any, ...]:
-    """What a field's bytes follow from, and the oneof that it is in."""
+    """The parts of a field that decide its bytes, and the oneof that it is in."""
     inner, values = field.message_type, field.enum_type
     return (
         field.number,
