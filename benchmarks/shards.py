@@ -118,7 +118,7 @@ class Model:
                 if party == HOLDER:
                     job.lines(TREES).put({"tree": ordered.to_dict(), "own": own}, number)
                 else:
-                    leaves = [_turns(ordered, leaf.node, party) for leaf in ordered.leaves]
+                    leaves = [_branches(ordered, leaf.node, party) for leaf in ordered.leaves]
                     job.lines(TREES).put({"tree": number, "splits": own, "leaves": leaves}, number)
             manifest: dict[str, Any] = {"party": party, "columns": self.columns[party], "missing": None}
             if party == HOLDER:
@@ -167,7 +167,7 @@ def _left_to_right(tree: Tree) -> Tree:
     return Tree(tree.index, tree.outputs, tree.splits, leaves)
 
 
-def _turns(tree: Tree, leaf: int, party: str) -> list[list[int]]:
+def _branches(tree: Tree, leaf: int, party: str) -> list[list[int]]:
     splits = {split.node: split for split in tree.splits if split.owner == party}
     ups = range(leaf.bit_length() - 1, 0, -1)
     return [[splits[leaf >> up].handle, int((leaf >> (up - 1)) % 2 == 0)] for up in ups if leaf >> up in splits]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from party.prediction.member_entries import MemberEntries, NamedTrees, Turns
+from party.prediction.member_entries import Branches, MemberEntries, NamedTrees
 from party.prediction.paillier_scheme import MessageNames
 from party.runtime.messages import batches
 from treetap.errors import Malformed
@@ -73,7 +73,7 @@ async def take_layout(
         DataError: the trees differ from those of the shard.
         Malformed: a numbering is wrong, or an entry depends on a leaf that does not exist.
     """
-    turns: list[Turns] = [()]
+    branches: list[Branches] = [()]
     outgoing, constant, players = [0], list[int](), 0
     splits: list[TreeSplits] = []
     named = NamedTrees(party, label_holder, shard)
@@ -83,7 +83,7 @@ async def take_layout(
         players = body.players
         for tree in body.trees:
             ways, nodes = named.take(tree.tree)
-            own: list[Turns] = [(), *ways]
+            own: list[Branches] = [(), *ways]
             if not tree.outputs or not set(tree.outputs) <= set(range(outputs)):
                 raise Malformed(f"{label_holder} has named columns of the score wrongly")
             if len(tree.leaves) != len(tree.outgoing) or any(
@@ -93,17 +93,17 @@ async def take_layout(
                     f"{label_holder} has sent entries of tree {tree.tree} by leaves that {party} does not decide"
                 )
             splits.append((tuple(tree.outputs), frozenset(tree.players), nodes))
-            turns += [own[place] for place in tree.leaves]
+            branches += [own[place] for place in tree.leaves]
             outgoing += tree.outgoing
     going = sorted(set(outgoing))
-    if going != list(range(len(going))) or (last and going != [0]) or not set(constant) <= set(range(1, len(turns))):
+    if going != list(range(len(going))) or (last and going != [0]) or not set(constant) <= set(range(1, len(branches))):
         raise Malformed(f"{label_holder} has numbered the entries of the attributions wrongly")
     if not 1 <= players <= MOST_PLAYERS:
         raise Malformed(f"{label_holder} has announced {players} players")
     if any(not playing <= set(range(players)) or (nodes and not playing) for _, playing, nodes in splits):
         raise Malformed(f"{label_holder} has sent wrong players of a tree, of {players}")
     entries = MemberEntries(
-        turns,
+        branches,
         np.array(outgoing, dtype=np.int64),
         np.array(sorted(set(constant)), dtype=np.int64),
         _spare(splits),

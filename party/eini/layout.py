@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from party.prediction.member_entries import MemberEntries, NamedTrees, Turns, spare_of
+from party.prediction.member_entries import Branches, MemberEntries, NamedTrees, spare_of
 from party.prediction.paillier_scheme import MessageNames
 from party.runtime.messages import batches
 from treetap.errors import DataError, Malformed
@@ -42,9 +42,9 @@ async def take_layout(
 
     Raises:
         DataError: the trees or leaves differ from those of the shard.
-        Malformed: leaves that this party's own turns distinguish are in one entry, or a numbering is wrong.
+        Malformed: leaves that this party's own branches distinguish are in one entry, or a numbering is wrong.
     """
-    turns: dict[int, Turns] = {0: ()}
+    branches: dict[int, Branches] = {0: ()}
     outgoing: dict[int, int] = {0: 0}
     constant: list[int] = []
     nodes: defaultdict[tuple[int, ...], list[list[int]]] = defaultdict(list)
@@ -62,15 +62,15 @@ async def take_layout(
                 raise Malformed(f"{label_holder} has named columns of the score wrongly")
             nodes[tuple(tree.outputs)].append(splits)
             for entry, to, way in zip(tree.incoming, tree.outgoing, own, strict=True):
-                if turns.setdefault(entry, way) != way or outgoing.setdefault(entry, to) != to:
+                if branches.setdefault(entry, way) != way or outgoing.setdefault(entry, to) != to:
                     raise Malformed(f"{label_holder} has put leaves of tree {tree.tree} in one entry that differ here")
-    numbers = sorted(turns)
-    if numbers != list(range(len(numbers))) or not set(constant) <= set(numbers[1:]) or turns[0]:
+    numbers = sorted(branches)
+    if numbers != list(range(len(numbers))) or not set(constant) <= set(numbers[1:]) or branches[0]:
         raise Malformed(f"{label_holder} has numbered the entries wrongly")
     if sorted(set(outgoing.values())) != list(range(max(outgoing.values()) + 1)):
         raise Malformed(f"{label_holder} has numbered the entries that go on wrongly")
     return MemberEntries(
-        [turns[number] for number in numbers],
+        [branches[number] for number in numbers],
         np.array([outgoing[number] for number in numbers], dtype=np.int64),
         np.array(sorted(set(constant)), dtype=np.int64),
         spare_of(nodes, SUM_BITS + 1),

@@ -49,7 +49,7 @@ class FeatureParty:
         }
 
     async def take_key(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Take the own turns that each column depends on, and a key of the sizes that follow from them."""
+        """Take the own branches that each column depends on, and a key of the sizes that follow from them."""
         self._opened.order.check(request)
         context, sender, shard = self._context, self._place.label_holder, self._opened.shard
         messages = context.mailbox.series(sender, "column_layout", 0, 0)

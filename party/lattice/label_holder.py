@@ -87,7 +87,7 @@ class LabelHolder:
         return result(prediction_pb2.OpenedModel(trees=len(self._model.ensemble.used_trees)))
 
     async def make_keys(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Make a key for this prediction, in memory only; send each party its own turns that a column depends on."""
+        """Make a key for this prediction, in memory only; send each party its own branches that a column depends on."""
         self._opened.order.check(request)
         context, parameters, columns = self._context, self._parameters, required(self._columns)
         fault = "the trees leave some record fewer leaves than that"

@@ -1,4 +1,4 @@
-"""The turns that masks of columns depend on: sent by the label holder, checked by a feature party by its shard."""
+"""The branches that masks of columns depend on: sent by the label holder, checked by a feature party by its shard."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from party.prediction.member_entries import NamedTrees
 from party.runtime.messages import batches
 from treetap.errors import DataError, Malformed
-from treetap.lattice.columns import ColumnShape, GoesLeft, NodeColumns, Page, TreeShape, Turns
+from treetap.lattice.columns import Branches, ColumnShape, GoesLeft, NodeColumns, Page, TreeShape
 from treetap.trees.paths import Bools, reachable
 from treetap.wire.v2 import exchange_pb2, lattice_pb2, types_pb2
 
@@ -35,13 +35,13 @@ def layout_messages(columns: NodeColumns, member: str) -> Iterator[lattice_pb2.C
 
 @dataclass(frozen=True)
 class MemberColumns:
-    """The columns as one member gets them: its own turns on the way of each.
+    """The columns as one member gets them: its own branches on the way of each.
 
     `nodes`: by the columns of the score, its own nodes in each tree that adds to them.
     """
 
     shape: ColumnShape
-    ways: list[Turns]
+    ways: list[Branches]
     nodes: dict[tuple[int, ...], list[list[int]]]
 
     def mask(self, page: Page, goes_left: GoesLeft, n: int) -> Bools:
@@ -63,13 +63,13 @@ async def take_layout(
         Malformed: ways that this party's trees do not have, a tree twice, or columns of the score that are left out.
     """
     trees: list[TreeShape] = []
-    ways: list[Turns] = []
+    ways: list[Branches] = []
     nodes: defaultdict[tuple[int, ...], list[list[int]]] = defaultdict(list)
     named = NamedTrees(party, label_holder, shard)
     async for message in messages:
         for tree in message.protocol.lattice.column_layout.trees:
             own, splits = named.take(tree.tree)
-            found = [tuple((turn.handle, turn.left) for turn in column.branches) for column in tree.columns]
+            found = [tuple((branch.handle, branch.left) for branch in column.branches) for column in tree.columns]
             _check_tree(party, label_holder, tree, own, found)
             outputs = tuple(tree.outputs)
             trees.append(TreeShape(outputs, len(found)))
@@ -84,7 +84,7 @@ async def take_layout(
 
 
 def _check_tree(
-    party: str, label_holder: str, tree: lattice_pb2.TreeColumns, own: Sequence[Turns], found: Sequence[Turns]
+    party: str, label_holder: str, tree: lattice_pb2.TreeColumns, own: Sequence[Branches], found: Sequence[Branches]
 ) -> None:
     if len(own) != tree.leaves:
         raise DataError(

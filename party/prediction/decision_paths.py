@@ -82,7 +82,7 @@ class _Leaves:
                 self._leaf.append(leaf)
                 ways.append([texts.setdefault(meaning(split, left), len(texts)) for split, left in way])
         self._texts = pa.array(list(texts), pa.string())
-        self._turns = np.array([number for way in ways for number in way], dtype=np.int32)
+        self._branches = np.array([number for way in ways for number in way], dtype=np.int32)
         self._lengths = np.array([len(way) for way in ways], dtype=np.int64)
         self._starts = np.array(list(accumulate(map(len, ways), initial=0))[:-1], dtype=np.int64)
 
@@ -98,8 +98,8 @@ class _Leaves:
         records, found = np.nonzero(leaves)
         lengths = self._lengths[found]
         ends = np.cumsum(lengths)
-        turns = np.arange(lengths.sum()) + np.repeat(self._starts[found] - (ends - lengths), lengths)
-        texts = pa.DictionaryArray.from_arrays(pa.array(self._turns[turns]), self._texts)
+        branches = np.arange(lengths.sum()) + np.repeat(self._starts[found] - (ends - lengths), lengths)
+        texts = pa.DictionaryArray.from_arrays(pa.array(self._branches[branches]), self._texts)
         ways = pa.StructArray.from_arrays(
             [
                 pa.array(np.array(self.tree, dtype=np.int32)[found]),

@@ -11,8 +11,8 @@ from treetap.errors import DataError, Malformed
 from treetap.trees.leaf_entries import GoesLeft, Ints
 from treetap.trees.paths import Bools, least_candidate_bits, reachable
 
-#: The turns of one party on the way to a leaf, from the root: (handle of its split, True for left).
-Turns = tuple[tuple[int, bool], ...]
+#: The branches of one party on the way to a leaf, from the root: (handle of its split, True for left).
+Branches = tuple[tuple[int, bool], ...]
 
 
 class NamedTrees:
@@ -22,8 +22,8 @@ class NamedTrees:
         self._party, self._label_holder, self._shard = party, label_holder, shard
         self._seen: set[int] = set()
 
-    def take(self, number: int) -> tuple[list[Turns], list[int]]:
-        """The own turns on the way to each leaf of a tree, and the own splits' nodes.
+    def take(self, number: int) -> tuple[list[Branches], list[int]]:
+        """The own branches on the way to each leaf of a tree, and the own splits' nodes.
 
         Raises:
             DataError: there is no such tree.
@@ -38,26 +38,26 @@ class NamedTrees:
             raise Malformed(f"{self._label_holder} has named tree {number} twice")
         self._seen.add(number)
         tree = self._shard[number]
-        ways: list[Turns] = [tuple((handle, bool(left)) for handle, left in leaf) for leaf in tree["leaves"]]
+        ways: list[Branches] = [tuple((handle, bool(left)) for handle, left in leaf) for leaf in tree["leaves"]]
         return ways, [split["node"] for split in tree["splits"]]
 
 
 @dataclass(frozen=True)
 class MemberEntries:
-    """The own turns on the way to each entry, and the entry that each goes on as.
+    """The own branches on the way to each entry, and the entry that each goes on as.
 
     `constant`: entries that come once per prediction. `spare`: bits by which the leaves that the own splits
     leave open in every record's trees exceed any possible sum.
     """
 
-    turns: list[Turns]
+    branches: list[Branches]
     outgoing: Ints
     constant: Ints
     spare: float
 
     def masks(self, goes_left: GoesLeft, n: int) -> Bools:
         """Equation 9 of Fed-EINI: the entries that n records may be in by the own columns (n, entries)."""
-        return reachable(self.turns, n, goes_left)
+        return reachable(self.branches, n, goes_left)
 
     def check_place(self, place: ChainPlace) -> None:
         """`Malformed` if constant entries are announced to a party that is not the first of the chain."""

@@ -94,7 +94,7 @@ def test_importances_are_those_of_the_trees_used(tmp_path: Path) -> None:
     assert {row["name"]: row["weight"] for row in found["importance"]["parties"]} == {"telco": 2, "bank": 3}
 
 
-def test_a_feature_party_sees_its_own_splits_and_turns() -> None:
+def test_a_feature_party_sees_its_own_splits_and_branches() -> None:
     """No gain, weight or foreign split is there to be shown."""
     found = describe(TELCO)
     assert found["importance"] == {"own_features": [{"name": "basket", "weight": 4}, {"name": "calls", "weight": 4}]}

@@ -106,19 +106,19 @@ def crossed(tmp_path_factory: pytest.TempPathFactory) -> Crossed:
     return crossing(tmp_path_factory.mktemp("crossed") / "federation", "eini")
 
 
-def _turns(tree: dict[int, tuple[Any, ...]], leaf: int, parties: list[str]) -> tuple[tuple[int, bool], ...]:
-    """The turns at splits of some parties on the way to a leaf, as (node, left)."""
+def _branches(tree: dict[int, tuple[Any, ...]], leaf: int, parties: list[str]) -> tuple[tuple[int, bool], ...]:
+    """The branches at splits of some parties on the way to a leaf, as (node, left)."""
     ups = range(leaf.bit_length() - 1, 0, -1)
     return tuple((leaf >> up, (leaf >> (up - 1)) % 2 == 0) for up in ups if tree[leaf >> up][1] in parties)
 
 
 def _entries(trees: list[dict[int, tuple[Any, ...]]], chain: list[str], own: str | None = None) -> int:
-    """Sets of leaves that the chain cannot tell apart, the settled one included; `own`: those with turns of it."""
+    """Sets of leaves that the chain cannot tell apart, the settled one included; `own`: those with branches of it."""
     found = set()
     for number, tree in enumerate(trees):
         for leaf in (node for node, it in tree.items() if it[0] == "leaf"):
-            if (turns := _turns(tree, leaf, chain)) and (own is None or _turns(tree, leaf, [own])):
-                found.add((number, turns))
+            if (branches := _branches(tree, leaf, chain)) and (own is None or _branches(tree, leaf, [own])):
+                found.add((number, branches))
     return len(found) + 1
 
 
@@ -174,7 +174,7 @@ def test_a_layout_tells_no_more_than_sets_of_leaves(crossed: Crossed) -> None:
         for tree, model in zip(layout.trees, crossed.trees, strict=True):
             leaves = sorted((node for node, it in model.items() if it[0] == "leaf"), key=lambda node: f"{node:b}")
             for entries, chain in ((tree.incoming, CHAIN[hop:]), (tree.outgoing, CHAIN[hop + 1 :])):
-                ways = [_turns(model, leaf, chain) for leaf in leaves]
+                ways = [_branches(model, leaf, chain) for leaf in leaves]
                 assert len(entries) == len(leaves)
                 assert [entry == 0 for entry in entries] == [not way for way in ways]
                 assert len(set(zip(entries, ways, strict=True))) == len(set(entries)) == len(set(ways))

@@ -28,8 +28,8 @@ Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 #: For a party's own handle, the records that go left (n,).
 GoesLeft = Callable[[int], Bools]
-#: The turns of one party on the way to a node, from the root: (handle of its split, True for left).
-Turns = tuple[tuple[int, bool], ...]
+#: The branches of one party on the way to a node, from the root: (handle of its split, True for left).
+Branches = tuple[tuple[int, bool], ...]
 
 
 @dataclass(frozen=True)
@@ -149,16 +149,16 @@ class NodeColumns:
                 for node, integer in zip(self._weights[k], integers.tolist(), strict=True):
                     self._weights[k][node].append(integer)
 
-    def ways(self, member: str) -> list[list[Turns]]:
-        """For each tree, for each of its columns, a member's own turns, which determine its mask.
+    def ways(self, member: str) -> list[list[Branches]]:
+        """For each tree, for each of its columns, a member's own branches, which determine its mask.
 
-        A column counts the records that go left at its node, hence the path of the node's owner ends with a turn to the
-        left there.
+        A column counts the records that go left at its node, hence the path of the node's owner ends with a branch to
+        the left there.
         """
         found = []
         for tree, remote in zip(self.trees, self._remote, strict=True):
             splits = {split.node: split for split in tree.splits}
-            found.append([_turns(splits, 2 * split.node, member) for split in remote])
+            found.append([_branches(splits, 2 * split.node, member) for split in remote])
         return found
 
     def pages(self, goes_left: GoesLeft, n: int, pages: Sequence[Page], base: Ints) -> Iterator[Ints]:
@@ -218,7 +218,7 @@ class NodeColumns:
                 )
 
 
-def _turns(splits: dict[int, Split], node: int, party: str) -> Turns:
+def _branches(splits: dict[int, Split], node: int, party: str) -> Branches:
     ups = range(node.bit_length() - 1, 0, -1)
     ways = ((splits[node >> up], (node >> (up - 1)) % 2 == 0) for up in ups)
     return tuple((split.handle, left) for split, left in ways if split.owner == party)

@@ -1,9 +1,9 @@
 """The entries of candidate sets of leaves on the chain (Fed-EINI, Chen et al. 2021); see `treetap.trees.paths`.
 
 The decision vector passes along a chain: the label holder, then the other parties in a stated order. On its way to
-member h of the chain the leaves of a tree that agree in all turns at splits of members h, h+1, … are one *entry*: no
+member h of the chain the leaves of a tree that agree in all branches at splits of members h, h+1, … are one *entry*: no
 member from there on could keep one and drop the other. Only their sum matters, and at most one of them is not zero at
-the label holder, whose own split separates them. Entry 0 holds the leaves without such turns, of all trees together;
+the label holder, whose own split separates them. Entry 0 holds the leaves without such branches, of all trees together;
 after the last member only this entry remains, which is the sum of equation 10.
 
 Where owners are away a record goes both ways at their splits, by the covers (`treetap.trees.missing_party`): each

@@ -35,7 +35,7 @@ MARGIN_BITS = 40.0
 
 
 @dataclass(frozen=True)
-class Turn:
+class Branch:
     """One step of a path: the split passed, the side taken, and its meaning for the record, if disclosed."""
 
     node: int
@@ -51,7 +51,7 @@ class CandidatePath:
 
     leaf: int
     weights: tuple[float, ...]
-    turns: tuple[Turn, ...]
+    branches: tuple[Branch, ...]
 
 
 def paths(tree: Tree) -> dict[int, tuple[tuple[Split, bool], ...]]:
@@ -91,7 +91,7 @@ def candidate_paths(
         CandidatePath(
             leaf.node,
             leaf.weights,
-            tuple(Turn(s.node, s.owner, s.handle, left, meaning(s, left)) for s, left in ways[leaf.node]),
+            tuple(Branch(s.node, s.owner, s.handle, left, meaning(s, left)) for s, left in ways[leaf.node]),
         )
         for leaf, possible in zip(tree.leaves, candidates, strict=True)
         if possible

@@ -9,7 +9,7 @@ where reach(v) is 1 if no decision above v turns away from it, else 0. This hold
 of its right child plus left(v) times the difference of its children. The label holder knows D and its own factors of
 reach(v); every other party knows its own factors of reach(v) · left(v). The sum is the score up to the label holder's
 own D(root), so decrypting it reveals no more than the score does. A party's factors of reach(v) · left(v) are its own
-turns on the way to 2v: `treetap.trees.paths.reachable`.
+branches on the way to 2v: `treetap.trees.paths.reachable`.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 φ_p = Σ_F Σ_leaves terms[F][p] · Π_{m∈F} o_m: of each leaf and each set F of feature parties on the way to it, a number
 that the label holder knows, times the masks of the parties in F. On its way to member h of the chain it is still to be
-multiplied with the masks of the members h, h+1, … in F. A mask is the party's turns on the way to the leaf, so all
-(F, leaf) of a tree with the same remaining turns are one *entry*: only their sum matters, whatever F they began with.
-After the last member one entry remains, the sum over all F; the sums of single sets are never computed.
+multiplied with the masks of the members h, h+1, … in F. A mask is the party's branches on the way to the leaf, so all
+(F, leaf) of a tree with the same remaining branches are one *entry*: only their sum matters, whatever F they began
+with. After the last member one entry remains, the sum over all F; the sums of single sets are never computed.
 
 An entry holds a value for each player and column of the score. Unlike the entries of a score, several of a tree are not
 zero at once: z factors stand in the place of the label holder's own mask.
@@ -29,7 +29,7 @@ from treetap.trees.shapley import Parties, masked_terms
 
 @dataclass(frozen=True)
 class AttributedHop:
-    """One tree on one hop: for each entry a leaf whose own turns it depends on (−1: none), and its next entry.
+    """One tree on one hop: for each entry a leaf whose own branches it depends on (−1: none), and its next entry.
 
     The entries of a hop are numbered from 1 through all trees; 0 is the one that no later member decides.
     `players`: the places in `AttributionEntries.players` of those that have a split in the tree.
@@ -133,8 +133,8 @@ class AttributionEntries:
                 entries = []
                 for hop, numbered in enumerate(numbers):
                     further = frozenset(group) & frozenset(self._chain[hop:])
-                    turns = tuple((split.node, left) for split, left in way if split.owner in further)
-                    entries.append(numbered.setdefault((tree.index, turns), len(numbered) + 1) if turns else 0)
+                    branches = tuple((split.node, left) for split, left in way if split.owner in further)
+                    entries.append(numbered.setdefault((tree.index, branches), len(numbered) + 1) if branches else 0)
                 fixed[entries[0]] = fixed.get(entries[0], True) and self._party not in owners
                 yield _Term(place, tuple(sorted(group)), tuple(entries))
 

@@ -71,7 +71,7 @@ def test_paths_name_what_is_disclosed_and_nothing_else() -> None:
 
     found = candidate_paths(TREE, np.array([True, False, True, False, False]), meaning)
     assert [path.leaf for path in found] == [4, 14]
-    assert [(turn.owner, turn.handle, turn.left, turn.meaning) for turn in found[1].turns] == [
+    assert [(branch.owner, branch.handle, branch.left, branch.meaning) for branch in found[1].branches] == [
         ("a", 0, False, "age ≥ 30 or missing"),
         ("a", 1, False, None),
         ("b", 1, True, None),

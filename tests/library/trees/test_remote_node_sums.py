@@ -26,8 +26,8 @@ def random_tree(owners, depth):
     return splits, leaves
 
 
-def own_turns(splits, node, name):
-    """A party's turns on the way to a node, by the nodes that it owns."""
+def own_branches(splits, node, name):
+    """A party's branches on the way to a node, by the nodes that it owns."""
     ups = range(node.bit_length() - 1, 0, -1)
     return [(node >> up, (node >> (up - 1)) % 2 == 0) for up in ups if splits[node >> up] == name]
 
@@ -45,7 +45,7 @@ def test_the_sum_over_remote_nodes_is_the_leaf(owners):
         total = start.copy()
         assert sorted(columns) == remote
         masks = [
-            reachable([own_turns(splits, 2 * node, name) for node in remote], N, left.__getitem__)
+            reachable([own_branches(splits, 2 * node, name) for node in remote], N, left.__getitem__)
             for name in owners
             if name != "label"
         ]

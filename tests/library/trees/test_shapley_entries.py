@@ -34,7 +34,7 @@ def _entries(model: CentralModel, tables: Tables) -> AttributionEntries:
     return AttributionEntries(model.ensemble, holder, chain, feature_of)
 
 
-def _turns(tree: Tree, place: int, member: str) -> list[tuple[Split, bool]]:
+def _branches(tree: Tree, place: int, member: str) -> list[tuple[Split, bool]]:
     """The member's own splits on the way to a leaf, as its shard has them; −1: nothing of its own counts."""
     way = [] if place < 0 else list(paths(tree).values())[place]
     return [(split, left) for split, left in way if split.owner == member]
@@ -48,22 +48,22 @@ def _along(
     chain,
     n: int,
 ) -> Ints:
-    """What every member does in the clear: drop what its own turns exclude, add up what goes on as one."""
+    """What every member does in the clear: drop what its own branches exclude, add up what goes on as one."""
     trees = {tree.index: tree for tree in model.ensemble.used_trees}
     held = np.zeros((n, len(entries.constant) + len(entries.varying), len(entries.players) * len(expected(model))))
     held[:, entries.varying] = entries.values(lambda handle: goes_left(_split(model, handle, chain)), n)
     held[:, entries.constant] = entries.constants()
     for member, hop in zip(chain, hops, strict=True):
         told = [(0, [])] + [
-            (to, _turns(trees[each.tree], place, member))
+            (to, _branches(trees[each.tree], place, member))
             for each in hop
             for place, to in zip(each.leaves, each.outgoing, strict=True)
         ]
         assert len(told) == held.shape[1]
         going = np.zeros((n, max(to for to, _ in told) + 1, held.shape[2]))
-        for entry, (to, turns) in enumerate(told):
+        for entry, (to, branches) in enumerate(told):
             mask = np.ones(n, dtype=bool)
-            for split, left in turns:
+            for split, left in branches:
                 mask &= goes_left(split) if left else ~goes_left(split)
             going[:, to] += np.where(mask[:, None], held[:, entry], 0)
         held = going

@@ -207,11 +207,11 @@ def _drawn(tree: Json) -> Drawing:
 
 
 def _listed(tree: Json) -> Drawing:
-    """A feature party's view of a tree: its own splits, and its turns on the way to each leaf."""
+    """A feature party's view of a tree: its own splits, and its branches on the way to each leaf."""
     root = Drawing(Text(f"tree {tree['tree']}, {len(tree['leaves'])} leaves"))
     for split in tree["splits"]:
         root.add(Text(f"node {split['node']} #{split['handle']}: {split['left']}"))
-    for number, turns in enumerate(tree["leaves"]):
-        way = ", ".join(f"#{turn['handle']} {'left' if turn['left'] else 'right'}" for turn in turns)
+    for number, branches in enumerate(tree["leaves"]):
+        way = ", ".join(f"#{branch['handle']} {'left' if branch['left'] else 'right'}" for branch in branches)
         root.add(Text(f"leaf number {number}: {way or 'no own split on the way'}"))
     return root
