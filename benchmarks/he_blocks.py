@@ -136,7 +136,7 @@ def swallow(_state: dict[str, Any], data: bytes) -> int:
 
 
 async def pipeline(key: SecretKey, slots: Slots, records: int, workers: int) -> dict[str, Any]:
-    """One tree's root and a level of two nodes through worker workers: seconds, and MB per worker."""
+    """One tree's root and a level of two nodes through worker processes: seconds, and MB per worker."""
     figures: dict[str, Any] = {}
 
     def lap(name: str, start: float) -> None:

@@ -2,7 +2,7 @@
 
     python benchmarks/lattice.py --records 30000 --columns 1600 --workers 1
 
-The whole inference runs owner and member in this process over worker workers of their own: no network, keys and
+The whole inference runs owner and member in this process over worker processes of their own: no network, keys and
 arithmetic as in a federation. Its numbers are random; its cost does not depend on them.
 """
 

@@ -1,4 +1,4 @@
-"""How fast parcels of 1 MiB cross loopback between two processes under mutual TLS, one at a time and several at once.
+"""How fast messages of 1 MiB cross loopback between two processes under mutual TLS, one at a time and several at once.
 
     python benchmarks/wire.py [--mebibytes 512] [--json]
 
@@ -29,7 +29,7 @@ IN_FLIGHT = (1, 2, 4)
 
 
 class Sink(exchange_pb2_grpc.ExchangeServicer):
-    """Takes every parcel and keeps nothing."""
+    """Takes every message and keeps nothing."""
 
     async def Deliver(self, request: exchange_pb2.PeerMessage, context: object) -> exchange_pb2.Receipt:
         """See exchange.proto."""
@@ -48,21 +48,21 @@ async def serve(tls: TlsFiles) -> None:
 
 
 async def send(tls: TlsFiles, to: Address, mebibytes: int, in_flight: int) -> float:
-    """Seconds for so many parcels of 1 MiB, so many of them under way at any time."""
+    """Seconds for that many messages of 1 MiB, that many of them under way at any time."""
     dialer = GrpcDialer(tls)
     body = boosting_pb2.Gradients(ciphertexts=bytes(MIB))
-    parcels = [
+    messages = [
         filled(exchange_pb2.PeerMessage(job="wire", attempt=1, part=part), "gradients", body)
         for part in range(in_flight)
     ]
-    await dialer.deliver(to, parcels[0])  # the handshake is not what is measured
+    await dialer.deliver(to, messages[0])  # the handshake is not what is measured
 
-    async def worker(parcel: exchange_pb2.PeerMessage) -> None:
+    async def worker(message: exchange_pb2.PeerMessage) -> None:
         for _ in range(mebibytes // in_flight):
-            await dialer.deliver(to, parcel)
+            await dialer.deliver(to, message)
 
     start = time.perf_counter()
-    await asyncio.gather(*(worker(parcel) for parcel in parcels))
+    await asyncio.gather(*(worker(message) for message in messages))
     seconds = time.perf_counter() - start
     await dialer.close()
     return seconds
@@ -97,7 +97,7 @@ def main() -> None:
     if given.serve:
         asyncio.run(serve(TlsFiles(*given.serve)))
     elif given.as_json:
-        print(json.dumps({"gigabytes_per_second_by_parcels_in_flight": measure(given.mebibytes)}))
+        print(json.dumps({"gigabytes_per_second_by_messages_in_flight": measure(given.mebibytes)}))
     else:
         for count, rate in measure(given.mebibytes).items():
             print(f"{count} in flight  {rate:.2f} GB/s")

@@ -133,7 +133,7 @@ class Journal:
         status = jobs_pb2.JobStatus(job=job, kind=submitted.kind, attempt=attempts(events))
         again = f"go on with: treetap resume {job}"
         if status.kind == "serve":
-            again = "it goes on by itself when that is back"
+            again = "the job goes on by itself when the coordinator is back"
         status.state, status.error = "interrupted", f"the coordinator stopped; {submitted.outdated or again}"
         for event in events:
             if event["event"] == "ended" and event["attempt"] == status.attempt:

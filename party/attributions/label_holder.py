@@ -83,7 +83,8 @@ class Attributions:
         """`Refused` if the policy demands more candidate paths behind scores and attributions than there are."""
         entries, bits = required(self._entries), self._score_bits
         fault = (
-            f"with attributions to {len(entries.players)} players the trees leave some record fewer leaves than that"
+            f"with attributions to {len(entries.players)} players "
+            "the candidate leaves of some record have fewer bits to spare than that"
         )
         await check_hidden(
             self._context, self._model, self._records, lambda goes_left, n: entries.spare(goes_left, n, bits), fault

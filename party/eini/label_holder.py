@@ -148,7 +148,7 @@ class LabelHolder:
         """`Refused` if the policy demands more candidate paths behind the opened sums than there are."""
         if self._attributions is not None:
             await self._attributions.check_hidden()
-        fault = "the trees leave some record fewer leaves than that"
+        fault = "the candidate leaves of some record have fewer bits to spare than that"
         await check_hidden(self._context, self._model, self._records, required(self._entries).spare, fault)
 
     async def _begin(self) -> None:

@@ -90,7 +90,7 @@ class LabelHolder:
         """Make a key for this prediction, in memory only; send each party its own branches that a column depends on."""
         self._opened.order.check(request)
         context, parameters, columns = self._context, self._parameters, required(self._columns)
-        fault = "the trees leave some record fewer leaves than that"
+        fault = "the candidate leaves of some record have fewer bits to spare than that"
         await check_hidden(context, self._model, self._records, columns.spare, fault)
         log.info("job %s: %d columns, %s", context.job, self._shape.columns, parameters)
         key = await context.offload(lambda: LatticeKey(parameters))

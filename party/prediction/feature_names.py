@@ -1,7 +1,8 @@
-"""The names of features: sent by a feature party whose policy lets FEATURE_NAME go to the label holder, else withheld.
+"""The names of features: sent by a feature party whose policy lets FEATURE_NAME and TOPOLOGY go to the label holder.
 
-name_features (feature party), take_names (label holder): after the alignment, if the opening has `explain`. A
-message has the column's name, no threshold and no direction; for a text column no category either.
+Other parties withhold them. name_features (feature party), take_names (label holder): after the alignment, if the
+opening has `explain`. A message has the column's name, no threshold and no direction; for a text column no category
+either.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ log = logging.getLogger(__name__)
 NAMES = "names"
 #: Most characters of a name.
 LONGEST = 1000
+#: Classes of a message with names. A policy that keeps one of them from the label holder withholds all names.
+CLASSES_OF_NAMES = ("FEATURE_NAME", "TOPOLOGY")
 #: The splits that a party owns, by handle.
 HandlesOf = Callable[[str], Collection[int]]
 
@@ -65,12 +68,14 @@ class Naming:
         """Send all names, or the answer that they are withheld. The outbox checks the policy again."""
         self._order.check(request)
         context, to = self._context, self._opening.label_holder
-        if context.policy.may_emit(to, "FEATURE_NAME"):
+        refused = [name for name in CLASSES_OF_NAMES if not context.policy.may_emit(to, name)]
+        if not refused:
             rows = (prediction_pb2.SplitName(handle=handle, feature=name) for handle, name in self._own.items())
             bodies = (prediction_pb2.SplitNames(names=batch) for batch in batches(rows))
             await context.outbox.send(to, "split_names", bodies)
         else:
-            log.info("job %s: %s does not get the names of features (policy: emits.FEATURE_NAME)", context.job, to)
+            rule = ", ".join(f"emits.{name}" for name in refused)
+            log.info("job %s: %s does not get the names of features (policy: %s)", context.job, to, rule)
             await context.outbox.send(to, "split_names", [prediction_pb2.SplitNames(withheld=True)])
         self._order.done(request)
         return empty_result()

@@ -79,7 +79,7 @@ def test_paths_that_attributions_would_show(tmp_path: Path) -> None:
     here = world(40, (0, 4), fresh=3)
     params = BoostingParams(n_estimators=30, max_depth=3, max_bin=8, min_child_weight=0.0, reg_lambda=0.1)
     faults = {
-        LABEL_HOLDER: "with attributions to 1 players the trees leave some record fewer leaves than that",
+        LABEL_HOLDER: "with attributions to 1 players the candidate leaves of some record have fewer bits to spare",
         FIRST: r"its own splits of this model leave -\d+\.\d bits beyond those of a sum and of the attributions to 1",
     }
 

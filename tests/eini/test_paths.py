@@ -25,7 +25,10 @@ LABEL_HOLDER, FIRST, LAST = PARTIES
 @pytest.mark.parametrize(
     ("party", "fault"),
     [
-        (LABEL_HOLDER, r"the trees leave some record fewer leaves than that; a model of more trees has more"),
+        (
+            LABEL_HOLDER,
+            r"the candidate leaves of some record have fewer bits to spare than that; a model of more trees has more",
+        ),
         (FIRST, r"its own splits of this model leave -\d+\.\d bits beyond those of a sum; a model of more"),
         (LAST, r"its own splits of this model leave -\d+\.\d bits beyond those of a sum; a model of more"),
     ],

@@ -128,20 +128,28 @@ def test_names_cross_only_where_they_may_and_nothing_else_with_them(tmp_path: Pa
     assert importance["told_features"][0]["weight"] == weights[FIRST]
 
 
-def test_a_party_that_changes_its_mind(tmp_path: Path) -> None:
-    """The last word counts: names that are withheld now are not kept beside the model any more."""
+@pytest.mark.parametrize(
+    ("way", "emits"),
+    [("batched", {}), ("eini", {"FEATURE_NAME": [LABEL_HOLDER], "TOPOLOGY": ["coordinators"]})],
+    ids=["no names", "no handles"],
+)
+def test_a_party_that_changes_its_mind(way: str, emits: dict[str, list[str]], tmp_path: Path) -> None:
+    """The last word counts: names that are withheld now are not kept beside the model any more.
+
+    A message with names has the splits' handles too, so a policy that keeps these back withholds the names.
+    """
 
     async def main() -> None:
         federation = Federation(tmp_path, HERE.tables, policies=TELLS)
         await federation.train(JOB)
         names = federation.state(LABEL_HOLDER) / "models" / "job" / "names.json"
-        await federation.predict(WAYS["batched"])
+        await federation.predict(WAYS[way])
         assert set(json.loads(names.read_text())) == {FIRST}
-        policy = federation.policy(FIRST).model_copy(update={"emits": {}})
+        policy = federation.policy(FIRST).model_copy(update={"emits": emits})
         federation.configs[FIRST] = federation.configs[FIRST].under(policy)
         federation.kill(FIRST)
         federation.start(FIRST)
-        status = await federation.predict(WAYS["batched"])
+        status = await federation.predict(WAYS[way])
         assert (status.state, list(status.withheld)) == ("finished", [FIRST, LAST])
         assert json.loads(names.read_text()) == {}
         text = {

@@ -289,7 +289,7 @@ def test_a_coordinator_that_stops_and_comes_back(tmp_path: Path) -> None:
             (status,) = federation.jobs.status("s")
             assert (status.state, status.error) == (
                 "interrupted",
-                "the coordinator stopped; it goes on by itself when that is back",
+                "the coordinator stopped; the job goes on by itself when the coordinator is back",
             )
             federation.jobs.serve_on()
             federation.jobs.serve_on()  # once is enough

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="treetap",
-    help="Vertical federated decision trees over real sockets, with a transcript of every message.",
+    help="Vertical federated decision trees over real sockets, with an account of what each party learns.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

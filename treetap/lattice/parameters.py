@@ -96,7 +96,10 @@ class Parameters:
                         return cls(degree, primes, special, bits, columns, members)
                     except BadInput:
                         continue
-        raise BadInput(f"no lattice parameters hide {columns}  of {tolerance}: use Paillier, or fewer feature parties")
+        raise BadInput(
+            f"no lattice parameters hide {columns} columns masked by {members} members at a tolerance of {tolerance}: "
+            "use Paillier, or fewer feature parties"
+        )
 
     @property
     def modulus_bits(self) -> int:

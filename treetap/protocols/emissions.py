@@ -110,7 +110,7 @@ TRAINING = (
     Emission("prepared", all_report),
     Emission("binned", label_holder_reports),
 )
-#: Of every prediction; metrics where the label holder's table of records to predict has labels.
+#: Of every prediction. No role fills the metrics of the written predictions yet.
 PREDICTION = (
     *_JOB,
     Emission("opened_model", all_report),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,18 @@ def _types() -> dict[str, Descriptor]:
 
 
 TYPES = _types()
+
+
+def _number(message: str, field: str) -> int:
+    return TYPES[message].fields_by_name[field].number
+
+
+def _in_field(number: int, content: bytes) -> bytes:
+    """A field of bytes or of a message, as the wire has it."""
+    key = number << 3 | 2
+    return bytes([key & 0x7F | 0x80, key >> 7, len(content)] if key > 0x7F else [key, len(content)]) + content
+
+
 CONTENTS = [
     (frame, field.name) for frame, (oneof, _) in FRAMES.items() for field in TYPES[frame].oneofs_by_name[oneof].fields
 ]
@@ -276,6 +288,10 @@ def test_what_version_1_never_wrote_is_malformed() -> None:
         _upgraded(_new("JobSpec", protocol="split"))
     with pytest.raises(Malformed, match="names the protocol 'split', which did not predict"):
         _upgraded(_new("OpenModel", protocol="split"))
+    with pytest.raises(Malformed, match="names the protocol 'forest' and has parameters of boosting"):
+        _upgraded(_new("JobSpec", protocol="forest", boosting={}, forest={}))
+    with pytest.raises(Malformed, match="names the protocol '' and has parameters of boosting"):
+        _upgraded(_new("JobSpec", boosting={}))
     for name in ("SubmitRequest", "PredictRequest", "StepEvent"):
         with pytest.raises(Malformed, match=f"wrote no treetap.wire.v1.{name} to a file"):
             _upgraded(_new(name))
@@ -283,6 +299,20 @@ def test_what_version_1_never_wrote_is_malformed() -> None:
         open_message(TranscriptRecord(sequence=4, message_type=f"{PACKAGE}PeerMessage"))
     with pytest.raises(Malformed, match=r"record 4: its bytes are no treetap\.wire\.v1\.Parcel"):
         open_message(TranscriptRecord(sequence=4, message_type=f"{PACKAGE}Parcel", message=b"\x0a\x09"))
+
+
+@pytest.mark.parametrize(
+    ("inside", "wrapped"),
+    [
+        ("treetap.wire.v1.Parcel has", lambda unknown: unknown),
+        ("treetap.wire.v1.Children has", lambda unknown: _in_field(_number("Parcel", "children"), unknown)),
+    ],
+)
+def test_fields_that_version_1_did_not_have_are_not_lost(inside: str, wrapped: Callable[[bytes], bytes]) -> None:
+    """Forged bytes are refused; read as today's message they might mean something, or nothing."""
+    forged = wrapped(_in_field(99, b"more"))
+    with pytest.raises(Malformed, match=f"{inside} no field 99 in version 1"):
+        open_message(TranscriptRecord(message_type=f"{PACKAGE}Parcel", message=forged))
 
 
 @pytest.mark.parametrize("before", [_new("Parcel", job="j"), _new("OwnSplit", node=3)])

@@ -31,7 +31,7 @@ def data_list(out: DataFolder = None, as_json: Json = False) -> None:
 def data_fetch(
     name: Annotated[str, typer.Argument(help="Name of the set, see `treetap data list`.")], out: DataFolder = None
 ) -> None:
-    """Download a set from its public source, compare it with the catalogue, keep it as Parquet."""
+    """Download a set from its public source, compare it with the list of known sets, keep it as Parquet."""
     from treetap.commands.data.download import fetch, find
 
     source = find(name)

@@ -123,7 +123,9 @@ def fetch(source: Source, folder: Path) -> bool:
         wrong = _wrong_file(source, path)
         if wrong is None:
             return False
-        raise BadInput(f"{path}: is not the catalogue's {source.name}: {wrong}; move it away to fetch the set")
+        raise BadInput(
+            f"{path}: is not the {source.name} of the list of known sets: {wrong}; move it away to fetch the set"
+        )
     if source.sheet:
         _xlrd(source.name)
     archive = folder / f".{source.file}.{os.getpid()}.download.part"
@@ -134,7 +136,7 @@ def fetch(source: Source, folder: Path) -> bool:
         wrong = difference(source, table)
         if wrong is not None:
             raise TreetapError(
-                f"{source.name}: the file from {source.url} is not the one the catalogue describes: {wrong}; "
+                f"{source.name}: the file from {source.url} is not the one in the list of known sets: {wrong}; "
                 f"nothing was kept. See {source.page}"
             )
         with writing_whole(path, mode=0o666, draft=part) as file:  # public data: readable as the umask allows

@@ -7,13 +7,14 @@ that have not are listed in `CHANGED`, each with the function that fills today's
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import Message
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 from treetap.errors import Malformed
 from treetap.wire.frame import filled
@@ -49,7 +50,12 @@ def upgraded(full_name: str, serialised: bytes) -> Message:
         Malformed: its content is impossible in version 1, or version 1 never stored messages of its kind.
     """
     kind = descriptors().FindMessageTypeByName(full_name)
-    return _upgraded(message_factory.GetMessageClass(kind).FromString(serialised))
+    old = message_factory.GetMessageClass(kind).FromString(serialised)
+    for inner in _held(old):
+        # Today's message could give such a field a meaning, or lose it.
+        if unknown := [field.field_number for field in UnknownFieldSet(inner)]:
+            raise Malformed(f"{inner.DESCRIPTOR.full_name} has no field {unknown[0]} in version 1")
+    return _upgraded(old)
 
 
 @cache
@@ -60,6 +66,15 @@ def descriptors() -> descriptor_pool.DescriptorPool:
     for file in descriptor_pb2.FileDescriptorSet.FromString(content).file:
         pool.AddSerializedFile(file.SerializeToString())
     return pool
+
+
+def _held(message: Message) -> Iterator[Message]:
+    """A message and all messages in its fields; the one map of version 1 holds numbers."""
+    yield message
+    for field, value in message.ListFields():
+        if field.message_type is not None and not field.message_type.GetOptions().map_entry:
+            for inner in value if field.is_repeated else [value]:
+                yield from _held(inner)
 
 
 def _upgraded(old: Message) -> Message:
@@ -99,6 +114,11 @@ def _spec(old: Any, new: Any) -> None:
     protocol, trained = old.protocol, _trained()
     if protocol and protocol not in trained:
         raise Malformed(f"a training job of version 1 names the protocol {protocol!r}, which did not train then")
+    others = [field for field in trained if field != protocol and old.HasField(field)]
+    if others:
+        raise Malformed(
+            f"a training job of version 1 names the protocol {protocol!r} and has parameters of {others[0]}"
+        )
     parameters = _upgraded(getattr(old, protocol)) if protocol else None
     for field in ("protocol", *trained):
         old.ClearField(field)

@@ -21,15 +21,15 @@ DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
 @typing.final
 class InteractiveParams(google.protobuf.message.Message):
-    """Multi-interactive inference (the SecureBoost baseline): one round of queries per level, over all trees of a block
-    of records or one tree after the other. In the frame a stage is such a round of queries.
+    """Multi-interactive inference (the SecureBoost baseline): one set of queries per level, over all trees of a block
+    of records or one tree after the other. In the frame a stage is such a set of queries.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     FORM_FIELD_NUMBER: builtins.int
     form: builtins.str
-    """batched (a round of queries per level over all trees; empty means it) or per-tree (the published baseline)."""
+    """batched (a set of queries per level over all trees; empty means it) or per-tree (the published baseline)."""
     def __init__(
         self,
         *,

@@ -198,8 +198,8 @@ class JobStatus(google.protobuf.message.Message):
     """running, finished, failed, interrupted or cancelled."""
     attempt: builtins.int
     phase: builtins.str
-    """Current phase: prepare, align, keys, bin, train, publish; align, keys, predict, write;
-    align, keys, serve; of both also wait: for a party that does not answer.
+    """Current phase: prepare, align, bin, keys, train, publish; align, keys, predict, write;
+    align, keys, serve; of the last two also wait: for a party that does not answer.
     """
     round: builtins.int
     """Current round, from 1: a tree of a training, a block of records of a prediction; and the number of rounds."""

@@ -41,7 +41,7 @@ class TranscriptRecord(google.protobuf.message.Message):
         SENT: TranscriptRecord._Kind.ValueType  # 2
         """A message that this party sent."""
         OWN: TranscriptRecord._Kind.ValueType  # 3
-        """An act of this party itself: a split handle with its feature, bin and children."""
+        """An act of this party itself: a split handle with its feature, bin and children, or the rows of its aligned records."""
 
     class Kind(_Kind, metaclass=_KindEnumTypeWrapper): ...
     KIND_UNSPECIFIED: TranscriptRecord.Kind.ValueType  # 0
@@ -50,7 +50,7 @@ class TranscriptRecord(google.protobuf.message.Message):
     SENT: TranscriptRecord.Kind.ValueType  # 2
     """A message that this party sent."""
     OWN: TranscriptRecord.Kind.ValueType  # 3
-    """An act of this party itself: a split handle with its feature, bin and children."""
+    """An act of this party itself: a split handle with its feature, bin and children, or the rows of its aligned records."""
 
     @typing.final
     class BytesByClassEntry(google.protobuf.message.Message):
