@@ -11,10 +11,8 @@ from party.growth.feature_party_job import FeaturePartyJob
 from party.runtime.context import Step, StepContext, empty_result, required
 from party.runtime.messages import take_sampled
 from party.runtime.step_order import OPENING, RESUMED, Next, StepTable
-from party.setup.steps import PUBLISHED, UNPUBLISHED, take_key
+from party.setup.steps import PUBLISHED, UNPUBLISHED
 from treetap.errors import Malformed
-from treetap.paillier.public_key import PublicKey
-from treetap.paillier.slots import Slots
 from treetap.paillier.tree_sums import EncryptedSums
 from treetap.protocols.job_spec import params_as
 from treetap.trees.params import BoostingParams
@@ -46,25 +44,17 @@ class FeatureParty:
         self._params = params_as(spec, BoostingParams)
         job = self._job = FeaturePartyJob(config, context, spec, self._params, STEPS)
         self._growth = FeaturePartyGrowth(context, spec.label_holder, job.order, job.stored)
-        self._key: tuple[PublicKey, Slots] | None = None
         self._sums: EncryptedSums | None = None
         self.steps: Mapping[str, Step] = {
             "prepare": job.prepare,
             **job.alignment.steps,
             "bin": job.bin,
-            "take_key": self.take_key,
+            "take_key": job.take_key,
             "build_histograms": self.build_histograms,
             "apply_splits": self._growth.apply_splits,
             "store_tree": self.store_tree,
             "publish": job.publish,
         }
-
-    async def take_key(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Receive the public key of the label holder."""
-        self._job.order.check(request)
-        self._key = await take_key(self._context, self._spec.label_holder, self._spec.key_bits)
-        self._job.order.done(request)
-        return empty_result()
 
     async def build_histograms(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Step 2 of a tree.
@@ -83,7 +73,7 @@ class FeatureParty:
         spaces = [tree.rows_of(node) for node in nodes] if level else None
         packed = await sums.candidates(spaces, tree.columns.order(nodes[0]))
         self._context.costs.operations.update(since(before, sums.operations))
-        public, _ = required(self._key)
+        public, _ = self._job.key
         await self._growth.send_sums(tree, level, nodes, packed, public.ciphertext_bytes)
         self._job.order.done(request)
         return empty_result()
@@ -101,9 +91,8 @@ class FeatureParty:
         await self._drop_tree()
 
     async def _begin_tree(self, t: int) -> OwnTree:
-        """Receive the sampled records, and their ciphertexts into the workers; replaces an unfinished tree."""
-        await self._drop_tree()
-        public, slots = required(self._key)
+        """Receive the sampled records, and their ciphertexts into the workers."""
+        public, slots = self._job.key
         split_table, mailbox, sender = self._job.split_table, self._context.mailbox, self._spec.label_holder
         split_table.next_handle_is(self._job.stored.first_handle(t))
         columns = split_table.columns_of_tree(t, self._params, permuted=True)

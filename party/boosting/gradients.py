@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -37,9 +36,7 @@ class BoostingState:
         self.planned = params.n_estimators * self.trees_per_round
         self._outputs_per_tree = params.outputs_per_tree(len(labels.classes))
         n = len(self._labels)
-        self._training = np.ones(n, dtype=bool)
-        if params.early_stopping_rounds is not None:
-            self._training = ~sampling.validation_rows(params.seed, n, params.validation_share)
+        self._training = params.training_rows(n)
         self._base = loss.base_margin(params.base_score, self._labels[self._training])
         self.trees = 0
         self._best = (np.inf, -1)
@@ -100,14 +97,12 @@ class BoostingState:
 
     def summary(self) -> dict[str, Any]:
         """The part of the model's manifest beside trees and columns."""
-        params = asdict(self._params)
-        params["missing"] = None if np.isnan(self._params.missing) else self._params.missing
         return {
             "objective": self._params.objective,
             "base_margin": [float(value) for value in self._base],
             "trees_per_round": self.trees_per_round,
             "best_round": self._best_round(),
-            "params": params,
+            "params": self._params.to_dict(),
             "training_metrics": {
                 name: value if np.isfinite(value) else None
                 for name, value in (self._best_metrics or self._measure()).items()

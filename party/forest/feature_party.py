@@ -13,11 +13,9 @@ from party.growth.feature_party_job import FeaturePartyJob
 from party.runtime.context import Step, StepContext, empty_result, required
 from party.runtime.messages import Rows, take_drawn
 from party.runtime.step_order import OPENING, RESUMED, Next, StepTable
-from party.setup.steps import PUBLISHED, UNPUBLISHED, take_key
+from party.setup.steps import PUBLISHED, UNPUBLISHED
 from treetap.errors import Malformed
 from treetap.paillier.forest_sums import ForestSums, NodeTask
-from treetap.paillier.public_key import PublicKey
-from treetap.paillier.slots import Slots
 from treetap.protocols.job_spec import params_as
 from treetap.trees.params import ForestParams
 from treetap.trees.tree_bins import NodeBins
@@ -49,14 +47,13 @@ class FeatureParty:
         self._params = params_as(spec, ForestParams)
         job = self._job = FeaturePartyJob(config, context, spec, self._params, STEPS)
         self._growth = FeaturePartyGrowth(context, spec.label_holder, job.order, job.stored)
-        self._key: tuple[PublicKey, Slots] | None = None
         self._pool: ForestSums | None = None
         self._drawn: Rows | None = None
         self.steps: Mapping[str, Step] = {
             "prepare": job.prepare,
             **job.alignment.steps,
             "bin": job.bin,
-            "take_key": self.take_key,
+            "take_key": job.take_key,
             "take_labels": self.take_labels,
             "build_histograms": self.build_histograms,
             "apply_splits": self._growth.apply_splits,
@@ -64,18 +61,10 @@ class FeatureParty:
             "publish": job.publish,
         }
 
-    async def take_key(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Receive the public key of the label holder."""
-        self._job.order.check(request)
-        self._key = await take_key(self._context, self._spec.label_holder, self._spec.key_bits)
-        self._job.order.done(request)
-        return empty_result()
-
     async def take_labels(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Receive the ciphertext of every record's label into the workers, for the whole attempt."""
         self._job.order.check(request)
-        await self._drop_pool()  # of an earlier failed step
-        public, slots = required(self._key)
+        public, slots = self._job.key
         total, sender = len(self._job.table.ids), self._spec.label_holder
         token = f"{self._context.job}/{self._context.attempt}"
         pool = self._pool = ForestSums(self._context.engine, public, slots, total, token)
@@ -108,7 +97,7 @@ class FeatureParty:
         tasks = await self._context.offload(lambda: [self._task(tree, node) for node in nodes])
         packed = await pool.candidates(tasks, tree.columns.candidates.shapes)
         self._context.costs.operations.update(since(before, pool.operations))
-        public, _ = required(self._key)
+        public, _ = self._job.key
         await self._growth.send_sums(tree, level, nodes, packed, public.ciphertext_bytes)
         self._job.order.done(request)
         return empty_result()
@@ -127,8 +116,7 @@ class FeatureParty:
         await self._drop_pool()
 
     async def _begin_tree(self, t: int) -> OwnTree:
-        """Receive the draw of a tree and select its columns; replaces an unfinished tree."""
-        self._growth.forget()
+        """Receive the draw of a tree and select its columns."""
         table, split_table = self._job.table, self._job.split_table
         total = len(table.ids)
         series = self._context.mailbox.series(self._spec.label_holder, "sampled_records", t, 0)

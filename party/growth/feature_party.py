@@ -72,7 +72,7 @@ class FeaturePartyGrowth:
         self._tree: OwnTree | None = None
 
     def plant(self, t: int, columns: TreeColumns, total: int) -> OwnTree:
-        """Begin a tree of `total` records; replaces an unfinished one."""
+        """Begin a tree of `total` records."""
         self._tree = OwnTree(t, columns, total)
         return self._tree
 

@@ -1,6 +1,6 @@
 """A training job at a feature party: its table, its bins and its stored trees, from `prepare` to `publish`.
 
-It is the same for every training protocol; the protocol's feature party adds the key, the ciphertexts and the trees.
+It is the same for every training protocol; the protocol's feature party adds the ciphertexts and the trees.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from party.growth.split_table import SplitTable
 from party.growth.stored_trees import StoredTrees
 from party.runtime.context import StepContext, empty_result, required
 from party.runtime.step_order import StepOrder, StepTable
-from party.setup.steps import PUBLISHED, UNPUBLISHED, bin_features, load_job_table, manifest_of
+from party.setup.steps import PUBLISHED, UNPUBLISHED, bin_features, load_job_table, manifest_of, take_key
 from treetap.models.store import TREES
+from treetap.paillier.public_key import PublicKey
+from treetap.paillier.slots import Slots
 from treetap.tables.reading import Table
 from treetap.trees.params import TreeParams
 from treetap.wire.frame import result
@@ -44,6 +46,7 @@ class FeaturePartyJob:
         self.stored = StoredTrees(context, "splits")
         self._table: Table | None = None
         self._split_table: SplitTable | None = None
+        self._key: tuple[PublicKey, Slots] | None = None
 
     async def prepare(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Report the progress of the job at this party.
@@ -71,6 +74,13 @@ class FeaturePartyJob:
         self.order.done(request)
         return empty_result()
 
+    async def take_key(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """Receive the public key of the label holder."""
+        self.order.check(request)
+        self._key = await take_key(self._context, self._spec.label_holder, self._spec.key_bits)
+        self.order.done(request)
+        return empty_result()
+
     async def publish(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Publish the stored trees as a model."""
         self.order.check(request)
@@ -94,6 +104,11 @@ class FeaturePartyJob:
     def split_table(self) -> SplitTable:
         """The binned columns, and the splits made on them."""
         return required(self._split_table)
+
+    @property
+    def key(self) -> tuple[PublicKey, Slots]:
+        """The label holder's public key, and the layout of a record's plaintext."""
+        return required(self._key)
 
     def takes_part(self, t: int) -> bool:
         """Whether the party takes part in tree `t`."""

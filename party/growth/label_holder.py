@@ -10,22 +10,18 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from party.growth.label_state import LabelState, stored_trees
+from party.growth.label_state import LabelState
 from party.growth.paths import leaf_paths
 from party.growth.split_table import TreeColumns
 from party.growth.stored_trees import StoredTrees
 from party.runtime.context import StepContext, empty_result, required
-from party.runtime.job_store import JobStore
 from party.runtime.messages import Rows, space_messages, take_children
 from party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, SAME, THIS_ROUND, Next, StepOrder, StepTable
-from party.setup.labelled_table import LabelledTable
-from party.setup.steps import manifest_of
-from treetap.errors import DataError, Malformed, OutOfOrder
+from treetap.errors import Malformed, OutOfOrder
 from treetap.models.own_split import OwnSplit
-from treetap.models.store import TREES
 from treetap.protocols.job_spec import taking_part
 from treetap.trees.criterion import Criterion
-from treetap.trees.ensemble import Tree, importance_by_owner
+from treetap.trees.ensemble import Tree
 from treetap.trees.growing_tree import GrowingTree, Ints
 from treetap.trees.tree_bins import left_sums_of
 from treetap.wire.frame import result
@@ -227,45 +223,3 @@ class LabelHolderGrowth:
         if self._tree is None or self._tree.index != t:
             raise OutOfOrder(f"tree {t} is not being grown at {self._context.party}")
         return self._tree
-
-
-async def trees_with_scores(store: JobStore, stored: StoredTrees) -> int:
-    """Read the stored trees; returns the number of trees that the stored scores include.
-
-    Raises:
-        DataError: trees are missing.
-    """
-    trees, scored = len(await stored.read()), stored_trees(store)
-    if trees < scored:
-        raise DataError(
-            f"{store.folder}: {TREES} holds {trees} trees, but the scores are those after {scored}; "
-            f"bring a back-up of {TREES} back, or cancel the job"
-        )
-    return scored
-
-
-async def publish_model(
-    context: StepContext,
-    spec: setup_pb2.JobSpec,
-    data: LabelledTable,
-    missing: float,
-    state: LabelState,
-    stored: StoredTrees,
-) -> None:
-    """Publish the stored trees as a model, unless they are; `store.publish` deletes the job's secret key."""
-    if context.store.published:
-        return
-    trees = [Tree.from_dict(line["tree"]) for line in await stored.read()]
-    owners = importance_by_owner(state.used(trees))
-    manifest = {
-        "role": "label_holder",
-        "feature_parties": list(spec.feature_parties),
-        "classes": data.labels.classes,
-        **manifest_of(context, spec, data.table, missing),
-        "trees": len(trees),
-        **state.summary(),
-        "importance_by_party": {
-            name: {"weight": each.weight, "gain": each.gain, "cover": each.cover} for name, each in owners.items()
-        },
-    }
-    context.store.publish(manifest, (TREES,))

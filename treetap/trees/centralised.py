@@ -126,9 +126,7 @@ def train(tables: Tables, labels: Labels, params: BoostingParams, classes: int |
         classes = int(y.max()) + 1 if params.objective == "multi:softprob" else 2
     loss = loss_for(params.objective, classes)
     loss.check(y)
-    training = np.ones(n, dtype=bool)
-    if params.early_stopping_rounds is not None:
-        training = ~sampling.validation_rows(params.seed, n, params.validation_share)
+    training = params.training_rows(n)
     job = _Job(tables, y, params, classes, loss, training, {name: [] for name, _ in tables})
 
     base = loss.base_margin(params.base_score, y[training])

@@ -92,7 +92,7 @@ def train_forest(
     trees: list[Tree] = []
     divisible: list[frozenset[int]] = []
     for index in range(params.n_estimators):
-        drawn = sampling.drawn(params.seed, index, len(y), params.subsample, bootstrap=params.bootstrap)
+        drawn = params.drawn(index, len(y))
         values = np.concatenate([found.values, np.ones((len(y), 1), dtype=np.int64)], axis=1) * drawn[:, None]
         bins: list[tuple[str, GlobalBins | NodeBins]] = []
         for (name, block), (_, table) in zip(blocks, tables, strict=True):

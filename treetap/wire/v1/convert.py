@@ -53,8 +53,9 @@ def upgraded(full_name: str, serialised: bytes) -> Message:
     old = message_factory.GetMessageClass(kind).FromString(serialised)
     for inner in _held(old):
         # Today's message could give such a field a meaning, or lose it.
-        if unknown := [field.field_number for field in UnknownFieldSet(inner)]:
-            raise Malformed(f"{inner.DESCRIPTOR.full_name} has no field {unknown[0]} in version 1")
+        unknown = UnknownFieldSet(inner)
+        if len(unknown):
+            raise Malformed(f"{inner.DESCRIPTOR.full_name} has no field {unknown[0].field_number} in version 1")
     return _upgraded(old)
 
 

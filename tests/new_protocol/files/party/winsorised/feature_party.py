@@ -55,7 +55,6 @@ class FeatureParty:
     async def take_targets(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Take the public key, and keep the ciphertext of every record's target in the workers."""
         self._job.order.check(request)
-        await self._drop_pool()
         total, sender = len(self._job.table.ids), self._spec.label_holder
         public, slots = await take_key(self._context, sender, self._spec.key_bits)
         self._ciphertext_bytes = public.ciphertext_bytes

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from treetap.trees.params import ForestParams
 Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
-class OutOfBagScores:
+class ForestScores:
     """Sums (N, outputs) over the stored trees; their mean is the forest's prediction of its training records.
 
     Every tree predicts all records, including those it did not draw; so the metrics lie between training and test
@@ -58,15 +57,13 @@ class OutOfBagScores:
 
     def summary(self) -> dict[str, Any]:
         """See `LabelState`."""
-        params = asdict(self._params)
-        params["missing"] = None if np.isnan(self._params.missing) else self._params.missing
         return {
             "objective": self._params.objective,
             "averaged": True,
             "base_margin": [0.0] * len(self._outputs),
             "trees_per_round": 1,
             "best_round": None,
-            "params": params,
+            "params": self._params.to_dict(),
             "training_metrics": {
                 name: value if np.isfinite(value) else None for name, value in self._measure().items()
             },

@@ -1,0 +1,153 @@
+"""A training job at the label holder: its table, bins, keys and stored trees, from `prepare` to `publish`.
+
+It is the same for every training protocol; the protocol's label holder adds the loss or criterion, the encrypted values
+and the trees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from party.alignment.steps import ALIGNED, ALIGNMENT, Alignment, alignment_steps
+from party.config import PartyConfig
+from party.growth.label_state import LabelState, stored_trees
+from party.growth.split_table import SplitTable
+from party.growth.stored_trees import StoredTrees
+from party.runtime.context import StepContext, empty_result, required
+from party.runtime.step_order import StepOrder, StepTable
+from party.setup.keys import JobKeys
+from party.setup.labelled_table import LabelledTable, load_labelled_table
+from party.setup.steps import bin_features, manifest_of
+from treetap.errors import DataError
+from treetap.models.store import TREES
+from treetap.paillier.slots import Slots
+from treetap.tables.labels import Labels
+from treetap.trees.ensemble import Tree, importance_by_owner
+from treetap.trees.params import TreeParams
+from treetap.wire.frame import result
+from treetap.wire.v2 import control_pb2, setup_pb2
+
+
+class LabelHolderJob:
+    """The labelled table of a job with the trees that are stored of it.
+
+    Attributes:
+        order: the steps of the job that may come next.
+        alignment: this party's part in finding the common records.
+        keys: the key pair.
+        stored: the trees on disk.
+    """
+
+    def __init__(
+        self,
+        config: PartyConfig,
+        context: StepContext,
+        spec: setup_pb2.JobSpec,
+        params: TreeParams,
+        table: StepTable,
+        slots: Callable[[Labels], Slots],
+    ) -> None:
+        """`table`: the role's steps, with the phase `ALIGNMENT`.
+
+        `slots`: the layout of a record's plaintext; raises `BadInput` if the labels do not fit the job.
+        """
+        self._config, self._context, self._spec, self._params, self._slots = config, context, spec, params, slots
+        members = [spec.label_holder, *spec.feature_parties]
+        self.order = StepOrder(table, {ALIGNMENT: alignment_steps(members, spec.alignment, context.party)})
+        self.alignment = Alignment(context, members, spec.alignment, self.order)
+        self.keys = JobKeys(context, spec)
+        self.stored = StoredTrees(context, "own")
+        self._data: LabelledTable | None = None
+        self._split_table: SplitTable | None = None
+        self._state: LabelState | None = None
+
+    async def prepare(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """Report the progress of the job.
+
+        1. Read the table and decode its labels.
+        2. Refuse labels that do not fit the job, before the alignment.
+        3. Look up the records that an earlier attempt aligned, and the stored trees.
+        """
+        self.order.check(request)
+        data = self._data = await load_labelled_table(
+            self._context, self._config, self._spec, missing=self._params.missing, objective=self._params.objective
+        )
+        self._slots(data.labels)
+        aligned = self.alignment.begin(data.table.ids, data.table.rows, data.table.path, keep=True)
+        stored, published = await self._trees_with_scores(), self._context.store.published
+        self.order.done(request, *([ALIGNED] if aligned else []))
+        return result(setup_pb2.Prepared(stored_rounds=stored, published=published, aligned_attempt=aligned))
+
+    def select_common(self) -> LabelledTable:
+        """The common records and their labels, which are the job's data from now on."""
+        self._data = self.data.take(self.alignment.records)
+        return self._data
+
+    async def bin(self, request: control_pb2.StepRequest, state: LabelState) -> control_pb2.StepResult:
+        """Bin the own columns, once for the job, and report the number of trees to grow.
+
+        `state`: the scores after the last stored tree. The role checks the order of the steps.
+        """
+        table = self.data.table
+        binned = await bin_features(self._context, table, self._params.max_bin)
+        self._split_table, self._state = SplitTable(self._context.party, table.columns, binned), state
+        self.order.first_rounds = (state.trees,)
+        self.order.done(request)
+        return result(setup_pb2.Binned(rounds=state.planned, stopped=state.stopped))
+
+    async def make_keys(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """Generate or reload the key pair; feature parties get the public key, the workers the secret key."""
+        self.order.check(request)
+        await self.keys.make(self._slots(self.data.labels))
+        self.order.done(request)
+        return empty_result()
+
+    async def publish(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """Publish the stored trees as a model; delete the job's secret key and other files for the training only."""
+        self.order.check(request)
+        if not self._context.store.published:
+            await self._publish(required(self._state))
+        await self.keys.close()
+        self.order.done(request)
+        return empty_result()
+
+    @property
+    def data(self) -> LabelledTable:
+        """The party's table with its labels; after `select_common`, of the common records alone."""
+        return required(self._data)
+
+    @property
+    def split_table(self) -> SplitTable:
+        """The binned columns, and the splits made on them."""
+        return required(self._split_table)
+
+    async def _publish(self, state: LabelState) -> None:
+        trees = [Tree.from_dict(line["tree"]) for line in await self.stored.read()]
+        owners = importance_by_owner(state.used(trees))
+        manifest = {
+            "role": "label_holder",
+            "feature_parties": list(self._spec.feature_parties),
+            "classes": self.data.labels.classes,
+            **manifest_of(self._context, self._spec, self.data.table, self._params.missing),
+            "trees": len(trees),
+            **state.summary(),
+            "importance_by_party": {
+                name: {"weight": each.weight, "gain": each.gain, "cover": each.cover} for name, each in owners.items()
+            },
+        }
+        self._context.store.publish(manifest, (TREES,))
+
+    async def _trees_with_scores(self) -> int:
+        """Read the stored trees; returns the number of trees that the stored scores include.
+
+        Raises:
+            DataError: trees are missing.
+        """
+        store = self._context.store
+        trees, scored = len(await self.stored.read()), stored_trees(store)
+        if trees < scored:
+            raise DataError(
+                f"{store.folder}: {TREES} holds {trees} trees, but the scores are those after {scored}; "
+                f"bring a back-up of {TREES} back, or cancel the job"
+            )
+        return scored
