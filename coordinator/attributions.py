@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from coordinator.runtime.roster import Roster, together
+from treetap.protocols.prediction import present
 from treetap.wire.v2 import attributions_pb2, prediction_pb2
 
 
 async def share_names(roster: Roster, opening: prediction_pb2.OpenModel) -> None:
     """If names are requested, have every present feature party send them to the label holder or withhold them."""
     if opening.explain:
-        members = [party for party in opening.feature_parties if party not in opening.away]
-        naming = roster.ask_all(members, "name_features", prediction_pb2.NameFeatures())
+        naming = roster.ask_all(present(opening), "name_features", prediction_pb2.NameFeatures())
         taking = roster.ask_all([opening.label_holder], "take_names", prediction_pb2.TakeNames())
         await together(taking, naming)
 

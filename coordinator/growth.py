@@ -22,8 +22,10 @@ async def grow_tree(roster: Roster, spec: setup_pb2.JobSpec, tree: int, progress
        the root while messages still arrive.
     2. At each level the feature parties send the candidate sums of the nodes to build,
     3. the label holder chooses the splits,
-    4. their owners apply them, and the label holder relays the children that may be split.
-    5. The label holder sets the leaf weights; then every party stores the tree, the label holder last.
+    4. their owners apply them,
+    5. and the label holder relays the children that may be split.
+    6. The label holder computes the leaf weights;
+    7. then every party stores the tree, the label holder last.
 
     A feature party that the tree drops (party-wise dropout) only stores it.
     """

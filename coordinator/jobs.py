@@ -110,7 +110,14 @@ class Jobs:
         """Stop a job and have every party discard its progress. A finished model stays.
 
         A repeated cancel reaches the parties that did not answer before. The job's cost so far stays in the journal.
+
+        Raises:
+            Conflict: the job is finished, or about to finish.
+            Incompatible: a later release began the job; nothing is changed.
         """
+        submitted = self._journal.submitted(job)
+        if submitted.later:
+            raise Incompatible(submitted.outdated)
         status = self._state(job)
         before = status.state
         if status.state == "finished":

@@ -57,6 +57,11 @@ class Engine(Protocol):
         ...
 
 
+async def call_all(engine: Engine, kernel: Callable[..., Any], *args: Any) -> None:
+    """Run `kernel(state, *args)` in every worker."""
+    await asyncio.gather(*(engine.call(worker, kernel, *args) for worker in range(engine.workers)))
+
+
 class InProcessEngine:
     """One worker that runs each kernel at once in the caller: for simulators and for very small computations."""
 

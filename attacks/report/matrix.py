@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from attacks.document import Document, TrafficRow
+from attacks.document import Document
 from attacks.report.glossary import count, rank, share
 from treetap import terminal
 from treetap.wire.disclosure import CLASSES
@@ -114,8 +113,3 @@ def bars(document: Document) -> list[Bar]:
         )
         for kind, size in volume.most_common()
     ]
-
-
-def in_order(traffic: Iterable[TrafficRow]) -> list[TrafficRow]:
-    """The rows by sender, receiver, class and step."""
-    return sorted(traffic, key=lambda it: (it.sender, it.receiver, rank(it.disclosure), it.step))

@@ -50,10 +50,20 @@ class Submitted:
         return [found.label_holder, *found.feature_parties]
 
     @property
+    def later(self) -> bool:
+        """True if a later release began the job."""
+        return self.wire > WIRE
+
+    @property
     def outdated(self) -> str:
         """The reason why the job cannot continue, and the remedy; empty for a job of this version."""
         if self.wire == WIRE:
             return ""
+        if self.later:
+            return (
+                f"job {self.job} was begun in version {self.wire} of the protocol, this is {WIRE}: install the release "
+                "that began it, or a later one"
+            )
         return (
             f"job {self.job} was begun in version {self.wire} of the protocol, and version {WIRE} cannot go on with "
             f"it: treetap cancel {self.job}, then treetap {self.kind} under another name"
@@ -64,7 +74,7 @@ class Submitted:
         if self.wire == WIRE:
             return kind.FromString(content)
         if self.wire != 1:
-            raise Incompatible(f"job {self.job} is written in version {self.wire} of the protocol, this is {WIRE}")
+            raise Incompatible(self.outdated)
         found = convert.upgraded(f"{convert.PACKAGE}{kind.DESCRIPTOR.name}", content)
         assert isinstance(found, kind)
         return found

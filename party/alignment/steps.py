@@ -138,7 +138,7 @@ class Alignment:
     async def blind_ids(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Hash the party's own ids to the group and raise them, in a random order that the party keeps."""
         self._order.check(request)
-        self._shuffle = psi.permutation(len(self._ids))
+        self._shuffle = await self._context.offload(lambda: psi.permutation(len(self._ids)))
         self._hand = [await self._blinded(self._exponent)]
         return self._end(request)
 
@@ -174,7 +174,7 @@ class Alignment:
         """Raise the received list and shuffle it."""
         self._order.check(request)
         (points,) = self._hand
-        self._hand = [psi.shuffled(await self._raised(points, self._exponent))]
+        self._hand = [await self._shuffled(await self._raised(points, self._exponent))]
         return self._end(request)
 
     async def combine_ids(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
@@ -183,7 +183,7 @@ class Alignment:
         # Raising has checked the points of its own list, the first; the others are only compared.
         for points in self._hand[1:]:
             await self._check(points)
-        found, _ = psi.common(*map(psi.points, self._hand))
+        found, _ = await self._context.offload(lambda: psi.common(*map(psi.points, self._hand)))
         self._enough(len(found))
         await self._refresh(found.tobytes())
         return self._end(request)
@@ -221,7 +221,7 @@ class Alignment:
             await self._check(self._common)
         else:
             await self._check(own)
-        found, places = psi.common(psi.points(own), psi.points(self._common))
+        found, places = await self._context.offload(lambda: psi.common(psi.points(own), psi.points(self._common)))
         if ring and len(places) * psi.POINT_BYTES != len(self._common):
             raise Malformed(f"{self._context.party} does not hold all of the common identifiers")
         self._enough(len(places))
@@ -259,7 +259,10 @@ class Alignment:
                     yield party, message.alignment.record_digest.records
 
     async def _refresh(self, points: bytes) -> None:
-        self._hand = [psi.shuffled(await self._raised(points, self._fresh.over(self._exponent)))]
+        self._hand = [await self._shuffled(await self._raised(points, self._fresh.over(self._exponent)))]
+
+    async def _shuffled(self, points: bytes) -> bytes:
+        return await self._context.offload(lambda: psi.shuffled(points))
 
     async def _blinded(self, exponent: psi.Exponent) -> bytes:
         chosen = [self._ids[place] for place in self._shuffle.tolist()]

@@ -10,7 +10,7 @@ import numpy as np
 
 from party.attributions.layout import VALUES, layout_messages
 from party.attributions.results import write_attributions
-from party.prediction.chain import chain_of, check_hidden, scored_block
+from party.prediction.chain import check_hidden, scored_block
 from party.prediction.opened_model import OpenedModel
 from party.prediction.paillier_scheme import PaillierScheme
 from party.prediction.records import RecordSource
@@ -22,6 +22,7 @@ from party.runtime.messages import Rows
 from treetap.errors import Malformed
 from treetap.paillier.masked_sums import EntryKeyHolder, ciphertexts_of
 from treetap.paillier.secret_key import SecretKey
+from treetap.protocols.prediction import present
 from treetap.trees.leaf_entries import SUM_BITS
 from treetap.trees.paths import Floats
 from treetap.trees.shapley import expected_score
@@ -60,7 +61,7 @@ class Attributions:
     ) -> None:
         self._context, self._opening, self._opened = context, opening, opened
         self._model, self._records, self._results = model, records, results
-        self._chain = chain_of(opening)
+        self._chain = present(opening)
         self._entries: AttributionEntries | None = None
         self._expected: Floats | None = None
         self._score_bits = 0

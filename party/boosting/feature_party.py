@@ -79,7 +79,7 @@ class FeatureParty:
         return empty_result()
 
     async def store_tree(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Store this party's part of a tree before answering, and release the tree's ciphertexts."""
+        """Step 7 of a tree: store this party's part of it before answering, and release the tree's ciphertexts."""
         self._job.order.check(request)
         await self._growth.store(request.round, takes_part=self._job.takes_part(request.round))
         await self._drop_tree()

@@ -80,7 +80,7 @@ class FeatureParty:
         return empty_result()
 
     async def mask_block(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Stage 2 for a block of records.
+        """Stages 1 and 2 for a block of records.
 
         1. Take the records of the block from the label holder,
         2. compute their 0/1 vectors from the own columns (equation 9),

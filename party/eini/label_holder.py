@@ -1,4 +1,8 @@
-"""Fed-EINI at the label holder (Chen et al. 2021, Algorithm 1): entries out, encrypted; one sum per record back."""
+"""Fed-EINI at the label holder (Chen et al. 2021, Algorithm 1): entries out, encrypted; one sum per record back.
+
+Unlike the paper, the vectors have a place per entry, a set of leaves that no later party tells apart, not per leaf:
+`treetap.trees.leaf_entries`, docs/protocol-eini.md.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from party.attributions.label_holder import Attributions
 from party.config import PartyConfig
 from party.eini.layout import SCORES, layout_messages
 from party.prediction.batch import Beside
-from party.prediction.chain import chain_of, check_hidden, scored_block, send_block
+from party.prediction.chain import check_hidden, scored_block, send_block
 from party.prediction.feature_names import NAMES
 from party.prediction.opened_model import OpenedModel
 from party.prediction.paillier_scheme import PaillierScheme
@@ -23,7 +27,7 @@ from party.prediction.step_rows import (
     first_block,
     record_rows,
 )
-from party.prediction.tree_model import TreeModel
+from party.prediction.tree_model import TreeModel, open_trees
 from party.prediction.tree_results import TreeResults
 from party.runtime.context import Step, StepContext, empty_result, required
 from party.runtime.job_store import Store
@@ -33,8 +37,8 @@ from party.setup.steps import make_passing_key, send_key
 from treetap.errors import BadInput, PlaintextOverflow
 from treetap.paillier.masked_sums import EntryKeyHolder
 from treetap.paillier.secret_key import SecretKey
+from treetap.protocols.prediction import present
 from treetap.trees.leaf_entries import SUM_BITS, Ints, LeafEntries
-from treetap.wire.frame import result
 from treetap.wire.v2 import control_pb2, prediction_pb2
 
 STEPS: StepTable = {
@@ -66,7 +70,7 @@ class LabelHolder:
         """
         context.policy.check_key(config.name, opening.parameters.eini.key_bits)
         self._context, self._opening = context, opening
-        self._chain = chain_of(opening)
+        self._chain = present(opening)
         self._opened = OpenedModel(config, store, context, opening, STEPS)
         self._model = TreeModel(self._opened)
         beside: list[Beside] = []
@@ -93,10 +97,7 @@ class LabelHolder:
         """Lay out the entries, outside the event loop because it is slow; load the table, begin to align it."""
         self._opened.order.check(request)
         await self._context.offload(self._lay_out)
-        table = await self._opened.load()
-        await self._records.open(table)
-        self._opened.align(table, request)
-        return result(prediction_pb2.OpenedModel(trees=len(self._model.ensemble.used_trees)))
+        return await open_trees(self._opened, self._records, self._model, request)
 
     async def make_keys(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Make a key pair for this prediction, in memory only; send public key and layout of the entries."""

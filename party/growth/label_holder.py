@@ -137,7 +137,7 @@ class LabelHolderGrowth:
         return empty_result()
 
     async def relay_children(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Step 4 of a tree: receive the owners' children, relay splittable ones to the parties that lack them."""
+        """Step 5 of a tree: receive the owners' children, relay splittable ones to the parties that lack them."""
         t, level = request.round, request.stage
         self._order.check(request)
         tree = self._growing(t)
@@ -159,7 +159,7 @@ class LabelHolderGrowth:
         return result(growth_pb2.RelayedChildren(frontier=growing.frontier, build=growing.build))
 
     async def finish_tree(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Step 5 of a tree: compute leaves and scores, send each feature party its branches on the leaf paths."""
+        """Step 6 of a tree: compute leaves and scores, send each feature party its branches on the leaf paths."""
         t = request.round
         self._order.check(request)
         tree = self._growing(t)
@@ -179,7 +179,7 @@ class LabelHolderGrowth:
         )
 
     async def store_tree(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Store the tree and the scores after it before answering; the label holder is the last party to store."""
+        """Step 7 of a tree: store it and the scores after it before answering; the label holder stores last."""
         t = request.round
         self._order.check(request)
         tree = self._growing(t)

@@ -21,7 +21,6 @@ from treetap.trees.tree_bins import GlobalBins, NodeBins, goes_left
 
 Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
 Floats = np.ndarray[tuple[int, int], np.dtype[np.float64]]
-Bools = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 
 class SplitTable:

@@ -18,7 +18,7 @@ from party.prediction.feature_names import NAMES
 from party.prediction.opened_model import OpenedModel
 from party.prediction.records import record_source
 from party.prediction.step_rows import OPENING_ROWS, after_block, first_block, record_rows
-from party.prediction.tree_model import TreeModel
+from party.prediction.tree_model import TreeModel, open_trees
 from party.prediction.tree_results import TreeResults
 from party.runtime.context import Step, StepContext, empty_result, required
 from party.runtime.job_store import Store
@@ -26,6 +26,7 @@ from party.runtime.messages import Rows, batches
 from party.runtime.step_order import NEXT_STAGE, SAME, Next, StepTable
 from party.serving.registry import ServedModels
 from treetap.errors import Malformed
+from treetap.protocols.prediction import present
 from treetap.trees.ensemble import Split, Tree
 from treetap.trees.missing_party import Guesses, Places, Walk
 from treetap.wire import records
@@ -67,7 +68,7 @@ class LabelHolder:
         self._model = TreeModel(self._opened)
         beside: list[Beside] = []
         self._records = record_source(config, store, context, opening, self._opened, served_models, beside)
-        there = [party for party in opening.feature_parties if party not in opening.away]
+        there = present(opening)
         self._results = TreeResults(context, opening, self._opened, self._model, self._records, there)
         beside.append(self._results.write)
         self._per_tree = opening.parameters.interactive.form == "per-tree"
@@ -83,10 +84,7 @@ class LabelHolder:
     async def open_model(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Load the table and begin to align it; report the number of trees."""
         self._opened.order.check(request)
-        table = await self._opened.load()
-        await self._records.open(table)
-        self._opened.align(table, request)
-        return result(prediction_pb2.OpenedModel(trees=len(self._model.ensemble.used_trees)))
+        return await open_trees(self._opened, self._records, self._model, request)
 
     async def ask_directions(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Follow the own splits, then query each owner about the records that stand at its splits."""

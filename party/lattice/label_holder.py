@@ -9,12 +9,12 @@ from party.config import PartyConfig
 from party.lattice.layout import layout_messages
 from party.lattice.scheme import BlockColumns, LatticeScheme
 from party.prediction.batch import Beside
-from party.prediction.chain import blaming, chain_of, check_hidden, scored_block, send_block
+from party.prediction.chain import blaming, check_hidden, scored_block, send_block
 from party.prediction.feature_names import NAMES
 from party.prediction.opened_model import OpenedModel
 from party.prediction.records import record_source
 from party.prediction.step_rows import OPENING_ROWS, after_block, first_block, record_rows
-from party.prediction.tree_model import TreeModel
+from party.prediction.tree_model import TreeModel, open_trees
 from party.prediction.tree_results import TreeResults
 from party.runtime.context import Step, StepContext, empty_result, required
 from party.runtime.job_store import Store
@@ -24,7 +24,7 @@ from treetap.lattice.columns import NodeColumns, shape_of
 from treetap.lattice.kernels import LatticeKeyHolder
 from treetap.lattice.key_holder import LatticeKey
 from treetap.lattice.seal import scheme_of
-from treetap.wire.frame import result
+from treetap.protocols.prediction import present
 from treetap.wire.v2 import control_pb2, lattice_pb2, prediction_pb2
 
 log = logging.getLogger(__name__)
@@ -57,8 +57,8 @@ class LabelHolder:
         Raises:
             BadInput: the scheme has no sizes for such a model; else as `OpenedModel`.
         """
-        self._context, self._opening = context, opening
-        self._chain = chain_of(opening)
+        self._context = context
+        self._chain = present(opening)
         self._opened = OpenedModel(config, store, context, opening, STEPS)
         self._model = TreeModel(self._opened)
         beside: list[Beside] = []
@@ -81,10 +81,7 @@ class LabelHolder:
         """Lay out the columns, outside the event loop because it is slow; load the table, begin to align it."""
         self._opened.order.check(request)
         await self._context.offload(self._lay_out)
-        table = await self._opened.load()
-        await self._records.open(table)
-        self._opened.align(table, request)
-        return result(prediction_pb2.OpenedModel(trees=len(self._model.ensemble.used_trees)))
+        return await open_trees(self._opened, self._records, self._model, request)
 
     async def make_keys(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Make a key for this prediction, in memory only; send each party its own branches that a column depends on."""

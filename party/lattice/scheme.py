@@ -17,7 +17,7 @@ import numpy.typing as npt
 from party.lattice.layout import MemberColumns
 from party.prediction.chain import ChainPlace
 from party.runtime.context import StepContext
-from party.runtime.outbox import PARCEL_BYTES, Series
+from party.runtime.outbox import MESSAGE_BYTES, Series
 from treetap.errors import Malformed
 from treetap.lattice.columns import NodeColumns, Page, widest
 from treetap.lattice.kernels import IN_FLIGHT_PER_WORKER, LatticeKeyHolder, LatticeMember
@@ -84,7 +84,7 @@ class LatticeScheme:
         self._slots, sent = widest(block.pages) * n, 0
         total = sum(len(page.outputs) for page in block.pages)
         series = context.outbox.open(self._chain[0], "lattice_columns", number)
-        groups = _in_groups(block.numbers, 2 * PARCEL_BYTES // self._parameters.ciphertext_bytes)
+        groups = _in_groups(block.numbers, 2 * MESSAGE_BYTES // self._parameters.ciphertext_bytes)
         async for part in self._owner.encrypt(groups):
             await series.put(lattice_pb2.LatticeColumns(ciphertexts=part))
             sent += len(part)
@@ -201,7 +201,7 @@ class LatticeMasking:
     async def _put(self, series: Series, ciphertexts: Sequence[bytes]) -> None:
         """Send to the next of the chain, in messages of bounded size."""
         body = lattice_pb2.LatticeSums if self._place.last else lattice_pb2.LatticeColumns
-        count = max(1, PARCEL_BYTES // self._parameters.ciphertext_bytes)
+        count = max(1, MESSAGE_BYTES // self._parameters.ciphertext_bytes)
         for start in range(0, len(ciphertexts), count):
             part = ciphertexts[start : start + count]
             self._context.costs.ciphertexts[self._sends] += len(part)

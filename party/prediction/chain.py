@@ -17,16 +17,12 @@ from party.prediction.tree_model import TreeModel
 from party.runtime.context import StepContext
 from party.runtime.messages import Rows, batches
 from treetap.errors import Incompatible, Malformed
+from treetap.protocols.prediction import present
 from treetap.trees.leaf_entries import GoesLeft
 from treetap.trees.paths import Floats
 from treetap.wire.frame import result
 from treetap.wire.records import chunks_of, rows_of
 from treetap.wire.v2 import control_pb2, prediction_pb2, types_pb2
-
-
-def chain_of(opening: prediction_pb2.OpenModel) -> list[str]:
-    """The feature parties that are present, in the order in which ciphertexts travel."""
-    return [party for party in opening.feature_parties if party not in opening.away]
 
 
 @dataclass(frozen=True)
@@ -41,7 +37,7 @@ class ChainPlace:
     @classmethod
     def of(cls, party: str, opening: prediction_pb2.OpenModel) -> ChainPlace:
         """The place of a party in the chain of an opening."""
-        chain = [opening.label_holder, *chain_of(opening), opening.label_holder]
+        chain = [opening.label_holder, *present(opening), opening.label_holder]
         place = chain.index(party)
         return cls(party, chain[place - 1], chain[place + 1], opening.label_holder)
 

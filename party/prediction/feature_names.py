@@ -16,6 +16,7 @@ from party.runtime.messages import batches
 from party.runtime.step_order import StepOrder
 from party.runtime.steps import StepId
 from treetap.errors import Malformed
+from treetap.protocols.prediction import present
 from treetap.wire.v2 import control_pb2, prediction_pb2
 
 log = logging.getLogger(__name__)
@@ -83,9 +84,8 @@ class Naming:
     async def take_names(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Take the names of each feature party that is present, and store them beside the model."""
         self._order.check(request)
-        for party in self._opening.feature_parties:
-            if party not in self._opening.away:
-                await self._take(party)
+        for party in present(self._opening):
+            await self._take(party)
         self._store.keep_names(self._opening.model, self.sent, self.withheld)
         self._order.done(request)
         return empty_result()

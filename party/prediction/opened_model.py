@@ -16,6 +16,7 @@ from party.runtime.job_store import Store
 from party.runtime.step_order import StepOrder, StepTable
 from party.setup.steps import load_table, table_config
 from treetap.errors import DataError
+from treetap.protocols.prediction import present
 from treetap.tables.categories import Category
 from treetap.tables.config import TableConfig
 from treetap.tables.reading import Table
@@ -60,7 +61,7 @@ class OpenedModel:
             log.warning("job %s: goes on without %s, which does not answer", context.job, ", ".join(opening.away))
         if opening.away_deadline_s:
             context.outbox.retry_s = min(RETRY_S, opening.away_deadline_s)
-        members = [opening.label_holder, *(name for name in opening.feature_parties if name not in opening.away)]
+        members = [opening.label_holder, *present(opening)]
         phases = {
             ALIGNMENT: alignment_steps(members, opening.alignment, config.name),
             NAMES: naming_steps(opening, config.name),

@@ -14,7 +14,7 @@ import numpy as np
 from party.prediction.chain import ChainPlace
 from party.runtime.context import StepContext
 from party.runtime.messages import ciphertext_body, ciphertexts_in
-from party.runtime.outbox import PARCEL_BYTES, Series
+from party.runtime.outbox import MESSAGE_BYTES, Series
 from treetap.paillier.masked_sums import EntryKeyHolder, EntryMember
 from treetap.trees.leaf_entries import Ints
 from treetap.trees.paths import Bools
@@ -174,7 +174,7 @@ class PaillierMasking:
 
     async def _put(self, series: Series, parts: list[bytes]) -> None:
         """Send to the next of the chain, in messages of bounded size."""
-        step = PARCEL_BYTES // self._width * self._width
+        step = MESSAGE_BYTES // self._width * self._width
         for part in parts:
             for start in range(0, len(part), step):
                 body = part[start : start + step]

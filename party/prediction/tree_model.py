@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from party.prediction.opened_model import OpenedModel
+from party.prediction.records import RecordSource
 from party.runtime.messages import Rows
 from treetap.errors import Malformed
 from treetap.models.own_split import OwnSplit
@@ -15,6 +16,8 @@ from treetap.tables.categories import Category
 from treetap.trees.ensemble import Ensemble, Tree
 from treetap.trees.leaf_entries import GoesLeft
 from treetap.trees.paths import Bools, Floats, candidate_leaves
+from treetap.wire.frame import result
+from treetap.wire.v2 import control_pb2, prediction_pb2
 
 #: Records whose candidate leaves are counted at a time.
 COUNTED = 4096
@@ -101,3 +104,13 @@ def named(manifest: dict[str, Any], splits: Iterable[OwnSplit]) -> dict[int, str
     columns, categories = manifest["columns"], manifest.get("categories", {})
     source = {feature: column for column, each in categories.items() for feature in Category.from_dict(each).features}
     return {split.handle: source.get(columns[split.feature], columns[split.feature]) for split in splits}
+
+
+async def open_trees(
+    opened: OpenedModel, records: RecordSource, model: TreeModel, request: control_pb2.StepRequest
+) -> control_pb2.StepResult:
+    """Load the label holder's table and begin to align it; report the number of trees that predictions use."""
+    table = await opened.load()
+    await records.open(table)
+    opened.align(table, request)
+    return result(prediction_pb2.OpenedModel(trees=len(model.ensemble.used_trees)))

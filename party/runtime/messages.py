@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 from google.protobuf.message import Message
 
-from party.runtime.outbox import PARCEL_BYTES
+from party.runtime.outbox import MESSAGE_BYTES
 from treetap.errors import Malformed
 from treetap.wire.frame import content_of
 from treetap.wire.records import chunks_of, rows_of
@@ -40,7 +40,7 @@ def batches(items: Iterable[Item]) -> Iterator[list[Item]]:
     batch: list[Item] = []
     size = 0
     for item in items:
-        if batch and size + item.ByteSize() > PARCEL_BYTES:
+        if batch and size + item.ByteSize() > MESSAGE_BYTES:
             yield batch
             batch, size = [], 0
         batch.append(item)

@@ -17,7 +17,7 @@ from treetap.wire.timeouts import RETRY_S, Reconnects
 from treetap.wire.v2 import exchange_pb2
 
 #: Approximate maximum of bytes in one message's body.
-PARCEL_BYTES = 1024 * 1024
+MESSAGE_BYTES = 1024 * 1024
 
 
 class Outbox:

@@ -1,4 +1,4 @@
-"""Work on the whole model for an encrypted prediction leaves the label holder's event loop."""
+"""Work on the whole model or on all identifiers leaves a party's event loop."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import pytest
 
 import tests.simulator
 from party.attributions import label_holder as attributing
-from tests.replay import HERE, JOB, ORACLE
+from tests.replay import HERE, JOB, ORACLE, PARAMS
 from tests.simulator import Federation, run
-from tests.worlds import PARTIES, assert_oracles_scores, lattice_tolerance
+from tests.worlds import PARTIES, assert_oracles_scores, lattice_tolerance, spec
+from treetap import psi
 from treetap.lattice.columns import NodeColumns
 from treetap.protocols.prediction import predict_request
 from treetap.trees.leaf_entries import LeafEntries
@@ -83,3 +84,26 @@ def test_the_model_is_laid_out_off_the_event_loop(kind: str, tmp_path: Path, mon
 
     run(main())
     assert watch.seen == {name: [True] for name in expected}
+
+
+def test_identifiers_are_shuffled_and_compared_off_the_event_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sorting a million blinded identifiers takes seconds: in these the party must answer others."""
+    watch = Watch()
+    monkeypatch.setattr(tests.simulator, "in_place", watch.offload)
+    for name in ("permutation", "shuffled", "common"):
+        monkeypatch.setattr(psi, name, watch.over(name, getattr(psi, name)))
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+        status = await federation.train(spec(PARAMS, obfuscation="standard", alignment="psi"))
+        assert (status.state, status.error) == ("finished", "")
+        await federation.close()
+
+    run(main())
+    assert {name: set(inside) for name, inside in watch.seen.items()} == {
+        "permutation": {True},
+        "shuffled": {True},
+        "common": {True},
+    }

@@ -128,7 +128,6 @@ class LocalFederation:
         self._parties = dict(parties)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self.addresses: dict[str, str] = {}
-        self.operator_config: OperatorConfig | None = None
 
     def __enter__(self) -> Self:
         try:

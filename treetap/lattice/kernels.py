@@ -19,7 +19,7 @@ from treetap.errors import Malformed
 from treetap.lattice.key_holder import LatticeKey
 from treetap.lattice.member import MaskedSum, Member
 from treetap.lattice.parameters import Parameters
-from treetap.workers import Engine
+from treetap.workers import Engine, call_all
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -38,7 +38,7 @@ class LatticeKeyHolder:
 
     async def start(self) -> None:
         """Hand the key to every worker."""
-        await _everywhere(self._engine, _take_key, self._name, self._key.for_worker())
+        await call_all(self._engine, _take_key, self._name, self._key.for_worker())
 
     async def encrypt(self, groups: Iterable[Sequence[Ints] | Ints]) -> AsyncIterator[list[bytes]]:
         """Encrypt groups of columns, each column (n ≤ N,), reading at most two groups per worker ahead.
@@ -86,7 +86,7 @@ class LatticeKeyHolder:
 
     async def close(self) -> None:
         """Make every worker forget the key."""
-        await _everywhere(self._engine, _forget, self._name)
+        await call_all(self._engine, _forget, self._name)
 
 
 class LatticeMember:
@@ -111,7 +111,7 @@ class LatticeMember:
 
     async def start(self) -> None:
         """Give every worker the public key. Raises Malformed as `Member` does."""
-        await _everywhere(self._engine, _take_public, self._name, self._agreed, self._public, self._outputs)
+        await call_all(self._engine, _take_public, self._name, self._agreed, self._public, self._outputs)
 
     async def pass_on(self, masks: Sequence[Bools], ciphertexts: Sequence[bytes], owns: Sequence[int]) -> list[bytes]:
         """Masked and refreshed ciphertexts for the next member; `owns` is each ciphertext's mask (n ≤ N,).
@@ -152,16 +152,12 @@ class LatticeMember:
 
     async def close(self) -> None:
         """Make every worker forget the job."""
-        await _everywhere(self._engine, _forget, self._name)
+        await call_all(self._engine, _forget, self._name)
 
     def _next(self) -> int:
         worker = self._turn
         self._turn = (worker + 1) % self._engine.workers
         return worker
-
-
-async def _everywhere(engine: Engine, kernel: Any, *args: Any) -> None:
-    await asyncio.gather(*(engine.call(worker, kernel, *args) for worker in range(engine.workers)))
 
 
 class _Open:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.errors import Conflict, Malformed
-from treetap.paillier.kernels import Phases, close_tree, keep, open_pool, pool_bins
+from treetap.paillier.kernels import CandidateKernels, close_tree, keep, open_pool, pool_bins
 from treetap.paillier.public_key import PublicKey
 from treetap.paillier.slots import Slots
 from treetap.workers import Engine
@@ -55,7 +55,7 @@ class ForestSums:
         self._engine, self._public, self._bits = engine, public, slots.bits
         self._name = f"pool/{token}"
         self._per_plaintext = slots.groups_per_plaintext(public.bits)
-        self._phases = Phases(engine, public, self._per_plaintext, self._name)
+        self._kernels = CandidateKernels(engine, public, self._per_plaintext, self._name)
         self._worker_of = np.zeros(records, dtype=np.int32)
         self._place_of = np.zeros(records, dtype=np.int64)
         self._blocks = 0
@@ -76,7 +76,7 @@ class ForestSums:
             raise Conflict(f"the ciphertexts of record {first} came when those of record {self.received} were due")
         if not self._blocks:
             opening = (self._public.to_bytes(), self._bits, self._per_plaintext)
-            await self._phases.everywhere(open_pool, *[opening] * self._engine.workers)
+            await self._kernels.everywhere(open_pool, *[opening] * self._engine.workers)
         worker = self._blocks % self._engine.workers
         start = await self._engine.call(worker, keep, self._name, ciphertexts)
         self._worker_of[first : first + count] = worker
@@ -111,9 +111,9 @@ class ForestSums:
             for worker, part in enumerate(parts):
                 here = worker_of == worker
                 part.append((self._place_of[node.rows[here]], node.codes[here]))
-        answers = await self._phases.everywhere(pool_bins, *[(part, radices) for part in parts])
+        answers = await self._kernels.everywhere(pool_bins, *[(part, radices) for part in parts])
         partial = [products for products, _ in answers]
-        packed, additions = await self._phases.finish(partial, shapes, [node.order for node in nodes])
+        packed, additions = await self._kernels.finish(partial, shapes, [node.order for node in nodes])
         self.operations["additions"] += additions + sum(products for _, products in answers)
         self.operations["packings"] += len(packed) // self._public.ciphertext_bytes
         self.operations["obfuscators"] += len(packed) // self._public.ciphertext_bytes
@@ -121,4 +121,4 @@ class ForestSums:
 
     async def close(self) -> None:
         """Free the workers' memory."""
-        await self._phases.everywhere(close_tree, *[()] * self._engine.workers)
+        await self._kernels.everywhere(close_tree, *[()] * self._engine.workers)

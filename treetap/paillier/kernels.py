@@ -98,7 +98,7 @@ def add(state: dict[str, Any], name: str, codes: Codes, ciphertexts: bytes) -> t
 
 
 def root_bins(state: dict[str, Any], name: str) -> tuple[bytes, int]:
-    """Phase (a) at the root: (all bins of all features, products computed)."""
+    """Part (a) at the root: (all bins of all features, products computed)."""
     worker: WorkerState = state[name]
     tables: dict[int, Table] = {}
     additions = 0
@@ -110,7 +110,7 @@ def root_bins(state: dict[str, Any], name: str) -> tuple[bytes, int]:
 
 
 def node_bins(state: dict[str, Any], name: str, nodes: list[npt.NDArray[np.int64]]) -> tuple[bytes, int]:
-    """Phase (a) below the root, from the places of each node's records: (bins node-major, products computed)."""
+    """Part (a) below the root, from the places of each node's records: (bins node-major, products computed)."""
     worker: WorkerState = state[name]
     if len(worker.codes) > 1:
         worker.codes = [np.concatenate(worker.codes)]
@@ -122,7 +122,7 @@ def node_bins(state: dict[str, Any], name: str, nodes: list[npt.NDArray[np.int64
 def pool_bins(
     state: dict[str, Any], name: str, nodes: list[tuple[npt.NDArray[np.int64], Codes]], radices: list[int]
 ) -> tuple[bytes, int]:
-    """Phase (a) of a pool, from the places and bins of each node's records: (bins node-major, products computed).
+    """Part (a) of a pool, from the places and bins of each node's records: (bins node-major, products computed).
 
     A place that occurs twice counts twice.
     """
@@ -152,7 +152,7 @@ def _dense(public: PublicKey, tables: list[Table], radices: list[int]) -> bytes:
 def left_sums(
     state: dict[str, Any], name: str, partial: list[bytes], shapes: list[tuple[int, bool]]
 ) -> tuple[bytes, int]:
-    """Phase (b): merge the workers' bins of consecutive features and make candidates; (left sums, products computed).
+    """Part (b): merge the workers' bins of consecutive features and make candidates; (left sums, products computed).
 
     `shapes` has (n_bins, has_missing) of each of them.
     """
@@ -184,7 +184,7 @@ def left_sums(
 
 
 def pack(state: dict[str, Any], name: str, candidates: bytes) -> bytes:
-    """Phase (c): pack consecutive candidates, each packed ciphertext under a fresh standard obfuscator."""
+    """Part (c): pack consecutive candidates, each packed ciphertext under a fresh standard obfuscator."""
     held: Held = state[name]
     return held.public.write(held.packer.pack_fresh(held.public.read(candidates)))
 
@@ -194,8 +194,8 @@ def close_tree(state: dict[str, Any], name: str) -> None:
     state.pop(name, None)
 
 
-class Phases:
-    """Phases (b) and (c) over the workers; `name` is the ciphertexts' name there."""
+class CandidateKernels:
+    """Parts (b) and (c) of the sums over the workers; `name` is the ciphertexts' name there."""
 
     def __init__(self, engine: Engine, public: PublicKey, per_plaintext: int, name: str) -> None:
         self._engine, self._public, self._per_plaintext, self._name = engine, public, per_plaintext, name
@@ -227,7 +227,7 @@ class Phases:
     async def _cumulate(
         self, partial: list[bytes], shapes: Sequence[tuple[int, bool]], nodes: int
     ) -> tuple[bytes, int]:
-        """Phase (b): candidates of every (node, feature) in canonical order, the tasks spread evenly over the
+        """Part (b): candidates of every (node, feature) in canonical order, the tasks spread evenly over the
         workers.
         """
         width = self._public.ciphertext_bytes
@@ -242,7 +242,7 @@ class Phases:
         return b"".join(sums for sums, _ in answers), sum(additions for _, additions in answers)
 
     async def _pack(self, candidates: npt.NDArray[np.uint8]) -> bytes:
-        """Phase (c): whole packed ciphertexts, spread evenly over the workers."""
+        """Part (c): whole packed ciphertexts, spread evenly over the workers."""
         packed = -(-len(candidates) // self._per_plaintext)
         workers = self._engine.workers
         cuts = [packed * worker // workers * self._per_plaintext for worker in range(workers + 1)]

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from treetap.errors import Malformed
 from treetap.paillier.secret_key import SecretKey
 from treetap.paillier.slots import Slots
-from treetap.workers import Engine
+from treetap.workers import Engine, call_all
 
 IN_FLIGHT_PER_WORKER = 2
 SMALLEST_BLOCK = 32
@@ -52,7 +52,7 @@ class KeyHolder:
             BadInput: the obfuscation is unknown or the key is not fit for it.
         """
         key = self._secret.for_worker()
-        await _everywhere(self._engine, _take_key, self._name, key, self._slots, self._obfuscation)
+        await call_all(self._engine, _take_key, self._name, key, self._slots, self._obfuscation)
 
     async def encrypt_blocks(
         self, columns: Sequence[npt.NDArray[np.int64]], block: int = 2048
@@ -128,11 +128,7 @@ class KeyHolder:
 
     async def close(self) -> None:
         """Make every worker forget the key."""
-        await _everywhere(self._engine, _forget, self._name)
-
-
-async def _everywhere(engine: Engine, kernel: Any, *args: Any) -> None:
-    await asyncio.gather(*(engine.call(worker, kernel, *args) for worker in range(engine.workers)))
+        await call_all(self._engine, _forget, self._name)
 
 
 def _take_key(state: dict[str, Any], name: str, key: bytes, slots: Slots, obfuscation: str) -> None:

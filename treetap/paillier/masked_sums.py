@@ -30,7 +30,7 @@ from treetap.paillier.packing import Packer
 from treetap.paillier.public_key import Obfuscators, PublicKey
 from treetap.paillier.secret_key import SecretKey
 from treetap.paillier.slots import Slots
-from treetap.workers import Engine
+from treetap.workers import Engine, call_all
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -163,7 +163,7 @@ class EntryMember:
                 f"{expected} constant entries need {expected * self._public.ciphertext_bytes} bytes of ciphertexts, "
                 f"got {len(constants)}"
             )
-        await self._everywhere(_open_plan, self._plan, constants)
+        await call_all(self._engine, _open_plan, self._name, self._plan, constants)
 
     def block(self, masks: Bools) -> MaskedBlock:
         """Begin a block of records, whose candidate sets are `masks` (records, incoming entries)."""
@@ -171,11 +171,7 @@ class EntryMember:
 
     async def close(self) -> None:
         """Free the workers' memory."""
-        await self._everywhere(_forget)
-
-    async def _everywhere(self, kernel: Any, *args: Any) -> None:
-        workers = range(self._engine.workers)
-        await asyncio.gather(*(self._engine.call(worker, kernel, self._name, *args) for worker in workers))
+        await call_all(self._engine, _forget, self._name)
 
 
 class MaskedBlock:
@@ -285,7 +281,7 @@ class MaskedBlock:
         return list(packed)
 
 
-class _Lane:
+class _WorkerState:
     """A worker's state of a job."""
 
     def __init__(self, plan: _Plan, constants: bytes) -> None:
@@ -301,12 +297,12 @@ class _Lane:
 
 
 def _open_plan(state: dict[str, Any], name: str, plan: _Plan, constants: bytes) -> None:
-    state[name] = _Lane(plan, constants)
+    state[name] = _WorkerState(plan, constants)
 
 
 def _mask(state: dict[str, Any], name: str, ciphertexts: bytes, masks: Bools) -> tuple[bytes, int, int]:
-    """Equation 13 for a few records, and equation 10 at the last member: the outgoing ciphertexts, record by record."""
-    worker: _Lane = state[name]
+    """Equation 13 for a few records, and 14 (10 for one feature party) at the last: ciphertexts record by record."""
+    worker: _WorkerState = state[name]
     modulus, width = worker.public.n_squared, len(worker.varying)
     values = worker.public.read(ciphertexts)
     going: list[mpz] = []
@@ -331,7 +327,7 @@ def _mask(state: dict[str, Any], name: str, ciphertexts: bytes, masks: Bools) ->
 
 
 def _pack(state: dict[str, Any], name: str, sums: bytes) -> bytes:
-    worker: _Lane = state[name]
+    worker: _WorkerState = state[name]
     return worker.public.write(worker.packer.pack_fresh(worker.public.read(sums)))
 
 

@@ -6,7 +6,7 @@
       (b) per (node, feature): workers are merged, bins become left sums of split candidates
       (c) candidates in permuted order are packed, each packed ciphertext with a fresh standard obfuscator
 
-Each phase is spread over all workers. Blocks stay in their worker; between phases only products travel.
+Each part is spread over all workers. Blocks stay in their worker; between parts only products travel.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from treetap.errors import Conflict, Malformed
 from treetap.paillier.joint_cells import plan
-from treetap.paillier.kernels import Phases, Tree, add, close_tree, node_bins, offers, open_tree, root_bins
+from treetap.paillier.kernels import CandidateKernels, Tree, add, close_tree, node_bins, offers, open_tree, root_bins
 from treetap.paillier.public_key import PublicKey
 from treetap.paillier.slots import Slots
 from treetap.workers import Engine
@@ -80,7 +80,7 @@ class EncryptedSums:
         self._name = f"sums/{token}"
         self._joint_cells = joint_cells
         self._per_plaintext = slots.groups_per_plaintext(public.bits)
-        self._phases = Phases(engine, public, self._per_plaintext, self._name)
+        self._kernels = CandidateKernels(engine, public, self._per_plaintext, self._name)
         # The place of each record's ciphertext: its worker and its index there.
         self._worker_of = np.full(len(codes), _ABSENT, dtype=np.int32)
         self._place_of = np.zeros(len(codes), dtype=np.int64)
@@ -139,7 +139,7 @@ class EncryptedSums:
             return b""
         partial = await self._sum_bins(nodes)
         orders = [permutation] * count
-        packed, additions = await self._phases.finish(partial, self._shapes, orders)
+        packed, additions = await self._kernels.finish(partial, self._shapes, orders)
         self.operations["additions"] += additions
         self.operations["packings"] += len(packed) // self._public.ciphertext_bytes
         self.operations["obfuscators"] += len(packed) // self._public.ciphertext_bytes
@@ -148,7 +148,7 @@ class EncryptedSums:
     async def close(self) -> None:
         """Free the workers' memory of this tree; results of blocks still under way are dropped."""
         await asyncio.gather(*self._under_way, return_exceptions=True)
-        await self._phases.everywhere(close_tree, *[()] * self._engine.workers)
+        await self._kernels.everywhere(close_tree, *[()] * self._engine.workers)
 
     async def _accumulate(self, worker: int, rows: Rows, ciphertexts: bytes) -> None:
         """Have a worker keep a block, and note the places of its ciphertexts."""
@@ -186,21 +186,23 @@ class EncryptedSums:
                 root_groups=plan(self._codes, self._radices, rows) if self._joint_cells else single,
                 joint_cells=self._joint_cells,
             )
-            self._opening = asyncio.ensure_future(self._phases.everywhere(open_tree, *[(tree,)] * self._engine.workers))
+            self._opening = asyncio.ensure_future(
+                self._kernels.everywhere(open_tree, *[(tree,)] * self._engine.workers)
+            )
         # Shielded: one caller that is cancelled must not leave the others without their workers.
         await asyncio.shield(self._opening)
 
     async def _sum_bins(self, nodes: Sequence[Rows] | None) -> list[bytes]:
-        """Phase (a): per worker the products of its records, (node, feature, bin) in this order."""
+        """Part (a): per worker the products of its records, (node, feature, bin) in this order."""
         workers = self._engine.workers
         if nodes is None:
-            answers = await self._phases.everywhere(root_bins, *[()] * workers)
+            answers = await self._kernels.everywhere(root_bins, *[()] * workers)
         else:
             parts: list[list[npt.NDArray[np.int64]]] = [[] for _ in range(workers)]
             for rows in nodes:
                 worker_of = self._worker_of[rows]
                 for worker in range(workers):
                     parts[worker].append(self._place_of[rows[worker_of == worker]])
-            answers = await self._phases.everywhere(node_bins, *[(part,) for part in parts])
+            answers = await self._kernels.everywhere(node_bins, *[(part,) for part in parts])
         self.operations["additions"] += sum(additions for _, additions in answers)
         return [products for products, _ in answers]

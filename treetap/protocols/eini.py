@@ -42,7 +42,6 @@ PROTOCOL = PredictionProtocol(
     summary="encrypted, without decision paths",
     options=EiniOptions,
     block=1024,  # entries are many and large
-    encrypted=True,
     no_degrade="",
     sends=(
         *PAILLIER_KEY,

@@ -58,11 +58,6 @@ def label_holder_reports(members: Members) -> Pairs:
     return [(members.label_holder, members.coordinator)]
 
 
-def feature_parties_report(members: Members) -> Pairs:
-    """Each feature party to the coordinator."""
-    return [(party, members.coordinator) for party in members.feature_parties]
-
-
 def all_report(members: Members) -> Pairs:
     """Each party to the coordinator."""
     return [(party, members.coordinator) for party in members.parties]

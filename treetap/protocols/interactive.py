@@ -36,7 +36,6 @@ PROTOCOL = PredictionProtocol(
     summary="a round of queries per level of the trees",
     options=InteractiveOptions,
     block=65_536,
-    encrypted=False,
     no_degrade="",
     sends=(
         Emission("route_queries", to_feature_parties),

@@ -31,7 +31,6 @@ PROTOCOL = PredictionProtocol(
     summary="the same, much faster for many records, if every party has the extra 'lattice'",
     options=LatticeOptions,
     block=16_384,  # one ciphertext holds 8,192 or 16,384 records, and a block never has more than it does
-    encrypted=True,
     no_degrade="the lattice backend cannot; use protocol eini or interactive, or retry",
     sends=(
         *BLOCKS,

@@ -48,6 +48,11 @@ def options_of(opening: prediction_pb2.OpenModel) -> Options:
     return codec.read(getattr(opening.parameters, found.field), found.options)
 
 
+def present(opening: prediction_pb2.OpenModel) -> list[str]:
+    """The feature parties that are not away, in the order in which ciphertexts travel."""
+    return [party for party in opening.feature_parties if party not in opening.away]
+
+
 def check_prediction(opening: prediction_pb2.OpenModel) -> None:
     """`ConfigError` listing everything in a prediction that no party can do."""
     found = prediction(prediction_name(opening))
@@ -59,7 +64,6 @@ def check_prediction(opening: prediction_pb2.OpenModel) -> None:
 
 def sent_in_prediction(opening: prediction_pb2.OpenModel, coordinator: str) -> Iterator[Sent]:
     """All that a prediction has its parties send, once `check_prediction` has passed it."""
-    there = tuple(party for party in opening.feature_parties if party not in opening.away)
     protocol = prediction(prediction_name(opening))
     sends = [
         *emissions.ALIGNMENTS.get(opening.alignment, ()),
@@ -68,7 +72,7 @@ def sent_in_prediction(opening: prediction_pb2.OpenModel, coordinator: str) -> I
         *(emissions.EXPLANATIONS if opening.explain else ()),
         *(protocol.sends_attributions if opening.attributions else ()),
     ]
-    return emissions.sent_by(sends, Members(coordinator, opening.label_holder, there))
+    return emissions.sent_by(sends, Members(coordinator, opening.label_holder, tuple(present(opening))))
 
 
 def _foreign(found: PredictionProtocol, option: str, value: object) -> str:

@@ -85,7 +85,6 @@ class PredictionProtocol:
         summary: its distinguishing property, for the choice of a protocol.
         options: its own options.
         block: records per block where the request names none.
-        encrypted: True if it hides the path of a record.
         no_degrade: the reason why it cannot go on without a party; empty if it can.
         sends: contents that its roles send beside those of every prediction.
         sends_attributions: contents that they send besides for attributions; empty: it has no attributions.
@@ -97,7 +96,6 @@ class PredictionProtocol:
     summary: str
     options: type[Options]
     block: int
-    encrypted: bool
     no_degrade: str
     sends: Sequence[Emission]
     sends_attributions: Sequence[Emission]

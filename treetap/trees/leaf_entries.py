@@ -4,7 +4,7 @@ The decision vector passes along a chain: the label holder, then the other parti
 member h of the chain the leaves of a tree that agree in all branches at splits of members h, h+1, … are one *entry*: no
 member from there on could keep one and drop the other. Only their sum matters, and at most one of them is not zero at
 the label holder, whose own split separates them. Entry 0 holds the leaves without such branches, of all trees together;
-after the last member only this entry remains, which is the sum of equation 10.
+after the last member only this entry remains, the sum of equation 14 (of equation 10 with one feature party).
 
 Where owners are away a record goes both ways at their splits, by the covers (`treetap.trees.missing_party`): each
 leaf's weight is multiplied with the share that reaches it, and leaves that only the absent separate add up.

@@ -22,7 +22,6 @@ import numpy.typing as npt
 
 from treetap.trees.ensemble import ROOT, Ensemble, Split, Tree
 
-Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 #: The mask (n,) of records that go left at a split; None: not known here, they may go either way.

@@ -215,7 +215,7 @@ def test_what_was_submitted_in_version_1_is_read(tmp_path: Path) -> None:
     assert journal.submitted("boosting-per-tree").opening.parameters.interactive.form == "per-tree"
     file = tmp_path / "journal" / "later.jsonl"
     file.write_text('{"event":"submitted","kind":"train","spec":"","submission":"5","wire":3}\n')
-    with pytest.raises(Incompatible, match="job later is written in version 3 of the protocol, this is 2"):
+    with pytest.raises(Incompatible, match="job later was begun in version 3 of the protocol, this is 2: install"):
         _ = journal.submitted("later").spec
 
 
@@ -296,6 +296,27 @@ def test_models_of_version_1_predict_as_they_did(tmp_path: Path) -> None:
         assert bool(status.attributions) == asked.get("attributions", False)
         if status.attributions:
             _assert_same(status.attributions, before / f"{name}.attributions.parquet", within)
+
+
+def test_a_job_of_a_later_release_is_left_alone(tmp_path: Path) -> None:
+    """After a return to this release: it is neither resumed nor cancelled, and the message names the remedy."""
+
+    async def main() -> None:
+        federation = _federation(tmp_path)
+        file = tmp_path / COORDINATOR / "journal" / "later.jsonl"
+        file.write_text('{"event":"submitted","kind":"train","spec":"","submission":"5","wire":3}\n')
+        before = file.read_bytes()
+        advice = "job later was begun in version 3 of the protocol, this is 2: install the release that began it"
+        with pytest.raises(Incompatible, match=advice):
+            federation.jobs.resume("later")
+        with pytest.raises(Incompatible, match=advice):
+            await federation.jobs.cancel("later")
+        (status,) = federation.jobs.status("later")
+        assert (status.state, file.read_bytes()) == ("interrupted", before)
+        assert advice in status.error
+        await federation.close()
+
+    run(main())
 
 
 def test_unfinished_jobs_of_version_1_are_refused_and_cancelled(

@@ -24,8 +24,6 @@ from treetap.trees import metrics
 from treetap.trees.params import TreeParams
 
 Floats = npt.NDArray[np.float64]
-#: Tables by party.
-Tables = Sequence[tuple[str, Table]]
 
 
 class Comparison:
