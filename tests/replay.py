@@ -45,12 +45,7 @@ def conducted(folder: Path, here: World = HERE, job: setup_pb2.JobSpec = JOB) ->
 
 
 def _without_closing(events: Conducted) -> Conducted:
-    return [event for event in events if word(event[2]) not in CLOSING]
-
-
-def word(request: control_pb2.StepRequest) -> str:
-    """The step's word."""
-    return name_of(request)
+    return [event for event in events if name_of(event[2]) not in CLOSING]
 
 
 def with_word(name: str, job: str = "job", attempt: int = 1) -> control_pb2.StepRequest:
@@ -108,7 +103,7 @@ class Replay:
             if kind == "begin":
                 if not running:
                     yield
-                    if word(recorded) == before:
+                    if name_of(recorded) == before:
                         return
                 request = self._of_this_run(to, recorded)
                 running[key] = (request, asyncio.ensure_future(ask(self.federation, to, request)))

@@ -8,11 +8,12 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from tests.replay import CLOSING, HERE, JOB, Conducted, Replay, ask, word
+from tests.replay import CLOSING, HERE, JOB, Conducted, Replay, ask
 from tests.simulator import Faults, Federation, run
 from tests.worlds import PARTIES
 from treetap.errors import OutOfOrder
 from treetap.protocols.prediction import predict_request
+from treetap.wire.frame import name_of
 from treetap.wire.v2 import jobs_pb2
 
 pytestmark = pytest.mark.xdist_group("explain-steps")
@@ -48,7 +49,7 @@ def prediction(tmp_path_factory: pytest.TempPathFactory) -> Conducted:
         before = len(federation.conducted)
         assert (await federation.predict(ASKED)).state == "finished"
         await federation.close()
-        return [event for event in federation.conducted[before:] if word(event[2]) not in CLOSING]
+        return [event for event in federation.conducted[before:] if name_of(event[2]) not in CLOSING]
 
     return run(main())
 
@@ -65,10 +66,12 @@ def test_every_wrong_order_is_refused_and_every_repeat_answered(prediction: Cond
             for party in PARTIES:
                 if not replay.answers[party]:
                     continue
-                done = {(word(request), request.round): (request, answer) for request, answer in replay.answers[party]}
+                done = {
+                    (name_of(request), request.round): (request, answer) for request, answer in replay.answers[party]
+                }
                 allowed = NEXT.get(list(done)[-1], [])
                 for request in replay.vocabulary(party):
-                    step = (word(request), request.round)
+                    step = (name_of(request), request.round)
                     if step in done:
                         again, answer = done[step]
                         assert await ask(federation, party, again) == answer
@@ -93,7 +96,7 @@ def test_without_being_asked_nobody_explains(tmp_path: Path) -> None:
         federation = Federation(tmp_path, HERE.tables, policies=ALLOWED)
         await federation.train(JOB)
         await federation.predict(predict_request(model="job", protocol="eini"))
-        words = {word(request) for _, _, request in federation.conducted}
+        words = {name_of(request) for _, _, request in federation.conducted}
         assert not words & {"name_features", "take_names", "attribute_block", "mask_attributions"}
         await federation.close()
 

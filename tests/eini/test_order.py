@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from tests.replay import CLOSING, HERE, JOB, ORACLE, Conducted, Replay, ask, word
+from tests.replay import CLOSING, HERE, JOB, ORACLE, Conducted, Replay, ask
 from tests.runtime.test_kill_and_resume import GIVEN_UP_S, Assassin
 from tests.simulator import COORDINATOR, Faults, Federation, run
 from tests.worlds import PARTIES, assert_oracles_scores, lattice_tolerance
 from treetap.errors import OutOfOrder
 from treetap.protocols.prediction import predict_request
+from treetap.wire.frame import name_of
 from treetap.wire.v2 import jobs_pb2
 
 pytestmark = pytest.mark.xdist_group("eini-steps")
@@ -48,7 +49,7 @@ def prediction(protocol: str, tmp_path_factory: pytest.TempPathFactory) -> Condu
         before = len(federation.conducted)
         assert (await federation.predict(asked("predict", protocol=protocol))).state == "finished"
         await federation.close()
-        return [event for event in federation.conducted[before:] if word(event[2]) not in CLOSING]
+        return [event for event in federation.conducted[before:] if name_of(event[2]) not in CLOSING]
 
     return run(main())
 
@@ -77,12 +78,14 @@ def test_every_wrong_order_is_refused_and_every_repeat_answered(
             for party in PARTIES:
                 if not replay.answers[party]:
                     continue
-                done = {(word(request), request.round): (request, answer) for request, answer in replay.answers[party]}
+                done = {
+                    (name_of(request), request.round): (request, answer) for request, answer in replay.answers[party]
+                }
                 last, block = list(done)[-1]
                 following = {"score_block": "write_predictions" if block else "score_block", "mask_block": "mask_block"}
                 allowed = EXPECTED.get(last, [(following.get(last, ""), 0 if block and party == LABEL_HOLDER else 1)])
                 for request in replay.vocabulary(party):
-                    step = (word(request), request.round)
+                    step = (name_of(request), request.round)
                     if step in done:
                         again, answer = done[step]
                         assert await ask(federation, party, again) == answer

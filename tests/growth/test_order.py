@@ -13,7 +13,7 @@ from party.boosting import feature_party, label_holder
 from party.protocols import role_for_training
 from party.runtime.context import Role
 from party.runtime.step_order import StepTable
-from tests.replay import HERE, JOB, ORACLE, Conducted, Replay, ask, with_word, word
+from tests.replay import HERE, JOB, ORACLE, Conducted, Replay, ask, with_word
 from tests.simulator import Federation, run
 from tests.step_tables import Answered, Asked, TableReader, id_of, outcomes_of
 from tests.worlds import PARTIES, assert_oracles_model, assert_oracles_scores
@@ -55,15 +55,15 @@ def asker_expects(last: Answered) -> list[Asked]:
         ],
         "take_directions": [("ask_directions", block, level + 1)],
         "write_predictions": [],
-    }[word(request)]
+    }[name_of(request)]
 
 
 def router_expects(last: Answered) -> list[Asked]:
     """The transition table of a feature party that predicts: it cannot know which block it is asked about next."""
     request, _ = last
-    if word(request) == "open_model":
+    if name_of(request) == "open_model":
         return [("send_digest", 0, 0)]
-    now = (request.round, request.stage) if word(request) == "answer_directions" else (-1, 0)
+    now = (request.round, request.stage) if name_of(request) == "answer_directions" else (-1, 0)
     return [("answer_directions", b, level) for b in range(2) for level in range(3) if (b, level) > now]
 
 
@@ -79,7 +79,7 @@ async def every_step_now(replay: Replay, party: str, expects: Expects) -> int:
             continue
         if id_of(request) in allowed:
             continue
-        with pytest.raises(OutOfOrder, match=f"^{word(request)} .*cannot come now; expected"):
+        with pytest.raises(OutOfOrder, match=f"^{name_of(request)} .*cannot come now; expected"):
             await ask(replay.federation, party, request)
         refused += 1
     return refused
@@ -135,7 +135,7 @@ def test_what_a_step_refuses_while_it_waits(jobs: tuple[Conducted, Conducted], t
         federation = Federation(tmp_path, HERE.tables)
         replay = Replay(federation, jobs[0])
         await replay.to(before="begin_tree")
-        build = next(request for request in replay.vocabulary(FEATURE) if word(request) == "build_histograms")
+        build = next(request for request in replay.vocabulary(FEATURE) if name_of(request) == "build_histograms")
         waiting = [asyncio.ensure_future(ask(federation, FEATURE, build)) for _ in range(2)]
         await asyncio.sleep(0.1)
         other = control_pb2.StepRequest.FromString(build.SerializeToString())
@@ -201,8 +201,8 @@ def test_a_step_with_other_content_is_a_conflict(jobs: tuple[Conducted, Conducte
                         other.growth.apply_splits.decisions[0].candidates.append(0)
                     else:
                         continue
-                    words.add(word(other))
-                    with pytest.raises(Conflict, match=f"{word(other)} of .* came again with other content"):
+                    words.add(name_of(other))
+                    with pytest.raises(Conflict, match=f"{name_of(other)} of .* came again with other content"):
                         await ask(federation, party, other)
         assert words == {"prepare", "build_histograms", "apply_splits"}
         assert_oracles_model(federation.states, ORACLE)

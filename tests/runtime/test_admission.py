@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.replay import HERE, Conducted, Replay, ask, with_word, word
+from tests.replay import HERE, Conducted, Replay, ask, with_word
 from tests.simulator import COORDINATOR, Federation, run
 from tests.worlds import PARTIES
 from treetap.errors import DataError, Malformed, OutOfOrder, Refused, UnknownJob
@@ -63,7 +63,7 @@ def test_a_word_of_another_role_is_refused(party: str, jobs: tuple[Conducted, Co
         federation = Federation(tmp_path, HERE.tables)
         for events, job in ((jobs[0], "job"), (jobs[1], "predict")):
             replay = Replay(federation, events)
-            own = {*map(word, replay.vocabulary(party)), "leave", "account", "prepare", "open_model"}
+            own = {*map(frame.name_of, replay.vocabulary(party)), "leave", "account", "prepare", "open_model"}
             await replay.to(before="ask_directions")
             for name in set(WORDS) - own:
                 with pytest.raises(OutOfOrder, match=f"{party} does not do {name} in job {job}"):

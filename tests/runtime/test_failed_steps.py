@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from party.runtime.context import StepContext
+from party.runtime.step_order import id_of
 from party.setup.steps import bin_features
-from tests.replay import HERE, JOB, ORACLE, Conducted, Replay, ask, with_word, word
+from tests.replay import HERE, JOB, ORACLE, Conducted, Replay, ask, with_word
 from tests.simulator import Faults, Federation, run
 from tests.worlds import PARTIES, assert_oracles_model
 from treetap.errors import DataError, Interrupted, Malformed
@@ -40,7 +41,7 @@ def test_after_a_failure_the_attempt_is_over_at_that_party(jobs: tuple[Conducted
         (choose,) = [
             request
             for kind, to, request in jobs[0]
-            if (kind, to, word(request), request.round, request.stage) == ("begin", LABEL_HOLDER, "choose_splits", 0, 0)
+            if (kind, to, *id_of(request)) == ("begin", LABEL_HOLDER, "choose_splits", 0, 0)
         ]
         with pytest.raises(Malformed) as again:
             await ask(federation, LABEL_HOLDER, choose)
