@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from party.forest import feature_party, label_holder
-from tests.growth.test_order import every_step_now, expected
+from tests.growth import test_order as growth
+from tests.growth.test_order import Answered, every_step_now
 from tests.replay import Conducted, Replay, conducted
 from tests.runtime.test_malformed import Change, chunk
 from tests.simulator import COORDINATOR, Federation, Message, run
+from tests.step_tables import Asked
 from tests.worlds import PARTIES, assert_oracles_model, assert_oracles_scores, spec, world
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import ForestParams
@@ -35,6 +36,24 @@ WIDTH = 256  # bytes of a ciphertext under a key of 1024 bits
 GIVEN_UP_S = 200.0
 
 
+def feature_party_expects(last: Answered) -> list[Asked]:
+    """The transition table of a forest's feature party: the labels come once, between the key and the first tree."""
+    labels = {
+        "take_key": [("take_labels", 0, 0), ("publish", 0, 0)],
+        "take_labels": [("build_histograms", 0, 0)],
+    }
+    return labels.get(name_of(last[0])) or growth.feature_party_expects(last)
+
+
+def label_holder_expects(last: Answered) -> list[Asked]:
+    """The transition table of a forest's label holder, which shares the labels once."""
+    labels = {
+        "make_keys": [("share_labels", 0, 0), ("publish", 0, 0)],
+        "share_labels": [("begin_tree", 0, 0)],
+    }
+    return labels.get(name_of(last[0])) or growth.label_holder_expects(last)
+
+
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> Conducted:
     """The steps that a coordinator asks for in the training of a forest."""
@@ -42,8 +61,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Conducted:
 
 
 def test_every_wrong_order_of_a_forest_is_refused(played: Conducted, tmp_path: Path) -> None:
-    """After each wave all steps that the tables do not let come are refused; the forest is the oracle's."""
-    expects = expected(label_holder.STEPS, feature_party.STEPS)
+    """After each wave of steps every other step of the job is asked for; the forest is the oracle's all the same."""
 
     async def main() -> None:
         federation = Federation(tmp_path, HERE.tables)
@@ -51,6 +69,7 @@ def test_every_wrong_order_of_a_forest_is_refused(played: Conducted, tmp_path: P
         refused = 0
         async for _ in replay.waves():
             for party in PARTIES:
+                expects = label_holder_expects if party == LABEL_HOLDER else feature_party_expects
                 if replay.answers[party]:
                     refused += await every_step_now(replay, party, expects)
         assert refused > 300

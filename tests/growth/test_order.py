@@ -1,21 +1,20 @@
-"""Every step at every moment: what a role's table does not let come is refused, a repeat is answered as before."""
+"""Every step at every moment: what may not come is refused, a repeat is answered as before."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from party.boosting import feature_party, label_holder
 from party.protocols import role_for_training
 from party.runtime.context import Role
-from party.runtime.step_order import StepTable
+from party.runtime.step_order import id_of
 from tests.replay import HERE, JOB, ORACLE, Conducted, Replay, ask, with_word
 from tests.simulator import Federation, run
-from tests.step_tables import Answered, Asked, TableReader, id_of, outcomes_of
+from tests.step_tables import Asked
 from tests.worlds import PARTIES, assert_oracles_model, assert_oracles_scores
 from treetap.errors import Conflict, OutOfOrder, UnknownJob
 from treetap.wire.frame import filled, name_of
@@ -23,23 +22,48 @@ from treetap.wire.v2 import control_pb2, setup_pb2
 
 LABEL_HOLDER, FEATURE = PARTIES[0], PARTIES[1]
 
-#: What may come after a step at a party.
-Expects = Callable[[str, Answered], Collection[Asked]]
+Answered = tuple[control_pb2.StepRequest, control_pb2.StepResult]
+#: What may come after the last step of a party.
+Expects = Callable[[Answered], list[Asked]]
 
 
-def expected(label_holder: StepTable, feature_party: StepTable) -> Expects:
-    """What these tables let come in a job of which no tree is stored, and in which everybody takes part."""
-    readers = {party: TableReader(feature_party, "send_digest") for party in PARTIES}
-    readers[LABEL_HOLDER] = TableReader(label_holder, "compare_digests")
+def feature_party_expects(last: Answered) -> list[Asked]:
+    """The transition table of a feature party, written down once more."""
+    request, _ = last
+    t, level = request.round, request.stage
+    deeper_or_done = [("build_histograms", t, level + 1), ("store_tree", t, 0)]
+    return {
+        "prepare": [("send_digest", 0, 0)],
+        "send_digest": [("bin", 0, 0)],
+        "bin": [("take_key", 0, 0), ("publish", 0, 0)],
+        "take_key": [("build_histograms", 0, 0), ("publish", 0, 0)],
+        "build_histograms": [("apply_splits", t, level), *deeper_or_done],
+        "apply_splits": deeper_or_done,
+        "store_tree": [("build_histograms", t + 1, 0), ("publish", 0, 0)],
+        "publish": [],
+    }[name_of(request)]
 
-    def expects(party: str, last: Answered) -> Collection[Asked]:
-        return readers[party].after(id_of(last[0]), outcomes_of(last, LABEL_HOLDER, party))
 
-    return expects
-
-
-def _predicting(party: str, last: Answered) -> Collection[Asked]:
-    return (asker_expects if party == LABEL_HOLDER else router_expects)(last)
+def label_holder_expects(last: Answered) -> list[Asked]:
+    """The transition table of the label holder, written down once more."""
+    request, result = last
+    t, level = request.round, request.stage
+    winners = {decision.owner for decision in result.growth.chosen_splits.decisions}
+    own_first = ("apply_splits" if LABEL_HOLDER in winners else "relay_children", t, level)
+    build = result.growth.relayed_children.build
+    return {
+        "prepare": [("compare_digests", 0, 0)],
+        "compare_digests": [("bin", 0, 0)],
+        "bin": [("make_keys", 0, 0), ("publish", 0, 0)],
+        "make_keys": [("begin_tree", 0, 0), ("publish", 0, 0)],
+        "begin_tree": [("choose_splits", t, 0)],
+        "choose_splits": [own_first if winners else ("finish_tree", t, 0)],
+        "apply_splits": [("relay_children", t, level)],
+        "relay_children": [("choose_splits", t, level + 1) if build else ("finish_tree", t, 0)],
+        "finish_tree": [("store_tree", t, 0)],
+        "store_tree": [("begin_tree", t + 1, 0), ("publish", 0, 0)],
+        "publish": [],
+    }[name_of(request)]
 
 
 def asker_expects(last: Answered) -> list[Asked]:
@@ -70,7 +94,7 @@ def router_expects(last: Answered) -> list[Asked]:
 async def every_step_now(replay: Replay, party: str, expects: Expects) -> int:
     """Ask a party for every step of the job, except for those that may come now."""
     done = {id_of(request): (request, result) for request, result in replay.answers[party]}
-    allowed = expects(party, replay.answers[party][-1])
+    allowed = expects(replay.answers[party][-1])
     refused = 0
     for request in replay.vocabulary(party):
         if id_of(request) in done:
@@ -86,8 +110,7 @@ async def every_step_now(replay: Replay, party: str, expects: Expects) -> int:
 
 
 def test_every_wrong_order_of_a_training_is_refused(jobs: tuple[Conducted, Conducted], tmp_path: Path) -> None:
-    """After each wave every step that the tables do not let come is refused; the model is the oracle's all the same."""
-    expects = expected(label_holder.STEPS, feature_party.STEPS)
+    """After each wave of steps every other step of the job is asked for too; the model is the oracle's all the same."""
 
     async def main() -> None:
         federation = Federation(tmp_path, HERE.tables)
@@ -95,6 +118,7 @@ def test_every_wrong_order_of_a_training_is_refused(jobs: tuple[Conducted, Condu
         refused = 0
         async for _ in replay.waves():
             for party in PARTIES:
+                expects = label_holder_expects if party == LABEL_HOLDER else feature_party_expects
                 if replay.answers[party]:
                     refused += await every_step_now(replay, party, expects)
                     continue
@@ -118,8 +142,9 @@ def test_every_wrong_order_of_a_prediction_is_refused(jobs: tuple[Conducted, Con
         refused = 0
         async for _ in replay.waves():
             for party in PARTIES:
+                expects = asker_expects if party == LABEL_HOLDER else router_expects
                 if replay.answers[party]:
-                    refused += await every_step_now(replay, party, _predicting)
+                    refused += await every_step_now(replay, party, expects)
         assert refused > 50
         path = replay.answers[LABEL_HOLDER][-1][1].prediction.written_predictions.path
         assert_oracles_scores(path, ORACLE, HERE.newcomers, 16)

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from party.protocols import TRAINING
-from party.runtime.step_order import StepTable
+from party.runtime.step_order import StepTable, id_of
 from tests.replay import CLOSING, HERE
 from tests.simulator import Federation, Message, run
-from tests.step_tables import Asked, Line, TableReader, id_of, lines_of, taken
+from tests.step_tables import Asked, Line, TableReader, lines_of, taken
 from tests.trainings import jobs_of, oracle
 from tests.worlds import PARTIES, assert_oracles_model, spec
 from treetap.wire.frame import name_of

@@ -15,10 +15,11 @@ import party.interactive.feature_party
 import party.interactive.label_holder
 import party.lattice.feature_party
 import party.lattice.label_holder
+from party.runtime.step_order import id_of
 from tests.replay import CLOSING
 from tests.serving.served import IDS, WAYS, ask, serving
 from tests.simulator import run
-from tests.step_tables import Asked, Line, TableReader, id_of, lines_of, taken
+from tests.step_tables import Asked, Line, TableReader, lines_of, taken
 from tests.worlds import PARTIES
 from treetap.protocols.prediction import predict_request
 from treetap.wire.frame import name_of
