@@ -6,7 +6,7 @@ from party.metrics import PartyMetrics
 
 
 def test_every_way_of_adding_counts_in_the_metric() -> None:
-    """By item and by update, into an empty tally and into one that has counts; two jobs add up."""
+    """By item and by update, into an empty counter and into one that has counts; two jobs add up."""
     metrics = PartyMetrics("bank")
     first, second = metrics.operations(), metrics.operations()
     first.update({"additions": 3})
