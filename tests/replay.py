@@ -6,14 +6,14 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from tests.simulator import COORDINATOR, Federation, run
 from tests.worlds import PARTIES, World, spec, world
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
 from treetap.wire.frame import filled, name_of
-from treetap.wire.v2 import control_pb2, growth_pb2, setup_pb2
+from treetap.wire.v2 import control_pb2, growth_pb2, jobs_pb2, setup_pb2
 
 Conducted = list[tuple[Literal["begin", "end"], str, control_pb2.StepRequest]]
 PARAMS = BoostingParams(n_estimators=2, max_depth=2, max_bin=3, min_child_weight=0.1)
@@ -46,6 +46,11 @@ def conducted(folder: Path, here: World = HERE, job: setup_pb2.JobSpec = JOB) ->
 
 def _without_closing(events: Conducted) -> Conducted:
     return [event for event in events if name_of(event[2]) not in CLOSING]
+
+
+def asked(job: str = "", protocol: str = "eini", **changes: Any) -> jobs_pb2.PredictRequest:
+    """A prediction of the new records by blocks of four, without a protocol's name by Fed-EINI."""
+    return predict_request(protocol, model="job", job=job, **({"block": 4} | changes))
 
 
 def with_word(name: str, job: str = "job", attempt: int = 1) -> control_pb2.StepRequest:

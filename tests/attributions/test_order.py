@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from tests.replay import CLOSING, HERE, JOB, Conducted, Replay, ask
+from tests.replay import CLOSING, HERE, JOB, Conducted, Replay, ask, asked
 from tests.simulator import Faults, Federation, run
 from tests.worlds import PARTIES
 from treetap.errors import OutOfOrder
 from treetap.protocols.prediction import predict_request
 from treetap.wire.frame import name_of
-from treetap.wire.v2 import jobs_pb2
 
 pytestmark = pytest.mark.xdist_group("explain-steps")
 
 LABEL_HOLDER, FIRST, LAST = PARTIES
 ALLOWED = {party: {"emits": {"EXPLANATION": ["parties"], "FEATURE_NAME": ["parties"]}} for party in (FIRST, LAST)}
-#: Six new records by blocks of four: two blocks.
-ASKED = predict_request(model="job", job="predict", protocol="eini", block=4, explain=True, attributions=True)
-#: What may come after a step, at the label holder and at a feature party.
+EXPLAINED: dict[str, Any] = {"explain": True, "attributions": True}
+#: What may come after a step, at the label holder and at a feature party, for six new records: two blocks.
 NEXT = {
     ("open_model", 0): [("compare_digests", 0), ("send_digest", 0)],
     ("compare_digests", 0): [("take_names", 0)],
@@ -47,7 +46,7 @@ def prediction(tmp_path_factory: pytest.TempPathFactory) -> Conducted:
         federation = Federation(tmp_path_factory.mktemp("explain") / "federation", HERE.tables, policies=ALLOWED)
         await federation.train(JOB)
         before = len(federation.conducted)
-        assert (await federation.predict(ASKED)).state == "finished"
+        assert (await federation.predict(asked("predict", **EXPLAINED))).state == "finished"
         await federation.close()
         return [event for event in federation.conducted[before:] if name_of(event[2]) not in CLOSING]
 
@@ -110,13 +109,10 @@ def test_a_bad_network_changes_nothing(tmp_path: Path) -> None:
         faults = Faults(seed=5)
         federation = Federation(tmp_path, HERE.tables, faults=faults, policies=ALLOWED)
         await federation.train(JOB)
-        expected = await federation.predict(ASKED)
+        expected = await federation.predict(asked("predict", **EXPLAINED))
         faults.drop = faults.lose_reply = faults.double = 0.1
         faults.delay_s, faults.late_s = 0.5, 3.0
-        again = jobs_pb2.PredictRequest()
-        again.CopyFrom(ASKED)
-        again.job = "again"
-        status = await federation.predict(again)
+        status = await federation.predict(asked("again", **EXPLAINED))
         assert (status.state, status.error) == ("finished", "")
         assert pq.read_table(status.explanations) == pq.read_table(expected.explanations)
         found, sure = pq.read_table(status.attributions), pq.read_table(expected.attributions)

@@ -13,18 +13,16 @@ import pytest
 
 from tests.attributions.explained import Joined
 from tests.boosting.test_protocol import OBJECTIVES
-from tests.replay import HERE, JOB, PARAMS
+from tests.replay import HERE, JOB, PARAMS, asked
 from tests.simulator import Federation, Message, run
 from tests.worlds import FOUR, assert_oracles_scores, spec, world
-from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
 from treetap.trees.paths import paths
 from treetap.wire.frame import content_of, name_of
-from treetap.wire.v2 import exchange_pb2, jobs_pb2
+from treetap.wire.v2 import exchange_pb2
 
 LABEL_HOLDER, *CHAIN = FOUR
 ALLOWED: dict[str, dict[str, Any]] = {party: {"emits": {"EXPLANATION": ["parties"]}} for party in CHAIN}
-ASKED = predict_request(model="job", protocol="eini", attributions=True, block=4)
 MODELS: dict[str, TreeParams] = {
     **{
         name: replace(BoostingParams(n_estimators=2, max_depth=3, max_bin=6), **changes)
@@ -66,7 +64,7 @@ def test_they_are_the_values_in_the_clear(model: str, shape: str, tmp_path: Path
     async def main() -> None:
         federation = Federation(tmp_path, here.tables, policies=ALLOWED)
         assert (await federation.train(spec(params, len(dims), obfuscation="standard"))).state == "finished"
-        status = await federation.predict(ASKED)
+        status = await federation.predict(asked(attributions=True))
         assert (status.state, status.error, status.scored) == ("finished", "", status.records)
         assert_oracles_scores(status.predictions, here.oracle(params), here.newcomers, len(here.y))
         joined = Joined(federation.states, here)
@@ -94,14 +92,6 @@ WIDTH = 256  # bytes of a ciphertext under a key of 1024 bits
 FIRST, LAST = CHAIN[:2]
 
 
-def asked_for(job: str = "", **changes: Any) -> jobs_pb2.PredictRequest:
-    """A prediction with attributions, in blocks of four."""
-    request = jobs_pb2.PredictRequest()
-    request.CopyFrom(ASKED)
-    request.MergeFrom(predict_request(changes.pop("protocol", "eini"), job=job, **changes))
-    return request
-
-
 def test_values_that_need_several_ciphertexts(tmp_path: Path) -> None:
     """Of five players and classes 25 values, 16 to a key of 1024 bits: two ciphertexts an entry, the same sums."""
     params = replace(MODELS["softmax, vector leaves"], n_estimators=1)
@@ -110,7 +100,7 @@ def test_values_that_need_several_ciphertexts(tmp_path: Path) -> None:
     async def main() -> None:
         federation = Federation(tmp_path, here.tables, policies=ALLOWED)
         assert (await federation.train(spec(params, 3, obfuscation="standard"))).state == "finished"
-        status = await federation.predict(ASKED)
+        status = await federation.predict(asked(attributions=True))
         assert (status.state, status.error) == ("finished", "")
         exact = Joined(federation.states, here).attributions()
         assert exact.values[0].size > 16
@@ -134,7 +124,7 @@ def test_what_crosses(tmp_path: Path) -> None:
         federation = Federation(tmp_path, HERE.tables, policies=ALLOWED)
         await federation.train(JOB)
         federation.tamper = keep
-        assert (await federation.predict(asked_for())).state == "finished"
+        assert (await federation.predict(asked(attributions=True))).state == "finished"
         await federation.close()
         return Joined(federation.states, HERE)
 
@@ -186,7 +176,7 @@ def test_killed_on_the_way_it_is_resumed(tmp_path: Path) -> None:
         federation = Federation(tmp_path, HERE.tables, policies=ALLOWED)
         await federation.train(spec(PARAMS, obfuscation="standard", alignment="psi"))
         before = len(federation.log)
-        whole = await federation.predict(asked_for("faultless", explain=True))
+        whole = await federation.predict(asked("faultless", explain=True, attributions=True))
         expected, interrupted = pq.read_table(whole.attributions), 0
         for offset in range(3, len(federation.log) - before, 7):
             victim = (LABEL_HOLDER, FIRST, LAST)[offset % 3]
@@ -199,7 +189,7 @@ def test_killed_on_the_way_it_is_resumed(tmp_path: Path) -> None:
                     federation.start(victim)
 
             federation.hook = hook
-            status = await federation.predict(asked_for(f"p{offset}", explain=True))
+            status = await federation.predict(asked(f"p{offset}", explain=True, attributions=True))
             if status.state == "interrupted":
                 interrupted += 1
                 status = await federation.resume(f"p{offset}")

@@ -12,8 +12,8 @@ import pytest
 
 from coordinator.prediction import opening_of
 from party.attributions.layout import AttributedLayout, take_layout
-from tests.attributions.test_protocol import ALLOWED, FIRST, LABEL_HOLDER, LAST, WIDTH, asked_for
-from tests.replay import HERE, JOB
+from tests.attributions.test_protocol import ALLOWED, FIRST, LABEL_HOLDER, LAST, WIDTH
+from tests.replay import HERE, JOB, asked
 from tests.simulator import Federation, run
 from tests.worlds import spec, world
 from treetap.errors import ConfigError
@@ -34,7 +34,7 @@ def test_off_unless_every_policy_allows_it(party: str, tmp_path: Path) -> None:
         federation = Federation(tmp_path, HERE.tables, policies=policies)
         await federation.train(JOB)
         sent = len(federation.log)
-        status = await federation.predict(asked_for())
+        status = await federation.predict(asked(attributions=True))
         assert (status.state, status.attributions) == ("failed", "")
         criterion = rf"Refused: {party} does not send EXPLANATION to label-holder: its policy does not let"
         assert re.search(criterion, status.error), status.error
@@ -91,7 +91,7 @@ def test_paths_that_attributions_would_show(tmp_path: Path) -> None:
             before, federation.configs[party] = federation.configs[party], federation.configs[party].under(policy)
             federation.kill(party)
             federation.start(party)
-            status = await federation.predict(asked_for())
+            status = await federation.predict(asked(attributions=True))
             assert status.state == "failed"
             criterion = rf"{party} takes no part: its policy says min_candidate_bits = 2, and {fault}"
             assert re.search(criterion, status.error), status.error
@@ -100,7 +100,7 @@ def test_paths_that_attributions_would_show(tmp_path: Path) -> None:
             federation.configs[party] = before
             federation.kill(party)
             federation.start(party)
-        assert (await federation.predict(asked_for())).state == "finished"
+        assert (await federation.predict(asked(attributions=True))).state == "finished"
         await federation.close()
 
     run(main())
@@ -118,12 +118,12 @@ def test_a_party_that_keeps_other_entries_than_for_the_score(tmp_path: Path, mon
         await federation.train(JOB)
         with monkeypatch.context() as lying:
             lying.setattr(AttributedLayout, "masks", everything)
-            status = await federation.predict(asked_for("lie"))
+            status = await federation.predict(asked("lie", attributions=True))
         assert status.state == "failed"
         assert re.search(r"Malformed: .*block 0: the attributions do not add up .*feature-b, feature-c", status.error)
         for state in federation.states.values():
             assert list((state / "predictions").iterdir()) == []
-        assert (await federation.predict(asked_for("truth"))).state == "finished"
+        assert (await federation.predict(asked("truth", attributions=True))).state == "finished"
         await federation.close()
 
     run(main())
@@ -214,7 +214,7 @@ def test_what_cannot_be_is_named(tmp_path: Path) -> None:
                 return parcel
 
             federation.tamper = tamper
-            status = await federation.predict(asked_for())
+            status = await federation.predict(asked(attributions=True))
             assert changed, case
             assert status.state in ("failed", "interrupted"), case
             assert re.search(message, status.error), f"{case}: {status.error}"
@@ -226,17 +226,17 @@ def test_what_cannot_be_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "parties", "message"),
+    ("changes", "parties", "message"),
     [
         ({"protocol": "interactive"}, 3, "attributions: protocol 'interactive' cannot; .* use protocol eini"),
         ({}, 6, "attributions: 5 feature parties are too many, each doubles the entries of a leaf; at most 4"),
         ({"explain_limit": 3}, 3, "explain-limit = 3: is an option of explain; leave it out, or ask for that"),
     ],
 )
-def test_requests_that_nobody_could_do(asked: dict[str, Any], parties: int, message: str) -> None:
+def test_requests_that_nobody_could_do(changes: dict[str, Any], parties: int, message: str) -> None:
     """Refused where the request is read, with what to use instead."""
     names = [f"feature-{k}" for k in range(parties - 1)]
     described = setup_pb2.JobSpec(label_holder="label-holder", feature_parties=names, key_bits=2048)
     described.obfuscation, described.alignment = "standard", "psi"
     with pytest.raises(ConfigError, match=message):
-        opening_of(asked_for(**asked), described, "submission", "word")
+        opening_of(asked(attributions=True, **changes), described, "submission", "word")

@@ -4,33 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.replay import CLOSING, HERE, JOB, ORACLE, Conducted, Replay, ask
+from tests.replay import CLOSING, HERE, JOB, ORACLE, Conducted, Replay, ask, asked
 from tests.runtime.test_kill_and_resume import GIVEN_UP_S, Assassin
 from tests.simulator import COORDINATOR, Faults, Federation, run
 from tests.worlds import PARTIES, assert_oracles_scores, lattice_tolerance
 from treetap.errors import OutOfOrder
-from treetap.protocols.prediction import predict_request
 from treetap.wire.frame import name_of
-from treetap.wire.v2 import jobs_pb2
 
 pytestmark = pytest.mark.xdist_group("eini-steps")
 
 LABEL_HOLDER, FIRST, LAST = PARTIES
-ASKED = predict_request(model="job", protocol="eini", block=4)
 #: Protocol → how far scores may be from the oracle's.
 WITHIN = {"eini": 1e-9, "eini-lattice": lattice_tolerance(ORACLE)}
-
-
-def asked(job: str = "", **changes: Any) -> jobs_pb2.PredictRequest:
-    """A prediction of the six new records by blocks of four."""
-    request = jobs_pb2.PredictRequest()
-    request.CopyFrom(ASKED)
-    request.MergeFrom(predict_request(changes.pop("protocol", "eini"), job=job, **changes))
-    return request
 
 
 @pytest.fixture(scope="module", params=WITHIN)

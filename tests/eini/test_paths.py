@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from party.eini.layout import take_layout
-from tests.eini.test_order import asked
-from tests.replay import HERE, JOB
+from tests.replay import HERE, JOB, asked
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES, assert_oracles_scores, spec, world
 from treetap.protocols.prediction import predict_request

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.eini.test_order import asked
-from tests.replay import HERE, JOB, ORACLE, PARAMS
+from tests.replay import HERE, JOB, ORACLE, PARAMS, asked
 from tests.simulator import Federation, run
 from tests.tampered import Lie, assert_named
 from tests.worlds import PARTIES, assert_oracles_scores, spec, world

@@ -5,28 +5,24 @@ from __future__ import annotations
 import re
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests import replay
 from tests.replay import HERE, JOB, ORACLE
 from tests.simulator import Federation, run
 from tests.tampered import Lie, assert_named
 from tests.worlds import PARTIES, assert_oracles_scores, lattice_tolerance, spec, world
 from treetap.lattice.key_holder import LatticeKey
 from treetap.lattice.parameters import PARAMETERS_BYTES, Parameters
-from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
-from treetap.wire.v2 import exchange_pb2, jobs_pb2
+from treetap.wire.v2 import exchange_pb2
 
 LABEL_HOLDER, FIRST, LAST = PARTIES
-
-
-def asked(job: str = "", **changes: Any) -> jobs_pb2.PredictRequest:
-    """A prediction of the six new records by blocks of four."""
-    given: dict[str, Any] = {"model": "job", "protocol": "eini-lattice", "block": 4}
-    return predict_request(job=job, **(given | changes))
+#: A prediction by the lattice, unless another protocol is named.
+asked = partial(replay.asked, protocol="eini-lattice")
 
 
 def _of_key(parcel: exchange_pb2.PeerMessage) -> Parameters:
