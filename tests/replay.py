@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Literal
 
-from tests.simulator import COORDINATOR, Federation, run
+from tests.simulator import COORDINATOR, Federation, Message, run
 from tests.worlds import PARTIES, World, spec, world
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
@@ -46,6 +46,18 @@ def conducted(folder: Path, here: World = HERE, job: setup_pb2.JobSpec = JOB) ->
 
 def _without_closing(events: Conducted) -> Conducted:
     return [event for event in events if name_of(event[2]) not in CLOSING]
+
+
+def faultless(folder: Path, here: World = HERE, job: setup_pb2.JobSpec = JOB) -> list[Message]:
+    """Every message of a training that nothing disturbs."""
+
+    async def main() -> list[Message]:
+        federation = Federation(folder, here.tables)
+        assert (await federation.train(job)).state == "finished"
+        await federation.close()
+        return federation.log
+
+    return run(main())
 
 
 def asked(job: str = "", protocol: str = "eini", **changes: Any) -> jobs_pb2.PredictRequest:

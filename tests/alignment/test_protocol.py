@@ -242,15 +242,8 @@ def _killed_and_resumed(folder: Path, number: int, victim: str) -> None:
 
 def test_killed_at_every_message_of_the_alignment(tmp_path: Path) -> None:
     """Whoever is killed whenever: records are sampled by their place, and the model is that of one common order."""
-
-    async def faultless() -> list[Message]:
-        federation = Federation(tmp_path / "faultless", replay.HERE.tables)
-        job = spec(SAMPLED, obfuscation="standard", alignment="psi")
-        assert (await federation.train(job)).state == "finished"
-        await federation.close()
-        return federation.log
-
-    log = run(faultless())
+    job = spec(SAMPLED, obfuscation="standard", alignment="psi")
+    log = replay.faultless(tmp_path / "faultless", job=job)
     last = next(message.number for message in log if message.word == "begin_tree")
     words = {message.word for message in log[: last + 1]}
     assert {"blind_ids", "relay_ids", "combine_ids", "refresh_ids", "trace_ids", "raise_ids", "match_ids"} < words

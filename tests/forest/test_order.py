@@ -13,7 +13,7 @@ import pytest
 
 from tests.growth import test_order as growth
 from tests.growth.test_order import Answered, every_step_now
-from tests.replay import Conducted, Replay, conducted
+from tests.replay import Conducted, Replay, conducted, faultless
 from tests.runtime.test_malformed import Change, chunk
 from tests.simulator import COORDINATOR, Federation, Message, run
 from tests.step_tables import Asked
@@ -79,21 +79,11 @@ def test_every_wrong_order_of_a_forest_is_refused(played: Conducted, tmp_path: P
     run(main())
 
 
-def _faultless(folder: Path) -> list[Message]:
-    async def main() -> list[Message]:
-        federation = Federation(folder, HERE.tables)
-        assert (await federation.train(JOB)).state == "finished"
-        await federation.close()
-        return federation.log
-
-    return run(main())
-
-
 @pytest.mark.parametrize("victim", [*PARTIES, COORDINATOR])
 def test_killed_and_resumed(victim: str, tmp_path: Path) -> None:
     """Killed while labels are shared, and at some messages of each tree: the resumed job finds the oracle's forest."""
     labels = ("share_labels", "take_labels", "encrypted_labels")
-    messages = [m for m in _faultless(tmp_path / "faultless") if m.word in labels or m.number % 17 == 4]
+    messages = [m for m in faultless(tmp_path / "faultless", HERE, JOB) if m.word in labels or m.number % 17 == 4]
     states = set()
     for message in messages:
         back_at_once = message.number % 2 == 0

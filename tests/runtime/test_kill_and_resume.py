@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.oracle import OracleSplit
-from tests.replay import HERE, JOB, ORACLE
+from tests.replay import HERE, JOB, ORACLE, faultless
 from tests.simulator import COORDINATOR, Federation, Message, run
 from tests.worlds import PARTIES, assert_oracles_model, assert_oracles_scores
 from treetap.protocols.prediction import predict_request
@@ -64,7 +64,7 @@ def test_the_job_has_all_that_a_job_can_have(tmp_path: Path) -> None:
     """Every party wins a split in each of the two trees, and every kind of message of a training is sent."""
     for tree in ORACLE:
         assert {node.owner for node in tree.nodes.values() if isinstance(node, OracleSplit)} == set(PARTIES)
-    words = {message.word for message in _faultless(tmp_path)}
+    words = {message.word for message in faultless(tmp_path)}
     kinds = {name for frame in (StepRequest, PeerMessage) for name in PATHS[frame]}
     predicting = ("open_", "await_", "ask_", "answer_", "take_d", "write_", "route_")
     masking = ("score_block", "mask_block", "entry_layout", "constant_", "block_records", "leaf_entries", "leaf_sums")
@@ -74,16 +74,6 @@ def test_the_job_has_all_that_a_job_can_have(tmp_path: Path) -> None:
     forests = ("share_labels", "take_labels", "encrypted_labels")
     others = (*predicting, *masking, *lattices, *explaining, *blinding, *forests)
     assert words == {kind for kind in kinds if not kind.startswith(others)}
-
-
-def _faultless(folder: Path) -> list[Message]:
-    async def main() -> list[Message]:
-        federation = Federation(folder, HERE.tables)
-        assert (await federation.train(JOB)).state == "finished"
-        await federation.close()
-        return federation.log
-
-    return run(main())
 
 
 def _kill_and_resume(folder: Path, victim: str, number: int, served: bool, back_at_once: bool) -> str:
@@ -121,7 +111,7 @@ def _kill_and_resume(folder: Path, victim: str, number: int, served: bool, back_
 def test_killed_at_every_message(victim: str, tmp_path: Path) -> None:
     """The resumed job finds the oracle's model, nobody hangs, no model or key is where it should not be."""
     states = set()
-    for message in _faultless(tmp_path / "faultless"):
+    for message in faultless(tmp_path / "faultless"):
         for served in (False, True) if victim in (message.sender, message.to) else (False,):
             back_at_once = (message.number + served) % 2 == 0
             where = f"{'served' if served else 'on its way'} {message}, back at once: {back_at_once}"
