@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.forest.oracle import forest_train
-from tests.oracle import OracleLeaf, OracleModel, OracleSplit, oracle_predict, oracle_train
+from tests.oracle import OracleLeaf, OracleModel, OracleSplit, OracleTree, oracle_predict, oracle_train
 from treetap.models.store import read_model
 from treetap.protocols.job_spec import put_params
 from treetap.trees.params import ForestParams, TreeParams
@@ -26,6 +26,7 @@ PARTIES = ("label-holder", "feature-b", "feature-c")
 #: With one more feature party, for worlds of four blocks.
 FOUR = (*PARTIES, "feature-d")
 Floats = npt.NDArray[np.float64]
+Rows = npt.NDArray[np.int64]
 Tables = dict[str, tuple[list[str], dict[str, pa.Table]]]
 
 
@@ -57,6 +58,18 @@ class World:
         if isinstance(params, ForestParams):
             return forest_train(self.parties, list(self.y), params, self.classes)
         return oracle_train(self.parties, list(self.y), params, self.classes)
+
+    def members(self, tree: OracleTree) -> dict[int, Rows]:
+        """The records, sampled or not, of every node of an oracle's tree."""
+        columns = dict(self.parties)
+        found: dict[int, Rows] = {1: np.arange(len(self.y), dtype=np.int64)}
+        for node in sorted(tree.nodes):
+            split = tree.nodes[node]
+            if isinstance(split, OracleSplit):
+                values = columns[split.owner][found[node], split.feature]
+                left = np.where(np.isnan(values), split.missing_left, values < split.cut)
+                found[2 * node], found[2 * node + 1] = found[node][left], found[node][~left]
+        return found
 
 
 def world(

@@ -6,9 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from attacks.view.known_trees import Ints, TreeView
+from attacks.view.known_trees import TreeView
 from attacks.view.view import View
 from tests.oracle import OracleSplit, OracleTree
 from tests.simulator import Federation, run
@@ -42,22 +40,9 @@ def transcript(states: dict[str, Path], party: str, job: str = "job") -> Path:
     return states[party] / "transcripts" / job
 
 
-def members(here: World, tree: OracleTree) -> dict[int, Ints]:
-    """The records of every node, in order of sorted ids."""
-    columns = dict(here.parties)
-    found: dict[int, Ints] = {1: np.arange(len(here.y), dtype=np.int64)}
-    for node in sorted(tree.nodes):
-        split = tree.nodes[node]
-        if isinstance(split, OracleSplit):
-            values = columns[split.owner][found[node], split.feature]
-            left = np.where(np.isnan(values), split.missing_left, values < split.cut)
-            found[2 * node], found[2 * node + 1] = found[node][left], found[node][~left]
-    return found
-
-
 def knowable(here: World, tree: OracleTree, party: str, params: BoostingParams) -> Nodes:
     """What the protocol lets a feature party know: by its own splits, by relay of what may be split, by difference."""
-    records = members(here, tree)
+    records = here.members(tree)
     nodes: Nodes = {1: (records[1].tolist(), "root")}
     for node, split in tree.nodes.items():
         if not isinstance(split, OracleSplit):

@@ -12,7 +12,7 @@ import pytest
 
 from attacks.view.known_trees import TreeView
 from attacks.view.view import View, read_view
-from tests.attacks.recorded import KEY_BITS, knowable, known, members, train, transcript
+from tests.attacks.recorded import KEY_BITS, knowable, known, train, transcript
 from tests.oracle import OracleModel, OracleSplit
 from tests.simulator import Faults, Federation, Message, run
 from tests.worlds import PARTIES, World, spec, world
@@ -117,7 +117,7 @@ def test_rows_lead_from_positions_to_the_own_file(tmp_path: Path) -> None:
         assert record.tolist() != sorted(record.tolist())
         assert sorted(record.tolist()) == list(range(60))
         for tree, expected in zip(view.trees, here.oracle(PARAMS), strict=True):
-            of_node = members(here, expected)
+            of_node = here.members(expected)
             for u, node in tree.nodes.items():
                 assert sorted(record[node.records].tolist()) == of_node[u].tolist()
 

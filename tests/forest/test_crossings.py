@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.growth.test_crossings import WIDTH, Crossed
-from tests.oracle import OracleModel, OracleSplit, OracleTree
+from tests.oracle import OracleModel, OracleSplit
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES, assert_oracles_model, spec, world
 from treetap.trees import sampling
@@ -51,18 +51,6 @@ def kept(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return params, oracle, found
 
 
-def _members(tree: OracleTree) -> dict[int, np.ndarray]:
-    columns = dict(HERE.parties)
-    members = {1: np.arange(N)}
-    for node in sorted(tree.nodes):
-        split = tree.nodes[node]
-        if isinstance(split, OracleSplit):
-            values = columns[split.owner][members[node], split.feature]
-            left = np.where(np.isnan(values), split.missing_left, values < split.cut)
-            members[2 * node], members[2 * node + 1] = members[node][left], members[node][~left]
-    return members
-
-
 def _drawn(params: ForestParams, tree: int) -> np.ndarray:
     return sampling.drawn(params.seed, tree, N, params.subsample, bootstrap=params.bootstrap)
 
@@ -70,7 +58,7 @@ def _drawn(params: ForestParams, tree: int) -> np.ndarray:
 def _open(params: ForestParams, oracle: OracleModel, number: int, node: int) -> bool:
     """May be split: above the greatest depth, enough records for two leaves, more than one class."""
     drawn = _drawn(params, number)
-    rows = _members(oracle[number])[node]
+    rows = HERE.members(oracle[number])[node]
     classes = set(HERE.y[rows[drawn[rows] > 0]].tolist())
     enough = drawn[rows].sum() >= 2 * params.min_samples_leaf
     return node.bit_length() - 1 < params.max_depth and bool(enough) and len(classes) > 1
@@ -119,7 +107,7 @@ def test_instance_spaces_of_nodes_that_may_be_split(party: str, kept: Kept) -> N
     params, oracle, crossed = kept
     hidden = 0
     for number, tree in enumerate(oracle):
-        members = _members(tree)
+        members = HERE.members(tree)
         children = [
             child
             for node, split in tree.nodes.items()

@@ -6,7 +6,6 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
 from tests.oracle import OracleSplit, OracleTree
@@ -26,7 +25,6 @@ PARAMS = BoostingParams(n_estimators=3, max_depth=3, max_bin=8, subsample=0.8, r
 HERE = world(120, (2, 2, 2), missing=0.1, seed=5)
 N = len(HERE.y)
 WIDTH = 256  # bytes of a ciphertext under a key of 1024 bits
-Rows = npt.NDArray[np.int64]
 
 
 @dataclass
@@ -69,19 +67,6 @@ def crossed(tmp_path_factory: pytest.TempPathFactory) -> Crossed:
     return found
 
 
-def _members(tree: OracleTree) -> dict[int, Rows]:
-    """The records, sampled or not, of every node."""
-    columns = dict(HERE.parties)
-    members = {1: np.arange(N)}
-    for node in sorted(tree.nodes):
-        split = tree.nodes[node]
-        if isinstance(split, OracleSplit):
-            values = columns[split.owner][members[node], split.feature]
-            left = np.where(np.isnan(values), split.missing_left, values < split.cut)
-            members[2 * node], members[2 * node + 1] = members[node][left], members[node][~left]
-    return members
-
-
 def _may_be_split(tree: OracleTree, node: int) -> bool:
     """Depth and weight allow a split; with h ≤ ¼ and a least weight of 1 that is many records."""
     depth = node.bit_length() - 1
@@ -103,7 +88,7 @@ def test_a_party_hears_of_the_nodes_that_may_be_split_and_that_it_did_not_make(p
     """Just those instance spaces, each with just its records; nothing of leaves at the last level."""
     released = 0
     for number, tree in enumerate(ORACLE):
-        members = _members(tree)
+        members = HERE.members(tree)
         expected = {
             child: members[child].tolist()
             for node, split in tree.nodes.items()
@@ -125,7 +110,7 @@ def test_a_party_hears_of_the_nodes_that_may_be_split_and_that_it_did_not_make(p
 def test_the_label_holder_hears_which_records_go_left_at_every_split_of_others(crossed: Crossed) -> None:
     """One set per split, from its owner, and none for its own splits."""
     for number, tree in enumerate(ORACLE):
-        members = _members(tree)
+        members = HERE.members(tree)
         told = {
             (sender, child.node): rows_of([child.left], N).tolist()
             for sender, parcel in crossed.of("children", LABEL_HOLDER, number)
@@ -211,7 +196,7 @@ def test_a_prediction_asks_an_owner_only_about_records_at_its_own_nodes(party: s
     """Each query names a split of this party and just the records that stand there; nobody else is asked about them."""
     by_handle: dict[int, list[int]] = {}
     for number, tree in enumerate(ORACLE):
-        members = _members(tree)
+        members = HERE.members(tree)
         for sender, parcel in crossed.of("children", LABEL_HOLDER, number):
             if sender == party:
                 by_handle |= {child.handle: members[child.node].tolist() for child in parcel.growth.children.children}
