@@ -9,6 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
+
+from treetap.commands import cli
 from treetap.commands.local_federation import to_toml
 
 
@@ -44,6 +47,16 @@ def end(process: subprocess.Popen[str], seconds: float = 60.0) -> Outcome:
 def treetap(*words: str | Path, folder: Path | None = None) -> Outcome:
     """Run `treetap …` to its end."""
     return end(start(*words, folder=folder))
+
+
+def treetap_here(*words: str) -> int:
+    """Run `treetap …` in this process, where a test can replace what it uses; the exit status."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["treetap", *words])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+    assert isinstance(ended.value.code, int)
+    return ended.value.code
 
 
 def refused(outcome: Outcome, status: int = 2) -> str:

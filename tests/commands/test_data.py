@@ -11,19 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.commands.command import treetap_here
 from tests.commands.sources import FETCHED, layout, small
-from treetap.commands import cli
 from treetap.commands.data import download
 from treetap.commands.data.sources import CATALOGUE, ByHand, Source
 from treetap.errors import BadInput, TreetapError
-
-
-def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    """Exit status of the command line."""
-    monkeypatch.setattr(sys, "argv", ["treetap", "data", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    return int(ended.value.code or 0)
 
 
 def test_fetched_sets_name_https_licence_and_a_label_among_their_columns() -> None:
@@ -128,7 +120,7 @@ def test_list_as_json_tells_what_is_here(
     """One JSON document with every set, its terms, and the file where there is one."""
     (tmp_path / "fars.parquet").touch()
     monkeypatch.setenv("TREETAP_DATA", str(tmp_path))
-    assert run(monkeypatch, "list", "--json") == 0
+    assert treetap_here("data", "list", "--json") == 0
     sets = {row["name"]: row for row in json.loads(capsys.readouterr().out)["sets"]}
     assert list(sets) == list(CATALOGUE)
     assert sets["fars"]["here"] == str(tmp_path / "fars.parquet")
@@ -143,7 +135,7 @@ def test_list_for_people_says_why_a_set_is_not_fetched(
     """The table is followed by the reason, the way by hand and the page of each set that is not fetched."""
     monkeypatch.delenv("TREETAP_DATA", raising=False)
     monkeypatch.setattr(download.terminal, "out", download.terminal.Console(width=80))
-    assert run(monkeypatch, "list") == 0
+    assert treetap_here("data", "list") == 0
     shown = capsys.readouterr().out
     for name, entry in CATALOGUE.items():
         assert name in shown
@@ -166,5 +158,5 @@ def test_what_cannot_be_fetched_ends_with_status_2(
 ) -> None:
     """Sets to be got by hand, unknown names and a missing folder are usage errors with the way out in the message."""
     monkeypatch.delenv("TREETAP_DATA", raising=False)
-    assert run(monkeypatch, *arguments) == 2
+    assert treetap_here("data", *arguments) == 2
     assert says in capsys.readouterr().err

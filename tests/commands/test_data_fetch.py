@@ -7,7 +7,6 @@ import dataclasses
 import gzip
 import os
 import socket
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -17,8 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.commands.command import treetap_here
 from tests.commands.sources import described, layout, small, zipped
-from treetap.commands import cli
 from treetap.commands.data import download
 from treetap.commands.data.sources import CATALOGUE, Source
 from treetap.errors import BadInput, TreetapError
@@ -235,14 +234,6 @@ def test_broken_gzip_is_named(served: Callable[..., Source], tmp_path: Path) -> 
             download.unpack(source, tmp_path / "archive")
 
 
-def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    """Exit status of the command line."""
-    monkeypatch.setattr(sys, "argv", ["treetap", "data", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    return int(ended.value.code or 0)
-
-
 def test_fetch_command_reports_and_fails_with_status_1(
     served: Callable[..., Source],
     tmp_path: Path,
@@ -253,10 +244,10 @@ def test_fetch_command_reports_and_fails_with_status_1(
     source = served()
     monkeypatch.setitem(CATALOGUE, "obesity", source)
     monkeypatch.setenv("TREETAP_DATA", str(tmp_path))
-    assert run(monkeypatch, "fetch", "obesity") == 0
+    assert treetap_here("data", "fetch", "obesity") == 0
     assert f"{tmp_path / source.file}: fetched, content digest {source.digest}" in capsys.readouterr().out
-    assert run(monkeypatch, "fetch", "obesity") == 0
+    assert treetap_here("data", "fetch", "obesity") == 0
     assert "already there" in capsys.readouterr().out
     monkeypatch.setitem(CATALOGUE, "obesity", served(status=503))
-    assert run(monkeypatch, "fetch", "obesity", "--out", str(tmp_path / "elsewhere")) == 1
+    assert treetap_here("data", "fetch", "obesity", "--out", str(tmp_path / "elsewhere")) == 1
     assert "answers 503" in capsys.readouterr().err

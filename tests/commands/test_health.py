@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from treetap.commands import cli
+from tests.commands.command import treetap_here
 from treetap.commands.health import question
 from treetap.commands.local_federation import LocalFederation, to_toml
 
@@ -49,12 +49,7 @@ def certs(federation: LocalFederation, name: str) -> list[str]:
 
 def health(*words: str) -> int:
     """The exit status of `treetap health` with these words."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["treetap", "health", *words])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-    assert isinstance(ended.value.code, int)
-    return ended.value.code
+    return treetap_here("health", *words)
 
 
 @pytest.mark.parametrize("name", ["bank", "coordinator"])
