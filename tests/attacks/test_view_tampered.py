@@ -8,32 +8,18 @@ from pathlib import Path
 import pytest
 
 from attacks.view.view import read_view
-from tests.attacks.recorded import knowledge, rewritten, train, transcript
+from tests.attacks.recorded import knowledge, rewritten
 from tests.library.wire.logs import record_ends
-from tests.worlds import PARTIES, world
+from tests.worlds import PARTIES
 from treetap.errors import BadInput, Malformed
-from treetap.trees.params import BoostingParams
 from treetap.wire.transcript import HEADER
 from treetap.wire.v2 import exchange_pb2, transcript_pb2
 from treetap.wire.v2.control_pb2 import StepRequest
 from treetap.wire.v2.transcript_pb2 import TranscriptRecord
 
-PARAMS = BoostingParams(n_estimators=2, max_depth=3, max_bin=6)
 FEATURE = PARTIES[1]
 Records = list[TranscriptRecord]
 pytestmark = [pytest.mark.filterwarnings("ignore:a 512-bit"), pytest.mark.xdist_group("tampered")]
-
-
-@pytest.fixture(scope="module")
-def states(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A federation in which the feature parties won splits."""
-    return train(tmp_path_factory.mktemp("tampered") / "federation", world(60, (2, 2, 2), seed=5), PARAMS)
-
-
-@pytest.fixture
-def sound(states: dict[str, Path]) -> Path:
-    """The transcript of a feature party."""
-    return transcript(states, FEATURE)
 
 
 def _in_two_files(sound: Path, folder: Path) -> tuple[Path, Path]:
