@@ -1,4 +1,4 @@
-"""Predictions of which one parcel is changed on its way."""
+"""Parcels that are changed on their way, and what is to come of a prediction of which one is."""
 
 from __future__ import annotations
 
@@ -10,12 +10,18 @@ from typing import Any
 from tests.replay import HERE, JOB, ORACLE
 from tests.simulator import Federation, run
 from tests.worlds import assert_oracles_scores
+from treetap.paillier.secret_key import SecretKey
 from treetap.wire.frame import name_of
 from treetap.wire.v2 import exchange_pb2, jobs_pb2
 
 Change = Callable[[exchange_pb2.PeerMessage], None]
 #: Sender, receiver, kind of the parcel, what is changed in it, and the error that is to come of it.
 Lie = tuple[str, str, str, Change, str]
+
+
+def longer_key(parcel: exchange_pb2.PeerMessage) -> None:
+    """Another key, of 2048 bits."""
+    parcel.setup.public_key.modulus = SecretKey.generate(2048).public.to_bytes()
 
 
 def assert_named(lie: Lie, folder: Path, asked: Callable[[str], jobs_pb2.PredictRequest], **exact: Any) -> None:

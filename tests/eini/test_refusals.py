@@ -15,7 +15,7 @@ import pytest
 
 from tests.replay import HERE, JOB, ORACLE, PARAMS, asked
 from tests.simulator import Federation, run
-from tests.tampered import Lie, assert_named
+from tests.tampered import Lie, assert_named, longer_key
 from tests.worlds import PARTIES, assert_oracles_scores, spec, world
 from treetap.errors import ConfigError
 from treetap.models.store import TREES, read_model
@@ -46,10 +46,6 @@ def beyond_the_key(parcel: exchange_pb2.PeerMessage) -> None:
 
 def another_key(parcel: exchange_pb2.PeerMessage) -> None:
     parcel.setup.public_key.modulus = SecretKey.generate(1024).public.to_bytes()
-
-
-def longer_key(parcel: exchange_pb2.PeerMessage) -> None:
-    parcel.setup.public_key.modulus = SecretKey.generate(2048).public.to_bytes()
 
 
 def fewer_constants(parcel: exchange_pb2.PeerMessage) -> None:

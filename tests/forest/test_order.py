@@ -14,9 +14,10 @@ import pytest
 from tests.growth import test_order as growth
 from tests.growth.test_order import Answered, every_step_now
 from tests.replay import Conducted, Replay, conducted, faultless
-from tests.runtime.test_malformed import Change, chunk
+from tests.runtime.test_malformed import chunk
 from tests.simulator import COORDINATOR, Federation, Message, run
 from tests.step_tables import Asked
+from tests.tampered import Change
 from tests.worlds import PARTIES, assert_oracles_model, assert_oracles_scores, spec, world
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import ForestParams

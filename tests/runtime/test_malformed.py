@@ -15,8 +15,8 @@ import pytest
 
 from tests.replay import HERE, JOB, ORACLE
 from tests.simulator import Federation, run
+from tests.tampered import Change, longer_key
 from tests.worlds import PARTIES, assert_oracles_model, assert_oracles_scores
-from treetap.paillier.secret_key import SecretKey
 from treetap.protocols.prediction import predict_request
 from treetap.wire.frame import name_of
 from treetap.wire.records import chunks_of, rows_of
@@ -25,7 +25,6 @@ from treetap.wire.v2 import exchange_pb2, jobs_pb2, types_pb2
 LABEL_HOLDER, FEATURE, OTHER = PARTIES
 N = len(HERE.y)
 WIDTH = 256  # bytes of a ciphertext under a key of 1024 bits
-Change = Callable[[exchange_pb2.PeerMessage], None]
 
 
 def chunk(*rows: int) -> types_pb2.RecordChunk:
@@ -35,10 +34,6 @@ def chunk(*rows: int) -> types_pb2.RecordChunk:
 
 
 # --- set-up
-
-
-def longer_key(parcel: exchange_pb2.PeerMessage) -> None:
-    parcel.setup.public_key.modulus = SecretKey.generate(2048).public.to_bytes()
 
 
 def odd_length_key(parcel: exchange_pb2.PeerMessage) -> None:
