@@ -169,8 +169,11 @@ def test_the_page_loads_nothing_and_escapes_everything(tmp_path: Path) -> None:
 
 def test_classes_are_told_in_the_words_of_the_protos() -> None:
     """The table has the classes that the training's messages carry, each with what reveals.proto says that it tells."""
+    text = (ROOT / "protos" / "treetap" / "wire" / "v2" / "reveals.proto").read_text()
+    told = dict(re.findall(r'^  ([A-Z_]+) = \d+ \[[^\]]*\(tells\) = "([^"]+)"', text, re.MULTILINE))
+    assert told.keys() == CLASSES.keys()
     rows = card(BANK, names=False)["disclosure"]["classes"]
-    assert [row["learns"] for row in rows] == [CLASSES[row["class"]].tells for row in rows]
+    assert [row["learns"] for row in rows] == [told[row["class"]] for row in rows]
     carried = {row["class"]: row["fields"] for row in rows}
     assert "Gradients.ciphertexts" in carried["CIPHERTEXT"]
     assert {"INSTANCE_SPACE", "CANDIDATE_SUM"} <= set(carried)
