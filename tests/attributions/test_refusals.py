@@ -36,8 +36,8 @@ def test_off_unless_every_policy_allows_it(party: str, tmp_path: Path) -> None:
         sent = len(federation.log)
         status = await federation.predict(asked(attributions=True))
         assert (status.state, status.attributions) == ("failed", "")
-        criterion = rf"Refused: {party} does not send EXPLANATION to label-holder: its policy does not let"
-        assert re.search(criterion, status.error), status.error
+        rule = rf"Refused: {party} does not send EXPLANATION to label-holder: its policy does not let"
+        assert re.search(rule, status.error), status.error
         assert not {message.word for message in federation.log[sent:]} & {"leaf_entries", "attribution_entries"}
         status = await federation.predict(predict_request(model="job", protocol="eini"))
         assert (status.state, status.attributions) == ("finished", "")
@@ -93,8 +93,8 @@ def test_paths_that_attributions_would_show(tmp_path: Path) -> None:
             federation.start(party)
             status = await federation.predict(asked(attributions=True))
             assert status.state == "failed"
-            criterion = rf"{party} takes no part: its policy says min_candidate_bits = 2, and {fault}"
-            assert re.search(criterion, status.error), status.error
+            rule = rf"{party} takes no part: its policy says min_candidate_bits = 2, and {fault}"
+            assert re.search(rule, status.error), status.error
             status = await federation.predict(predict_request(model="job", protocol="eini"))
             assert (status.state, status.error) == ("finished", "")
             federation.configs[party] = before

@@ -1,4 +1,4 @@
-"""A party's own law: what a policy file may say, and what it forbids."""
+"""A party's own rules: what a policy file may say, and what it forbids."""
 
 from __future__ import annotations
 

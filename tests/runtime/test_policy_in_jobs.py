@@ -57,10 +57,10 @@ def _refused_at_once(federation: Federation, status: jobs_pb2.JobStatus, party: 
     assert {message.word for message in federation.log} <= {"prepare", "open_model", "leave"}
 
 
-@pytest.mark.parametrize("criterion", [criterion for criterion, (_, policy, _) in RULES.items() if "emits" in policy])
-def test_a_training_that_the_policy_forbids_is_refused_at_its_opening(criterion: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("rule", [rule for rule, (_, policy, _) in RULES.items() if "emits" in policy])
+def test_a_training_that_the_policy_forbids_is_refused_at_its_opening(rule: str, tmp_path: Path) -> None:
     """No table has been read, no identifier sent: that of the party which refuses is not even there."""
-    party, policy, _ = RULES[criterion]
+    party, policy, _ = RULES[rule]
 
     async def main() -> None:
         federation = Federation(tmp_path, HERE.tables, policies={party: policy})
@@ -75,10 +75,10 @@ def test_a_training_that_the_policy_forbids_is_refused_at_its_opening(criterion:
     run(main())
 
 
-@pytest.mark.parametrize("criterion", PREDICTIONS)
-def test_a_prediction_that_the_policy_forbids_is_refused_at_its_opening(criterion: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("rule", PREDICTIONS)
+def test_a_prediction_that_the_policy_forbids_is_refused_at_its_opening(rule: str, tmp_path: Path) -> None:
     """Before the table to predict is read, and before any alignment or key."""
-    asked, party, emits, named = PREDICTIONS[criterion]
+    asked, party, emits, named = PREDICTIONS[rule]
 
     async def main() -> None:
         federation = Federation(tmp_path, HERE.tables, policies=EXPLAINS)
@@ -96,10 +96,10 @@ def test_a_prediction_that_the_policy_forbids_is_refused_at_its_opening(criterio
     run(main())
 
 
-@pytest.mark.parametrize("criterion", RULES)
-def test_a_step_that_breaks_a_rule_is_refused_by_its_name(criterion: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("rule", RULES)
+def test_a_step_that_breaks_a_rule_is_refused_by_its_name(rule: str, tmp_path: Path) -> None:
     """The job ends, the operator reads whose rule it was; nothing of the class left; a wider policy lets it go on."""
-    party, policy, named = RULES[criterion]
+    party, policy, named = RULES[rule]
 
     async def main() -> None:
         federation = Federation(tmp_path, HERE.tables, policies={party: policy})
@@ -120,7 +120,7 @@ def test_a_step_that_breaks_a_rule_is_refused_by_its_name(criterion: str, tmp_pa
 
 
 def test_a_coordinator_that_the_policy_does_not_name_is_not_obeyed(tmp_path: Path) -> None:
-    """Accepted coordinators are part of the law."""
+    """Accepted coordinators are part of the policy."""
 
     async def main() -> None:
         federation = Federation(tmp_path, HERE.tables, policies={FEATURE: {"coordinators": ["boss"]}})
