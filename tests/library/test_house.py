@@ -25,8 +25,7 @@ REGISTRIES = {
 }
 #: The arithmetic of trees, where the word has its meaning in the field.
 MATHEMATICS = "treetap/trees/"
-#: Folder → most modules and packages at its root. The party's are those beside the packages of protocols, one for each:
-#: 18 in all when there were five.
+#: Folder → most modules and packages at its root. The party's are those beside the packages of protocols, one for each.
 ROOMS = {"treetap": 22, "party": 13}
 
 
