@@ -16,8 +16,6 @@ from tests.replay import HERE, JOB
 from tests.simulator import COORDINATOR, Federation, run
 from treetap.errors import Interrupted, UnknownJob
 
-#: Seconds after which a file's times are later ones.
-TICK_S = 0.02
 SUBMITTED = {"kind": "train", "spec": "", "word": "1"}
 
 
@@ -32,6 +30,14 @@ def _journal(folder: Path, jobs: int = 1) -> Journal:
 
 def _line(number: int) -> bytes:
     return json.dumps({"event": "attempt", "number": number}).encode() + b"\n"
+
+
+def _tick(folder: Path) -> None:
+    """Return as soon as a file that changes is of a later time than now."""
+    now, clock = time.time_ns(), folder / "clock"
+    clock.touch()
+    while clock.stat().st_ctime_ns <= now:
+        clock.touch()
 
 
 def test_a_file_is_read_once(tmp_path: Path) -> None:
@@ -171,10 +177,10 @@ def test_jobs_come_in_the_order_of_their_submission(tmp_path: Path) -> None:
             journal.write(job, "attempt", number=number)
         assert journal.jobs() == Journal(tmp_path).jobs() == order
     old = json.dumps({"event": "submitted", **SUBMITTED}).encode() + b"\n"
-    time.sleep(TICK_S)
+    _tick(tmp_path)
     for job in ("changed", "unchanged"):
         (tmp_path / f"{job}.jsonl").write_bytes(old)
-    time.sleep(TICK_S)
+    _tick(tmp_path)
     journal.write("changed", "attempt", number=1)
     journal.write("ant", "attempt", number=3)
     journal.write("new", "submitted", **SUBMITTED)
