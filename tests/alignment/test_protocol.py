@@ -175,7 +175,7 @@ def test_in_a_ring_nobody_sees_which_two_parties_share_an_id(tmp_path: Path) -> 
     assert twice > 0
 
 
-def test_without_the_one_time_exponent_the_last_hop_would_know(tmp_path: Path) -> None:
+def test_without_the_one_time_exponent_the_last_hop_would_know() -> None:
     """Why the owner's list travels under an exponent of its own (docs/adr/0013).
 
     Raised by all but its owner the list is raised for the last time by the party before the owner. Under the fresh

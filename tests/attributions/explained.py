@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from tests.library.trees.decisions import all_masks
 from tests.worlds import World
@@ -16,8 +15,6 @@ from treetap.models.store import read_model
 from treetap.trees.ensemble import Ensemble, Split, Tree
 from treetap.trees.paths import Bools
 from treetap.trees.shapley import Attributions, attribute
-
-Floats = npt.NDArray[np.float64]
 
 
 class Joined:

@@ -102,7 +102,7 @@ def test_another_file_of_that_name_is_left_alone(served: Callable[..., Source], 
 
 
 def test_an_output_that_is_no_folder_is_named_before_any_download(
-    served: Callable[..., Source], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    served: Callable[..., Source], tmp_path: Path
 ) -> None:
     """A file, a path below a file and a name too long are refused; listing them shows that nothing is there."""
     seen: list[str] = []

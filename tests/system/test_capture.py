@@ -149,7 +149,7 @@ def test_only_tls_is_on_the_wire(alignment: str, tmp_path: Path) -> None:
     assert [secret for secret in _secrets(here) if secret in everything] == []
 
 
-def test_the_search_finds_what_is_there(tmp_path: Path) -> None:
+def test_the_search_finds_what_is_there() -> None:
     """The same capture of a plain connection shows what was sent over it."""
     sniffer = Sniffer()
     with sniffer.running(), socket.create_server(("127.0.0.1", 0)) as server:

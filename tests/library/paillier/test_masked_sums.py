@@ -186,7 +186,7 @@ def test_without_the_twist_the_jacobi_symbol_tells(monkeypatch: pytest.MonkeyPat
     assert said_kept[0::2][kept[0::2]].mean() > 0.3
 
 
-def test_the_owner_gets_standard_obfuscators(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_owner_gets_standard_obfuscators() -> None:
     """Sums go to the key's owner: whatever the job's kind, each packed ciphertext has an r from all units."""
     p, q = (mpz(int.from_bytes(half, "big")) for half in (KEY.for_worker()[:128], KEY.for_worker()[128:]))
     root = gmpy2.invert(PUBLIC.n, (p - 1) * (q - 1))

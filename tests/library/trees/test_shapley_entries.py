@@ -19,7 +19,6 @@ from treetap.trees.shapley import attribute, expected_score
 from treetap.trees.shapley_entries import AttributedHop, AttributionEntries
 
 Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 CASES = [case for case in cases() if case.name.endswith(("plain", "missing"))]
 
 

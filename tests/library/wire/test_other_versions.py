@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import grpc
 import grpc.aio
@@ -27,7 +27,6 @@ from treetap.wire.status import error_of
 from treetap.wire.tls import create_authority, issue
 from treetap.wire.v2 import control_pb2, exchange_pb2, jobs_pb2
 
-T = TypeVar("T")
 PARTY, CALLER = "feature-b", "coordinator"
 #: A call of version 1, and whether its answer is a stream.
 CALLS = {
