@@ -201,7 +201,7 @@ def test_one_feature_per_player_is_what_xgboost_computes(objective: str) -> None
 
 def _from_xgboost(booster: Any, X: npt.NDArray[np.float32], margin: float) -> tuple[Ensemble, Callable[..., Bools]]:
     """The same trees; a split's owner is its feature's number, its handle counts through the ensemble."""
-    criterion: dict[int, tuple[int, float, bool]] = {}
+    conditions: dict[int, tuple[int, float, bool]] = {}
     trees = []
     stored = json.loads(booster.save_raw("json"))["learner"]["gradient_booster"]["model"]["trees"]
     for index, tree in enumerate(stored):
@@ -215,13 +215,13 @@ def _from_xgboost(booster: Any, X: npt.NDArray[np.float32], margin: float) -> tu
                 leaves.append(Leaf(node, (float(tree["split_conditions"][at]),), cover))
                 continue
             feature = tree["split_indices"][at]
-            splits.append(Split(node, str(feature), len(criterion), 1.0, cover))
-            criterion[len(criterion)] = (feature, tree["split_conditions"][at], bool(tree["default_left"][at]))
+            splits.append(Split(node, str(feature), len(conditions), 1.0, cover))
+            conditions[len(conditions)] = (feature, tree["split_conditions"][at], bool(tree["default_left"][at]))
             stack += [(left, 2 * node), (tree["right_children"][at], 2 * node + 1)]
         trees.append(Tree(index, (0,), tuple(splits), tuple(leaves)))
 
     def goes_left(split: Split) -> Bools:
-        feature, threshold, default_left = criterion[split.handle]
+        feature, threshold, default_left = conditions[split.handle]
         column = X[:, feature]
         return np.where(np.isnan(column), default_left, column < np.float32(threshold))
 
