@@ -18,9 +18,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import Any, Self
 
+from treetap.commands.ending import ENDED, as_ctrl_c
 from treetap.commands.jobs.client import Operator, OperatorConfig
 from treetap.errors import BadInput, Interrupted
 from treetap.process.config import TlsConfig
@@ -68,21 +69,13 @@ def working_folder(workdir: Path | None, prefix: str) -> Iterator[Path]:
 def clean_end() -> Iterator[None]:
     """SIGTERM and SIGHUP end the block as Ctrl-C does: processes stop, and temporary folders go, with their keys."""
 
-    def end(number: int, _: FrameType | None) -> None:
-        for each in before:
-            signal.signal(each, signal.SIG_IGN)  # a second one would interrupt the cleaning
-        raise SystemExit(128 + number)
-
-    here = threading.current_thread() is threading.main_thread()
-    wanted = (signal.SIGTERM, signal.SIGHUP) if here else ()
-    before = {number: signal.getsignal(number) for number in wanted if signal.getsignal(number) != signal.SIG_IGN}
-    try:
-        for number in before:
-            signal.signal(number, end)
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    with as_ctrl_c(signal.SIGTERM, signal.SIGHUP) as came:
+        try:
+            yield
+        except ENDED:
+            if came:
+                raise SystemExit(128 + came[0]) from None
+            raise
 
 
 @contextmanager

@@ -49,6 +49,7 @@ def serve(
     configuration, table \\[serve]: docs/serving.md.
     """
     with operating(operator) as client:
+        from treetap.commands.ending import ENDED, as_ctrl_c
         from treetap.protocols.prediction import predict_request
 
         request = predict_request(
@@ -64,16 +65,14 @@ def serve(
             serve=True,
         )
         job = client.predict(request)
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) != signal.SIG_IGN:  # as of nohup
-                signal.signal(number, signal.default_int_handler)  # as Ctrl-C: it ends the serving too
-        try:
-            status = _watch(client, job, detach=detach, as_json=as_json)
-        except BrokenPipeError:  # standard output is closed; the model is served all the same
-            raise
-        except (KeyboardInterrupt, OSError):  # OSError: the terminal on which the line is drawn was closed
-            _end(client, job)
-            return
+        with as_ctrl_c(signal.SIGTERM, signal.SIGHUP):
+            try:
+                status = _watch(client, job, detach=detach, as_json=as_json)
+            except BrokenPipeError:  # standard output is closed; the model is served all the same
+                raise
+            except (*ENDED, OSError):  # OSError: the terminal on which the line is drawn was closed
+                _end(client, job)
+                return
     if status.state != "running":
         _fail(status)
 

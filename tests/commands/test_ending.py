@@ -1,0 +1,78 @@
+"""Signals that end a command: as Ctrl-C does, and never in the midst of what an event loop calls."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+
+import pytest
+
+from treetap.commands.ending import ENDED, as_ctrl_c
+from treetap.commands.local_federation import clean_end
+
+ENDING = [signal.SIGTERM, signal.SIGHUP]
+
+
+@pytest.mark.parametrize("number", ENDING)
+def test_an_event_loop_finishes_what_it_does(number: signal.Signals) -> None:
+    """Native code that a loop calls is not interrupted: the task ends where it waits next, and cleans up there."""
+    done: list[str] = []
+
+    async def main() -> None:
+        try:
+            signal.raise_signal(number)
+            done.append("the call")
+            await asyncio.sleep(3600)
+        finally:
+            await asyncio.sleep(0)
+            signal.raise_signal(number)  # an impatient operator
+            done.append("the cleaning")
+
+    with pytest.raises(SystemExit) as raised, clean_end():
+        asyncio.run(main())
+    assert (raised.value.code, done) == (128 + number, ["the call", "the cleaning"])
+
+
+@pytest.mark.parametrize("number", ENDING)
+def test_without_a_loop_it_ends_at_once(number: signal.Signals) -> None:
+    """As at Ctrl-C; afterwards the signal means what it meant before."""
+    before = signal.getsignal(number)
+    with pytest.raises(ENDED), as_ctrl_c(*ENDING) as came:
+        signal.raise_signal(number)
+    assert came == [number]
+    assert signal.getsignal(number) == before
+
+
+def test_a_waiting_loop_wakes() -> None:
+    """The signal arrives while nothing else happens."""
+
+    async def main() -> None:
+        threading.Timer(0.01, signal.pthread_kill, (threading.main_thread().ident, signal.SIGTERM)).start()
+        await asyncio.Event().wait()
+
+    with pytest.raises(asyncio.CancelledError), as_ctrl_c(signal.SIGTERM) as came:
+        asyncio.run(asyncio.wait_for(main(), 60))
+    assert came == [signal.SIGTERM]
+
+
+def test_ctrl_c_keeps_its_own_way() -> None:
+    """Only the signals that are named have another handler."""
+
+    async def main() -> None:
+        signal.raise_signal(signal.SIGINT)
+        await asyncio.sleep(3600)
+
+    with pytest.raises(KeyboardInterrupt), clean_end():
+        asyncio.run(main())
+
+
+def test_signals_that_are_ignored_stay_ignored() -> None:
+    """As after nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with as_ctrl_c(*ENDING) as came:
+            signal.raise_signal(signal.SIGHUP)
+        assert (came, signal.getsignal(signal.SIGHUP)) == ([], signal.SIG_IGN)
+    finally:
+        signal.signal(signal.SIGHUP, before)

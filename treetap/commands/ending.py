@@ -1,0 +1,51 @@
+"""Signals that end a command as Ctrl-C does."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+#: Raised in a block of `as_ctrl_c` that a signal ends: outside, or inside `asyncio.run`.
+ENDED = (KeyboardInterrupt, asyncio.CancelledError)
+
+
+@contextmanager
+def as_ctrl_c(*numbers: signal.Signals) -> Iterator[list[signal.Signals]]:
+    """End the block by one of `ENDED` at the first of these signals; yields the list of those that came.
+
+    While an event loop runs, its tasks are cancelled: an exception out of the handler could rise in the midst of
+    gRPC's native code and damage its memory. Further signals are ignored until the block ends, so that they do not
+    disturb its cleaning. A signal that was ignored before, as after nohup, stays so; and so are all in another thread
+    than the main one, where Python takes no signals.
+    """
+    came: list[signal.Signals] = []
+
+    def end(number: int, _: FrameType | None) -> None:
+        for each in before:
+            signal.signal(each, signal.SIG_IGN)
+        came.append(signal.Signals(number))
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            raise KeyboardInterrupt from None
+        loop.call_soon_threadsafe(_cancel_all)  # also wakes the loop
+
+    here = threading.current_thread() is threading.main_thread()
+    found = {number: signal.getsignal(number) for number in numbers} if here else {}
+    before = {number: handler for number, handler in found.items() if handler != signal.SIG_IGN}
+    try:
+        for number in before:
+            signal.signal(number, end)
+        yield came
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _cancel_all() -> None:
+    for task in asyncio.all_tasks():
+        task.cancel()
