@@ -240,6 +240,7 @@ def _killed_and_resumed(folder: Path, number: int, victim: str) -> None:
     run(main())
 
 
+@pytest.mark.long
 def test_killed_at_every_message_of_the_alignment(tmp_path: Path) -> None:
     """Whoever is killed whenever: records are sampled by their place, and the model is that of one common order."""
     job = spec(SAMPLED, obfuscation="standard", alignment="psi")

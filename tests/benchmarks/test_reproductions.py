@@ -72,6 +72,7 @@ def test_a_foreign_file_is_refused(resumable: ModuleType, line: str, tmp_path: P
         resumable.Results(path)
 
 
+@pytest.mark.long
 def test_table_2_goes_on_where_it_stopped(tmp_path: Path) -> None:
     """After two of three seeds only the third is run, and the table holds all three, with the paper's figures."""
     path = tmp_path / "results.jsonl"

@@ -99,6 +99,7 @@ def _await_line(process: subprocess.Popen[str], seconds: float = 20.0) -> dict[s
     raise AssertionError(f"did not serve within {seconds:g} s")
 
 
+@pytest.mark.long
 def test_a_job_across_hosts(hosts: None, tmp_path: Path) -> None:
     """Four hosts that reach each other by their addresses only train and predict the oracle's model."""
     _write(tmp_path)
