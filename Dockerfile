@@ -1,21 +1,25 @@
 # treetap for parties, coordinators and operators: `docker build -t treetap .`
 # With extras: `docker build --build-arg EXTRAS="lattice serve" -t treetap .`; for audits `EXTRAS=audit`, as the compose file does.
-# Two stages: neither the sources nor the build's temporary files are in the image. BuildKit is not needed.
-FROM python:3.11-slim-bookworm AS build
+# Stages: neither the sources nor the build's temporary files are in the image. BuildKit is not needed.
+# Dependencies come first: they are fetched again when their list changes, not when anything else does.
+FROM python:3.11-slim-bookworm AS requirements
 WORKDIR /src
-RUN python -m venv --without-pip /opt/treetap
-# Dependencies before the sources: a change of the sources does not fetch them again.
 COPY pyproject.toml ./
 ARG EXTRAS=
 RUN python -c "import sys, tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
       print(*p['dependencies'], *(d for e in sys.argv[1:] for d in p['optional-dependencies'][e]), sep='\n')" $EXTRAS \
-      > requirements.txt \
- && python -m pip --python /opt/treetap install --no-cache-dir --disable-pip-version-check -r requirements.txt \
+      > requirements.txt
+
+FROM python:3.11-slim-bookworm AS build
+WORKDIR /src
+RUN python -m venv --without-pip /opt/treetap
+COPY --from=requirements /src/requirements.txt ./
+RUN python -m pip --python /opt/treetap install --no-cache-dir --disable-pip-version-check -r requirements.txt \
  # headers, sources and tests are only needed to build against the packages; shared libraries stay: they load each other
  && cd /opt/treetap/lib/python3*/site-packages \
  && rm -rf pyarrow/include pyarrow/src pyarrow/tests \
  && find numpy -type d -name tests -prune -exec rm -rf {} +
-COPY LICENSE README.md ./
+COPY pyproject.toml LICENSE README.md ./
 COPY attacks attacks
 COPY coordinator coordinator
 COPY party party

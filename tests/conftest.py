@@ -68,8 +68,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """One more than there are cores: at any time some test waits for processes or containers."""
-    return len(os.sched_getaffinity(0)) + 1
+    """Two more than there are cores: at any time some tests wait for processes or containers."""
+    return len(os.sched_getaffinity(0)) + 2
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

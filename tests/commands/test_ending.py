@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import threading
+from collections.abc import Callable
 
 import pytest
 
 from treetap.commands.ending import ENDED, as_ctrl_c
+from treetap.commands.jobs import client
+from treetap.commands.jobs.client import Operator, OperatorConfig
 from treetap.commands.local_federation import clean_end
 
 ENDING = [signal.SIGTERM, signal.SIGHUP]
@@ -76,3 +80,27 @@ def test_signals_that_are_ignored_stay_ignored() -> None:
         assert (came, signal.getsignal(signal.SIGHUP)) == ([], signal.SIG_IGN)
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda operator: operator.status("job"),
+        lambda operator: operator.cancel("job"),
+        lambda operator: operator.watch("job", lambda _: None),
+        lambda operator: operator.resume("job"),
+    ],
+)
+def test_ctrl_c_before_a_call_has_begun_leaves_no_warning(
+    ask: Callable[[Operator], object], monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
+) -> None:
+    """While the event loop is made, which takes a while."""
+
+    def interrupted(_: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(client.asyncio, "run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        ask(Operator(OperatorConfig(coordinator="127.0.0.1:9", insecure=True)))
+    gc.collect()
+    assert [str(warning.message) for warning in recwarn] == []

@@ -7,9 +7,9 @@ answer. A call that begins a job is made once only: repeated after a lost answer
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import grpc.aio
 
@@ -79,9 +79,8 @@ class Operator:
     def cancel(self, job: str) -> jobs_pb2.JobStatus:
         """Stop a job and have every party delete its state."""
         _check(job)
-        return asyncio.run(
-            self._ask(lambda stub: stub.Cancel(jobs_pb2.JobName(job=job), timeout=rpc.ASK_DEADLINE), Reconnects())
-        )
+        name = jobs_pb2.JobName(job=job)
+        return _run(self._ask(lambda stub: stub.Cancel(name, timeout=rpc.ASK_DEADLINE), Reconnects()))
 
     def status(self, job: str = "") -> list[jobs_pb2.JobStatus]:
         """The status of one job or of all."""
@@ -89,19 +88,19 @@ class Operator:
             _check(job)
         request = jobs_pb2.StatusRequest(job=job)
         asked = self._ask(lambda stub: stub.Status(request, timeout=rpc.ASK_DEADLINE), Reconnects())
-        return list(asyncio.run(asked).jobs)
+        return list(_run(asked).jobs)
 
     def watch(
         self, job: str, on_status: OnStatus, until: Callable[[jobs_pb2.JobStatus], bool] | None = None
     ) -> jobs_pb2.JobStatus:
         """Follow a job until it does not run any more, or until `until(status)` is true; returns the last status."""
         _check(job)
-        return asyncio.run(self._watch(job, on_status, until or _never))
+        return _run(self._watch(job, on_status, until or _never))
 
     def _begin(self, call: Callable[[rpc.JobsStub], Awaitable[jobs_pb2.JobAccepted]], job: str) -> str:
         """Call once; returns the job's name. `job`: that of the request, which may have none."""
         try:
-            return asyncio.run(self._ask(call, None)).job
+            return _run(self._ask(call, None)).job
         except Unanswered as failure:
             look = f"treetap status {job}".strip()
             raise Interrupted(f"{failure}; it may have accepted the job all the same; see: {look}") from None
@@ -149,6 +148,14 @@ class Operator:
             raise Interrupted(f"the coordinator sends no more status of {job}; see: treetap status {job}") from None
         finally:
             await dialer.close()
+
+
+def _run(call: Coroutine[Any, Any, T]) -> T:
+    """Run a call in an event loop of its own."""
+    try:
+        return asyncio.run(call)
+    finally:
+        call.close()  # a Ctrl-C before it began; else Python warns of it on the operator's screen
 
 
 def _never(_status: jobs_pb2.JobStatus) -> bool:
