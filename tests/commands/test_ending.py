@@ -6,7 +6,7 @@ import asyncio
 import gc
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -16,6 +16,15 @@ from treetap.commands.jobs.client import Operator, OperatorConfig
 from treetap.commands.local_federation import clean_end
 
 ENDING = [signal.SIGTERM, signal.SIGHUP]
+
+
+@pytest.fixture(autouse=True)
+def heard() -> Iterator[None]:
+    """Signals as an interactive shell leaves them: after nohup SIGHUP would be ignored."""
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in ENDING}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.mark.parametrize("number", ENDING)
