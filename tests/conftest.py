@@ -60,6 +60,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(SecondsByFolder(), "seconds-by-folder")
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as of a shell's `&`: commands that are to be interrupted
         signal.signal(signal.SIGINT, signal.default_int_handler)  # would inherit it
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:  # as of nohup: what is started hears a hang-up, this run not
+        signal.signal(signal.SIGHUP, lambda *_: None)
     if config.getoption("dist", "no") == "loadgroup" and not hasattr(pytest.Item, "_nodeid"):
         raise pytest.UsageError(
             f"--dist loadgroup has no effect with pytest {pytest.__version__}, which has no Node._nodeid to mark; "
