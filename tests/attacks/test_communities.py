@@ -54,7 +54,7 @@ def test_libraries_read_weights_and_self_loops_as_we_do(edges: str) -> None:
     given = networkit.Partition(small.vertices)
     given.setUpperBound(4)
     for v, k in enumerate(labels.tolist()):
-        given.moveToSubset(k, v)
+        given.addToSubset(k, v)
     assert abs(networkit.community.Modularity().getQuality(given, as_networkit(adjacency)) - ours) < 1e-12
     assert abs(community.modularity(dict(enumerate(labels.tolist())), as_networkx(adjacency)) - ours) < 1e-12
     parts = [set(np.flatnonzero(labels[numbers] == k).tolist()) for k in range(4)]
