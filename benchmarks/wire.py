@@ -1,4 +1,4 @@
-"""How fast messages of 1 MiB cross loopback between two processes under mutual TLS, one at a time and several at once.
+"""Throughput of messages of 1 MiB over loopback under mutual TLS, one at a time and several at once.
 
     python benchmarks/wire.py [--mebibytes 512] [--json]
 

@@ -111,5 +111,5 @@ class FeaturePartyJob:
         return required(self._key)
 
     def takes_part(self, t: int) -> bool:
-        """Whether the party takes part in tree `t`."""
+        """True if the party takes part in tree `t`."""
         return self._params.takes_part(t, self._context.party)

@@ -16,6 +16,7 @@ from party.runtime.messages import batches
 from party.runtime.step_order import StepOrder
 from party.runtime.steps import StepId
 from treetap.errors import Malformed
+from treetap.protocols.emissions import CLASSES_OF_NAMES
 from treetap.protocols.prediction import present
 from treetap.wire.v2 import control_pb2, prediction_pb2
 
@@ -24,8 +25,6 @@ log = logging.getLogger(__name__)
 NAMES = "names"
 #: Most characters of a name.
 LONGEST = 1000
-#: Classes of a message with names. A policy that keeps one of them from the label holder withholds all names.
-CLASSES_OF_NAMES = ("FEATURE_NAME", "TOPOLOGY")
 #: The splits that a party owns, by handle.
 HandlesOf = Callable[[str], Collection[int]]
 
@@ -69,7 +68,7 @@ class Naming:
         """Send all names, or the answer that they are withheld. The outbox checks the policy again."""
         self._order.check(request)
         context, to = self._context, self._opening.label_holder
-        refused = [name for name in CLASSES_OF_NAMES if not context.policy.may_emit(to, name)]
+        refused = [name for name in sorted(CLASSES_OF_NAMES) if not context.policy.may_emit(to, name)]
         if not refused:
             rows = (prediction_pb2.SplitName(handle=handle, feature=name) for handle, name in self._own.items())
             bodies = (prediction_pb2.SplitNames(names=batch) for batch in batches(rows))

@@ -141,7 +141,7 @@ def test_an_answer_is_not_asked_for_again(flaky: Flaky, operator: Operator) -> N
 
 
 def test_an_absent_coordinator_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where no process listens no call is repeated, nor may a job have been accepted."""
+    """Calls are not repeated where no process listens, nor may a job have been accepted."""
     monkeypatch.setattr(client, "Reconnects", lambda: Reconnects(60))
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

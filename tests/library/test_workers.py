@@ -79,7 +79,7 @@ def test_both_engines_give_the_same_answers():
 
 
 def test_lanes_share_no_memory():
-    """What one worker remembers the other has never seen."""
+    """The state of one worker is not visible to the other."""
 
     async def scenario(engine):
         assert await engine.call(0, remember, "a", 1) == [1]

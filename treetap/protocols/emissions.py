@@ -113,8 +113,10 @@ PREDICTION = (
 )
 #: Of a prediction that serves, in the place of the file of predictions.
 SERVING = (*_JOB, Emission("opened_model", all_report), Emission("awaited_requests", label_holder_reports))
+#: Classes of a message with names. A policy that keeps one of them from the label holder withholds all names.
+CLASSES_OF_NAMES = frozenset({"FEATURE_NAME", "TOPOLOGY"})
 #: Of a prediction with explanations; a party whose policy forbids it reports that it withholds names.
-EXPLANATIONS = (Emission("split_names", to_label_holder, perhaps=frozenset({"FEATURE_NAME", "TOPOLOGY"})),)
+EXPLANATIONS = (Emission("split_names", to_label_holder, perhaps=CLASSES_OF_NAMES),)
 #: A Paillier key of the job.
 PAILLIER_KEY = (Emission("public_key", to_feature_parties),)
 #: Of a training that grows trees.

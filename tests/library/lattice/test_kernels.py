@@ -98,7 +98,7 @@ def test_a_chain_over_lanes():
 
 
 def test_a_dropped_block_begins_anew():
-    """What was added to a block that broke off is in no later sum, on either of two workers."""
+    """Ciphertexts added to a block that broke off are in no later sum, on either of two workers."""
 
     async def run():
         engine = ProcessEngine(2)

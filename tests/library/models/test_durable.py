@@ -29,7 +29,7 @@ def test_an_error_leaves_the_old_file_and_no_draft(error: BaseException, tmp_pat
 
 
 def test_a_disk_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What cannot be made durable does not take the old content's place."""
+    """Content that cannot be made durable does not replace the old."""
     path = tmp_path / "file"
     write_whole(path, b"old")
 

@@ -47,7 +47,7 @@ def _along(
     chain,
     n: int,
 ) -> Ints:
-    """What every member does in the clear: drop what its own branches exclude, add up what goes on as one."""
+    """The work of every member, in the clear: drop what its own branches exclude, add up what goes on as one."""
     trees = {tree.index: tree for tree in model.ensemble.used_trees}
     held = np.zeros((n, len(entries.constant) + len(entries.varying), len(entries.players) * len(expected(model))))
     held[:, entries.varying] = entries.values(lambda handle: goes_left(_split(model, handle, chain)), n)
