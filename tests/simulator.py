@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Callable, Coroutine
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -29,9 +30,9 @@ from treetap.tables.config import Encoding, TableConfig
 from treetap.wire.frame import name_of
 from treetap.wire.ports import Address
 from treetap.wire.v2 import control_pb2, exchange_pb2, jobs_pb2, setup_pb2
-from treetap.workers import InProcessEngine
+from treetap.workers import Engine, InProcessEngine
 
-__all__ = ["COORDINATOR", "Deadlock", "Faults", "Federation", "Message", "run"]
+__all__ = ["COORDINATOR", "LIFE", "Deadlock", "Faults", "Federation", "Message", "run"]
 
 T = TypeVar("T")
 COORDINATOR = "coordinator"
@@ -85,9 +86,9 @@ async def in_place(work: Callable[[], T]) -> T:
     return work()
 
 
-@dataclass
-class _Process:
-    """One life of a process: everything that runs on its behalf ends with it."""
+@dataclass(eq=False)
+class Process:
+    """One life of a process: everything that runs on its behalf ends with it, and knows it by `LIFE`."""
 
     name: str
     alive: bool = True
@@ -98,14 +99,25 @@ class _Process:
     jobs: Jobs | None = None
 
     def run(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        task = asyncio.ensure_future(work)
+        task = self.within(lambda: asyncio.ensure_future(work))
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
         return task
 
+    def within(self, work: Callable[[], T]) -> T:
+        """Call a function on behalf of this process: tasks that it begins are the process's own."""
 
+        def lived() -> T:
+            LIFE.set(self)
+            return work()
+
+        return copy_context().run(lived)
+
+
+#: The process on whose behalf code runs; None: a person, or the test.
+LIFE: ContextVar[Process | None] = ContextVar("LIFE", default=None)
 #: What a process does with a request: (the process, whether the answer is heard) → the answer.
-Call = Callable[[_Process, bool], Coroutine[Any, Any, T]]
+Call = Callable[[Process, bool], Coroutine[Any, Any, T]]
 
 
 def _ignored(ended: asyncio.Task[Any]) -> None:
@@ -118,7 +130,8 @@ class Federation:
     """Parties and a coordinator on one virtual network; make it inside `run`.
 
     `tables`: party → (columns, {table name: pyarrow table}); column `y` is its label. `encode`: its columns of text;
-    `serve`: party → whom it answers.
+    `serve`: party → whom it answers; `coordinators`: whom all parties obey, the first is the one that `jobs` means;
+    `engine`: party → what computes for it.
     """
 
     def __init__(
@@ -132,7 +145,10 @@ class Federation:
         policies: dict[str, dict[str, Any]] | None = None,
         encode: Encoding | None = None,
         serve: dict[str, ServeConfig] | None = None,
+        coordinators: tuple[str, ...] = (COORDINATOR,),
+        engine: Callable[[str], Engine] = lambda _: InProcessEngine(),
     ) -> None:
+        self.coordinators, self.engine = coordinators, engine
         self.policies, self.encode, self.serve = policies or {}, encode, serve or {}
         self.tables = tables
         self.folder, self.faults, self.record, self.silence_s = folder, faults or Faults(), record, silence_s
@@ -143,25 +159,29 @@ class Federation:
         self.told_coordinator: list[str] = []  # every error that reached it
         self.conducted: list[tuple[Literal["begin", "end"], str, control_pb2.StepRequest]] = []
         self.configs = {name: self._config(name, *spec) for name, spec in tables.items()}
-        self._processes: dict[str, _Process] = {}
-        for name in [*self.configs, COORDINATOR]:
+        self._processes: dict[str, Process] = {}
+        for name in [*self.configs, *coordinators]:
             self.start(name)
 
     # --- processes
 
     def start(self, name: str) -> None:
         """Start a process on what its disk holds."""
-        process = _Process(name)
-        dialer = SimDialer(self, process)
-        if name == COORDINATOR:
-            parties = {party: f"sim:{party}" for party in self.configs}
-            process.jobs = Jobs(COORDINATOR, parties, dialer, Journal(self._journal), self.silence_s)
-        else:
-            config = self.configs[name]
-            process.recorders = Recorders(config.state / "transcripts", config.policy.record)
-            process.node = PartyNode(config, InProcessEngine(), dialer, process.recorders, in_place)
-            process.port = RecordingPort(process.node, process.recorders)
+        process = Process(name)
+        process.within(lambda: self._begin(process))
         self._processes[name] = process
+
+    def _begin(self, process: Process) -> None:
+        name, dialer = process.name, SimDialer(self, process)
+        if name in self.coordinators:
+            parties = {party: f"sim:{party}" for party in self.configs}
+            journal = Journal(self.folder / name / "journal")
+            process.jobs = Jobs(name, parties, dialer, journal, self.silence_s)
+            return
+        config = self.configs[name]
+        process.recorders = Recorders(config.state / "transcripts", config.policy.record)
+        process.node = PartyNode(config, self.engine(name), dialer, process.recorders, in_place)
+        process.port = RecordingPort(process.node, process.recorders)
 
     def kill(self, name: str) -> None:
         """kill -9: nothing is said to anybody, nothing more is written."""
@@ -187,9 +207,17 @@ class Federation:
     @property
     def jobs(self) -> Jobs:
         """The coordinator's jobs."""
-        jobs = self._processes[COORDINATOR].jobs
+        return self.jobs_of(self.coordinators[0])
+
+    def jobs_of(self, coordinator: str) -> Jobs:
+        """The jobs of one of several coordinators."""
+        jobs = self._processes[coordinator].jobs
         assert jobs is not None
         return jobs
+
+    def process(self, name: str) -> Process:
+        """The present life of a process."""
+        return self._processes[name]
 
     def node(self, name: str) -> PartyNode:
         """A party behind its port."""
@@ -210,17 +238,21 @@ class Federation:
 
     async def train(self, spec: setup_pb2.JobSpec, job: str = "job") -> jobs_pb2.JobStatus:
         """Submit a job and wait until it does not run any more."""
-        self.jobs.submit(jobs_pb2.SubmitRequest(job=job, spec=spec))
+        self._told(lambda jobs: jobs.submit(jobs_pb2.SubmitRequest(job=job, spec=spec)))
         return await self.jobs.wait(job)
 
     async def predict(self, request: jobs_pb2.PredictRequest) -> jobs_pb2.JobStatus:
         """The same for a prediction."""
-        return await self.jobs.wait(self.jobs.predict(request))
+        return await self.jobs.wait(self._told(lambda jobs: jobs.predict(request)))
 
     async def resume(self, job: str = "job") -> jobs_pb2.JobStatus:
         """Go on with a job and wait."""
-        self.jobs.resume(job)
+        self._told(lambda jobs: jobs.resume(job))
         return await self.jobs.wait(job)
+
+    def _told(self, what: Callable[[Jobs], T]) -> T:
+        """An operator's order to the coordinator."""
+        return self._processes[self.coordinators[0]].within(lambda: what(self.jobs))
 
     async def close(self) -> None:
         """End everything in good order."""
@@ -233,7 +265,7 @@ class Federation:
 
     # --- the network
 
-    async def carry(self, sender: _Process, to: str, word: str, call: Call[T]) -> T:
+    async def carry(self, sender: Process, to: str, word: str, call: Call[T]) -> T:
         """One request and its answer over the bad network."""
         message = Message(len(self.log), sender.name, to, word, served=False)
         self.log.append(message)
@@ -252,7 +284,7 @@ class Federation:
             raise Unreachable(f"the answer of {to} was lost")
         return answer
 
-    def _pass(self, message: Message, sender: _Process) -> None:
+    def _pass(self, message: Message, sender: Process) -> None:
         """Show a message to the hook, which may kill; the dead do not go on."""
         if self.hook is not None:
             self.hook(message)
@@ -279,10 +311,6 @@ class Federation:
         if process.alive:
             await call(process, False)
 
-    @property
-    def _journal(self) -> Path:
-        return self.folder / COORDINATOR / "journal"
-
     def _config(self, name: str, columns: list[str], tables: dict[str, pa.Table]) -> PartyConfig:
         folder = self.folder / name
         folder.mkdir(parents=True)
@@ -298,13 +326,20 @@ class Federation:
 
     def policy(self, name: str) -> Policy:
         """A party's policy: with room for short keys, and what the test wants."""
-        return Policy(**{"record": self.record, "min_key_bits": 512, **self.policies.get(name, {})})
+        return Policy(
+            **{
+                "record": self.record,
+                "min_key_bits": 512,
+                "coordinators": list(self.coordinators),
+                **self.policies.get(name, {}),
+            }
+        )
 
 
 class SimDialer:
     """`Dialer` over the virtual network, of one process."""
 
-    def __init__(self, federation: Federation, me: _Process) -> None:
+    def __init__(self, federation: Federation, me: Process) -> None:
         self._federation, self._me = federation, me
 
     async def step(self, to: Address, request: control_pb2.StepRequest) -> AsyncIterator[control_pb2.StepEvent]:
@@ -313,7 +348,7 @@ class SimDialer:
         wire = request.SerializeToString()
         arrived: asyncio.Queue[control_pb2.StepEvent | None] = asyncio.Queue()
 
-        async def call(process: _Process, heard: bool) -> None:
+        async def call(process: Process, heard: bool) -> None:
             assert process.port is not None
             try:
                 async for event in process.port.step(me.name, control_pb2.StepRequest.FromString(wire)):
@@ -346,7 +381,7 @@ class SimDialer:
         federation, me = self._federation, self._me.name
         wire = parcel.SerializeToString()
 
-        async def call(process: _Process, heard: bool) -> exchange_pb2.Receipt:
+        async def call(process: Process, heard: bool) -> exchange_pb2.Receipt:
             assert process.port is not None
             arrived = exchange_pb2.PeerMessage.FromString(wire)
             return await process.port.deliver(
