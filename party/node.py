@@ -17,7 +17,7 @@ from party.runtime.costs import CostAccount
 from party.runtime.job_store import Store
 from party.runtime.mailbox import Mailbox
 from party.runtime.outbox import Outbox
-from party.runtime.steps import ProgressCounter, describe, follow
+from party.runtime.steps import ProgressCounter, describe, disk_faults, follow
 from party.runtime.transcript_recorder import Recorders
 from party.serving.registry import ServedModels
 from treetap import logs
@@ -160,7 +160,8 @@ class PartyNode:
                         f"attempt {current.context.attempt} has begun"
                     )
                 await self._end(current)
-            session = self._session(caller, request, kind, opening)
+            with disk_faults(self._config.name, kind):
+                session = self._session(caller, request, kind, opening)
             self._sessions[request.job] = session
             self._expect_more(session)
             log.info("job %s, attempt %d: %s for %s", request.job, request.attempt, kind, caller)
@@ -230,12 +231,13 @@ class PartyNode:
         """End the session, if there is one; a job without a session was left before, which is no error."""
         session = self._sessions.get(request.job)
         discard = request.setup.leave.submission if request.setup.leave.discard else None
-        if session is not None:
-            _same_coordinator(session, caller)
-            if request.attempt >= session.context.attempt:
-                await self._end(session, discard)
-        elif discard is not None:
-            self._store.job(request.job).discard(discard)
+        with disk_faults(self._config.name, "leave"):
+            if session is not None:
+                _same_coordinator(session, caller)
+                if request.attempt >= session.context.attempt:
+                    await self._end(session, discard)
+            elif discard is not None:
+                self._store.job(request.job).discard(discard)
 
     async def _end(self, session: Session, discard: str | None = None) -> None:
         if session.expiry is not None:

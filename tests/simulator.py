@@ -181,7 +181,7 @@ class Federation:
         config = self.configs[name]
         process.recorders = Recorders(config.state / "transcripts", config.policy.record)
         process.node = PartyNode(config, self.engine(name), dialer, process.recorders, in_place)
-        process.port = RecordingPort(process.node, process.recorders)
+        process.port = RecordingPort(process.node, process.recorders, name)
 
     def kill(self, name: str) -> None:
         """kill -9: nothing is said to anybody, nothing more is written."""

@@ -24,7 +24,7 @@ from google.protobuf.message import Message
 
 from coordinator.runtime.submission import WIRE, Submitted, content_key, submitted_in
 from treetap.errors import BadInput, Interrupted, UnknownJob
-from treetap.models.durable import append, write_whole
+from treetap.models.durable import append, make_folder, write_whole
 from treetap.names import NAME
 from treetap.wire.v2 import jobs_pb2
 
@@ -58,7 +58,7 @@ class Journal:
         self._held: dict[str, _Held] = {}  # the job that was read or written last comes last
         self._held_bytes = 0
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_folder(folder)
         except OSError as failure:
             raise BadInput(f"state: cannot keep a journal in {folder}: {failure.strerror}") from None
 

@@ -33,7 +33,7 @@ from party.runtime.context import Step, StepContext, empty_result, required
 from party.runtime.job_store import Store
 from party.runtime.step_order import THIS_ROUND, Next, StepTable
 from party.serving.registry import ServedModels
-from party.setup.steps import make_passing_key, send_key
+from party.setup.steps import make_key, send_key
 from treetap.errors import BadInput, PlaintextOverflow
 from treetap.paillier.masked_sums import EntryKeyHolder
 from treetap.paillier.secret_key import SecretKey
@@ -155,7 +155,7 @@ class LabelHolder:
     async def _begin(self) -> None:
         """Make a key pair; send each leaf's entry to every feature party, and the constant entries to the first one."""
         context, chain, entries = self._context, self._chain, required(self._entries)
-        secret = await make_passing_key(context, self._opening.parameters.eini.key_bits)
+        secret = await make_key(context, self._opening.parameters.eini.key_bits)
         owner = self._owner(secret)
         advance = self._records.advance if self._attributions is None else self._attributions.advance
         self._scheme = scheme = PaillierScheme(context, owner, chain, SCORES, len(owner.slots.widths), advance)

@@ -96,14 +96,14 @@ class LabelHolderJob:
         return result(setup_pb2.Binned(rounds=state.planned, stopped=state.stopped))
 
     async def make_keys(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Generate or reload the key pair; feature parties get the public key, the workers the secret key."""
+        """Generate the attempt's key pair; feature parties get the public key, the workers the secret key."""
         self.order.check(request)
         await self.keys.make(self._slots(self.data.labels))
         self.order.done(request)
         return empty_result()
 
     async def publish(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Publish the stored trees as a model; delete the job's secret key and other files for the training only."""
+        """Publish the stored trees as a model; delete the secret key in the workers."""
         self.order.check(request)
         if not self._context.store.published:
             await self._publish(required(self._state))

@@ -87,9 +87,11 @@ class Session:
         """
         await self.book.close()
         await self.context.mailbox.close()
-        if discard is not None:
-            self.context.store.discard(discard)
-        await self.role.close()
+        try:
+            if discard is not None:
+                self.context.store.discard(discard)
+        finally:
+            await self.role.close()
 
 
 def required(value: T | None) -> T:

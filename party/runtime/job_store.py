@@ -1,9 +1,9 @@
 """A party's files: progress of running jobs, shards of published models.
 
     state/jobs/<job>/     job.json (which submission of the job), the shard, a file of a kind (trees.jsonl: one tree a
-                          line), and at the label holder scores.npz and secret.json
-    state/models/<job>/   the same shard with manifest.json: appears whole, by one rename, when the job is done; at the
-                          label holder also names.json, features that other parties have named
+                          line), alignment.npz, and at the label holder scores.npz
+    state/models/<job>/   job.json and the shard, copied there with manifest.json: appears whole, by one rename, when
+                          the job is done; at the label holder also names.json, features that other parties have named
 
 Published models of all formats are read. Progress is read under the names above only: a job that kept its trees in
 shard.jsonl was begun under version 1 of the wire, and the coordinator does not resume it; `discard` takes its folder.
@@ -13,8 +13,10 @@ Files are for the party's own user only. Everything is on disk (fsync) before a 
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
+import logging
 import shutil
 import zipfile
 from collections.abc import Collection, Mapping
@@ -24,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from treetap.errors import BadInput, ConfigError, DataError
-from treetap.models.durable import make_folder, sync_folder, write_whole
+from treetap.models.durable import make_folder, remnant, remove_folder, sync_folder, write_whole
 from treetap.models.line_file import LineFile
 from treetap.models.store import (
     KINDS,
@@ -34,12 +36,12 @@ from treetap.models.store import (
     read_json,
     read_model,
     read_names,
-    sha256_of,
 )
 from treetap.names import NAME
 
-#: Files that only the training needs, deleted when the model is published.
-TRANSIENT = ("secret.json", "scores.npz", "alignment.npz")
+log = logging.getLogger(__name__)
+#: The folder of a job in which its model is made, until it is moved to the others.
+DRAFT = "model"
 Arrays = Mapping[str, np.ndarray[Any, np.dtype[Any]]]
 
 
@@ -54,11 +56,12 @@ class Store:
         self._models = root / "models"
         try:
             for folder in (self.transcripts, self.predictions, self._jobs, self._models):
-                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            for model in self._models.iterdir():  # in case the process was killed between the rename and the clean-up
-                _drop(model)
+                make_folder(folder)
+            swept = sweep(self.predictions, self._jobs, self._models)
         except OSError as failure:
             raise BadInput(f"state = {str(root)!r}: cannot be used as state folder: {failure.strerror}") from None
+        if swept:
+            log.warning("deleted what an earlier process left: %s", ", ".join(map(str, swept)))
 
     def job(self, name: str) -> JobStore:
         """The files of a job, which may not exist yet."""
@@ -112,6 +115,8 @@ class JobStore:
                 f"there are files of another job of this name, in {self.model if self.published else self.folder}; "
                 "choose another name for the job, or remove them"
             )
+        elif self.published:
+            remove_folder(self.folder)  # what a kill after the publication has left
 
     def bind(self, table: str) -> bool:
         """Note the digest of the table that the job works on; False if it was another one when the shard was begun."""
@@ -154,34 +159,57 @@ class JobStore:
         return (self.folder / name).is_file()
 
     def publish(self, manifest: dict[str, Any], kinds: Collection[str]) -> None:
-        """Turn progress into a model with a shard of these kinds, then delete what only the training needed.
+        """Copy the progress into a model with a shard of these kinds, then delete the progress.
 
-        Done already: nothing happens. A kill before the rename leaves all that a resume needs; one after it leaves
-        files that the next start deletes.
+        The model has job.json, the manifest and these files, whatever else lies beside them. Published already: only
+        what is left of the progress is deleted. A kill before the rename leaves all that a resume needs.
 
         Raises:
             DataError: there is no file of a kind that is stored whole.
         """
-        if self.published:
-            return
-        make_folder(self.folder)
-        for path in (self.folder / kind for kind in kinds):
-            if not path.is_file():
-                if path.suffix != ".jsonl":
-                    raise DataError(f"{path}: is not there; bring a back-up of it back, or cancel the job")
-                write_whole(path, b"")  # a job that ended before its first line
-        whole = {"version": MODEL_FORMAT, "files": {kind: sha256_of(self.folder / kind) for kind in kinds}, **manifest}
-        content = json.dumps(whole, indent=1, sort_keys=True, allow_nan=False).encode()
-        write_whole(self.folder / "manifest.json", content)
-        self.folder.replace(self.model)
-        sync_folder(self.model.parent)
-        _drop(self.model)
+        if not self.published:
+            draft = self._draft(manifest, kinds)
+            make_folder(self.model.parent)
+            draft.replace(self.model)
+            sync_folder(self.model.parent)
+        remove_folder(self.folder)
+
+    def _draft(self, manifest: dict[str, Any], kinds: Collection[str]) -> Path:
+        """The folder that is to become the model, on disk."""
+        draft = self.folder / DRAFT
+        remove_folder(draft)
+        make_folder(draft)
+        digests = {}
+        for kind in kinds:
+            path = self.folder / kind
+            if not path.is_file() and path.suffix != ".jsonl":  # else the job has ended before its first line
+                raise DataError(f"{path}: is not there; bring a back-up of it back, or cancel the job")
+            content = path.read_bytes() if path.is_file() else b""
+            digests[kind] = hashlib.sha256(content).hexdigest()
+            write_whole(draft / kind, content)
+        whole = {"version": MODEL_FORMAT, "files": digests, **manifest}
+        write_whole(draft / "job.json", json.dumps(self._job()).encode())
+        write_whole(draft / "manifest.json", json.dumps(whole, indent=1, sort_keys=True, allow_nan=False).encode())
+        return draft
 
     def discard(self, submission: str) -> None:
-        """Delete the files of a submission that will not be finished; files of another submission stay."""
-        if self._submission() == submission:
-            shutil.rmtree(self.folder, ignore_errors=True)
-            shutil.rmtree(self.model, ignore_errors=True)
+        """Delete the files of a submission that will not be finished; files of another submission stay.
+
+        Raises:
+            OSError: the disk refuses it.
+        """
+        if self._submission() in (submission, None):  # None: not even the submission was stored
+            remove_folder(self.folder)
+            remove_folder(self.model)
+
+    @property
+    def superseded(self) -> bool:
+        """True if the progress is of the submission whose model is published: a kill kept it from being deleted."""
+        progress, model = (folder / "job.json" for folder in (self.folder, self.model))
+        try:
+            return self.published and progress.is_file() and read_json(progress) == read_json(model)
+        except DataError:  # one is damaged, which is told when the job is asked for
+            return False
 
     def _submission(self) -> str | None:
         """The submission that the files belong to; None if there are no files."""
@@ -199,6 +227,30 @@ class JobStore:
         write_whole(self.folder / "job.json", json.dumps(content).encode())
 
 
-def _drop(model: Path) -> None:
-    for name in TRANSIENT:
-        (model / name).unlink(missing_ok=True)
+def sweep(predictions: Path, jobs: Path, models: Path) -> list[Path]:
+    """Delete what only a crash or an earlier release leaves, and progress whose model is published; returns the paths.
+
+    Earlier releases kept the secret key of a training on disk: `secret.json`, and drafts of it.
+    """
+    found = [path for folder in (predictions, jobs, models) for path in folder.iterdir() if remnant(path)]
+    for folder in sorted(path for each in (jobs, models) for path in each.iterdir() if path not in found):
+        model = models / folder.name
+        if folder != model and folder.is_dir() and JobStore(folder, model).superseded:
+            found.append(folder)
+        elif folder.is_dir():
+            found += [path for path in sorted(folder.iterdir()) if _leftover(path, published=folder == model)]
+    for path in found:
+        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+    return found
+
+
+def _leftover(path: Path, *, published: bool) -> bool:
+    """True for a file of a job's folder that no later step needs."""
+    name = path.name.removeprefix(".")
+    return (
+        remnant(path)
+        or name == "secret.json"
+        or name.startswith("secret.json.")
+        or path.name == DRAFT
+        or (published and path.name in ("scores.npz", "alignment.npz"))
+    )

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +28,20 @@ def describe(step: StepId) -> str:
     """`choose_splits of round 2, stage 1`."""
     kind, round, stage = step
     return f"{kind} of round {round}, stage {stage}"
+
+
+@contextmanager
+def disk_faults(party: str, what: str) -> Iterator[None]:
+    """Raise `Interrupted` for an error of the disk within the block; it names the party, what it did, and the file."""
+    try:
+        yield
+    except OSError as failure:
+        raise _of_disk(what, failure).at(party) from failure
+
+
+def _of_disk(what: str, failure: OSError) -> Interrupted:
+    """The error for a full disk, a missing folder and the like: the operator repairs it and resumes."""
+    return Interrupted(f"{what}: {failure.strerror}: {failure.filename or 'state folder'}")
 
 
 class Untimely(OutOfOrder):
@@ -101,8 +116,8 @@ class StepCache:
         except Untimely as refusal:
             self._forget(step)
             raise OutOfOrder(str(refusal)) from None
-        except OSError as failure:  # such as a full disk or a missing folder: the operator repairs it and resumes
-            error = Interrupted(f"{describe(step)}: {failure.strerror}: {failure.filename or 'state folder'}")
+        except OSError as failure:
+            error = _of_disk(describe(step), failure)
             self._failure = str(error)
             raise error from failure
         except TreetapError as error:

@@ -13,6 +13,7 @@ from typing import Literal
 
 from google.protobuf.message import Message
 
+from party.runtime.steps import disk_faults
 from treetap.wire.frame import name_of
 from treetap.wire.ports import PartyPort
 from treetap.wire.transcript import Kind, TranscriptWriter
@@ -78,8 +79,9 @@ class Recorder:
 class RecordingPort:
     """A party's port with a transcript recorder before it."""
 
-    def __init__(self, port: PartyPort, recorders: Recorders) -> None:
-        self._port = port
+    def __init__(self, port: PartyPort, recorders: Recorders, party: str) -> None:
+        """`party`: the name of the party behind the port."""
+        self._port, self._party = port, party
         self._recorders = recorders
 
     async def step(self, caller: str, request: control_pb2.StepRequest) -> AsyncIterator[control_pb2.StepEvent]:
@@ -88,16 +90,18 @@ class RecordingPort:
         kind = name_of(request)
         async for event in self._port.step(caller, request):
             if not recorded:  # only after the port has admitted the caller
-                self._recorders.of(request.job).received(caller, kind, request)
-                recorded = True
-                if kind == "leave":
-                    self._recorders.close(request.job)
+                with disk_faults(self._party, kind):
+                    self._recorders.of(request.job).received(caller, kind, request)
+                    recorded = True
+                    if kind == "leave":
+                        self._recorders.close(request.job)
             yield event
 
     async def deliver(self, caller: str, message: exchange_pb2.PeerMessage) -> exchange_pb2.Receipt:
         """See `PartyPort.deliver`."""
         receipt = await self._port.deliver(caller, message)
-        self._recorders.of(message.job).received(caller, name_of(message), message)
+        with disk_faults(self._party, name_of(message)):
+            self._recorders.of(message.job).received(caller, name_of(message), message)
         return receipt
 
 

@@ -58,7 +58,7 @@ async def _serve(config: PartyConfig, engine: ProcessEngine, until_stdin_closes:
     metrics = PartyMetrics(config.name)
     measured = metrics.serve(config.metrics)
     node = PartyNode(config, engine, dialer, recorders, offload, metrics)
-    port = RecordingPort(node, recorders)
+    port = RecordingPort(node, recorders, config.name)
     server, credentials = rpc.server(config.transport())
     register(server, config.name, port)
     status = serve_health(server)

@@ -1,4 +1,4 @@
-"""The Paillier key pair of a training job at the label holder: generated once, deleted with the job."""
+"""The Paillier key pair of a training job at the label holder: generated for each attempt, held in memory only."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class JobKeys:
         self._owner: KeyHolder | None = None
 
     async def make(self, slots: Slots) -> None:
-        """Generate the key pair, or reload that of an earlier attempt.
+        """Generate the key pair of this attempt.
 
         The public key goes to every feature party with the layout of a record's plaintext, the secret key to the
         workers.

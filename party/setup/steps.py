@@ -112,18 +112,7 @@ def manifest_of(context: StepContext, spec: setup_pb2.JobSpec, table: Table, mis
 
 
 async def make_key(context: StepContext, bits: int) -> SecretKey:
-    """Label holder: the job's key pair, generated once and kept on this party's disk until the model is published."""
-    path = context.store.path("secret.json")
-    allow_512 = bits == PAPER_KEY_BITS
-    if context.store.has("secret.json"):
-        return SecretKey.load(path, allow_512=allow_512)
-    secret = await make_passing_key(context, bits)
-    secret.save(path)
-    return secret
-
-
-async def make_passing_key(context: StepContext, bits: int) -> SecretKey:
-    """Label holder: a key pair for one attempt at a prediction, which is never stored on disk."""
+    """Label holder: a key pair for one attempt at a job, which is never stored on disk."""
     allow_512 = bits == PAPER_KEY_BITS
     if allow_512:
         log.warning(

@@ -85,14 +85,14 @@ def test_nobody_else_than_those_who_take_part_may_be_asked(tmp_path: Path) -> No
 
     async def main() -> None:
         federation = Federation(tmp_path / "again", HERE.tables)
-        waves = Replay(federation, training).waves()
+        replay = Replay(federation, training)
         refused = 0
         build = growth_pb2.BuildHistograms(nodes=[1])
         store = growth_pb2.StoreTree()
         begun = -1
-        async for _ in waves:
+        async for _ in replay.waves():
             stored = {party: _stored(federation, party) for party in PARTIES}
-            if stored[B] == stored[C] == stored[LABEL_HOLDER] == begun + 1 < 4 and _ready(federation):
+            if stored[B] == stored[C] == stored[LABEL_HOLDER] == begun + 1 < 4 and _ready(replay):
                 begun += 1
                 for party in PARTIES[1:]:
                     wrong = control_pb2.StepRequest(job="job", attempt=1, round=begun)
@@ -114,9 +114,9 @@ def _stored(federation: Federation, party: str) -> int:
     return len(shard.read_text().splitlines()) if shard.is_file() else 0
 
 
-def _ready(federation: Federation) -> bool:
+def _ready(replay: Replay) -> bool:
     """The label holder has made its key, so that trees are next."""
-    return (federation.state(LABEL_HOLDER) / "jobs" / "job" / "secret.json").is_file()
+    return "make_keys" in [name_of(request) for request, _ in replay.answers[LABEL_HOLDER]]
 
 
 @pytest.mark.parametrize("victim", PARTIES)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -121,11 +122,11 @@ def test_arrays_hold_no_objects(tmp_path: Path) -> None:
 
 
 def test_a_model_appears_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before the rename there is no model, after it there is all of it and no progress, key or scores."""
+    """Before the rename there is no model, after it there is all of it and nothing else."""
     store = Store(tmp_path)
     job = _with_trees(tmp_path, 2)
     job.save_arrays("scores", {"scores": np.zeros(2)})
-    job.path("secret.json").write_text("p and q")
+    job.path("another").write_text("what no model has")
     with monkeypatch.context() as patch:
         patch.setattr(Path, "replace", _refuse_folders)
         with pytest.raises(PowerCut):
@@ -253,18 +254,94 @@ def test_stored_trees_belong_to_one_table(tmp_path: Path) -> None:
     assert job.bind("b")
 
 
-def test_what_a_kill_leaves_in_a_model_goes_at_the_next_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kill after the model has appeared, before the key is deleted: the next start deletes it."""
+def _operations(folder: Path, cut: int) -> None:
+    """Publish a job on a disk that does `cut` operations and no more; `PowerCut` if there are more to do."""
+    left = cut
+
+    def counted(real: Callable[..., Any]) -> Callable[..., Any]:
+        def operate(*given: Any, **named: Any) -> Any:
+            nonlocal left
+            if left == 0:
+                raise PowerCut
+            left -= 1
+            return real(*given, **named)
+
+        return operate
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("fsync", "replace", "mkdir", "unlink", "rmdir", "open"):
+            patch.setattr(os, name, counted(getattr(os, name)))
+        Store(folder).job("job").publish({"role": "label_holder"}, (TREES,))
+
+
+def test_a_kill_at_any_operation_of_publishing(tmp_path: Path) -> None:
+    """Afterwards there is the whole progress or the whole model; another start and attempt make it the model alone."""
+    for cut in range(200):
+        root = tmp_path / str(cut)
+        job = _with_trees(root, 2)
+        job.save_arrays("scores", {"scores": np.zeros(2)})
+        progress = {path.name: path.read_bytes() for path in job.folder.iterdir()}
+        try:
+            _operations(root, cut)
+        except PowerCut:
+            ended = False
+        else:
+            ended = True
+        again = Store(root).job("job")
+        if not again.published:
+            assert {path.name: path.read_bytes() for path in again.folder.iterdir()} == progress
+        again.claim("one")
+        again.publish({"role": "label_holder"}, (TREES,))
+        assert Store(root).model("job", "one")[1] == [_tree(0), _tree(1)]
+        files = [str(path.relative_to(root)) for path in sorted(root.rglob("*")) if path.is_file()]
+        assert files == [f"models/job/{name}" for name in ("job.json", "manifest.json", TREES)]
+        if ended:
+            break
+    assert 20 < cut < 199
+
+
+def test_progress_beside_its_model_goes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Left by a kill or by a deletion that the disk refused: at the next attempt or start, which says so."""
+    for start in (False, True):
+        job = _with_trees(tmp_path, 1)
+        job.publish({}, (TREES,))
+        job._write_job({"submission": "one"})
+        caplog.clear()
+        if start:
+            Store(tmp_path)
+            assert str(job.folder) in caplog.text
+        else:
+            job.claim("one")
+        assert not job.folder.exists()
+        job.discard("one")
+
+
+def test_a_deletion_that_the_disk_refuses_is_told_and_done_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The job's name is free at once; what stays of its files goes with the next start, which names it."""
     job = _with_trees(tmp_path, 1)
-    job.path("secret.json").write_text("p and q")
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise OSError(5, os.strerror(5), str(_shard(job)))
+
     with monkeypatch.context() as patch:
-        _cut(patch, Path, "unlink")
-        with pytest.raises(PowerCut):
-            job.publish({}, (TREES,))
-    assert job.published
-    assert (job.model / "secret.json").is_file()
+        patch.setattr(os, "unlink", refuse)
+        with pytest.raises(OSError, match="Input/output error"):
+            job.discard("one")
+    assert not job.folder.exists()
+    assert [path.name for path in (tmp_path / "jobs").iterdir()] == [".job.gone"]
+    job.claim("two")
+    job.discard("two")
+    assert list((tmp_path / "jobs").iterdir()) == []
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "unlink", refuse)
+        job.claim("three")
+        with pytest.raises(OSError, match="Input/output error"):
+            job.discard("three")
     Store(tmp_path)
-    assert not (job.model / "secret.json").exists()
+    assert list((tmp_path / "jobs").iterdir()) == []
+    assert ".job.gone" in caplog.text
 
 
 def test_files_are_for_their_owner_only(tmp_path: Path) -> None:
@@ -287,9 +364,12 @@ def test_a_tree_is_on_the_disk_before_it_is_acknowledged(tmp_path: Path, monkeyp
         true_fsync(descriptor)
 
     monkeypatch.setattr(os, "fsync", fsync)
-    job = Store(tmp_path).job("job")
+    state = tmp_path / "above" / "state"
+    job = Store(state).job("job")
+    assert synced == [str(tmp_path), str(tmp_path / "above"), *[str(state)] * 4]  # who holds each new folder
+    synced.clear()
     job.lines(TREES).put(_tree(0), 0)
-    assert synced == [str(tmp_path / "jobs"), str(job.folder / "trees.jsonl.part"), str(job.folder)]
+    assert synced == [str(state / "jobs"), str(job.folder / "trees.jsonl.part"), str(job.folder)]
     synced.clear()
     job.lines(TREES).put(_tree(1), 1)
     assert synced == [str(_shard(job))]
@@ -298,8 +378,10 @@ def test_a_tree_is_on_the_disk_before_it_is_acknowledged(tmp_path: Path, monkeyp
     assert synced == [str(job.folder / "scores.npz.part"), str(job.folder)]
     synced.clear()
     job.publish({}, (TREES,))
-    assert str(job.folder / "manifest.json.part") in synced
-    assert synced[-1] == str(tmp_path / "models")
+    draft = job.folder / "model"
+    for name in (TREES, "job.json", "manifest.json"):
+        assert synced.index(str(draft / f"{name}.part")) < synced.index(str(state / "models"))
+    assert synced[-1] == str(state / "jobs")
 
 
 def test_a_state_folder_that_cannot_be(tmp_path: Path) -> None:

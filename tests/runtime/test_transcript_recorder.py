@@ -48,7 +48,7 @@ def _kinds(folder: Path) -> list[tuple[int, str, str]]:
 def test_what_is_written(mode: Mode, tmp_path: Path) -> None:
     """Received and own always, sent only if asked, nothing if off; the message itself, and its place in the job."""
     recorders = Recorders(tmp_path, mode)
-    port = RecordingPort(Port(), recorders)
+    port = RecordingPort(Port(), recorders, "a")
     asyncio.run(_step(port, "coordinator", STEP))
     asyncio.run(port.deliver("label-holder", PARCEL))
     recorders.of("job").sent("feature-c", "children", PARCEL)
@@ -70,7 +70,7 @@ def test_strangers_leave_no_trace(tmp_path: Path) -> None:
     """Whoever the port turns away cannot fill the log, or make one."""
 
     async def main() -> None:
-        port = RecordingPort(Port(), Recorders(tmp_path, "both"))
+        port = RecordingPort(Port(), Recorders(tmp_path, "both"), "a")
         with pytest.raises(Refused):
             await _step(port, "feature-c", STEP)
         with pytest.raises(Refused):
@@ -83,7 +83,7 @@ def test_strangers_leave_no_trace(tmp_path: Path) -> None:
 def test_leaving_closes_the_log_of_the_job(tmp_path: Path) -> None:
     """The last word is in the log, in the same file, and the file is closed: another process may write it now."""
     recorders = Recorders(tmp_path, "received")
-    port = RecordingPort(Port(), recorders)
+    port = RecordingPort(Port(), recorders, "a")
     asyncio.run(_step(port, "coordinator", STEP))
     asyncio.run(_step(port, "coordinator", LEAVE))
     assert _kinds(tmp_path) == [(1, "coordinator", "bin"), (1, "coordinator", "leave")]
@@ -94,7 +94,7 @@ def test_leaving_closes_the_log_of_the_job(tmp_path: Path) -> None:
 def test_a_late_leave_does_not_stop_the_log(tmp_path: Path) -> None:
     """The leave of an attempt that is over may come late: whoever writes to the job's log goes on writing."""
     recorders = Recorders(tmp_path, "both")
-    port = RecordingPort(Port(), recorders)
+    port = RecordingPort(Port(), recorders, "a")
     of_session = recorders.of("job")
     of_session.own(0, 0, 2, OWN)
     asyncio.run(_step(port, "coordinator", LEAVE))

@@ -136,7 +136,7 @@ def test_cancelled(federation: LocalFederation) -> None:
     _submit(federation, "cancelled", LONG)
     _wait_for_tree(federation, "cancelled", 2)
     holder = federation.state(PARTIES[0]) / "jobs" / "cancelled"
-    assert {"secret.json", TREES, "scores.npz"} <= {path.name for path in holder.iterdir()}
+    assert {"job.json", TREES, "scores.npz"} <= {path.name for path in holder.iterdir()}
     started = time.monotonic()
     assert federation.operator.cancel("cancelled").state == "cancelled"
     assert time.monotonic() - started < 3

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -54,11 +53,10 @@ LABEL_HOLDER, *FEATURE_PARTIES = PARTIES
 
 @dataclass
 class Run:
-    """What was done over sockets: final statuses by job, and the secret key of each training job while it had one."""
+    """What was done over sockets: final statuses by job."""
 
     federation: LocalFederation
     ended: dict[str, jobs_pb2.JobStatus] = field(default_factory=dict)
-    secrets: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def transcript(self, party: str, job: str) -> Path:
         """A party's log of a job."""
@@ -75,13 +73,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
         operator = federation.operator
         for name, (_, params) in JOBS.items():
             operator.submit(jobs_pb2.SubmitRequest(job=name, spec=spec(params, table=name)))
-            key = federation.state(LABEL_HOLDER) / "jobs" / name / "secret.json"
-
-            def look(_: jobs_pb2.JobStatus, name: str = name, key: Path = key) -> None:
-                if key.is_file() and name not in found.secrets:
-                    found.secrets[name] = json.loads(key.read_text())
-
-            found.ended[name] = operator.watch(name, look)
+            found.ended[name] = operator.watch(name, lambda _: None)
             asked = predict_request(job=f"{name}-new", model=name, table=f"{name}-new", block=5)
             found.ended[f"{name}-new"] = operator.watch(operator.predict(asked), lambda _: None)
             for protocol in ENCRYPTED:
@@ -200,28 +192,6 @@ def test_what_was_sent_is_what_arrived(receiver: str, job: str, done: Run) -> No
         assert {key[1:]: size for key, size in sent.items() if key[0] == receiver} == {
             key[1:]: size for key, size in received.items() if key[0] == sender
         }
-
-
-@pytest.mark.parametrize("job", JOBS)
-def test_nobody_has_seen_the_secret_key(job: str, done: Run) -> None:
-    """No message that anybody received or sent holds a factor of the modulus, in any usual form of a number."""
-    factors = [int(done.secrets[job][name], 16) for name in ("p", "q")]
-    size = (max(factors).bit_length() + 7) // 8
-    forms = [
-        form
-        for factor in factors
-        for form in (
-            factor.to_bytes(size, "big"),
-            factor.to_bytes(size, "little"),
-            str(factor).encode(),
-            f"{factor:x}".encode(),
-        )
-    ]
-    modulus = factors[0] * factors[1]
-    for party in PARTIES:
-        everything = b"".join(record.message for record in _records(done.transcript(party, job)))
-        assert modulus.to_bytes((modulus.bit_length() + 7) // 8, "big") in everything
-        assert not any(form in everything for form in forms)
 
 
 @pytest.mark.parametrize("job", JOBS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,7 +32,7 @@ def writing_whole(path: Path, mode: int = 0o600, draft: Path | None = None) -> I
         draft.unlink()
         descriptor = os.open(draft, _NEW, mode)
     try:
-        with os.fdopen(descriptor, "wb") as file:
+        with _naming(path), os.fdopen(descriptor, "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -44,24 +45,57 @@ def writing_whole(path: Path, mode: int = 0o600, draft: Path | None = None) -> I
 
 def append(path: Path, content: bytes) -> os.stat_result:
     """Add to a file's end; it is on disk when this returns the file's new state."""
-    with path.open("ab") as file:
+    with _naming(path), path.open("ab") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
         return os.fstat(file.fileno())
 
 
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Give an error of writing or synchronising, which knows a descriptor only, the file's name."""
+    try:
+        yield
+    except OSError as failure:
+        failure.filename = failure.filename or str(path)
+        raise
+
+
 def make_folder(folder: Path) -> None:
-    """Make a folder for the process's own user, durably; its parent is there."""
+    """Make a folder and those above it that are missing, durably, for the process's own user."""
     if not folder.is_dir():
-        folder.mkdir(mode=0o700, parents=True)
+        make_folder(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
         sync_folder(folder.parent)
+
+
+def remove_folder(folder: Path) -> None:
+    """Delete a folder with all it holds, durably: it goes at once, whatever a kill leaves of it is a `remnant`.
+
+    Raises:
+        OSError: the disk refuses it.
+    """
+    gone = folder.with_name(f".{folder.name}.gone")
+    if gone.is_dir():  # an earlier deletion was refused
+        shutil.rmtree(gone)
+    if folder.is_dir():
+        folder.replace(gone)
+        sync_folder(folder.parent)
+        shutil.rmtree(gone)
+        sync_folder(folder.parent)
+
+
+def remnant(path: Path) -> bool:
+    """True for what only a crash leaves: a draft of a file, or a folder that was being deleted."""
+    return path.name.endswith(".part") or (path.name.startswith(".") and path.name.endswith(".gone"))
 
 
 def sync_folder(folder: Path) -> None:
     """Make a rename or a new entry in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    with _naming(folder):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

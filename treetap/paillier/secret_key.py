@@ -13,23 +13,17 @@ Arithmetic is not constant-time: an attacker that can time this process on its o
 
 from __future__ import annotations
 
-import json
-import os
 import secrets
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import NoReturn
 
 import gmpy2
 from gmpy2 import mpz
 
-from treetap.errors import BadInput, ConfigError, Malformed
-from treetap.models.durable import write_whole
+from treetap.errors import BadInput, Malformed
 from treetap.paillier.fixed_base import FixedBase, random_digits, window_for
 from treetap.paillier.public_key import SHORT_EXPONENT_BITS, PublicKey, check_key_bits, random_unit
 from treetap.protocols.paillier_options import OBFUSCATIONS, Obfuscation
-
-_FILE_KIND = "treetap paillier secret key 1"
 
 
 class SecretKey:
@@ -64,9 +58,7 @@ class SecretKey:
         return f"SecretKey({self.public.bits} bits)"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError(
-            "a secret key is not pickled or copied: hand it to a worker with for_worker(), to disk with save()"
-        )
+        raise TypeError("a secret key is not pickled, copied or stored: hand it to a worker with for_worker()")
 
     @classmethod
     def generate(cls, bits: int = 2048, allow_512: bool = False) -> SecretKey:
@@ -93,33 +85,6 @@ class SecretKey:
         if gmpy2.gcd(mpz(p) * q, (mpz(p) - 1) * (q - 1)) != 1:
             raise BadInput("these primes make no Paillier key: gcd(pq, (p-1)(q-1)) is not 1")
         return cls(int(p), int(q), allow_512)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the key to `path`, readable by its owner only, whole or not at all."""
-        text = json.dumps({"kind": _FILE_KIND, "p": hex(self._p), "q": hex(self._q)})
-        write_whole(Path(path), text.encode("ascii") + b"\n", mode=0o600)
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str], allow_512: bool = False) -> SecretKey:
-        """Read a key that `save` wrote.
-
-        Raises:
-            ConfigError: the file cannot be read or is not such a key.
-        """
-        try:
-            content = json.loads(Path(path).read_text(encoding="ascii"))
-            if content["kind"] != _FILE_KIND:
-                raise ValueError("another kind of file")
-            p, q = int(content["p"], 16), int(content["q"], 16)
-        except OSError as error:
-            raise ConfigError(f"{path}: cannot read the secret key: {error.strerror}") from error
-        except (ValueError, KeyError, TypeError) as error:
-            # The content is not quoted: it may hold a damaged secret.
-            raise ConfigError(f"{path}: not a secret key written by treetap") from error
-        try:
-            return cls.from_primes(p, q, allow_512)
-        except BadInput as error:
-            raise ConfigError(f"{path}: {error}") from error
 
     def for_worker(self) -> bytes:
         """The key for a worker process of the same party, over its private pipe: the only way by which it leaves."""

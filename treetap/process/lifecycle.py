@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from treetap.errors import BadInput
+from treetap.models.durable import make_folder
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +22,7 @@ log = logging.getLogger(__name__)
 def sole_user(folder: Path) -> Iterator[None]:
     """Hold a state folder for this process; `BadInput` where another process has it."""
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(folder)
         lock = (folder / "lock").open("w", encoding="ascii")
     except OSError as failure:
         raise BadInput(f"state = {str(folder)!r}: cannot keep anything there: {failure.strerror}") from None

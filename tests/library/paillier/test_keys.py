@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import copy
-import os
 import pickle
-import stat
 
 import gmpy2
 import phe
 import pytest
 
-from treetap.errors import BadInput, ConfigError, Malformed, PlaintextOverflow
+from treetap.errors import BadInput, Malformed, PlaintextOverflow
 from treetap.paillier.fixed_base import FixedBase, table_bytes, window_for
 from treetap.paillier.public_key import Obfuscators, PublicKey
 from treetap.paillier.secret_key import SecretKey
@@ -161,31 +159,6 @@ def test_the_secret_key_does_not_travel_by_accident():
     assert repr(KEY) == "SecretKey(1024 bits)"
     worker = SecretKey.from_worker(KEY.for_worker())
     assert worker.decrypt_many(KEY.encrypt_many([-3], "short-exponent")) == [-3]
-
-
-def test_files_are_private_whole_and_checked(tmp_path):
-    """A saved key is readable by its owner only, replaces an older one, leaves no draft, and loads again."""
-    path = tmp_path / "secret.json"
-    path.write_text("old")
-    path.chmod(0o644)
-    KEY.save(path)
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert os.listdir(tmp_path) == ["secret.json"]
-    assert SecretKey.load(path).public == KEY.public
-
-
-def test_bad_key_files_are_named_and_not_quoted(tmp_path):
-    """A missing, foreign or damaged key file is an error that names the file and shows none of its content."""
-    path = tmp_path / "secret.json"
-    with pytest.raises(ConfigError, match=r"secret\.json"):
-        SecretKey.load(path)
-    KEY.save(path)
-    text = path.read_text()
-    for damaged in ("{}", "[1]", "no", text.replace("paillier", "other"), text.replace(hex(P), hex(P + 2))):
-        path.write_text(damaged)
-        with pytest.raises(ConfigError, match=r"secret\.json") as caught:
-            SecretKey.load(path)
-        assert hex(P)[:20] not in str(caught.value)
 
 
 def test_fixed_base_powers_equal_plain_powers():

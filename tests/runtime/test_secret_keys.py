@@ -1,0 +1,129 @@
+"""The secret key of a job is in memory only: by its content it is in no file, at any moment, and in no message."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from party.runtime.job_store import Store
+from tests.replay import HERE, JOB, asked
+from tests.simulator import Federation, Message, run
+from tests.worlds import PARTIES
+from treetap.models.store import TREES
+from treetap.paillier.secret_key import SecretKey
+from treetap.wire.transcript import TranscriptReader
+
+LABEL_HOLDER = PARTIES[0]
+KEY = SecretKey.generate(1024)
+
+
+def primes_of(secret: SecretKey) -> tuple[int, int]:
+    """The two primes of a key."""
+    both = secret.for_worker()
+    half = len(both) // 2
+    return int.from_bytes(both[:half], "big"), int.from_bytes(both[half:], "big")
+
+
+def forms_of(secrets: Iterable[SecretKey]) -> list[bytes]:
+    """The primes as programs usually write numbers; of each form the leading half, which gives the rest away too."""
+    found = []
+    for prime in (prime for secret in secrets for prime in primes_of(secret)):
+        size = (prime.bit_length() + 7) // 8
+        whole = [prime.to_bytes(size, "big"), prime.to_bytes(size, "little")]
+        whole += [str(prime).encode(), f"{prime:x}".encode(), f"{prime:X}".encode()]
+        found += [form[: len(form) // 2] for form in whole]
+    return found
+
+
+def holding(folder: Path, forms: list[bytes]) -> list[Path]:
+    """The files below a folder whose content has one of the forms."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return [path for path in files if any(form in path.read_bytes() for form in forms)]
+
+
+def test_files_with_a_key_are_found(tmp_path: Path) -> None:
+    """The search by content finds each form, whatever the file is called."""
+    assert len(forms_of([KEY])) == 10
+    for form in forms_of([KEY]):
+        (tmp_path / "any").write_bytes(b"before" + form + b"after")
+        assert holding(tmp_path, forms_of([KEY])) == [tmp_path / "any"]
+
+
+def test_no_key_is_in_a_file_or_a_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trained, killed and resumed, predicted by Fed-EINI: at no message is there a trace of any of the keys on a disk.
+
+    A resumed job has a key of its own.
+    """
+    keys: list[SecretKey] = []
+    generate = SecretKey.generate.__func__  # type: ignore[attr-defined]
+
+    def remembered(cls: type[SecretKey], bits: int = 2048, allow_512: bool = False) -> SecretKey:
+        keys.append(generate(cls, bits, allow_512))
+        return keys[-1]
+
+    monkeypatch.setattr(SecretKey, "generate", classmethod(remembered))
+    looks = 0
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables, record="both")
+
+        def look(message: Message) -> None:
+            nonlocal looks
+            if keys and message.number % 5 == 0:
+                looks += 1
+                assert holding(tmp_path, forms_of(keys)) == [], message
+            if message.word == "relay_children" and len(keys) == 1:
+                federation.kill(LABEL_HOLDER)
+                federation.start(LABEL_HOLDER)
+
+        federation.hook = look
+        assert (await federation.train(JOB)).state == "interrupted"
+        assert (await federation.resume()).state == "finished"
+        assert len(keys) == 2
+        assert (await federation.predict(asked("new"))).state == "finished"
+        assert len(keys) == 3
+        await federation.close()
+
+    run(main())
+    assert looks > 20
+    assert holding(tmp_path, forms_of(keys)) == []
+    for party in PARTIES:
+        for job, secrets in (("job", keys[:2]), ("new", keys[2:])):
+            log = TranscriptReader(tmp_path / party / "state" / "transcripts" / job)
+            everything = b"".join(record.message for record in log)
+            assert all(secret.public.to_bytes() in everything for secret in secrets)
+            assert not any(form in everything for form in forms_of(secrets))
+
+
+def test_keys_of_earlier_releases_go_at_the_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """They were kept on disk, and a kill could leave a copy beside the published model: each goes, and is named."""
+    text = json.dumps({"p": hex(primes_of(KEY)[0]), "q": hex(primes_of(KEY)[1])})
+    names = ["secret.json", ".secret.json.5f0c2d1e", "secret.json.part"]
+    store = Store(tmp_path)
+    for job in ("finished", "unfinished"):
+        store.job(job).claim("one")
+        store.job(job).lines(TREES).put({"tree": 0}, 0)
+    store.job("finished").publish({}, (TREES,))
+    folders = [store.job("finished").model, store.job("unfinished").folder]
+    for path in (folder / name for folder in folders for name in names):
+        path.write_text(text)
+    assert len(holding(tmp_path, forms_of([KEY]))) == 6
+    store = Store(tmp_path)
+    assert holding(tmp_path, forms_of([KEY])) == []
+    assert all(str(folder / name) in caplog.text for folder in folders for name in names)
+    assert store.model("finished", "one")[1] == store.job("unfinished").lines(TREES).read() == [{"tree": 0}]
+
+
+def test_a_model_has_no_file_but_its_own(tmp_path: Path) -> None:
+    """Whatever lies beside the progress, under any name, does not travel with the model."""
+    job = Store(tmp_path).job("job")
+    job.claim("one")
+    for name in ("secret.json", ".secret.json.5f0c2d1e", "any", "manifest.json.part", "model"):
+        job.path(name).write_text(hex(primes_of(KEY)[0]))
+    job.path("model").unlink()
+    job.publish({}, (TREES,))
+    assert sorted(path.name for path in job.model.iterdir()) == ["job.json", "manifest.json", TREES]
+    assert holding(tmp_path, forms_of([KEY])) == []
