@@ -56,5 +56,6 @@ async def grow_tree(roster: Roster, spec: setup_pb2.JobSpec, tree: int, progress
     finished = await roster.ask(label_holder, "finish_tree", growth_pb2.FinishTree(), tree)
     await roster.ask_all(list(spec.feature_parties), "store_tree", growth_pb2.StoreTree(), tree)
     await roster.ask(label_holder, "store_tree", growth_pb2.StoreTree(), tree)
+    progress.grown(tree + 1)
     progress.metrics(finished.growth.finished_tree.metrics)
     return finished.growth.finished_tree.stop

@@ -75,9 +75,16 @@ class Jobs:
 
     def predict(self, request: jobs_pb2.PredictRequest) -> str:
         """Accept a prediction with a model that this coordinator trained."""
+        if not self._journal.has(request.model):
+            raise UnknownJob(
+                f"there is no model {request.model!r}: a model has the name of the training job that made it, which "
+                "treetap status lists"
+            )
         model = self._journal.submitted(request.model)
-        if model.kind != "train" or self._state(request.model).state != "finished":
-            raise UnknownJob(f"{request.model!r} is not a finished training job")
+        if model.kind != "train":
+            raise UnknownJob(f"there is no model {request.model!r}: the job of that name is no training")
+        if (state := self._state(request.model).state) != "finished":
+            raise UnknownJob(f"there is no model {request.model!r}: its training is {state}")
         submission = new_submission()
         opening = opening_of(request, model.spec, model.submission, submission)
         kind = "serve" if opening.serve else "predict"
@@ -252,16 +259,19 @@ class Jobs:
         roster = self._roster(job, attempt, [spec.label_holder, *spec.feature_parties], byte_counts, progress)
         progress.phase("prepare")
         found = await setup.prepare(roster, spec, submitted.submission)
+        model = found.model
         if spec.label_holder not in found.published:
             if not found.aligned:
                 progress.phase("align")
                 await align(roster, roster.names, spec.alignment)
             course = protocols.training(spec)
             plan = await course.plan(roster, spec, found, progress)
+            progress.grown(plan.first)
             if not found.published:
                 await course.train(roster, spec, plan, progress)
             progress.phase("publish")
-            await setup.publish(roster, spec)
+            model = await setup.publish(roster, spec)
+        progress.published(model)
         await self._finish(roster, job, progress, byte_counts)
 
     async def _predict(self, job: str, _attempt: int, progress: Progress) -> None:

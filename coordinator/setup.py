@@ -14,12 +14,14 @@ from treetap.wire.v2 import setup_pb2
 class Found:
     """The state of a job on the parties' disks: rounds, an alignment that all share, published models.
 
-    Models are published when all rounds are stored, the label holder's last.
+    Models are published when all rounds are stored, the label holder's last. `model`: that of the label holder, if it
+    is published.
     """
 
     rounds: int
     aligned: bool
     published: frozenset[str]
+    model: setup_pb2.PublishedModel
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,8 @@ async def prepare(roster: Roster, spec: setup_pb2.JobSpec, submission: str) -> F
                 f"{' or '.join(lost)} has lost part of its state of the job: the label holder has {own.stored_rounds} "
                 "trees, and not every party has as many and the same alignment; cancel the job and train again"
             )
-    return Found(own.stored_rounds, agreed, frozenset(party for party, each in answers.items() if each.published))
+    published = frozenset(party for party, each in answers.items() if each.published)
+    return Found(own.stored_rounds, agreed, published, own.model)
 
 
 async def exchange_keys(roster: Roster, spec: setup_pb2.JobSpec, progress: Progress) -> None:
@@ -69,7 +72,8 @@ async def bin_columns(roster: Roster, spec: setup_pb2.JobSpec, found: Found, pro
     return Plan(found.rounds, binned.rounds, binned.stopped)
 
 
-async def publish(roster: Roster, spec: setup_pb2.JobSpec) -> None:
+async def publish(roster: Roster, spec: setup_pb2.JobSpec) -> setup_pb2.PublishedModel:
     """Publish the shards as models, the label holder's last: its model means that every party's exists."""
     await roster.ask_all(spec.feature_parties, "publish", setup_pb2.Publish())
-    await roster.ask(spec.label_holder, "publish", setup_pb2.Publish())
+    published = await roster.ask(spec.label_holder, "publish", setup_pb2.Publish())
+    return published.setup.published_model

@@ -38,6 +38,16 @@ class Progress:
         self.status.round, self.status.rounds, self.status.stage = round + 1, rounds, 0
         self.touch()
 
+    def grown(self, trees: int) -> None:
+        """Of a training: set the number of trees that every party has stored."""
+        self.status.stored_trees = trees
+        self.touch()
+
+    def published(self, model: setup_pb2.PublishedModel) -> None:
+        """Of a training: set the trees and the metrics of the published model, which may end before the last tree."""
+        self.status.stored_trees, self.status.used_trees = model.trees, model.used_trees
+        self.metrics(model.metrics)
+
     def stage(self, stage: int) -> None:
         """Begin a new stage of the round."""
         self.status.stage = stage

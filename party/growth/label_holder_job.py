@@ -11,6 +11,7 @@ from collections.abc import Callable
 from party.alignment.steps import ALIGNED, ALIGNMENT, Alignment, alignment_steps
 from party.config import PartyConfig
 from party.growth.label_state import LabelState, stored_trees
+from party.growth.published_model import published_model
 from party.growth.split_table import SplitTable
 from party.growth.stored_trees import StoredTrees
 from party.runtime.context import StepContext, empty_result, required
@@ -76,7 +77,10 @@ class LabelHolderJob:
         aligned = self.alignment.begin(data.table.ids, data.table.rows, data.table.path, keep=True)
         stored, published = await self._trees_with_scores(), self._context.store.published
         self.order.done(request, *([ALIGNED] if aligned else []))
-        return result(setup_pb2.Prepared(stored_rounds=stored, published=published, aligned_attempt=aligned))
+        model = published_model(self._context.store.manifest()) if published else None
+        return result(
+            setup_pb2.Prepared(stored_rounds=stored, published=published, aligned_attempt=aligned, model=model)
+        )
 
     def select_common(self) -> LabelledTable:
         """The common records and their labels, which are the job's data from now on."""
@@ -103,13 +107,13 @@ class LabelHolderJob:
         return empty_result()
 
     async def publish(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Publish the stored trees as a model; delete the secret key in the workers."""
+        """Publish the stored trees as a model, and report it; delete the secret key in the workers."""
         self.order.check(request)
         if not self._context.store.published:
             await self._publish(required(self._state))
         await self.keys.close()
         self.order.done(request)
-        return empty_result()
+        return result(published_model(self._context.store.manifest()))
 
     @property
     def data(self) -> LabelledTable:

@@ -102,6 +102,10 @@ class JobStore:
         """True if the job's model is published."""
         return (self.model / "manifest.json").is_file()
 
+    def manifest(self) -> dict[str, Any]:
+        """The manifest of the published model; `DataError` if it is damaged."""
+        return read_json(self.model / "manifest.json")
+
     def claim(self, submission: str) -> None:
         """Make the job's files those of one submission; `ConfigError` if they belong to another.
 

@@ -138,7 +138,7 @@ def test_predicting_without_showing_paths(federation: LocalFederation, trained: 
 @pytest.mark.parametrize(
     ("words", "status", "expected"),
     [
-        (["nobodys"], 2, "there is no job 'nobodys'"),
+        (["nobodys"], 2, "there is no model 'nobodys': a model has the name of the training job that made it"),
         (["good", "--name", "good"], 2, "there is a job 'good' already"),
         (["good", "--table", "nowhere"], 2, "has no table 'nowhere' in its configuration"),
         (["good", "--protocol", "magic"], 2, "protocol = 'magic': must be one of interactive, eini, eini-lattice"),

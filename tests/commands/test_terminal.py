@@ -24,7 +24,7 @@ PATH = "/srv/federation/state/of/the/label/holder/predictions/predict-a-model-01
 ERROR = "the coordinator knows no party 'stranger' (its [parties] are: bank, telco, shop); mend it and go on [bold]"
 STATUSES = [
     jobs_pb2.JobStatus(
-        job="predict-a-model-0123abcd", kind="predict", state="finished", phase="write", round=1, rounds=1
+        job="predict-a-model-0123abcd", kind="predict", state="finished", phase="write", scored=12, records=12
     ),
     jobs_pb2.JobStatus(
         job="x" * 63, kind="train", state="interrupted", phase="publish", round=100, rounds=100, stage=6
@@ -47,7 +47,7 @@ def test_statuses_at_eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = _printed(monkeypatch, 80).splitlines()
     assert max(map(len, lines[:4])) <= 80
     (row,) = [line.split() for line in lines if "finished" in line]
-    assert row[:5] == ["predict-a-model-0123abcd", "predict", "finished", "write", "1/1"]
+    assert row[:5] == ["predict-a-model-0123abcd", "predict", "finished", "write", "12/12"]
 
 
 def test_serving_at_eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:

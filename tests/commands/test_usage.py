@@ -272,7 +272,9 @@ def test_what_cannot_be_a_job(words: list[str], name: str, tmp_path: Path, certs
     """A name that no job can have is told before anybody is asked: no coordinator listens here."""
     write(tmp_path / "operator.toml", {"coordinator": "127.0.0.1:1", "tls": _tls(certs, "operator")})
     message = refused(treetap(*words, folder=tmp_path))
-    assert message == f"{name!r} cannot be a job: a name has lower-case letters, digits and inner hyphens, at most 63\n"
+    what = "model" if words[:2] == ["predict", name] else "job"
+    rule = "a name has lower-case letters, digits and inner hyphens, at most 63"
+    assert message == f"{name!r} cannot be a {what}: {rule}\n"
 
 
 def test_something_that_is_no_transcript(tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def test_a_prediction_needs_a_finished_training(tmp_path: Path) -> None:
                 await federation.predict(predict_request(model=model))
         await federation.train(JOB)
         assert (await federation.predict(predict_request(model="job", job="p"))).state == "finished"
-        with pytest.raises(UnknownJob, match="'p' is not a finished training job"):
+        with pytest.raises(UnknownJob, match="there is no model 'p': the job of that name is no training"):
             await federation.predict(predict_request(model="p"))
         with pytest.raises(ConfigError, match="there is a job 'p' already; choose another name"):
             await federation.predict(predict_request(model="job", job="p"))

@@ -102,8 +102,9 @@ _JOB = (Emission("done", all_report), Emission("accounted", all_report))
 #: Of every training.
 TRAINING = (
     *_JOB,
-    Emission("prepared", all_report),
+    Emission("prepared", all_report, perhaps=frozenset({"METRIC"})),  # once a model is published
     Emission("binned", label_holder_reports),
+    Emission("published_model", label_holder_reports),
 )
 #: Of every prediction. No role fills the metrics of the written predictions yet.
 PREDICTION = (

@@ -11,6 +11,7 @@ from typing import Any
 from rich.table import Table
 
 from treetap import terminal
+from treetap.commands.jobs.progress_view import trees_used
 from treetap.models.store import read_model
 from treetap.trees import ensemble
 from treetap.trees.ensemble import Tree, used_of
@@ -155,6 +156,8 @@ def print_run(run: dict[str, Any]) -> None:
     """The report of an experiment's run for a person."""
     terminal.out.rule(f"seed {run['seed']}")
     terminal.out.print(metrics_table(run["metrics"], "Metrics"))
+    if used := trees_used(**run["trees"]):
+        terminal.out.print(used)
     terminal.out.print(seconds_table(run["seconds"]))
     if "predict" in run:
         terminal.out.print(predict_table(run["predict"]))

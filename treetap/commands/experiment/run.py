@@ -155,6 +155,7 @@ def _run(
             "model": {party: str(path) for party, path in models.items()},
             "columns": drawn.columns,
             "records": {"train": len(drawn.train), "test": len(drawn.test)},
+            "trees": {"planned": trained.rounds, "grown": trained.stored_trees, "used": trained.used_trees},
         }
         return found, done
 

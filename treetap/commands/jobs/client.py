@@ -66,7 +66,7 @@ class Operator:
 
     def predict(self, request: jobs_pb2.PredictRequest) -> str:
         """Submit a prediction; returns its name, made up where the request has none."""
-        _check(request.model)
+        _check(request.model, "model")
         if request.job:
             _check(request.job)
         return self._begin(lambda stub: stub.Predict(request, timeout=rpc.ASK_DEADLINE), request.job)
@@ -163,8 +163,8 @@ def _never(_status: jobs_pb2.JobStatus) -> bool:
     return False
 
 
-def _check(job: str) -> None:
+def _check(name: str, what: str = "job") -> None:
     try:
-        check_name(job)
+        check_name(name)
     except ValueError as failure:
-        raise BadInput(f"{job!r} cannot be a job: {failure}") from None
+        raise BadInput(f"{name!r} cannot be a {what}: {failure}") from None

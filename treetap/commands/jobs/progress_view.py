@@ -31,7 +31,7 @@ def live(title: str) -> Iterator[Callable[[jobs_pb2.JobStatus], None]]:
 
         def update(status: jobs_pb2.JobStatus) -> None:
             where = f"{status.phase}"
-            total, done = status.rounds, max(0, status.round - 1)
+            total, done = status.rounds, status.stored_trees
             if status.rounds and status.phase == "train":
                 where = f"tree {status.round}/{status.rounds} depth {status.stage}"
             if status.phase == "predict":
@@ -94,6 +94,18 @@ def status_dict(status: jobs_pb2.JobStatus) -> dict[str, Any]:
     return found
 
 
+def trees_used(planned: int, grown: int, used: int) -> str:
+    """A line about a model that early stopping ended at its best round; empty of one that uses all its trees."""
+    if not 0 < used < grown:
+        return ""
+    return f"{'stopped early' if grown < planned else 'best round'}: {used} of {grown} trees used"
+
+
+def _trees(status: jobs_pb2.JobStatus) -> int:
+    """Trees that every party has stored. Statuses of earlier releases in a journal have the number of the last only."""
+    return status.stored_trees or (status.round if status.state == "finished" else 0)
+
+
 def _served(figures: serving_pb2.ServingFigures) -> str:
     """The state of a served model, in a line."""
     return f"{_requests(figures)}, {figures.records_per_s:,.1f} records/s{_times(figures)}"
@@ -124,7 +136,7 @@ def print_statuses(statuses: list[jobs_pb2.JobStatus], *, errors: bool = True) -
     """
     rows = table("job", "kind", "state", "phase", "progress", "seconds", "sent")
     for status in statuses:
-        progress = f"{status.round}/{status.rounds}" if status.rounds else ""
+        progress = f"{_trees(status)}/{status.rounds}" if status.kind == "train" and status.rounds else ""
         if status.records:  # of a prediction, not the blocks of its last attempt
             progress = f"{status.scored}/{status.records}"
         if status.state == "running" and status.stage:
@@ -141,6 +153,7 @@ def print_statuses(statuses: list[jobs_pb2.JobStatus], *, errors: bool = True) -
             without = f"waits for {', '.join(status.away)}"
         withheld = f"names withheld by {', '.join(status.withheld)}" if status.withheld else ""
         files = (status.predictions, status.explanations, status.attributions)
-        for line in (metrics, *files, withheld, without, status.error if errors else ""):
+        used = trees_used(status.rounds, status.stored_trees, status.used_trees)
+        for line in (metrics, used, *files, withheld, without, status.error if errors else ""):
             if line:
                 terminal.out.print(f"{status.job}: {line}", markup=False, highlight=False, soft_wrap=True)

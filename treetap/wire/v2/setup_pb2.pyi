@@ -123,6 +123,7 @@ class SetupResult(google.protobuf.message.Message):
     PREPARED_FIELD_NUMBER: builtins.int
     BINNED_FIELD_NUMBER: builtins.int
     ACCOUNTED_FIELD_NUMBER: builtins.int
+    PUBLISHED_MODEL_FIELD_NUMBER: builtins.int
     @property
     def done(self) -> Global___Done: ...
     @property
@@ -131,6 +132,8 @@ class SetupResult(google.protobuf.message.Message):
     def binned(self) -> Global___Binned: ...
     @property
     def accounted(self) -> Global___Accounted: ...
+    @property
+    def published_model(self) -> Global___PublishedModel: ...
     def __init__(
         self,
         *,
@@ -138,10 +141,11 @@ class SetupResult(google.protobuf.message.Message):
         prepared: Global___Prepared | None = ...,
         binned: Global___Binned | None = ...,
         accounted: Global___Accounted | None = ...,
+        published_model: Global___PublishedModel | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["accounted", b"accounted", "binned", b"binned", "done", b"done", "prepared", b"prepared", "result", b"result"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["accounted", b"accounted", "binned", b"binned", "done", b"done", "prepared", b"prepared", "result", b"result"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["result", b"result"]) -> typing.Literal["done", "prepared", "binned", "accounted"] | None: ...
+    def HasField(self, field_name: typing.Literal["accounted", b"accounted", "binned", b"binned", "done", b"done", "prepared", b"prepared", "published_model", b"published_model", "result", b"result"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["accounted", b"accounted", "binned", b"binned", "done", b"done", "prepared", b"prepared", "published_model", b"published_model", "result", b"result"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["result", b"result"]) -> typing.Literal["done", "prepared", "binned", "accounted", "published_model"] | None: ...
 
 Global___SetupResult: typing_extensions.TypeAlias = SetupResult
 
@@ -179,20 +183,27 @@ class Prepared(google.protobuf.message.Message):
     STORED_ROUNDS_FIELD_NUMBER: builtins.int
     PUBLISHED_FIELD_NUMBER: builtins.int
     ALIGNED_ATTEMPT_FIELD_NUMBER: builtins.int
+    MODEL_FIELD_NUMBER: builtins.int
     stored_rounds: builtins.int
     """Rounds (trees) of this job that are on this party's disk."""
     published: builtins.bool
     """This party has published the model of this job already."""
     aligned_attempt: builtins.int
     """The attempt whose alignment this party has on disk; 0: none, align now."""
+    @property
+    def model(self) -> Global___PublishedModel:
+        """Of a label holder that has published the model."""
+
     def __init__(
         self,
         *,
         stored_rounds: builtins.int = ...,
         published: builtins.bool = ...,
         aligned_attempt: builtins.int = ...,
+        model: Global___PublishedModel | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["aligned_attempt", b"aligned_attempt", "published", b"published", "stored_rounds", b"stored_rounds"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["model", b"model"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["aligned_attempt", b"aligned_attempt", "model", b"model", "published", b"published", "stored_rounds", b"stored_rounds"]) -> None: ...
 
 Global___Prepared: typing_extensions.TypeAlias = Prepared
 
@@ -265,6 +276,33 @@ class Publish(google.protobuf.message.Message):
     ) -> None: ...
 
 Global___Publish: typing_extensions.TypeAlias = Publish
+
+@typing.final
+class PublishedModel(google.protobuf.message.Message):
+    """The label holder's answer about the model that it has published."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TREES_FIELD_NUMBER: builtins.int
+    USED_TREES_FIELD_NUMBER: builtins.int
+    METRICS_FIELD_NUMBER: builtins.int
+    trees: builtins.int
+    """Trees that were grown, and those of them that predictions use: fewer after early stopping."""
+    used_trees: builtins.int
+    @property
+    def metrics(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[treetap.wire.v2.types_pb2.NamedMetric]:
+        """Metrics after the last tree that predictions use."""
+
+    def __init__(
+        self,
+        *,
+        trees: builtins.int = ...,
+        used_trees: builtins.int = ...,
+        metrics: collections.abc.Iterable[treetap.wire.v2.types_pb2.NamedMetric] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["metrics", b"metrics", "trees", b"trees", "used_trees", b"used_trees"]) -> None: ...
+
+Global___PublishedModel: typing_extensions.TypeAlias = PublishedModel
 
 @typing.final
 class Account(google.protobuf.message.Message):
