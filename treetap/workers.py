@@ -28,6 +28,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any, Protocol, TypeVar
 
 from treetap.errors import Interrupted
+from treetap.process.limits import keep_memory_private
 from treetap.usage import Usage, measure_process
 
 T = TypeVar("T")
@@ -170,6 +171,7 @@ class _Process:
 def _serve(pipe: Connection, worker: int) -> None:
     """A worker's life: answer calls in order until the pipe ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when a worker ends
+    keep_memory_private()
     threading.Thread(target=_end_with_parent, daemon=True).start()
     state: dict[str, Any] = {}
     while True:

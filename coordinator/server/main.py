@@ -13,6 +13,7 @@ from coordinator.runtime.journal import Journal
 from coordinator.runtime.metrics import CoordinatorMetrics
 from coordinator.server.service import register
 from treetap.process.lifecycle import serve_until_stopped, sole_user
+from treetap.process.limits import raise_descriptors
 from treetap.wire import rpc
 from treetap.wire.hello import serve_health
 
@@ -24,6 +25,7 @@ def run(config_path: Path, *, until_stdin_closes: bool) -> None:
     """Serve; returns after SIGTERM, SIGINT or, if asked, when standard input closes."""
     config = read(config_path)
     config.transport().check(config.name)
+    raise_descriptors()
     with sole_user(config.state):
         asyncio.run(_serve(config, until_stdin_closes))
 

@@ -19,6 +19,7 @@ from party.runtime.transcript_recorder import Recorders, RecordingPort
 from party.server.control import register
 from party.server.scoring import ScoringServers
 from treetap.process.lifecycle import serve_until_stopped, sole_user
+from treetap.process.limits import raise_descriptors
 from treetap.wire import rpc
 from treetap.wire.hello import serve_health
 from treetap.workers import ProcessEngine
@@ -39,6 +40,7 @@ def run(config_path: Path, *, until_stdin_closes: bool) -> None:
     config = read(config_path)
     config.transport().check(config.name)
     check_folders(config)
+    raise_descriptors()
     workers = config.workers or len(os.sched_getaffinity(0))
     engine = ProcessEngine(workers)
     with sole_user(config.state), warnings.catch_warnings():

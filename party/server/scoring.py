@@ -9,7 +9,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from party.config import PartyConfig
-from party.server.http_json import IDLE_S, MOST_BODY, SLOWEST_S
+from party.server.http_json import IDLE_S, MOST_BODY
 from party.server.scoring_grpc import register
 from party.serving.registry import ServedModels
 from treetap.errors import BadInput
@@ -41,7 +41,7 @@ class ScoringServers:
         if served is None:
             return
         if served.listen is not None:
-            self._server, credentials = rpc.server(config.transport(), MOST_BODY, served.queue, SLOWEST_S, IDLE_S)
+            self._server, credentials = rpc.server(config.transport(), MOST_BODY, served.queue, IDLE_S)
             register(self._server, config.name, served_models)
             serve_health(self._server)
             number = rpc.bind(self._server, credentials, served.listen, "serve.listen")

@@ -20,6 +20,7 @@ from party.serving.registry import ServedModels
 from tests.names import stands_for
 from treetap.errors import BadInput
 from treetap.process.config import TlsConfig
+from treetap.wire import rpc
 from treetap.wire.rpc import listening_fault
 from treetap.wire.tls import create_authority, issue
 from treetap.workers import InProcessEngine
@@ -34,8 +35,9 @@ SLOWEST_S, IDLE_S = 0.4, 2.0
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limits of a test."""
+    monkeypatch.setattr(http_connections, "SLOWEST_S", SLOWEST_S)
+    monkeypatch.setattr(rpc, "HANDSHAKE_S", SLOWEST_S)
     for module in (http_connections, scoring):
-        monkeypatch.setattr(module, "SLOWEST_S", SLOWEST_S)
         monkeypatch.setattr(module, "IDLE_S", IDLE_S)
 
 

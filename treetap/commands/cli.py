@@ -23,6 +23,7 @@ from treetap.commands.jobs.operator_options import AwayDeadline, OperatorFile, P
 from treetap.commands.model.cli import model
 from treetap.commands.stdout import guarded
 from treetap.errors import BadInput, Malformed, TreetapError
+from treetap.process.limits import keep_memory_private
 
 if TYPE_CHECKING:
     from treetap.commands.jobs.client import Operator
@@ -64,6 +65,8 @@ def options(
     ] = False,
 ) -> None:
     """The options before a sub-command."""
+    del version  # its callback answers
+    keep_memory_private()  # before a command reads a key
 
 
 @app.command()

@@ -19,6 +19,7 @@ import grpc.aio
 
 from treetap import logs, version
 from treetap.errors import BadInput, Incompatible, Interrupted, Refused, Unanswered, Unreachable
+from treetap.wire.admission import MOST_CALLS, Admission
 from treetap.wire.hello import say_hello
 from treetap.wire.insecure import NAME_KEY, Insecure, Transport, check_near
 from treetap.wire.listening import bound
@@ -33,7 +34,12 @@ else:
     JobsStub = jobs_pb2_grpc.JobsStub
 
 log = logging.getLogger(__name__)
-MESSAGE_LIMIT = 16 * 1024 * 1024
+#: Most bytes of a message: parties send parts of about 1 MiB.
+MESSAGE_LIMIT = 2 * 1024 * 1024
+#: Seconds that a connection may take for its handshakes, from TCP to gRPC's first frame.
+HANDSHAKE_S = 10.0
+#: Seconds that a connection may stay without a call; a caller's next call opens another.
+IDLE_S = 10.0
 #: Seconds that one delivery of a message may take; the receiver may delay it while its queue is full.
 DELIVER_DEADLINE = 90.0
 #: Seconds that an operator's short call may take.
@@ -63,20 +69,21 @@ _SERVER = [
     ("grpc.so_reuseport", 0),  # with port re-use a second process on a used port would seem to start
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
+    # a message that nobody reads yet keeps to its stream's window, of 64 KiB: probing would enlarge it
+    ("grpc.http2.bdp_probe", 0),
 ]
 
 
 def server(
     transport: Transport,
     most_bytes: int = MESSAGE_LIMIT,
-    most_calls: int | None = None,
-    slowest_s: float | None = None,
-    idle_s: float | None = None,
+    most_calls: int = MOST_CALLS,
+    idle_s: float = IDLE_S,
 ) -> tuple[grpc.aio.Server, grpc.ServerCredentials | None]:
     """A server without services, and the credentials that demand a client certificate of our authority.
 
     No credentials mean plain text, which `bind` allows on loopback. `most_bytes`: of a request; `most_calls`: at
-    once; `slowest_s`, `idle_s`: how long a connection may take to shake hands, and may stay without a call.
+    once, half of them for one caller (see `admission`); `idle_s`: how long a connection may stay without a call.
     """
     credentials = None
     if not isinstance(transport, Insecure):
@@ -84,12 +91,12 @@ def server(
         credentials = grpc.ssl_server_credentials([(key, certificate)], root_certificates=ca, require_client_auth=True)
     limits = {
         _LONGEST: most_bytes,
-        "grpc.max_concurrent_streams": most_calls,  # of one connection
-        "grpc.server_handshake_timeout_ms": slowest_s and int(1000 * slowest_s),
-        "grpc.max_connection_idle_ms": idle_s and int(1000 * idle_s),
+        "grpc.max_concurrent_streams": max(1, most_calls // 2),  # of one connection
+        "grpc.server_handshake_timeout_ms": int(1000 * HANDSHAKE_S),
+        "grpc.max_connection_idle_ms": int(1000 * idle_s),
     }
-    options = list({**dict(_SERVER), **{key: value for key, value in limits.items() if value is not None}}.items())
-    return grpc.aio.server(options=options, maximum_concurrent_rpcs=most_calls), credentials
+    options = list({**dict(_SERVER), **limits}.items())
+    return grpc.aio.server(options=options, interceptors=[Admission(most_calls)]), credentials
 
 
 def bind(

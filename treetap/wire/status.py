@@ -22,6 +22,7 @@ _CODES: list[tuple[type[errors.TreetapError], grpc.StatusCode]] = [
     (errors.OutOfOrder, grpc.StatusCode.FAILED_PRECONDITION),
     (errors.UnknownJob, grpc.StatusCode.NOT_FOUND),
     (errors.Conflict, grpc.StatusCode.ALREADY_EXISTS),
+    (errors.Malformed, grpc.StatusCode.INVALID_ARGUMENT),
     (errors.ProtocolError, grpc.StatusCode.DATA_LOSS),
     (errors.Refused, grpc.StatusCode.PERMISSION_DENIED),
     (errors.Overloaded, grpc.StatusCode.RESOURCE_EXHAUSTED),

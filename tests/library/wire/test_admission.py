@@ -1,0 +1,234 @@
+"""Admission to a gRPC server: shares of calls and memory, limits on messages, and messages that cannot be decoded."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import grpc
+import grpc.aio
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from party.server.control import register
+from treetap.errors import Malformed, Overloaded, TreetapError
+from treetap.wire import admission, rpc
+from treetap.wire.frame import filled
+from treetap.wire.hello import serve_health
+from treetap.wire.ports import Address
+from treetap.wire.status import error_of
+from treetap.wire.tls import TlsFiles, create_authority, issue
+from treetap.wire.v2 import boosting_pb2, control_pb2, exchange_pb2
+
+PARTY = "feature-b"
+MIB = 1024 * 1024
+
+
+class _Party:
+    """Takes what comes, and answers when it may."""
+
+    def __init__(self) -> None:
+        self.open = asyncio.Event()
+        self.open.set()
+        self.under_way = self.most = 0
+        self.entered = asyncio.Condition()
+
+    async def step(self, _caller: str, _request: control_pb2.StepRequest) -> AsyncIterator[control_pb2.StepEvent]:
+        await self._wait()
+        yield control_pb2.StepEvent()
+
+    async def deliver(self, _caller: str, _message: exchange_pb2.PeerMessage) -> exchange_pb2.Receipt:
+        await self._wait()
+        return exchange_pb2.Receipt()
+
+    async def _wait(self) -> None:
+        async with self.entered:
+            self.under_way += 1
+            self.most = max(self.most, self.under_way)
+            self.entered.notify_all()
+        try:
+            await self.open.wait()
+        finally:
+            self.under_way -= 1
+            async with self.entered:
+                self.entered.notify_all()
+
+    async def full(self, calls: int) -> None:
+        """Wait for that many calls to be under way."""
+        async with asyncio.timeout(10), self.entered:
+            await self.entered.wait_for(lambda: self.under_way == calls)
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TlsFiles]:
+    """Of the party and of two that call it."""
+    folder = tmp_path_factory.mktemp("certs")
+    create_authority(folder)
+    return {name: issue(folder, name, hosts=["127.0.0.1"], days=2) for name in (PARTY, "one", "other")}
+
+
+Calls = Callable[[str], rpc.GrpcDialer]
+
+
+@asynccontextmanager
+async def _serving(
+    certificates: dict[str, TlsFiles], most_calls: int = admission.MOST_CALLS
+) -> AsyncIterator[tuple[_Party, Address, Calls]]:
+    """A party, its address, and dialers by name of the caller."""
+    party = _Party()
+    server, credentials = rpc.server(certificates[PARTY], most_calls=most_calls)
+    register(server, PARTY, party)
+    serve_health(server)
+    port = rpc.bind(server, credentials, "127.0.0.1:0")
+    await server.start()
+    dialers: list[rpc.GrpcDialer] = []
+
+    def dialer(name: str) -> rpc.GrpcDialer:
+        dialers.append(rpc.GrpcDialer(certificates[name]))
+        return dialers[-1]
+
+    try:
+        yield party, Address(PARTY, f"127.0.0.1:{port}"), dialer
+    finally:
+        for each in dialers:
+            await each.close()
+        await server.stop(None)
+
+
+def _message(size: int) -> exchange_pb2.PeerMessage:
+    body = boosting_pb2.Gradients(ciphertexts=bytes(size))
+    return filled(exchange_pb2.PeerMessage(job="j", attempt=1), "gradients", body)
+
+
+async def _raw(channel: grpc.aio.Channel, method: str, message: bytes) -> TreetapError:
+    """The error of a call with that message."""
+    failure = await _failure(channel.unary_unary(method)(message, timeout=10))
+    assert failure.code() is grpc.StatusCode.INVALID_ARGUMENT
+    return error_of(failure, PARTY)
+
+
+async def _failure(call: Awaitable[object]) -> grpc.aio.AioRpcError:
+    with pytest.raises(grpc.aio.AioRpcError) as failure:
+        await call
+    return failure.value
+
+
+async def _refused(call: Awaitable[object]) -> str:
+    with pytest.raises(Overloaded) as failure:
+        await call
+    return str(failure.value)
+
+
+@pytest.mark.parametrize("method", ["treetap.wire.v2.Exchange/Deliver", "treetap.wire.v2.Control/Step"])
+def test_what_cannot_be_decoded_is_the_callers_fault(
+    method: str, certificates: dict[str, TlsFiles], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its caller hears so, and the log has one line without a traceback."""
+
+    async def main() -> None:
+        async with _serving(certificates) as (_, to, dialer):
+            error = await _raw(dialer("one").channel(to), f"/{method}", b"\x0a\xff\xff\xff\xff\x0fno message")
+            assert isinstance(error, Malformed)
+            assert str(error) == f"a message that {method.rpartition('/')[2]} cannot decode"
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(main())
+    assert [(each.name, each.exc_info) for each in caplog.records] == [("treetap.wire.status", None)]
+
+
+def test_messages_have_a_longest(certificates: dict[str, TlsFiles]) -> None:
+    """A part of a party's has room to spare; a step, and what is longer than any part, is refused."""
+
+    async def main() -> None:
+        async with _serving(certificates) as (_, to, dialer):
+            await dialer("one").deliver(to, _message(3 * MIB // 2))
+            step = control_pb2.StepRequest(job="x" * (3 * MIB // 2)).SerializeToString()
+            error = await _raw(dialer("one").channel(to), "/treetap.wire.v2.Control/Step", step)
+            assert f"a message of {len(step)} bytes; those of Step have {MIB} at most" in str(error)
+            ca, certificate, key = certificates["one"].read()
+            credentials = grpc.ssl_channel_credentials(ca, key, certificate)
+            named = [("grpc.ssl_target_name_override", PARTY)]
+            async with grpc.aio.secure_channel(to.location, credentials, options=named) as channel:
+                deliver = channel.unary_unary("/treetap.wire.v2.Exchange/Deliver")
+                failure = await _failure(deliver(bytes(5 * MIB // 2), timeout=10))
+            assert failure.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+    asyncio.run(main())
+
+
+def test_one_caller_has_half_of_all_calls(certificates: dict[str, TlsFiles]) -> None:
+    """Over any number of connections and methods; the other's call is answered meanwhile, and health to both."""
+
+    async def main() -> None:
+        async with _serving(certificates, most_calls=8) as (party, to, dialer):
+            party.open.clear()
+            held = [asyncio.ensure_future(dialer("one").deliver(to, _message(1))) for _ in range(4)]
+            await party.full(4)
+            fault = await _refused(dialer("one").deliver(to, _message(1)))
+            assert fault == "one has 4 calls under way here, of at most 4; repeat this one later"
+            stub = health_pb2_grpc.HealthStub(dialer("one").channel(to))
+            failure = await _failure(anext(aiter(stub.Watch(health_pb2.HealthCheckRequest(), timeout=10))))
+            assert failure.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+            stub = health_pb2_grpc.HealthStub(dialer("other").channel(to))
+            assert (await stub.Check(health_pb2.HealthCheckRequest(), timeout=10)).status
+            party.open.set()
+            await dialer("other").deliver(to, _message(1))
+            await asyncio.gather(*held)
+            await dialer("one").deliver(to, _message(1))
+
+    asyncio.run(main())
+
+
+def test_one_callers_messages_wait_for_memory(
+    certificates: dict[str, TlsFiles], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many are decoded as have room; the others wait and are answered in the end; another caller does not wait."""
+    monkeypatch.setattr(admission, "MOST_DECODED", 3 * admission.GROWTH * 1100)
+
+    async def main() -> None:
+        async with _serving(certificates) as (party, to, dialer):
+            party.open.clear()
+            held = [asyncio.ensure_future(dialer("one").deliver(to, _message(1000))) for _ in range(7)]
+            await party.full(3)
+            other = asyncio.ensure_future(dialer("other").deliver(to, _message(1000)))
+            await party.full(4)
+            party.open.set()
+            await asyncio.gather(*held, other)
+            assert party.most == 4
+
+    asyncio.run(main())
+
+
+def test_a_message_that_does_not_come_ends(certificates: dict[str, TlsFiles], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that is opened and never sends its message holds a part of its caller's share for a bounded time."""
+    monkeypatch.setattr(admission, "ARRIVAL_S", 0.2)
+
+    async def main() -> None:
+        async with _serving(certificates, most_calls=2) as (_, to, dialer):
+            call = dialer("one").channel(to).stream_unary("/treetap.wire.v2.Exchange/Deliver")(timeout=10)
+            assert isinstance(error_of(await _failure(call), PARTY), Overloaded)
+            await dialer("one").deliver(to, _message(1))
+
+    asyncio.run(main())
+
+
+def test_a_call_that_is_given_up_leaves_its_share(certificates: dict[str, TlsFiles]) -> None:
+    """Steps and messages whose caller goes away in the middle count no more."""
+
+    async def main() -> None:
+        async with _serving(certificates, most_calls=8) as (party, to, dialer):
+            party.open.clear()
+            for _ in range(5):
+                held = [
+                    asyncio.ensure_future(dialer("one").deliver(to, _message(1))),
+                    asyncio.ensure_future(anext(aiter(dialer("one").step(to, control_pb2.StepRequest(job="j"))))),
+                ]
+                await party.full(2)
+                for each in held:
+                    each.cancel()
+                await asyncio.gather(*held, return_exceptions=True)
+                await party.full(0)
+
+    asyncio.run(main())

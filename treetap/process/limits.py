@@ -1,0 +1,44 @@
+"""What a process asks of the operating system for itself: file descriptors, and that nobody reads its memory."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import resource
+import sys
+
+log = logging.getLogger(__name__)
+#: File descriptors below which a server may be silenced by connections that do nothing.
+ENOUGH_DESCRIPTORS = 8192
+_PR_SET_DUMPABLE = 4  # <linux/prctl.h>
+
+
+def raise_descriptors() -> None:
+    """Raise this process's limit of file descriptors to the highest that it may have; a low one is warned of."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    except (OSError, ValueError) as failure:  # macOS has a lower limit than it tells
+        log.warning("the limit of file descriptors stays as it is: %s", failure)
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit != resource.RLIM_INFINITY and limit < ENOUGH_DESCRIPTORS:
+        log.warning(
+            "this process may open %d files and connections: raise its hard limit to %d or more (ulimit -Hn, "
+            "LimitNOFILE=, ulimits: nofile), or connections that do nothing can keep its callers out",
+            limit,
+            ENOUGH_DESCRIPTORS,
+        )
+
+
+def keep_memory_private() -> None:
+    """No core dump of this process, which could hold keys, and no debugger of the same user in it (Linux).
+
+    A limit alone does not keep the system from handing a dump to a program. Processes started by this one inherit the
+    limit only.
+    """
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if sys.platform == "linux":
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0):
+            log.warning("the memory of this process may be dumped: %s", os.strerror(ctypes.get_errno()))
