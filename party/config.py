@@ -95,6 +95,16 @@ class PartyConfig(Process):
                 party=self.name,
             )
 
+    def check_apart(self) -> None:
+        """Raise `ConfigError` if the policy names a client of `[serve]` among the parties of jobs."""
+        parties = {*self.policy.label_holders, *self.policy.peers}
+        if both := [name for name in (self.serve.clients if self.serve else []) if name in parties]:
+            raise ConfigError(
+                f"serve.clients and {self.name}'s policy both name {', '.join(both)}: a client is never a party of a "
+                "job; issue a certificate of another name for the client",
+                party=self.name,
+            )
+
     def under(self, policy: Policy) -> PartyConfig:
         """A copy of this configuration with another policy."""
         config = self.model_copy()
@@ -116,7 +126,10 @@ def read(path: Path) -> PartyConfig:
             },
         }
     )
-    return config if config.policy_file is None else config.under(load(base / config.policy_file, Policy))
+    if config.policy_file is not None:
+        config = config.under(load(base / config.policy_file, Policy))
+    config.check_apart()
+    return config
 
 
 def check_folders(config: PartyConfig) -> None:

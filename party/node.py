@@ -20,11 +20,14 @@ from party.runtime.outbox import Outbox
 from party.runtime.steps import ProgressCounter, describe, disk_faults, follow
 from party.runtime.transcript_recorder import Recorders
 from party.serving.registry import ServedModels
+from party.setup.membership import check_members
 from treetap import logs
 from treetap.errors import BadInput, Conflict, Interrupted, Malformed, OutOfOrder, Refused, UnknownJob
 from treetap.names import NAME
+from treetap.protocols.emissions import members_of
 from treetap.protocols.job_spec import check_spec, sent_in_training
 from treetap.protocols.prediction import check_prediction, sent_in_prediction
+from treetap.protocols.registry import prediction, prediction_name, training, training_name
 from treetap.wire.disclosure import bytes_by_class
 from treetap.wire.frame import name_of, result
 from treetap.wire.ports import Address, Dialer
@@ -186,10 +189,12 @@ class PartyNode:
         if kind == "open_model":
             opening = request.prediction.open_model
             check_prediction(opening)
+            check_members(self._config, members_of(opening, caller), prediction(prediction_name(opening)).opens_sums)
             policy.check_job(name, sent_in_prediction(opening, caller))
             return role_for_prediction(self._config, self._store, context, opening, self.served_models)
         spec = request.setup.prepare.spec
         check_spec(spec)
+        check_members(self._config, members_of(spec, caller), training(training_name(spec)).opens_sums)
         policy.check_key(name, spec.key_bits)
         policy.check_job(name, sent_in_training(spec, caller))
         role = role_for_training(self._config, context, spec)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from treetap.errors import Refused
 from treetap.names import NAME, Name
@@ -23,9 +23,14 @@ EVERYBODY, COORDINATORS, PARTIES, CLIENTS = "*", "coordinators", "parties", "cli
 
 
 class Policy(Strict):
-    """The rules. Receivers in `emits`: names of certificates, "coordinators", "parties" of the job, "clients", "*"."""
+    """The rules: `party.setup.membership` applies `label_holders` and `peers`, which name no coordinator.
+
+    Receivers in `emits`: names of certificates, "coordinators", "parties" that the policy names, "clients", "*".
+    """
 
     coordinators: Annotated[list[Name], Field(min_length=1)] = ["coordinator"]
+    label_holders: list[Name] = []
+    peers: list[Name] = []
     record: Literal["received", "both", "off"] = "off"
     min_key_bits: Annotated[int, Field(ge=512)] = 2048
     min_common_records: Annotated[int, Field(ge=1)] = 1
@@ -47,6 +52,13 @@ class Policy(Strict):
                         f"{PARTIES!r}, {CLIENTS!r} or {EVERYBODY!r}"
                     )
         return emits
+
+    @model_validator(mode="after")
+    def _apart(self) -> Policy:
+        for name in (*self.label_holders, *self.peers):
+            if name in self.coordinators:
+                raise ValueError(f"{name!r} is under coordinators: a coordinator is never a party, take it out of one")
+        return self
 
     def check_emits(self, party: str, to: str, classes: Iterable[str], *, client: bool = False) -> None:
         """Raise `Refused` if one of these disclosure classes may not go to `to`; DISCLOSURE_UNSPECIFIED may not.
@@ -73,7 +85,8 @@ class Policy(Strict):
 
     def may_emit(self, to: str, name: str, *, client: bool = False) -> bool:
         """True if a disclosure class may go to `to`; `client` as for `check_emits`."""
-        kind = CLIENTS if client else COORDINATORS if to in self.coordinators else PARTIES
+        named = to in self.label_holders or to in self.peers
+        kind = CLIENTS if client else COORDINATORS if to in self.coordinators else PARTIES if named else to
         return not {EVERYBODY, kind, to}.isdisjoint(self._receivers(name))
 
     def _receivers(self, name: str) -> Sequence[str]:

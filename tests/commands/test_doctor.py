@@ -93,6 +93,7 @@ def test_a_federation_in_order(federation: LocalFederation) -> None:
         findings = _doctor(own, 0)
         assert set(_of(findings, "warning")) == {"certificate"}
         said = _of(findings, "ok")
+        assert all(other in said["policy"] for other in PARTIES if other != name)
         assert said["table train"].startswith("20 records, 1 feature columns")
         assert any(line["message"] == f"{name} runs: it answers and serves" for line in findings)
     findings = _doctor(federation.folder / "coordinator" / "config.toml", 0)
@@ -272,8 +273,9 @@ def test_a_partys_own_faults(tmp_path: Path, certs: Path) -> None:
 
 
 def test_a_party_before_its_first_start(tmp_path: Path, certs: Path) -> None:
-    """A state folder that is not there and a port that is free are well; nothing is made."""
+    """A state folder that is not there and a port that is free are well; nothing is made. The policy names nobody."""
     findings = _doctor(_party(tmp_path, certs), 0)
+    assert "names no label_holders and no peers, so that bank refuses every job" in _of(findings, "warning")["policy"]
     assert _of(findings, "ok")[f"state = {tmp_path / 'state'}"] == "is not there yet; it will be made"
     assert not (tmp_path / "state").exists()
 

@@ -230,3 +230,11 @@ def test_clients_whom_the_policy_forbids_to_answer(policy: str, silent: list[str
         ConfigError, match=r"feature-b's policy sends PREDICTION to none of serve.clients \(app, batch\)"
     ):
         config.check_clients()
+
+
+def test_a_client_is_never_a_party(tmp_path: Path) -> None:
+    """A name under `[serve]` that the policy takes for a party's is refused at the start, with the remedy."""
+    serve = '[serve]\nclients = ["app", "bank"]\nlisten = "127.0.0.1:0"\n'
+    for named in ("label_holders", "peers"):
+        with pytest.raises(ConfigError, match=r"serve.clients and feature-b's policy both name bank: .* another name"):
+            _read(tmp_path, GOOD + serve, f'{named} = ["bank", "shop"]')

@@ -27,7 +27,7 @@ def test_the_default_policy_emits_what_boosting_and_inference_need_and_no_more()
     }
     receivers = {receiver for declared in CLASSES.values() for receiver in declared.default_receivers}
     assert receivers <= {EVERYBODY, COORDINATORS, PARTIES, CLIENTS}
-    policy = Policy()
+    policy = Policy(label_holders=["telco"])
     policy.check_emits("bank", "telco", ["CONTROL", "CIPHERTEXT", "INSTANCE_SPACE"])
     policy.check_emits("bank", "coordinator", ["CONTROL", "TOPOLOGY", "METRIC"])
     with pytest.raises(Refused, match=r"send CIPHERTEXT to coordinator: its policy does not let CIPHERTEXT go"):
@@ -39,6 +39,8 @@ def test_the_default_policy_emits_what_boosting_and_inference_need_and_no_more()
     policy.check_emits("bank", "app", ["CONTROL", "PREDICTION"], client=True)
     with pytest.raises(Refused, match="bank does not send SPLIT_DIRECTION to telco"):
         policy.check_emits("bank", "telco", ["SPLIT_DIRECTION"], client=True)
+    with pytest.raises(Refused, match="bank does not send CIPHERTEXT to shop"):
+        policy.check_emits("bank", "shop", ["CIPHERTEXT"])  # whoever a coordinator names is no party to this one
     with pytest.raises(Refused, match="DISCLOSURE_UNSPECIFIED"):
         policy.check_emits("bank", "telco", ["DISCLOSURE_UNSPECIFIED"])
 
@@ -46,7 +48,8 @@ def test_the_default_policy_emits_what_boosting_and_inference_need_and_no_more()
 def test_a_class_in_the_file_replaces_its_default(tmp_path: Path) -> None:
     """The classes that the file names get its receivers, by name or by kind; the others keep the defaults."""
     policy = _load(
-        tmp_path, 'coordinators = ["boss"]\n[emits]\nCIPHERTEXT = ["telco"]\nMETRIC = []\nAGGREGATE = ["*"]\n'
+        tmp_path,
+        'coordinators = ["boss"]\npeers = ["telco"]\n[emits]\nCIPHERTEXT = ["telco"]\nMETRIC = []\nAGGREGATE = ["*"]\n',
     )
     policy.check_emits("bank", "telco", ["CIPHERTEXT", "AGGREGATE", "INSTANCE_SPACE"])
     policy.check_emits("bank", "boss", ["AGGREGATE", "CONTROL"])
@@ -87,6 +90,9 @@ def test_floors() -> None:
         ('[emits]\nMETRIC = ["The Boss"]', "METRIC: 'The Boss' is no receiver"),
         ('[emits]\nMETRIC = "boss"', "emits.METRIC"),
         ("coordinators = []", "coordinators"),
+        ('label_holders = ["The Bank"]', "label_holders"),
+        ('peers = "bank"', """peers: a list of names, such as ["bank"] (it is 'bank')"""),
+        ('coordinators = ["a", "b"]\npeers = ["b"]', "'b' is under coordinators: a coordinator is never a party"),
         ("min_key_bits = 100", "min_key_bits"),
         ("min_instance_space = 0", "min_instance_space"),
         ("min_common_records = 0", "min_common_records"),

@@ -77,7 +77,8 @@ def _write(folder: Path) -> None:
         tls = {"ca": str(files.ca), "certificate": str(files.certificate), "key": str(files.key)}
         content = {"name": name, "listen": f"{address}:{PORT}", "state": f"{name}-state", "tls": tls}
         if name in PARTIES:
-            (folder / f"{name}-policy.toml").write_text(to_toml(tables[name].pop("policy")))
+            policy = {"label_holders": PARTIES[:1], "peers": PARTIES[1:], **tables[name].pop("policy")}
+            (folder / f"{name}-policy.toml").write_text(to_toml(policy))
             content |= {**tables[name], "policy": f"{name}-policy.toml"}
         elif name == "coordinator":
             content["parties"] = {party: f"{ADDRESSES[party]}:{PORT}" for party in PARTIES}

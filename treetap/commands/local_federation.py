@@ -101,7 +101,7 @@ class LocalFederation:
     Args:
         folder: configurations, certificates, states and logs go here; kept afterwards.
         parties: per party the keys of its configuration file beside name, listen, state and tls; under `policy`
-            those of its policy file.
+            those of its policy file, which names all parties unless it says otherwise.
         coordinator: further keys of the coordinator's configuration file.
         options: further arguments of every process's command, such as `--log-format json`.
         reached: address at which a party listens → the address that the others call; by default the same.
@@ -207,10 +207,21 @@ class LocalFederation:
         folder = self.folder / name
         folder.mkdir(parents=True, exist_ok=True)
         common = {"name": name, "listen": listen, "state": "state", "tls": _texts(self._tls(name))}
-        if "policy" in settings:
-            (folder / "policy.toml").write_text(to_toml(settings["policy"]), encoding="utf-8")
+        if name in self._parties:
+            policy = {**self._named(name), **settings.get("policy", {})}
+            (folder / "policy.toml").write_text(to_toml(policy), encoding="utf-8")
             settings = {**settings, "policy": "policy.toml"}
         (folder / "config.toml").write_text(to_toml({**common, **settings}), encoding="utf-8")
+
+    def _named(self, name: str) -> dict[str, list[str]]:
+        """The lines of a party's policy that let it take part: all others, those with a label as label holders."""
+        others = {party: settings for party, settings in self._parties.items() if party != name}
+        labelled = [
+            party
+            for party, settings in others.items()
+            if any("label" in table for table in settings.get("tables", {}).values())
+        ]
+        return {"label_holders": labelled, "peers": list(others)}
 
     def _spawn(self, name: str, kind: str) -> None:
         config = self.folder / name / "config.toml"

@@ -11,6 +11,7 @@ from treetap.protocols.emissions import (
     Emission,
     along_chain,
     from_last,
+    label_holder_opens,
     to_feature_parties,
     to_first,
 )
@@ -51,6 +52,7 @@ PROTOCOL = PredictionProtocol(
         Emission("leaf_entries", along_chain),
         Emission("leaf_sums", from_last),
     ),
+    opens_sums=label_holder_opens,
     sends_attributions=(
         Emission("attribution_layout", to_feature_parties),
         Emission("constant_attributions", to_first),

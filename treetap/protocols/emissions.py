@@ -6,13 +6,16 @@ that the descriptors carry. So a party knows before a job begins which classes i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from treetap.protocols.alignment_routes import turns
+
+if TYPE_CHECKING:
+    from treetap.wire.v2 import prediction_pb2, setup_pb2
 
 #: (sender, receiver).
 Pairs: TypeAlias = "Iterable[tuple[str, str]]"
@@ -32,6 +35,11 @@ class Members:
         return (self.label_holder, *self.feature_parties)
 
 
+def members_of(job: setup_pb2.JobSpec | prediction_pb2.OpenModel, coordinator: str) -> Members:
+    """All parties that a training job or an opening names, those that are away included."""
+    return Members(coordinator, job.label_holder, tuple(job.feature_parties))
+
+
 Route: TypeAlias = Callable[[Members], Pairs]
 
 
@@ -48,6 +56,15 @@ class Emission:
     content: str
     route: Route
     perhaps: frozenset[str] = frozenset()
+
+
+#: The members of a job that open what others compute on their columns: candidate sums, scores or directions.
+OpensSums: TypeAlias = Callable[[Members], Sequence[str]]
+
+
+def label_holder_opens(members: Members) -> Sequence[str]:
+    """The label holder alone."""
+    return (members.label_holder,)
 
 
 # ---- routes

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from treetap.protocols.emissions import GROWTH, Emission, to_feature_parties
+from treetap.protocols.emissions import GROWTH, Emission, label_holder_opens, to_feature_parties
 from treetap.protocols.registry import Floats, Tables, TrainingProtocol
 from treetap.trees.params import ForestParams
 
@@ -31,6 +31,7 @@ PROTOCOL = TrainingProtocol(
     field="forest",
     params=ForestParams,
     sends=(*GROWTH, Emission("encrypted_labels", to_feature_parties)),
+    opens_sums=label_holder_opens,
     trees_are_sequential=False,
     draws_for_audit=True,
     predict_centrally=predict_centrally,

@@ -5,7 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from treetap.protocols.emissions import Emission, label_holder_reports, to_feature_parties, to_label_holder
+from treetap.protocols.emissions import (
+    Emission,
+    label_holder_opens,
+    label_holder_reports,
+    to_feature_parties,
+    to_label_holder,
+)
 from treetap.protocols.registry import PredictionProtocol
 
 if TYPE_CHECKING:
@@ -42,6 +48,7 @@ PROTOCOL = PredictionProtocol(
         Emission("route_answers", to_label_holder),
         Emission("asked_directions", label_holder_reports),
     ),
+    opens_sums=label_holder_opens,
     sends_attributions=(),
     library="",
     extra="",

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from treetap.errors import ConfigError
 from treetap.protocols import codec, emissions
-from treetap.protocols.emissions import Members, Sent
+from treetap.protocols.emissions import Sent
 from treetap.protocols.paillier_options import key_faults
 from treetap.protocols.registry import TRAINING, training, training_name
 from treetap.trees.params import TreeParams
@@ -75,7 +75,7 @@ def check_spec(spec: setup_pb2.JobSpec) -> None:
 def sent_in_training(spec: setup_pb2.JobSpec, coordinator: str) -> Iterator[Sent]:
     """All that a training job has its parties send, once `check_spec` has passed it."""
     sends = [*emissions.ALIGNMENTS[spec.alignment], *emissions.TRAINING, *training(training_name(spec)).sends]
-    return emissions.sent_by(sends, Members(coordinator, spec.label_holder, tuple(spec.feature_parties)))
+    return emissions.sent_by(sends, emissions.members_of(spec, coordinator))
 
 
 def foreign_dropout(params: TreeParams, feature_parties: Sequence[str]) -> list[str]:

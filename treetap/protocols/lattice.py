@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from treetap.protocols.emissions import BLOCKS, Emission, along_chain, from_last, to_feature_parties
+from treetap.protocols.emissions import BLOCKS, Emission, along_chain, from_last, label_holder_opens, to_feature_parties
 from treetap.protocols.registry import PredictionProtocol
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ PROTOCOL = PredictionProtocol(
         Emission("lattice_columns", along_chain),
         Emission("lattice_sums", from_last),
     ),
+    opens_sums=label_holder_opens,
     sends_attributions=(),
     library="tenseal",
     extra="lattice",

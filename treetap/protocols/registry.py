@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # the command line reads names and summaries alone, and start
     import numpy as np
     import numpy.typing as npt
 
-    from treetap.protocols.emissions import Emission
+    from treetap.protocols.emissions import Emission, OpensSums
     from treetap.tables.reading import Table
     from treetap.trees.params import TreeParams
     from treetap.wire.v2 import prediction_pb2, protocols_pb2, setup_pb2
@@ -49,6 +49,7 @@ class TrainingProtocol:
         params: its parameters.
         trees_are_sequential: each tree fits the residuals of those before it, so later ones reveal less of the label.
         sends: contents that its roles send beside those of every training.
+        opens_sums: the members that open sums over others' columns; those others' policies must name each of them.
         draws_for_audit: an instance space holds, of the node's records, those alone that its tree draws.
         predict_centrally: raw scores (n, outputs) of other records, and their probabilities or values, by the model
             that the joined table gives: (tables to learn from, tables to predict, labels (N,), classes, parameters).
@@ -57,6 +58,7 @@ class TrainingProtocol:
     field: str
     params: type[TreeParams]
     sends: Sequence[Emission]
+    opens_sums: OpensSums
     trees_are_sequential: bool
     draws_for_audit: bool
     predict_centrally: Callable[[Tables, Tables, npt.NDArray[Any], int, Any], tuple[Floats, Floats]]
@@ -87,6 +89,7 @@ class PredictionProtocol:
         block: records per block where the request names none.
         no_degrade: the reason why it cannot go on without a party; empty if it can.
         sends: contents that its roles send beside those of every prediction.
+        opens_sums: as of a training; the members that open scores, or are told directions.
         sends_attributions: contents that they send besides for attributions; empty: it has no attributions.
         library: a module that it needs beside those of every installation, of treetap's `extra`; empty: none.
         foreign: options of other protocols → the reason why this one lacks them, where that helps.
@@ -98,6 +101,7 @@ class PredictionProtocol:
     block: int
     no_degrade: str
     sends: Sequence[Emission]
+    opens_sums: OpensSums
     sends_attributions: Sequence[Emission]
     library: str
     extra: str

@@ -81,11 +81,27 @@ def _party(path: Path) -> Checks:
         "certificate": partial(check_certificate, tls, config.name),
         f"listen = {config.listen}": partial(check_listen, config.name, config.listen, tls),
         **({"metrics": partial(check_metrics, config.name, config.metrics)} if config.metrics else {}),
+        "policy": partial(_policy, config),
         **_serve(config),
         f"state = {config.state}": partial(check_state, config.state),
         "folders": partial(_folders, config),
         **{f"table {name}": partial(_table, name, table) for name, table in config.tables.items()},
     }
+
+
+def _policy(config: party_config.PartyConfig) -> list[Finding]:
+    """Whether the policy names anybody who may be in a job with this party."""
+    label_holders, peers = (
+        [name for name in names if name != config.name] for names in (config.policy.label_holders, config.policy.peers)
+    )
+    if not label_holders and not peers:
+        message = (
+            f"names no label_holders and no peers, so that {config.name} refuses every job; the refusal has the lines "
+            "to add (docs/configuration.md)"
+        )
+        return [Finding("warning", "policy", message)]
+    opening = f"may open sums over its columns: {', '.join(label_holders) or 'no other party'}"
+    return [Finding("ok", "policy", f"{opening}; peers: {', '.join(peers) or 'none'}")]
 
 
 def _serve(config: party_config.PartyConfig) -> Checks:

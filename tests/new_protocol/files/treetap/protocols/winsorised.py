@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.errors import ConfigError
-from treetap.protocols.emissions import GROWTH, Emission, to_feature_parties
+from treetap.protocols.emissions import GROWTH, Emission, label_holder_opens, to_feature_parties
 from treetap.protocols.registry import Floats, Tables, TrainingProtocol
 from treetap.trees import sampling
 from treetap.trees.params import COMMON, ForestParams, Ints, Range, TreeParams, bad_dropout, bad_missing, out_of_range
@@ -74,6 +74,7 @@ PROTOCOL = TrainingProtocol(
     field="winsorised",
     params=WinsorisedParams,
     sends=(*GROWTH, Emission("encrypted_targets", to_feature_parties)),
+    opens_sums=label_holder_opens,
     trees_are_sequential=False,
     draws_for_audit=True,
     predict_centrally=predict_centrally,

@@ -1,0 +1,153 @@
+"""Nobody is a party of a job whom its other parties' policies do not name, whatever a coordinator says."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from party import config as party_config
+from party.policy import Policy
+from party.setup.membership import check_members
+from tests.replay import HERE, JOB, ask, with_word
+from tests.simulator import Federation, run
+from tests.worlds import PARTIES
+from treetap.commands import demo
+from treetap.commands.local_federation import LocalFederation
+from treetap.errors import Malformed, Refused
+from treetap.protocols.emissions import Members, label_holder_opens
+from treetap.protocols.prediction import predict_request
+from treetap.protocols.registry import PREDICTION, TRAINING, prediction, training
+from treetap.strict import read_toml
+
+LABEL_HOLDER, FEATURE, OTHER = PARTIES
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+OF_PARTIES = [path for path in sorted(EXAMPLES.rglob("*.toml")) if {"name", "state"} <= set(read_toml(path))]
+#: A second certificate of the federation, of a process that is no party.
+SECOND = ("operator", "app", "coordinator")
+UNNAMED: dict[str, Any] = {"label_holders": [], "peers": []}
+
+
+def _of_local_federation(folder: Path) -> Policy:
+    """The policy that demo, experiments and benchmarks write for a feature party."""
+    tables = {"train": {"path": "train.parquet", "id": "id"}}
+    label = {"train": {**tables["train"], "label": demo.LABEL}}
+    parties = {party: {"tables": label if party == LABEL_HOLDER else tables} for party in PARTIES}
+    LocalFederation(folder, parties)._configure(FEATURE, dict(parties[FEATURE]))
+    return party_config.read(folder / FEATURE / "config.toml").policy
+
+
+def _policy(source: str, folder: Path) -> Policy:
+    if source == "demo":
+        return _of_local_federation(folder)
+    return party_config.read(EXAMPLES / source / FEATURE / "party.toml").policy
+
+
+@pytest.mark.parametrize("source", ["demo", "compose", "hosts"])
+def test_a_stolen_coordinator_key_and_a_second_certificate_open_no_table(source: str, tmp_path: Path) -> None:
+    """Under policies as they are written no certificate but the label holder's opens sums, none but parties' join."""
+    policy = _policy(source, tmp_path / "written").model_dump()
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables, policies={FEATURE: {**policy, "min_key_bits": 512}})
+        for word in ("prepare", "open_model"):
+            for second in (*SECOND, OTHER):
+                request = with_word(word, job=f"theft-{second}")
+                job = request.setup.prepare.spec if word == "prepare" else request.prediction.open_model
+                job.label_holder = second
+                job.feature_parties[:] = [FEATURE]
+                with pytest.raises(Refused, match=re.escape(f'label_holders = [..., "{second}"]')):
+                    await ask(federation, FEATURE, request)
+            for second in SECOND:
+                request = with_word(word, job=f"theft-{second}")
+                job = request.setup.prepare.spec if word == "prepare" else request.prediction.open_model
+                job.label_holder = LABEL_HOLDER
+                job.feature_parties[:] = [second, FEATURE]
+                with pytest.raises(Refused, match=re.escape(f'peers = [..., "{second}"]')):
+                    await ask(federation, FEATURE, request)
+        assert list((federation.state(FEATURE) / "jobs").iterdir()) == []
+        await federation.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize("party", PARTIES)
+@pytest.mark.parametrize("kind", ["training", "prediction"])
+def test_a_party_that_names_nobody_refuses_every_job_with_the_lines_to_add(
+    kind: str, party: str, tmp_path: Path
+) -> None:
+    """The lines of the refusal, written into the policy file as they are, let the job go on."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables, policies={party: UNNAMED if kind == "training" else {}})
+        status = await federation.train(JOB)
+        if kind == "prediction":
+            assert status.state == "finished"
+            _restart(federation, party, UNNAMED)
+            status = await federation.predict(predict_request(model="job"))
+        assert status.state == "failed"
+        assert f"Refused: {party} takes no part in a job with parties that its policy does not name" in status.error
+        lines = [line for line in status.error.splitlines() if re.match(r"(label_holders|peers) = \[", line)]
+        named = tomllib.loads("\n".join(lines))
+        others = [other for other in PARTIES if other != party]
+        assert named == (
+            {"peers": others}
+            if party == LABEL_HOLDER
+            else {"label_holders": [LABEL_HOLDER], "peers": [other for other in others if other != LABEL_HOLDER]}
+        )
+        _restart(federation, party, named)
+        again = federation.predict(predict_request(model="job")) if kind == "prediction" else federation.resume()
+        assert (await again).state == "finished"
+        await federation.close()
+
+    run(main())
+
+
+def _restart(federation: Federation, party: str, policy: dict[str, Any]) -> None:
+    federation.kill(party)
+    federation.policies = {party: policy}
+    federation.configs[party] = federation.configs[party].under(federation.policy(party))
+    federation.start(party)
+
+
+def test_where_several_open_sums_all_are_label_holders(tmp_path: Path) -> None:
+    """A protocol says who opens sums; a peer is not enough for that, and a label holder is no peer by itself."""
+    config = Federation(tmp_path, HERE.tables).configs[FEATURE]
+    members = Members("coordinator", LABEL_HOLDER, (FEATURE, OTHER))
+
+    def all_open(members: Members) -> Sequence[str]:
+        return members.parties
+
+    def check(label_holders: list[str], peers: list[str], **changes: Any) -> None:
+        policy = Policy(label_holders=label_holders, peers=peers)
+        check_members(config.under(policy), replace(members, **changes), all_open)
+
+    check([LABEL_HOLDER, OTHER], [])
+    with pytest.raises(Refused, match=re.escape(f'label_holders = [..., "{OTHER}"]')) as caught:
+        check([LABEL_HOLDER], [OTHER])
+    assert "peers = [" not in str(caught.value)
+    check_members(config.under(Policy(label_holders=[LABEL_HOLDER], peers=[OTHER])), members, label_holder_opens)
+    with pytest.raises(Refused, match=re.escape(f'peers = ["{OTHER}"]')):
+        check_members(config.under(Policy(label_holders=[LABEL_HOLDER, OTHER])), members, label_holder_opens)
+    with pytest.raises(Malformed, match="is not a name for a party"):
+        check([], [], label_holder='x"]\nrecord = "both')
+
+
+def test_every_protocol_says_who_opens_sums() -> None:
+    """The label holder does in each."""
+    members = Members("coordinator", LABEL_HOLDER, (FEATURE, OTHER))
+    for described in (*map(training, TRAINING), *map(prediction, PREDICTION)):
+        assert LABEL_HOLDER in described.opens_sums(members)
+
+
+@pytest.mark.parametrize("file", OF_PARTIES, ids=lambda path: str(path.relative_to(EXAMPLES)))
+def test_the_parties_of_the_examples_name_each_other(file: Path) -> None:
+    """The example's job is one that each of its parties takes part in."""
+    config = party_config.read(file)
+    members = ("bank", "telco", "shop") if file.parent == EXAMPLES else PARTIES
+    check_members(config, Members("coordinator", members[0], tuple(members[1:])), label_holder_opens)
