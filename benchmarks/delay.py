@@ -1,4 +1,4 @@
-"""A TCP proxy that makes a loopback connection as slow as a long one."""
+"""A TCP proxy that makes a loopback connection as slow as a long one, from the first packet on."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ import threading
 
 
 class DelayProxy:
-    """A TCP proxy on a free port: what comes in at either end goes out at the other `seconds` later."""
+    """A TCP proxy on a free port: what comes in at either end goes out at the other `seconds` later.
+
+    A connection carries its first byte one round trip after it was opened, as TCP's own handshake takes.
+    """
 
     def __init__(self, target: str, seconds: float) -> None:
         self._target, self._seconds = target, seconds
@@ -33,6 +36,7 @@ class DelayProxy:
         self._ready.set()
 
     async def _connect(self, near: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(2 * self._seconds)
         host, port = self._target.rsplit(":", 1)
         far, forth = await asyncio.open_connection(host, int(port))
         await asyncio.gather(self._carry(near, forth), self._carry(far, back))

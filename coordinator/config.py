@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from treetap.names import Address, Name
-from treetap.process.config import Process
+from treetap.process.config import Process, Silence
 from treetap.strict import load
 
 
@@ -20,7 +20,7 @@ class CoordinatorConfig(Process):
     state: Path
     operators: Annotated[list[Name], Field(min_length=1)] = ["operator"]
     parties: dict[Name, Address]
-    silence_s: Annotated[float, Field(gt=0)] = 30.0
+    silence_s: Silence = 30.0
     metrics: Address | None = None
 
     def addresses(self) -> dict[str, str]:

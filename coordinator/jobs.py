@@ -25,7 +25,7 @@ from treetap.names import NAME
 from treetap.protocols.job_spec import check_spec
 from treetap.wire.byte_counts import ByteCounts
 from treetap.wire.ports import Address, Dialer
-from treetap.wire.timeouts import RETRY_S
+from treetap.wire.timeouts import Timeouts
 from treetap.wire.v2 import control_pb2, jobs_pb2, setup_pb2
 
 log = logging.getLogger(__name__)
@@ -338,10 +338,8 @@ class Jobs:
             (ignore_progress, ignore_loss) if progress is None else (progress.on_progress, progress.on_loss)
         )
         parties = {name: self._parties[name] for name in members}
-        silence, retry = (limit if waits_s is None else min(limit, waits_s) for limit in (self._silence, RETRY_S))
-        return Roster(
-            job, attempt, parties, self._dialer, silence, byte_counts, self._metrics, on_progress, on_loss, retry
-        )
+        timeouts = Timeouts(self._silence if waits_s is None else min(self._silence, waits_s))
+        return Roster(job, attempt, parties, self._dialer, timeouts, byte_counts, self._metrics, on_progress, on_loss)
 
     def _check_parties(self, names: Sequence[str]) -> None:
         unknown = [name for name in names if name not in self._parties]

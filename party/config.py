@@ -11,7 +11,7 @@ from pydantic import Field, PrivateAttr, model_validator
 from party.policy import Policy
 from treetap.errors import ConfigError
 from treetap.names import Address, Name, clash, on_loopback
-from treetap.process.config import Process
+from treetap.process.config import Process, Silence
 from treetap.strict import Strict, load
 from treetap.tables.config import TableConfig
 
@@ -56,7 +56,7 @@ class PartyConfig(Process):
     policy_file: Annotated[Path | None, Field(alias="policy")] = None
     workers: Annotated[int, Field(ge=1, le=256)] | None = None
     data: Path | None = None
-    silence_s: Annotated[float, Field(gt=0)] = 60.0
+    silence_s: Silence = 60.0
     metrics: Address | None = None
     tables: dict[str, TableConfig] = {}
     serve: ServeConfig | None = None

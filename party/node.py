@@ -31,6 +31,7 @@ from treetap.protocols.registry import prediction, prediction_name, training, tr
 from treetap.wire.disclosure import bytes_by_class
 from treetap.wire.frame import name_of, result
 from treetap.wire.ports import Address, Dialer
+from treetap.wire.timeouts import Timeouts
 from treetap.wire.v2 import control_pb2, exchange_pb2, setup_pb2
 from treetap.workers import Engine
 
@@ -210,7 +211,16 @@ class PartyNode:
             job=request.job,
             attempt=request.attempt,
             mailbox=Mailbox(self._config.silence_s, self._config.state, self._metrics.waiting),
-            outbox=Outbox(request.job, request.attempt, by_name, self._dialer, costs, recorder, self._config.policy),
+            outbox=Outbox(
+                request.job,
+                request.attempt,
+                by_name,
+                self._dialer,
+                costs,
+                recorder,
+                self._config.policy,
+                Timeouts(self._config.silence_s),
+            ),
             costs=costs,
             recorder=recorder,
             engine=self._engine,

@@ -92,6 +92,7 @@ class Process:
 
     name: str
     alive: bool = True
+    frozen: bool = False
     tasks: set[asyncio.Task[Any]] = field(default_factory=set)
     node: PartyNode | None = None
     port: RecordingPort | None = None
@@ -118,6 +119,12 @@ class Process:
 LIFE: ContextVar[Process | None] = ContextVar("LIFE", default=None)
 #: What a process does with a request: (the process, whether the answer is heard) → the answer.
 Call = Callable[[Process, bool], Coroutine[Any, Any, T]]
+
+
+async def _awake(*processes: Process) -> None:
+    """Wait for ever if one of the processes is frozen: what it took is in its socket's queue."""
+    if any(process.frozen for process in processes):
+        await asyncio.get_running_loop().create_future()
 
 
 def _ignored(ended: asyncio.Task[Any]) -> None:
@@ -200,6 +207,10 @@ class Federation:
         for task in list(process.tasks):
             task.cancel()
 
+    def freeze(self, name: str, *, thaw: bool = False) -> None:
+        """SIGSTOP: it takes connections, and nothing else leaves or reaches it until it is thawed by SIGCONT."""
+        self._processes[name].frozen = not thaw
+
     def alive(self, name: str) -> bool:
         """Whether the process runs."""
         return self._processes[name].alive
@@ -270,6 +281,7 @@ class Federation:
         message = Message(len(self.log), sender.name, to, word, served=False)
         self.log.append(message)
         self._pass(message, sender)
+        await _awake(sender, self._processes[to])
         if self.faults.hits(self.faults.double):
             copy = self._processes[to].run(self._late(to, self.faults.delay(self.faults.late_s), call))
             copy.add_done_callback(_ignored)
@@ -277,6 +289,7 @@ class Federation:
         if self.faults.hits(self.faults.drop):
             raise Unreachable(f"the request to {to} was lost")
         answer = await self._serve(to, call)
+        await _awake(sender, self._processes[to])
         self._pass(message._replace(served=True), sender)
         if not self._processes[to].alive:
             raise Unreachable(f"{to} died before it could answer")
@@ -321,7 +334,7 @@ class Federation:
             label = "y" if "y" in table.column_names else None
             configs[table_name] = TableConfig(path=path, id="id", columns=columns, label=label, encode=self.encode)
         more: dict[str, Any] = {"tables": configs, "data": folder, "serve": self.serve.get(name)}
-        config = PartyConfig(name=name, state=folder / "state", tls=NOWHERE, **more)
+        config = PartyConfig(name=name, state=folder / "state", tls=NOWHERE, silence_s=self.silence_s, **more)
         return config.under(self.policy(name))
 
     def policy(self, name: str) -> Policy:
@@ -355,7 +368,7 @@ class SimDialer:
             assert process.port is not None
             try:
                 async for event in process.port.step(me.name, control_pb2.StepRequest.FromString(wire)):
-                    if heard:
+                    if heard and not process.frozen:
                         federation.seen_by_coordinator.append(event.SerializeToString())
                         arrived.put_nowait(control_pb2.StepEvent.FromString(event.SerializeToString()))
             except Exception as error:

@@ -16,7 +16,7 @@ from treetap.wire.byte_counts import ByteCounts
 from treetap.wire.disclosure import bytes_by_class
 from treetap.wire.frame import filled
 from treetap.wire.ports import Address, Dialer
-from treetap.wire.timeouts import RETRY_S, Reconnects
+from treetap.wire.timeouts import Reconnects, Timeouts
 from treetap.wire.v2 import control_pb2, setup_pb2, types_pb2
 
 log = logging.getLogger(__name__)
@@ -32,17 +32,16 @@ class Roster:
         attempt: int,
         parties: Mapping[str, Address],
         dialer: Dialer,
-        silence_s: float,
+        timeouts: Timeouts,
         byte_counts: ByteCounts,
         metrics: CoordinatorMetrics,
         on_progress: Callable[[str, control_pb2.Progress], None],
         on_lost: Callable[[str], None],
-        retry_s: float = RETRY_S,
     ) -> None:
         self._job, self._attempt = job, attempt
-        self._parties, self._dialer, self._silence = dict(parties), dialer, silence_s
+        self._parties, self._dialer, self._timeouts = dict(parties), dialer, timeouts
         self._byte_counts, self._metrics = byte_counts, metrics
-        self._on_progress, self._on_lost, self._retry_s = on_progress, on_lost, retry_s
+        self._on_progress, self._on_lost = on_progress, on_lost
         self.log_level = logging.INFO  #: level of the log lines at the ends of steps
 
     @property
@@ -63,7 +62,7 @@ class Roster:
         """
         request = control_pb2.StepRequest(job=self._job, attempt=self._attempt, round=round, stage=stage)
         filled(request, step, body)
-        reconnects = Reconnects(self._retry_s)
+        reconnects = Reconnects(self._timeouts)
         began = asyncio.get_running_loop().time()
         with logs.within(step=step, peer=party), self._metrics.asking(party, step):
             log.debug("job %s: %s at %s: begins", self._job, step, party)
@@ -117,10 +116,10 @@ class Roster:
         while True:
             try:
                 # Not wait_for: before Python 3.12 it loses a cancellation that arrives together with the event.
-                async with asyncio.timeout(self._silence):
+                async with asyncio.timeout_at(reconnects.silent_at):
                     event = await anext(events)
             except TimeoutError:
-                raise Silent(f"{party} has been silent for {self._silence:g} s in {step}") from None
+                raise Silent(f"{party} has been silent for {reconnects.silence_s:g} s in {step}") from None
             except StopAsyncIteration:
                 raise Unreachable(f"{party} ended {step} without a result") from None
             reconnects.heard()

@@ -16,6 +16,7 @@ from treetap.process.lifecycle import serve_until_stopped, sole_user
 from treetap.process.limits import raise_descriptors
 from treetap.wire import rpc
 from treetap.wire.hello import serve_health
+from treetap.wire.timeouts import Timeouts
 
 #: Seconds that calls under way may take to end when the coordinator stops.
 GRACE_S = 2.0
@@ -31,7 +32,7 @@ def run(config_path: Path, *, until_stdin_closes: bool) -> None:
 
 
 async def _serve(config: CoordinatorConfig, until_stdin_closes: bool) -> None:
-    dialer = rpc.GrpcDialer(config.transport())
+    dialer = rpc.GrpcDialer(config.transport(), Timeouts(config.silence_s))
     journal = Journal(config.state / "journal")
     metrics = CoordinatorMetrics(config.name)
     measured = metrics.serve(config.metrics)

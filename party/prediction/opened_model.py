@@ -21,7 +21,7 @@ from treetap.tables.categories import Category
 from treetap.tables.config import TableConfig
 from treetap.tables.reading import Table
 from treetap.wire.frame import result
-from treetap.wire.timeouts import RETRY_S
+from treetap.wire.timeouts import Timeouts
 from treetap.wire.v2 import control_pb2, prediction_pb2
 
 log = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ class OpenedModel:
         if opening.away:
             log.warning("job %s: goes on without %s, which does not answer", context.job, ", ".join(opening.away))
         if opening.away_deadline_s:
-            context.outbox.retry_s = min(RETRY_S, opening.away_deadline_s)
+            context.outbox.timeouts = Timeouts(min(context.outbox.timeouts.silence_s, opening.away_deadline_s))
         members = [opening.label_holder, *present(opening)]
         phases = {
             ALIGNMENT: alignment_steps(members, opening.alignment, config.name),

@@ -40,8 +40,9 @@ class _Series:
 
 @dataclass
 class _Sender:
-    """Unread messages of one sender: bytes in memory, and a file for the rest."""
+    """Unread messages of one sender: when the last one came, bytes in memory, and a file for the rest."""
 
+    heard_at: float = 0.0
     in_memory: int = 0
     in_file: int = 0
     file: IO[bytes] | None = None
@@ -90,6 +91,7 @@ class Mailbox:
                 raise Conflict(
                     f"{kind} part {message.part} from {sender} is marked as the last part, but a later one has come"
                 )
+            self._senders[sender].heard_at = asyncio.get_running_loop().time()
             series.parts[message.part] = self._put(self._senders[sender], message)
             series.digests[message.part] = digest
             if message.last:
@@ -102,7 +104,7 @@ class Mailbox:
         while True:
             async with self._changed:
                 series = self._series.setdefault(key, _Series())
-                await self._wait(lambda: series.next in series.parts, f"{kind} of {sender}")  # noqa: B023
+                await self._wait(lambda: series.next in series.parts, sender, kind)  # noqa: B023
                 message = self._get(self._senders[sender], series.parts.pop(series.next))
                 series.next += 1
             yield message
@@ -176,13 +178,14 @@ class Mailbox:
             sender.in_memory -= message.ByteSize()
             self._waiting("memory", -message.ByteSize())
 
-    async def _wait(self, ready: Callable[[], bool], what: str) -> None:
-        """Wait under the lock until ready; each message that is filed restarts the time limit."""
+    async def _wait(self, ready: Callable[[], bool], sender: str, kind: str) -> None:
+        """Wait under the lock until ready; each message of the sender that is filed restarts the time limit."""
+        began, what = asyncio.get_running_loop().time(), f"{kind} of {sender}"
         while not ready():
             if self._closed:
                 raise Interrupted(f"the job was left while waiting for {what}")
             try:
-                async with asyncio.timeout(self._silence):
+                async with asyncio.timeout_at(max(began, self._senders[sender].heard_at) + self._silence):
                     await self._changed.wait()
             except TimeoutError:
                 raise Silent(f"waited {self._silence:g} s for {what}, in vain") from None

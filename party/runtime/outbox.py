@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 
 from google.protobuf.message import Message
@@ -9,11 +10,11 @@ from google.protobuf.message import Message
 from party.policy import Policy
 from party.runtime.costs import CostAccount
 from party.runtime.transcript_recorder import Recorder
-from treetap.errors import Interrupted, Refused, Unreachable
+from treetap.errors import Interrupted, Refused, Silent, Unreachable
 from treetap.wire.disclosure import bytes_by_class
 from treetap.wire.frame import filled
 from treetap.wire.ports import Address, Dialer
-from treetap.wire.timeouts import RETRY_S, Reconnects
+from treetap.wire.timeouts import Reconnects, Timeouts
 from treetap.wire.v2 import exchange_pb2
 
 #: Approximate maximum of bytes in one message's body.
@@ -32,11 +33,12 @@ class Outbox:
         costs: CostAccount,
         recorder: Recorder,
         policy: Policy,
+        timeouts: Timeouts,
     ) -> None:
         self._job, self._attempt = job, attempt
         self._peers, self._dialer = peers, dialer
         self._costs, self._recorder, self._policy = costs, recorder, policy
-        self.retry_s = RETRY_S  #: seconds of retries of an unreachable peer
+        self.timeouts = timeouts  #: deadlines of each message, its repeats included
 
     def open(self, to: str, kind: str, round: int = 0, stage: int = 0) -> Series:
         """Begin a numbered series of messages of one kind (a body field of `PeerMessage`)."""
@@ -54,23 +56,31 @@ class Outbox:
     async def deliver(
         self, to: str, kind: str, round: int, stage: int, part: int, last: bool, body: Message | None
     ) -> None:
-        """Send one message, with retries until the peer has filed it or has been unreachable for `retry_s` seconds."""
+        """Send one message, with retries until the peer has filed it.
+
+        Raises:
+            Silent: it has not done so within `silence_s`.
+            Interrupted: it has been unreachable for `retry_s`.
+        """
         message = exchange_pb2.PeerMessage(
             job=self._job, attempt=self._attempt, round=round, stage=stage, part=part, last=last
         )
         filled(message, kind, body)
         classes = bytes_by_class(message)
         self._policy.check_emits(self._costs.party, to, classes)
-        reconnects = Reconnects(self.retry_s)
+        reconnects, me = Reconnects(self.timeouts), self._costs.party
         while True:
             try:
-                await self._dialer.deliver(self._peers[to], message)
+                async with asyncio.timeout_at(reconnects.silent_at):
+                    await self._dialer.deliver(self._peers[to], message)
                 break
             except Unreachable as failure:
                 if not await reconnects.again():
                     # Not Unreachable: the coordinator would take this party for unreachable and repeat the step.
-                    me = self._costs.party
                     raise Interrupted(f"{me} cannot reach {to}: {failure}", party=me) from failure
+            except (TimeoutError, Silent):
+                waited = f"{me} waited {reconnects.silence_s:g} s for {to} to take {kind}, in vain"
+                raise Silent(waited, party=me) from None
         self._costs.byte_counts.sent(to, kind, classes)
         self._recorder.sent(to, kind, message)
 

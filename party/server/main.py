@@ -22,6 +22,7 @@ from treetap.process.lifecycle import serve_until_stopped, sole_user
 from treetap.process.limits import raise_descriptors
 from treetap.wire import rpc
 from treetap.wire.hello import serve_health
+from treetap.wire.timeouts import Timeouts
 from treetap.workers import ProcessEngine
 
 log = logging.getLogger(__name__)
@@ -55,7 +56,7 @@ async def _serve(config: PartyConfig, engine: ProcessEngine, until_stdin_closes:
             log.warning("table %s: %s: there is no such file yet", name, table.path)
     if silent := config.unanswered():
         log.warning("the policy sends PREDICTION to none of these serve.clients: %s", ", ".join(silent))
-    dialer = rpc.GrpcDialer(config.transport())
+    dialer = rpc.GrpcDialer(config.transport(), Timeouts(config.silence_s))
     recorders = Recorders(config.state / "transcripts", config.policy.record)
     metrics = PartyMetrics(config.name)
     measured = metrics.serve(config.metrics)

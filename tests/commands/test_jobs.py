@@ -316,6 +316,7 @@ def test_a_party_that_is_not_there(federation: LocalFederation, trained: Outcome
     assert "Traceback" not in outcome.err
     where = f"feature-c at {federation.addresses[FEATURE_C]}"
     assert f"treetap: {where}: connection refused: no process listens there" in outcome.err
+    assert "(gRPC: failed to connect to all addresses" in outcome.err.replace("\n", " ")
     assert "treetap resume lonely" in outcome.err
     status = json.loads(_run(federation, "status", "lonely", "--json").out)["jobs"][0]
     assert (status["state"], status["bad_input"]) == ("interrupted", False)

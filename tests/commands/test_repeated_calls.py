@@ -13,8 +13,9 @@ import pytest
 from treetap.commands.jobs import client
 from treetap.commands.jobs.client import Operator, OperatorConfig
 from treetap.errors import Interrupted, TreetapError, Unanswered, UnknownJob
+from treetap.wire import rpc
 from treetap.wire.status import ERROR_KEY
-from treetap.wire.timeouts import Reconnects
+from treetap.wire.timeouts import Timeouts
 from treetap.wire.v2 import jobs_pb2, jobs_pb2_grpc
 
 GAVE_UP_S = 0.5
@@ -72,7 +73,7 @@ def flaky() -> Flaky:
 @pytest.fixture
 def operator(flaky: Flaky, monkeypatch: pytest.MonkeyPatch) -> Iterator[Operator]:
     """Asks a server that behaves as `flaky` says, and gives up sooner than people do."""
-    monkeypatch.setattr(client, "Reconnects", lambda: Reconnects(GAVE_UP_S))
+    monkeypatch.setattr(client, "TIMEOUTS", Timeouts(GAVE_UP_S))
     server = grpc.server(ThreadPoolExecutor(2))
     jobs_pb2_grpc.add_JobsServicer_to_server(flaky, server)
     port = server.add_insecure_port("127.0.0.1:0")
@@ -140,9 +141,32 @@ def test_an_answer_is_not_asked_for_again(flaky: Flaky, operator: Operator) -> N
     assert flaky.calls == ["watch"]
 
 
+@pytest.mark.parametrize("call", ["status", "watch"])
+def test_who_seems_to_be_absent_is_asked_once_more(
+    call: str, flaky: Flaky, operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy host the diagnosis finds no process where there is one: one repeat, not more."""
+
+    async def nobody(_location: str, _within_s: float) -> bool:
+        return False
+
+    monkeypatch.setattr(rpc, "_listens", nobody)
+
+    def ask() -> object:
+        return operator.status("job") if call == "status" else operator.watch("job", lambda _: None)
+
+    flaky.refuses = 1
+    assert ask()
+    assert flaky.calls == [call] * 2
+    flaky.refuses = 4
+    with pytest.raises(TreetapError, match="coordinator does not answer: not now"):
+        ask()
+    assert flaky.calls == [call] * 4
+
+
 def test_an_absent_coordinator_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Calls are not repeated where no process listens, nor may a job have been accepted."""
-    monkeypatch.setattr(client, "Reconnects", lambda: Reconnects(60))
+    monkeypatch.setattr(client, "TIMEOUTS", Timeouts(60))
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     operator = Operator(OperatorConfig(coordinator=f"127.0.0.1:{port}", insecure=True))

@@ -86,7 +86,7 @@ Listen = "127.0.0.1:1"
 policy = 7
 workers = 0
 record = "both"
-silence_s = 0.0
+silence_s = 4.9
 tls = {ca = "ca.crt", certificate = 5, pem = "x"}
 
 [tables.train]
@@ -111,6 +111,7 @@ columns = ["age", "record"]
     assert "lower-case" in by_field["name"]
     assert "column 'record' is the id or the label" in by_field["tables.predict"]
     assert "(it is 0)" in by_field["workers"]
+    assert "(it is 4.9)" in by_field["silence_s"]
 
 
 @pytest.mark.parametrize("address", ["", "7001", ":7001", "host:", "host:port", "host:65536", "host:-1"])

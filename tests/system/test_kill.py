@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -12,12 +13,17 @@ from pathlib import Path
 
 import pytest
 
+from coordinator.jobs import Jobs
+from coordinator.runtime.journal import Journal
 from tests.system.federations import ended, settings, shards, states, until
 from tests.worlds import PARTIES, joined_model, spec, world
 from treetap.commands.local_federation import LocalFederation
 from treetap.errors import ConfigError, Interrupted
 from treetap.models.store import TREES
 from treetap.trees.params import BoostingParams
+from treetap.wire.rpc import GrpcDialer
+from treetap.wire.timeouts import Timeouts
+from treetap.wire.tls import TlsFiles
 from treetap.wire.transcript import TranscriptReader
 from treetap.wire.v2 import jobs_pb2
 
@@ -189,6 +195,36 @@ def test_a_party_that_stays_away(federation: LocalFederation) -> None:
     federation.operator.cancel("away")
     _submit(federation, "after-all", BoostingParams(n_estimators=1, max_depth=2, max_bin=4))
     assert ended(federation, "after-all").state == "finished"
+
+
+def test_a_suspended_party_is_named_within_the_silence(federation: LocalFederation, tmp_path: Path) -> None:
+    """SIGSTOP: a process that takes connections and does nothing else ends a job by its name; awake, it works again."""
+    silence_s, victim = 1.0, "feature-b"
+    certs = federation.folder / "certs"
+    tls = TlsFiles(certs / "ca.crt", certs / "coordinator.crt", certs / "coordinator.key")
+    parties = {name: federation.addresses[name] for name in PARTIES}
+
+    async def main() -> tuple[jobs_pb2.JobStatus, jobs_pb2.JobStatus, float]:
+        dialer = GrpcDialer(tls, Timeouts(silence_s))
+        jobs = Jobs("coordinator", parties, dialer, Journal(tmp_path / "journal"), silence_s)
+        os.kill(federation.pid(victim), signal.SIGSTOP)
+        try:
+            started = time.monotonic()
+            jobs.submit(jobs_pb2.SubmitRequest(job="suspended", spec=spec(BoostingParams(n_estimators=1, max_depth=1))))
+            asleep = await jobs.wait("suspended")
+            took = time.monotonic() - started
+        finally:
+            os.kill(federation.pid(victim), signal.SIGCONT)
+        jobs.resume("suspended")
+        awake = await jobs.wait("suspended")
+        await dialer.close()
+        return asleep, awake, took
+
+    asleep, awake, took = asyncio.run(main())
+    assert asleep.state == "interrupted"
+    assert f"{victim} has been silent for 1 s in prepare" in asleep.error
+    assert took < silence_s + 5
+    assert awake.state == "finished", awake.error
 
 
 def test_the_coordinators_death_is_told(federation: LocalFederation) -> None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Self
+from typing import Annotated, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from treetap.names import Name, on_loopback
 from treetap.strict import Strict
 from treetap.wire.insecure import Insecure, Transport
+from treetap.wire.timeouts import LEAST_SILENCE_S
 from treetap.wire.tls import TlsFiles
+
+#: A key `silence_s`: see `treetap.wire.timeouts`.
+Silence = Annotated[float, Field(ge=LEAST_SILENCE_S, le=3600)]
 
 
 class TlsConfig(Strict):

@@ -26,6 +26,7 @@ from treetap.wire.listening import bound
 from treetap.wire.ports import Address
 from treetap.wire.probe import examine
 from treetap.wire.status import error_of
+from treetap.wire.timeouts import Timeouts
 from treetap.wire.v2 import control_pb2, control_pb2_grpc, exchange_pb2, exchange_pb2_grpc, jobs_pb2_grpc
 
 if TYPE_CHECKING:
@@ -40,38 +41,37 @@ MESSAGE_LIMIT = 2 * 1024 * 1024
 HANDSHAKE_S = 10.0
 #: Seconds that a connection may stay without a call; a caller's next call opens another.
 IDLE_S = 10.0
-#: Seconds that one delivery of a message may take; the receiver may delay it while its queue is full.
-DELIVER_DEADLINE = 90.0
 #: Seconds that an operator's short call may take.
 ASK_DEADLINE = 30.0
-#: Seconds that a server may take to send its version.
-HELLO_S = 3.0
-#: Seconds that one attempt to connect may take, from TCP to gRPC's first frame: about four round trips.
-CONNECT_S = 5.0
-_LISTENS_S = 3.0
 
 _LONGEST = "grpc.max_receive_message_length"
 _COMMON = [
     ("grpc.max_send_message_length", MESSAGE_LIMIT),
     (_LONGEST, MESSAGE_LIMIT),
-    ("grpc.keepalive_time_ms", 20_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
-]
-_CHANNEL = [
-    *_COMMON,
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", int(1000 * CONNECT_S)),  # of an attempt, in spite of its name; not of a pause
-    ("grpc.max_reconnect_backoff_ms", 500),
-    ("grpc.enable_retries", 0),  # steps and messages are repeated by their own rules
 ]
 _SERVER = [
     *_COMMON,
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.so_reuseport", 0),  # with port re-use a second process on a used port would seem to start
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
     # a message that nobody reads yet keeps to its stream's window, of 64 KiB: probing would enlarge it
     ("grpc.http2.bdp_probe", 0),
 ]
+
+
+def channel_options(timeouts: Timeouts) -> list[tuple[str, str | int]]:
+    """The options of a channel whose process has these deadlines."""
+    return [
+        *_COMMON,
+        ("grpc.keepalive_time_ms", int(1000 * timeouts.ping_s)),
+        ("grpc.keepalive_timeout_ms", int(1000 * timeouts.pong_s)),
+        ("grpc.initial_reconnect_backoff_ms", 100),
+        ("grpc.min_reconnect_backoff_ms", int(1000 * timeouts.connect_s)),  # of an attempt, in spite of its name
+        ("grpc.max_reconnect_backoff_ms", 500),  # of the pause between two
+        ("grpc.enable_retries", 0),  # steps and messages are repeated by their own rules
+    ]
 
 
 def server(
@@ -175,8 +175,9 @@ class _Telling:
 class GrpcDialer:
     """Reaches parties over mutual TLS; a party's certificate must bear the name it is called by."""
 
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
+    def __init__(self, transport: Transport, timeouts: Timeouts | None = None) -> None:
+        self._transport, self._timeouts = transport, timeouts or Timeouts()
+        self._options = channel_options(self._timeouts)
         self._credentials: grpc.ChannelCredentials | None = None
         self._channels: dict[Address, grpc.aio.Channel] = {}
 
@@ -185,12 +186,12 @@ class GrpcDialer:
         if to not in self._channels:
             if isinstance(self._transport, Insecure):
                 check_near(f"{to.name} at", to.location)
-                self._channels[to] = grpc.aio.insecure_channel(to.location, options=_CHANNEL)
+                self._channels[to] = grpc.aio.insecure_channel(to.location, options=self._options)
                 return self._channels[to]
             if self._credentials is None:
                 ca, certificate, key = self._transport.read()
                 self._credentials = grpc.ssl_channel_credentials(ca, key, certificate)
-            options = [*_CHANNEL, ("grpc.ssl_target_name_override", to.name)]
+            options = [*self._options, ("grpc.ssl_target_name_override", to.name)]
             self._channels[to] = grpc.aio.secure_channel(to.location, self._credentials, options=options)
         return self._channels[to]
 
@@ -208,7 +209,7 @@ class GrpcDialer:
         """See `Dialer.deliver`."""
         stub = exchange_pb2_grpc.ExchangeStub(self._telling(to))
         try:
-            return await stub.Deliver(message, timeout=DELIVER_DEADLINE)
+            return await stub.Deliver(message, timeout=self._timeouts.silence_s)
         except grpc.aio.AioRpcError as failure:
             raise await self.explain(failure, to) from None
 
@@ -228,15 +229,15 @@ class GrpcDialer:
         if not isinstance(error, Unreachable):
             return error
         if isinstance(self._transport, Insecure):
-            return Unanswered(str(error)) if await _listens(to.location) else error
-        found = await asyncio.to_thread(examine, to.location, to.name, self._transport)
+            return Unanswered(str(error)) if await _listens(to.location, self._timeouts.diagnosis_s) else error
+        found = await asyncio.to_thread(examine, to.location, to.name, self._transport, self._timeouts.diagnosis_s)
         kind = Incompatible if found.lasting else Unanswered if found.there else Unreachable
-        return kind(found.line)
+        return kind(f"{found.line} (gRPC: {' '.join((failure.details() or 'no details').split())})")
 
     async def _other_version(self, to: Address) -> Incompatible | None:
         """The error of a server that lacks our services since it speaks another version; None where it does not."""
         try:
-            heard = await asyncio.to_thread(say_hello, to, self._transport, HELLO_S)
+            heard = await asyncio.to_thread(say_hello, to, self._transport, self._timeouts.diagnosis_s)
             version.check(heard.protocol, to.name, "its caller")
         except Incompatible as error:
             return error
@@ -251,11 +252,11 @@ class GrpcDialer:
         self._channels.clear()
 
 
-async def _listens(location: str) -> bool:
+async def _listens(location: str, within_s: float) -> bool:
     """True if a process takes connections at `host:port` on this host."""
     host, _, port = location.rpartition(":")
     try:
-        async with asyncio.timeout(_LISTENS_S):
+        async with asyncio.timeout(within_s):
             _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
     except (OSError, TimeoutError):
         return False

@@ -1,7 +1,8 @@
 """An operator's side of `jobs.proto`: submit, watch, query, cancel, resume.
 
 Watching, queries and cancelling are repeated for a bounded time while the coordinator's process runs but does not
-answer. A call that begins a job is made once only: repeated after a lost answer, it would begin the job twice.
+answer, and once while it does not seem to run. A call that begins a job is made once only: repeated after a lost
+answer, it would begin the job twice.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from treetap.process.config import Process
 from treetap.strict import load
 from treetap.wire import rpc
 from treetap.wire.ports import Address
-from treetap.wire.timeouts import Reconnects
+from treetap.wire.timeouts import Reconnects, Timeouts
 from treetap.wire.v2 import jobs_pb2
 
 T = TypeVar("T")
 OnStatus = Callable[[jobs_pb2.JobStatus], None]
-#: Seconds without a status of a running job after which the coordinator counts as unreachable.
-WATCH_SILENCE_S = 30.0
+#: Deadlines of an operator's calls; a coordinator that sends no status of a running job for `silence_s` has gone.
+TIMEOUTS = Timeouts()
 
 
 class OperatorConfig(Process):
@@ -80,14 +81,14 @@ class Operator:
         """Stop a job and have every party delete its state."""
         _check(job)
         name = jobs_pb2.JobName(job=job)
-        return _run(self._ask(lambda stub: stub.Cancel(name, timeout=rpc.ASK_DEADLINE), Reconnects()))
+        return _run(self._ask(lambda stub: stub.Cancel(name, timeout=rpc.ASK_DEADLINE), repeat=True))
 
     def status(self, job: str = "") -> list[jobs_pb2.JobStatus]:
         """The status of one job or of all."""
         if job:
             _check(job)
         request = jobs_pb2.StatusRequest(job=job)
-        asked = self._ask(lambda stub: stub.Status(request, timeout=rpc.ASK_DEADLINE), Reconnects())
+        asked = self._ask(lambda stub: stub.Status(request, timeout=rpc.ASK_DEADLINE), repeat=True)
         return list(_run(asked).jobs)
 
     def watch(
@@ -100,21 +101,21 @@ class Operator:
     def _begin(self, call: Callable[[rpc.JobsStub], Awaitable[jobs_pb2.JobAccepted]], job: str) -> str:
         """Call once; returns the job's name. `job`: that of the request, which may have none."""
         try:
-            return _run(self._ask(call, None)).job
+            return _run(self._ask(call, repeat=False)).job
         except Unanswered as failure:
             look = f"treetap status {job}".strip()
             raise Interrupted(f"{failure}; it may have accepted the job all the same; see: {look}") from None
 
-    async def _ask(self, call: Callable[[rpc.JobsStub], Awaitable[T]], reconnects: Reconnects | None) -> T:
-        """Call, and repeat for a bounded time while the coordinator runs but does not answer."""
-        dialer = rpc.GrpcDialer(self._transport)
+    async def _ask(self, call: Callable[[rpc.JobsStub], Awaitable[T]], *, repeat: bool) -> T:
+        """Call; with `repeat`, again for a bounded time while the coordinator runs but does not answer."""
+        dialer, reconnects = rpc.GrpcDialer(self._transport, TIMEOUTS), Reconnects(TIMEOUTS)
         try:
             while True:
                 try:
                     return await call(dialer.jobs(self._to))
                 except grpc.aio.AioRpcError as failure:
                     error = await dialer.explain(failure, self._to)
-                if not isinstance(error, Unanswered) or reconnects is None or not await reconnects.again():
+                if not (repeat and await _again(error, dialer, reconnects)):
                     raise error
         finally:
             await dialer.close()
@@ -122,14 +123,14 @@ class Operator:
     async def _watch(
         self, job: str, on_status: OnStatus, until: Callable[[jobs_pb2.JobStatus], bool]
     ) -> jobs_pb2.JobStatus:
-        dialer, reconnects = rpc.GrpcDialer(self._transport), Reconnects()
+        dialer, reconnects = rpc.GrpcDialer(self._transport, TIMEOUTS), Reconnects(TIMEOUTS)
         status = jobs_pb2.JobStatus()
         try:
             while True:
                 try:
                     statuses = dialer.jobs(self._to).Watch(jobs_pb2.JobName(job=job)).__aiter__()
                     while True:
-                        async with asyncio.timeout(WATCH_SILENCE_S):
+                        async with asyncio.timeout(TIMEOUTS.silence_s):
                             status = await anext(statuses)
                         reconnects.heard()
                         on_status(status)
@@ -137,7 +138,7 @@ class Operator:
                             return status
                 except grpc.aio.AioRpcError as failure:
                     error = await dialer.explain(failure, self._to)
-                if isinstance(error, Unanswered) and await reconnects.again():
+                if await _again(error, dialer, reconnects):
                     continue
                 if isinstance(error, Unreachable):
                     served = f"{job} serves on by itself (see: treetap status {job}); treetap cancel {job} ends it"
@@ -148,6 +149,17 @@ class Operator:
             raise Interrupted(f"the coordinator sends no more status of {job}; see: treetap status {job}") from None
         finally:
             await dialer.close()
+
+
+async def _again(error: Exception, dialer: rpc.GrpcDialer, reconnects: Reconnects) -> bool:
+    """After a failed call: pause and return True if it is to be repeated.
+
+    A coordinator that does not seem to run is called once more: on a busy host even the diagnosis may err.
+    """
+    if not isinstance(error, Unreachable) or (reconnects.repeated and not isinstance(error, Unanswered)):
+        return False
+    await dialer.close()  # a channel that has just failed would fail the next call without an attempt
+    return await reconnects.again()
 
 
 def _run(call: Coroutine[Any, Any, T]) -> T:
