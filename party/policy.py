@@ -33,7 +33,8 @@ class Policy(Strict):
     peers: list[Name] = []
     record: Literal["received", "both", "off"] = "off"
     min_key_bits: Annotated[int, Field(ge=512)] = 2048
-    min_common_records: Annotated[int, Field(ge=1)] = 1
+    min_common_records: Annotated[int, Field(ge=1)] = 30
+    min_prediction_records: Annotated[int, Field(ge=1)] = 1
     min_instance_space: Annotated[int, Field(ge=1)] = 1
     min_candidate_bits: Annotated[float, Field(ge=0)] | None = None
     emits: dict[str, list[str]] = {}

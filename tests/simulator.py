@@ -338,12 +338,13 @@ class Federation:
         return config.under(self.policy(name))
 
     def policy(self, name: str) -> Policy:
-        """A party's policy: with room for short keys, the other parties named, and what the test wants."""
+        """A party's policy: with room for short keys and small tables, the others named, and what the test wants."""
         others = [party for party in self.tables if party != name]
         return Policy(
             **{
                 "record": self.record,
                 "min_key_bits": 512,
+                "min_common_records": 1,
                 "coordinators": list(self.coordinators),
                 "label_holders": others,
                 "peers": others,

@@ -13,7 +13,7 @@ import hashlib
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -33,7 +33,8 @@ POINTS_PER_MESSAGE = 32_768
 #: Points in one call to a worker: some tenths of a second of work, so that progress is reported often.
 POINTS_PER_CALL = 4_096
 STORED = "alignment"
-
+#: Rules of a policy: of trainings, and of predictions.
+CommonRecords = Literal["min_common_records", "min_prediction_records"]
 
 #: The name of the alignment as a phase of a role's step table.
 ALIGNMENT = "alignment"
@@ -61,10 +62,15 @@ def _own_turns(members: Sequence[str], party: str) -> list[AlignmentTurn]:
 class Alignment:
     """One party's part in finding the common records, for one attempt at a job."""
 
-    def __init__(self, context: StepContext, members: Sequence[str], mode: str, order: StepOrder) -> None:
-        """`members`: the label holder, then the feature parties. `order`: the role's, with the phase `ALIGNMENT`."""
+    def __init__(
+        self, context: StepContext, members: Sequence[str], mode: str, order: StepOrder, rule: CommonRecords
+    ) -> None:
+        """`members`: the label holder, then the feature parties. `order`: the role's, with the phase `ALIGNMENT`.
+
+        `rule`: the one of the policy that says how many records must be common.
+        """
         self._context, self._members = context, list(members)
-        self._minimum = context.policy.min_common_records
+        self._rule, self._minimum = rule, int(getattr(context.policy, rule))
         self._order = order
         self._place = self._members.index(context.party)
         self._ids: list[str] = []
@@ -103,6 +109,7 @@ class Alignment:
                 f"{path}: holds other ids than when job {self._context.job} was aligned; "
                 "restore that file, or cancel the job and train again"
             ).at(self._context.party)
+        self._enough(len(stored["records"]))
         self._set_records(stored["records"])
         return int(stored["attempt"])
 
@@ -114,8 +121,9 @@ class Alignment:
     # ---- sorted-ids
 
     async def send_digest(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Send the digest of the sorted ids to the label holder."""
+        """Send the digest of the sorted ids to the label holder, if there are enough."""
         self._order.check(request)
+        self._enough(len(self._ids))
         digest = alignment_pb2.RecordDigest(digest=digest_of(self._ids), records=len(self._ids))
         await self._context.outbox.send(self._members[0], "record_digest", [digest])
         self._finish(np.arange(len(self._ids)))
@@ -321,7 +329,7 @@ class Alignment:
             raise DataError("no record is common to all parties: do all id columns hold the same ids, written alike?")
         if count < self._minimum:
             raise Refused(
-                f"{self._context.party} takes no part: its policy says min_common_records = {self._minimum}, and fewer "
+                f"{self._context.party} takes no part: its policy says {self._rule} = {self._minimum}, and fewer "
                 "records are common to all parties"
             )
 

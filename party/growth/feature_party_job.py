@@ -42,7 +42,7 @@ class FeaturePartyJob:
             {ALIGNMENT: alignment_steps(members, spec.alignment, context.party)},
             {TAKES_PART: self.takes_part, SITS_OUT: lambda t: not self.takes_part(t)},
         )
-        self.alignment = Alignment(context, members, spec.alignment, self.order)
+        self.alignment = Alignment(context, members, spec.alignment, self.order, "min_common_records")
         self.stored = StoredTrees(context, "splits")
         self._table: Table | None = None
         self._split_table: SplitTable | None = None

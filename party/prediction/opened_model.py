@@ -68,7 +68,7 @@ class OpenedModel:
         }
         self.order = StepOrder(table, phases, conditions_of(opening))
         self.names = Naming(context, store, opening, self.order)
-        self._alignment = Alignment(context, members, opening.alignment, self.order)
+        self._alignment = Alignment(context, members, opening.alignment, self.order, "min_prediction_records")
         self._table: Table | None = None  # the own one, until the common records are known
         self._common: Table | None = None
         self.steps = {**self._alignment.steps, **self.names.steps}

@@ -63,7 +63,7 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFedera
     folder = tmp_path_factory.mktemp("jobs")
     own = settings(folder, {"train": HERE})
     _faulty(folder, own)
-    own[FEATURE_B]["policy"] = {"min_key_bits": 1024, "record": "both"}
+    own[FEATURE_B]["policy"] = {**own[FEATURE_B]["policy"], "record": "both"}
     own[LABEL_HOLDER]["data"] = str(folder)
     with LocalFederation(folder, own) as running:
         running.write_operator_file()

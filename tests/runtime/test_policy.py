@@ -96,6 +96,7 @@ def test_floors() -> None:
         ("min_key_bits = 100", "min_key_bits"),
         ("min_instance_space = 0", "min_instance_space"),
         ("min_common_records = 0", "min_common_records"),
+        ("min_prediction_records = 0", "min_prediction_records"),
         ("min_candidate_bits = -1", "min_candidate_bits"),
         ('record = "sometimes"', "record"),
         ("forbid = 1", "forbid: unknown key"),

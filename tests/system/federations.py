@@ -23,7 +23,7 @@ def settings(folder: Path, worlds: Mapping[str, World], **policy: Any) -> dict[s
     found: dict[str, dict[str, Any]] = {}
     for name, world in worlds.items():
         for party, (columns, tables) in world.tables.items():
-            policy = {"min_key_bits": 1024, **policy}
+            policy = {"min_key_bits": 1024, "min_common_records": 1, **policy}
             own = found.setdefault(party, {"workers": 1, "policy": policy, "tables": {}})["tables"]
             for kind, table in tables.items():
                 path = folder / "tables" / party / f"{name}-{kind}.parquet"

@@ -109,7 +109,11 @@ def _write_tables(experiment: ExperimentFile, table: pa.Table, drawn: Split, fol
             tables[name] |= {"label": experiment.data.label} if party.labels else {}
             tables[name] |= {"encode": experiment.data.encode} if experiment.data.encode else {}
         # The operator of an experiment acts for all parties: their policies allow what the job needs.
-        policy = {"record": experiment.record(party), "min_key_bits": experiment.job.key_bits}
+        policy = {
+            "record": experiment.record(party),
+            "min_key_bits": experiment.job.key_bits,
+            "min_common_records": 1,
+        }
         settings[party.name] = {"policy": policy, "workers": party.workers, "tables": tables}
     return settings
 
