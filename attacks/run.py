@@ -110,7 +110,7 @@ def show_found(found: Found, out: Path | None) -> None:
     """Print the report to the terminal."""
     report = found.report
     for fault in report["faults"]:
-        terminal.err.print(f"note: {fault}", markup=False, highlight=False, soft_wrap=True)
+        terminal.err.print(f"note: {fault}", soft_wrap=True)
     rows = terminal.table("", "")
     known = f"{sum(report['leaves'])} leaves of {report['trees']} trees, {report['records']} records"
     rows.add_row("attacker", f"{report['party']}, job {report['job']} ({report['protocol']})")
@@ -127,7 +127,7 @@ def show_found(found: Found, out: Path | None) -> None:
     rows.add_row("seconds", f"{sum(report['seconds'].values()):.2f}")
     terminal.out.print(rows)
     if out is not None:
-        terminal.out.print(f"groups: {out}", markup=False, highlight=False, soft_wrap=True)
+        terminal.out.print(f"groups: {out}", soft_wrap=True)
 
 
 def _labels(task: Task, view: View, table: Table | None) -> Labels | None:

@@ -20,6 +20,7 @@ from datetime import UTC, datetime
 from typing import TextIO
 
 from treetap.errors import BadInput
+from treetap.visible import visible
 
 LEVELS = {name: getattr(logging, name.upper()) for name in ("debug", "info", "warning", "error")}
 FORMATS = ("text", "json")
@@ -59,6 +60,23 @@ def within(**fields: str | int) -> Iterator[None]:
         yield
 
 
+class TextLines(logging.Formatter):
+    """Time, level, logger, `[job=… attempt=… step=… peer=…]` where known, and the message, all in one line.
+
+    Lines of a traceback follow, each indented, so that none of them can pass for a line of the log.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line, and those of the traceback if there is one."""
+        subject = _subject.get()
+        known = " ".join(f"{name}={subject[name]}" for name in SUBJECT if name in subject)
+        head = [self.formatTime(record), record.levelname, record.name, *([f"[{known}]"] if known else [])]
+        lines = [visible(" ".join([*head, record.getMessage()]))]
+        if record.exc_info:
+            lines += [f"    {visible(line)}" for line in self.formatException(record.exc_info).split("\n")]
+        return "\n".join(lines)
+
+
 class JsonLines(logging.Formatter):
     """time (UTC), level, logger, message; job, attempt, step, peer where known; seconds of a step that ended."""
 
@@ -68,15 +86,19 @@ class JsonLines(logging.Formatter):
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": visible(record.getMessage()),
         }
         subject = _subject.get()
-        line |= {name: subject[name] for name in SUBJECT if name in subject}
+        line |= {name: _shown(subject[name]) for name in SUBJECT if name in subject}
         if isinstance(seconds := getattr(record, "seconds", None), float):
             line["seconds"] = round(seconds, 6)
         if record.exc_info:
-            line["traceback"] = self.formatException(record.exc_info)
+            line["traceback"] = visible(self.formatException(record.exc_info), keep="\n")
         return json.dumps(line)
+
+
+def _shown(value: str | int) -> str | int:
+    return visible(value) if isinstance(value, str) else value
 
 
 def configure(level: str, kind: str) -> None:
@@ -86,7 +108,7 @@ def configure(level: str, kind: str) -> None:
     if kind not in FORMATS:
         raise BadInput(f"--log-format {kind}: must be one of {', '.join(FORMATS)}")
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    handler.setFormatter(TextLines())
     if kind == "json":
         handler = logging.StreamHandler(_take_standard_error())
         handler.setFormatter(JsonLines())

@@ -3,19 +3,44 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import Any
 
 from google.protobuf.message import Message
 from rich import box
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
+from rich.text import Text
+
+from treetap.visible import visible
 
 #: Columns of a table that goes to a file or a pipe, which have no width of their own.
 PIPED_COLUMNS = 160
 
 
+class PlainConsole(Console):
+    """A console that shows text as it is: no markup, no emoji, no highlighting; control characters are escaped.
+
+    Styles come from the program alone, as `rich.text.Text`.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(markup=False, emoji=False, highlight=False, **options)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """See `rich.console.Console`; escaped before the layout, so that widths are right."""
+        return super().render_str(visible(text, keep="\n"), **options)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """See `rich.console.Console`; escaped also where the text was no plain string."""
+        for segment in super().render(renderable, options):
+            plain = segment.control or segment.text.isprintable()
+            yield segment if plain else segment._replace(text=visible(segment.text, keep="\n"))
+
+
 def _console(*, stderr: bool) -> Console:
-    console = Console(stderr=stderr)
+    console = PlainConsole(stderr=stderr)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = PIPED_COLUMNS
     return console
@@ -24,6 +49,11 @@ def _console(*, stderr: bool) -> Console:
 #: Tables go to standard output, everything else to standard error, so that output can be piped.
 out = _console(stderr=False)
 err = _console(stderr=True)
+
+
+def text(line: str) -> Text:
+    """One line of text as it is, also if it holds a line feed."""
+    return Text(visible(line))
 
 
 def size(count: float) -> str:

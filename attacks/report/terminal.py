@@ -130,18 +130,13 @@ def _made(heads: Sequence[str], rows: Rows, columns: Sequence[int], names: int) 
     made = terminal.table()
     made.padding = (0, 1, 0, 0)
     for k in columns:
-        made.add_column(Text(_visible(heads[k])), justify="left" if k < names else "right", no_wrap=True)
+        made.add_column(terminal.text(heads[k]), justify="left" if k < names else "right", no_wrap=True)
     for row in rows:
-        made.add_row(*(Text(_visible(row[k])) for k in columns))
+        made.add_row(*(terminal.text(row[k]) for k in columns))
     return made
 
 
 def _say(console: Console, *lines: str) -> None:
     """Print lines that only the terminal wraps; names in them are text, not markup."""
     for line in lines:
-        console.print(_visible(line), markup=False, highlight=False, emoji=False, soft_wrap=True)
-
-
-def _visible(text: str) -> str:
-    """The text with a question mark for each character that could control the terminal."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
+        console.print(terminal.text(line), soft_wrap=True)

@@ -134,7 +134,7 @@ def test_list_for_people_says_why_a_set_is_not_fetched(
 ) -> None:
     """The table is followed by the reason, the way by hand and the page of each set that is not fetched."""
     monkeypatch.delenv("TREETAP_DATA", raising=False)
-    monkeypatch.setattr(download.terminal, "out", download.terminal.Console(width=80))
+    monkeypatch.setattr(download.terminal, "out", download.terminal.PlainConsole(width=80))
     assert treetap_here("data", "list") == 0
     shown = capsys.readouterr().out
     for name, entry in CATALOGUE.items():

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from html.parser import HTMLParser
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 
 from tests.commands.command import refused, treetap, write
 from treetap.commands.model.card import card, page
-from treetap.commands.model.view import describe, print_model, select
-from treetap.errors import DataError
+from treetap.commands.model.view import describe, find, print_model, select
+from treetap.errors import BadInput, DataError
 from treetap.wire.disclosure import CLASSES
 from treetap.wire.transcript import TranscriptWriter
 from treetap.wire.v2 import boosting_pb2
@@ -198,3 +202,36 @@ def test_a_kept_transcript_is_counted(tmp_path: Path) -> None:
     }
     assert rows["sent", "telco", "CIPHERTEXT"]["bytes"] >= 16
     assert "kept no transcript" not in page(found)
+
+
+@pytest.mark.parametrize("closed", [".", "manifest.json", "shard.jsonl"])
+def test_another_users_model(closed: str) -> None:
+    """Whoever may not read a party's files is told which file, and as whom to ask; status 2, no traceback."""
+
+    def ask(run: Callable[..., object]) -> str:
+        with pytest.raises(BadInput) as refusal:
+            run()
+        return str(refusal.value)
+
+    with TemporaryDirectory() as there:  # pytest's own folders are closed to other users
+        Path(there).chmod(0o755)
+        folder = Path(shutil.copytree(BANK, Path(there) / "model"))
+        (folder / closed).chmod(0)
+        with _without_rights():
+            asked = [ask(lambda: describe(find(str(folder), None)))]
+            asked += [ask(lambda: card(find(str(folder), None), names=False))]
+    where = folder / ("manifest.json" if closed == "." else closed)
+    expected = f"{where}: cannot be read: Permission denied; a party's files are for its own user, so ask as that user"
+    assert asked == [expected, expected]
+
+
+@contextmanager
+def _without_rights() -> Iterator[None]:
+    """Root may read any file; as nobody it may not."""
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(user)

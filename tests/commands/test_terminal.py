@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
-from rich.console import Console
 
 from tests.commands.command import refused, treetap
 from treetap import terminal
 from treetap.commands.jobs import progress_view
+from treetap.terminal import PlainConsole
 from treetap.wire.transcript import TranscriptWriter
 from treetap.wire.v2 import jobs_pb2, transcript_pb2
 
@@ -36,7 +36,7 @@ STATUSES[1].error = ERROR
 
 def _printed(monkeypatch: pytest.MonkeyPatch, width: int, *, errors: bool = True) -> str:
     text = io.StringIO()
-    monkeypatch.setattr(terminal, "out", Console(file=text, width=width))
+    monkeypatch.setattr(terminal, "out", PlainConsole(file=text, width=width))
     progress_view.print_statuses(STATUSES, errors=errors)
     return text.getvalue()
 
@@ -56,7 +56,7 @@ def test_serving_at_eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     told = status.serving
     told.requests, told.refused, told.records, told.p50_s, told.p99_s, told.records_per_s = 12345, 7, 1, 0.04, 0.12, 99
     text = io.StringIO()
-    monkeypatch.setattr(terminal, "err", Console(file=text, width=80, force_terminal=True, color_system=None))
+    monkeypatch.setattr(terminal, "err", PlainConsole(file=text, width=80, force_terminal=True, color_system=None))
     with progress_view.serving() as update:
         update(status)
         told.requests, told.refused = 1, 0
@@ -66,7 +66,7 @@ def test_serving_at_eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
         update(status)
     assert "serving 12345 requests, 7 refused, 99.0 records/s, p50 40 ms, p99 120 ms 0:00:00" in text.getvalue()
     text.truncate(0)
-    monkeypatch.setattr(terminal, "out", Console(file=text, width=160))
+    monkeypatch.setattr(terminal, "out", PlainConsole(file=text, width=160))
     progress_view.print_statuses([status])
     assert "s: waits for telco" in text.getvalue()
     assert "1 request, 99.0 records/s" in text.getvalue()
@@ -158,7 +158,7 @@ def test_the_version() -> None:
 def test_a_prediction_counts_records_and_their_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     """The progress line tells how many records have their score, of how many, and how many a second."""
     written = io.StringIO()
-    monkeypatch.setattr(terminal, "err", Console(file=written, force_terminal=True, width=200))
+    monkeypatch.setattr(terminal, "err", PlainConsole(file=written, force_terminal=True, width=200))
     with progress_view.live("p") as update:
         status = jobs_pb2.JobStatus(kind="predict", state="running", phase="align", seconds=4)
         update(status)

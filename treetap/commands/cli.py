@@ -24,6 +24,7 @@ from treetap.commands.model.cli import model
 from treetap.commands.stdout import guarded
 from treetap.errors import BadInput, Malformed, TreetapError
 from treetap.process.limits import keep_memory_private
+from treetap.visible import visible
 
 if TYPE_CHECKING:
     from treetap.commands.jobs.client import Operator
@@ -295,7 +296,7 @@ def transcript(
     table = terminal.table("kind", "peer", "step", "class", "messages", "bytes")
     for row in found["rows"]:
         cells = [row["kind"], row["peer"], row["step"], row["class"], str(row["messages"]), terminal.size(row["bytes"])]
-        table.add_row(*cells)
+        table.add_row(*map(terminal.text, cells))
     terminal.out.print(table)
     terminal.out.print(
         f"{found['records']} records, hash chain intact" + (", last record torn" if found["torn"] else "")
@@ -354,7 +355,7 @@ def _fail(message: str, *, bad_input: bool) -> NoReturn:
     if logs.in_json():
         logging.getLogger("treetap").critical("%s", message)
     else:
-        print(f"treetap: {message}", file=sys.stderr)
+        print(f"treetap: {visible(message, keep=chr(10))}", file=sys.stderr)
     raise SystemExit(2 if bad_input else 1)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from rich.table import Table
+from rich.text import Text
 
 from attacks.report import print_summary
 from treetap import terminal
@@ -102,8 +103,8 @@ def report(found: dict[str, Any], audit: dict[str, Any]) -> None:
     shown |= {name: row for name, row in found["metrics"].items() if name not in ("train", "test")}
     terminal.out.print(metrics_table(shown, "What federating gains"))
     same = found["metrics"]["test"] == found["metrics"]["centralised, test"]
-    verdict = "[green]equal[/]" if same else "[red]not equal: a defect, please report it[/]"
-    terminal.out.print(f"The federation's test metrics and the centralised model's are {verdict}.\n")
+    verdict = ("equal", "green") if same else ("not equal: a defect, please report it", "red")
+    terminal.out.print(Text.assemble("The federation's test metrics and the centralised model's are ", verdict, ".\n"))
     top = Table("feature", "party", "splits", "mean gain", "", title="What the model looks at")
     largest = max((row["gain"] * row["weight"] for row in found["importance"]), default=1.0)
     for row in found["importance"][:8]:

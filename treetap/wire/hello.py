@@ -11,6 +11,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from treetap import version
 from treetap.errors import Interrupted, Silent, Unreachable
+from treetap.visible import visible
 from treetap.wire.insecure import Insecure, Transport, check_near
 from treetap.wire.ports import Address
 
@@ -90,7 +91,7 @@ def _error(failure: grpc.RpcError, name: str, timeout: float) -> Interrupted:
 
 
 def _text(value: str | bytes | None) -> str | None:
-    return value if isinstance(value, str) else None
+    return visible(value) if isinstance(value, str) else None
 
 
 def _skew(sent: str | None, now: float) -> float | None:

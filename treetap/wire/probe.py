@@ -18,6 +18,7 @@ from typing import Any
 from cryptography import x509
 
 from treetap.errors import ConfigError
+from treetap.visible import visible
 from treetap.wire.tls import TlsFiles, certificate_fault, common_name, fingerprint, load_authorities
 
 _ADDRESS = re.compile(r"(?:dns:/{0,3}|ipv4:|ipv6:)?(?:\[(?P<six>[^\]]+)\]|(?P<host>[^:/\[\]]+)):(?P<port>[0-9]{1,5})")
@@ -55,7 +56,7 @@ def examine(address: str, expected_name: str, tls: TlsFiles, timeout: float = 3.
     thread.join(timeout + 0.25)  # the sockets' own deadlines, with more precise messages, come first
     found = probe.finding or f"{expected_name} at {address}: no answer within {timeout:g} s while {probe.phase}"
     said = bool(probe.finding)
-    return Diagnosis(" ".join(found.split()), said and probe.lasting, said and probe.there)
+    return Diagnosis(visible(" ".join(found.split())), said and probe.lasting, said and probe.there)
 
 
 @dataclass

@@ -10,6 +10,7 @@ import grpc
 import grpc.aio
 
 from treetap import errors
+from treetap.visible import visible
 
 log = logging.getLogger(__name__)
 #: Trailing metadata key that carries the error's class, so that the caller raises the same one.
@@ -79,13 +80,17 @@ class answering:
 
 
 def error_of(failure: grpc.aio.AioRpcError, who: str) -> errors.TreetapError:
-    """The error that a failed call stands for; `who` names the process that was called."""
+    """The error that a failed call stands for; `who` names the process that was called.
+
+    Its text is the other process's: it enters as one line that controls no terminal.
+    """
     metadata = dict(failure.trailing_metadata() or ())
+    details = visible(failure.details() or "")
     kind = metadata.get(ERROR_KEY)
     if isinstance(kind, str) and kind in _CLASSES:
-        return _CLASSES[kind](failure.details() or kind)
+        return _CLASSES[kind](details or kind)
     if failure.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
-        return errors.Unreachable(f"{who} does not answer: {failure.details()}")
+        return errors.Unreachable(f"{who} does not answer: {details}")
     if failure.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
         return errors.Silent(f"{who} did not answer in time")
-    return errors.ProtocolError(f"{who} failed: {failure.code().name}: {failure.details()}")
+    return errors.ProtocolError(f"{who} failed: {failure.code().name}: {details}")

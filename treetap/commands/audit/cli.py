@@ -77,9 +77,9 @@ def audit(
         print(content, flush=True)
     else:
         print_summary(found.plain(), terminal.out)
-        terminal.out.print(f"report: {path}", markup=False, highlight=False, soft_wrap=True)
+        terminal.out.print(f"report: {path}", soft_wrap=True)
     for line in above:
-        terminal.err.print(line, markup=False, highlight=False, soft_wrap=True)
+        terminal.err.print(line, soft_wrap=True)
     if above:
         raise typer.Exit(1)
 

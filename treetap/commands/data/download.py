@@ -102,7 +102,7 @@ def print_listing(rows: list[dict[str, Any]]) -> None:
     for row in rows:
         if not row["fetch"]:
             text = f"\n{row['name']}: {row['why']}\n  {row['by_hand']}\n  {row['page']}"
-            terminal.out.print(text, markup=False, highlight=False, soft_wrap=True)
+            terminal.out.print(text, soft_wrap=True)
 
 
 def fetch(source: Source, folder: Path) -> bool:
@@ -158,7 +158,11 @@ def download(source: Source, path: Path) -> None:
     opener = urllib.request.build_opener()
     opener.addheaders = [("User-Agent", "treetap")]
     bars = Progress(
-        TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), console=terminal.err
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        console=terminal.err,
     )
     try:
         with opener.open(source.url, timeout=SILENCE_S) as response, bars, path.open("wb") as file:

@@ -32,6 +32,7 @@ from treetap.errors import BadInput, ConfigError, DataError
 from treetap.strict import read_toml
 from treetap.tables import config
 from treetap.tables.reading import read_table
+from treetap.visible import visible
 from treetap.wire.insecure import Insecure
 from treetap.wire.ports import Address
 
@@ -53,7 +54,7 @@ def run(path: Path, *, as_json: bool) -> None:
         print(json.dumps(report, indent=1), flush=True)
     else:
         for each in findings:
-            print(f"{each.level:<8} {each.subject}: {' '.join(each.message.split())}", flush=True)
+            print(visible(f"{each.level:<8} {each.subject}: {' '.join(each.message.split())}"), flush=True)
     status = 2 if faults else 0
     if any(thread.daemon for thread in threading.enumerate()):  # a check hangs, and libraries would wait for it at exit
         os._exit(status)

@@ -163,7 +163,7 @@ def print_run(run: dict[str, Any]) -> None:
         terminal.out.print(predict_table(run["predict"]))
     terminal.out.print(received_table(run["traffic"]))
     best = ", ".join(f"{row['feature']} ({row['party']})" for row in run["importance"][:5])
-    terminal.out.print(f"most important: {best}", markup=False)
+    terminal.out.print(terminal.text(f"most important: {best}"))
     if run.get("audit"):
         scored = terminal.table("party", "attack", "V-measure", "accuracy", "groups")
         for party, attacks in run["audit"].items():
@@ -171,7 +171,7 @@ def print_run(run: dict[str, Any]) -> None:
                 cells = (_shown(each["v_measure"]), _shown(each["accuracy"]), str(each["groups"] or ""))
                 scored.add_row(party, name, *cells)
         terminal.out.print(scored)
-        terminal.out.print(f"audit: {run['audit_report']}", markup=False, highlight=False, soft_wrap=True)
+        terminal.out.print(f"audit: {run['audit_report']}", soft_wrap=True)
     peak = max(run["peak_rss_mb"].items(), key=lambda item: item[1], default=("", 0.0))
     terminal.out.print(f"largest process: {peak[0]}, {peak[1]:.0f} MiB")
     terminal.out.file.flush()

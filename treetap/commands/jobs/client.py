@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import grpc.aio
+from google.protobuf.message import Message
 
 from treetap.errors import BadInput, Interrupted, Unanswered, Unreachable
 from treetap.names import Address as AddressText
@@ -23,11 +24,15 @@ from treetap.wire import rpc
 from treetap.wire.ports import Address
 from treetap.wire.timeouts import Reconnects, Timeouts
 from treetap.wire.v2 import jobs_pb2
+from treetap.wire.visible_message import visible_message
 
 T = TypeVar("T")
+M = TypeVar("M", bound=Message)
 OnStatus = Callable[[jobs_pb2.JobStatus], None]
 #: Deadlines of an operator's calls; a coordinator that sends no status of a running job for `silence_s` has gone.
 TIMEOUTS = Timeouts()
+#: Fields of a status that name files on the label holder's disk.
+PATHS = ("predictions", "explanations", "attributions")
 
 
 class OperatorConfig(Process):
@@ -106,13 +111,16 @@ class Operator:
             look = f"treetap status {job}".strip()
             raise Interrupted(f"{failure}; it may have accepted the job all the same; see: {look}") from None
 
-    async def _ask(self, call: Callable[[rpc.JobsStub], Awaitable[T]], *, repeat: bool) -> T:
-        """Call; with `repeat`, again for a bounded time while the coordinator runs but does not answer."""
+    async def _ask(self, call: Callable[[rpc.JobsStub], Awaitable[M]], *, repeat: bool) -> M:
+        """Call; with `repeat`, again for a bounded time while the coordinator runs but does not answer.
+
+        Texts of the answer, such as a party's error, are made visible: they go to the operator's screen.
+        """
         dialer, reconnects = rpc.GrpcDialer(self._transport, TIMEOUTS), Reconnects(TIMEOUTS)
         try:
             while True:
                 try:
-                    return await call(dialer.jobs(self._to))
+                    return visible_message(await call(dialer.jobs(self._to)), PATHS)
                 except grpc.aio.AioRpcError as failure:
                     error = await dialer.explain(failure, self._to)
                 if not (repeat and await _again(error, dialer, reconnects)):
@@ -131,7 +139,7 @@ class Operator:
                     statuses = dialer.jobs(self._to).Watch(jobs_pb2.JobName(job=job)).__aiter__()
                     while True:
                         async with asyncio.timeout(TIMEOUTS.silence_s):
-                            status = await anext(statuses)
+                            status = visible_message(await anext(statuses), PATHS)
                         reconnects.heard()
                         on_status(status)
                         if status.state != "running" or until(status):

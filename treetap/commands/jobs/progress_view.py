@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.text import Text
 
 from treetap import terminal
-from treetap.terminal import plain, size, table
+from treetap.terminal import plain, size, table, text
+from treetap.visible import visible
 from treetap.wire.v2 import jobs_pb2, serving_pb2
 
 
@@ -18,14 +18,14 @@ from treetap.wire.v2 import jobs_pb2, serving_pb2
 def live(title: str) -> Iterator[Callable[[jobs_pb2.JobStatus], None]]:
     """A progress line on standard error: phase, tree, depth, bytes, metrics; nothing where that is no terminal."""
     columns = (
-        TextColumn("[bold]{task.description}"),
+        TextColumn("{task.description}", style="bold", markup=False),
         BarColumn(bar_width=24),
-        TextColumn("{task.fields[where]}"),
+        TextColumn("{task.fields[where]}", markup=False),
         TimeElapsedColumn(),
-        TextColumn("{task.fields[what]}"),
+        TextColumn("{task.fields[what]}", markup=False),
     )
     with Progress(*columns, console=terminal.err, transient=True, disable=not terminal.err.is_terminal) as bars:
-        bar = bars.add_task(title, total=None, where="", what="")
+        bar = bars.add_task(visible(title), total=None, where="", what="")
 
         began: list[tuple[float, int]] = []  # seconds of the job at which scoring began, and the records scored by then
 
@@ -44,8 +44,8 @@ def live(title: str) -> Iterator[Callable[[jobs_pb2.JobStatus], None]]:
                 bar,
                 total=total or None,
                 completed=done,
-                where=where,
-                what=", ".join([size(status.bytes), *shown[:2]]),
+                where=visible(where),
+                what=visible(", ".join([size(status.bytes), *shown[:2]])),
             )
 
         yield update
@@ -55,7 +55,7 @@ def live(title: str) -> Iterator[Callable[[jobs_pb2.JobStatus], None]]:
 def serving() -> Iterator[Callable[[jobs_pb2.JobStatus], None]]:
     """A line on standard error about a served model. It has no bar, since serving has no end."""
     columns = (
-        TextColumn("[bold]{task.description}"),
+        TextColumn("{task.description}", style="bold", markup=False),
         TextColumn("{task.fields[what]}", markup=False),
         TimeElapsedColumn(),
     )
@@ -65,7 +65,7 @@ def serving() -> Iterator[Callable[[jobs_pb2.JobStatus], None]]:
         def update(status: jobs_pb2.JobStatus) -> None:
             going = _served(status.serving) if status.phase == "serve" else status.phase
             what = f"waits for {', '.join(status.away)}" if status.away else going
-            lines.update(line, what=what, refresh=True)
+            lines.update(line, what=visible(what), refresh=True)
 
         yield update
 
@@ -74,14 +74,14 @@ def serving() -> Iterator[Callable[[jobs_pb2.JobStatus], None]]:
 def steps(title: str) -> Iterator[Callable[[int, int, str], None]]:
     """A progress line on standard error for work in a known number of parts: done, total, next."""
     columns = (
-        TextColumn("[bold]{task.description}"),
+        TextColumn("{task.description}", style="bold", markup=False),
         BarColumn(bar_width=24),
         TextColumn("{task.completed}/{task.total} {task.fields[what]}", markup=False),
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=terminal.err, transient=True, disable=not terminal.err.is_terminal) as bars:
-        bar = bars.add_task(title, total=None, what="")
-        yield lambda done, total, what: bars.update(bar, completed=done, total=total, what=what)
+        bar = bars.add_task(visible(title), total=None, what="")
+        yield lambda done, total, what: bars.update(bar, completed=done, total=total, what=visible(what))
 
 
 def status_dict(status: jobs_pb2.JobStatus) -> dict[str, Any]:
@@ -144,7 +144,7 @@ def print_statuses(statuses: list[jobs_pb2.JobStatus], *, errors: bool = True) -
         if status.HasField("serving"):
             progress = _served(status.serving)
         cells = [status.kind, status.state, status.phase, progress, f"{status.seconds:.1f}", size(status.bytes)]
-        rows.add_row(*map(Text, [status.job, *cells]))
+        rows.add_row(*map(text, [status.job, *cells]))
     terminal.out.print(rows)
     for status in statuses:
         metrics = ", ".join(f"{each.name} {each.value:.4f}" for each in status.metrics)
@@ -156,4 +156,4 @@ def print_statuses(statuses: list[jobs_pb2.JobStatus], *, errors: bool = True) -
         used = trees_used(status.rounds, status.stored_trees, status.used_trees)
         for line in (metrics, used, *files, withheld, without, status.error if errors else ""):
             if line:
-                terminal.out.print(f"{status.job}: {line}", markup=False, highlight=False, soft_wrap=True)
+                terminal.out.print(text(f"{status.job}: {line}"), soft_wrap=True)

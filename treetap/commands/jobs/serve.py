@@ -84,7 +84,7 @@ def resumed(client: Operator, job: str, *, as_json: bool) -> None:
     try:
         status = _watch(client, job, detach=False, as_json=as_json)
     except KeyboardInterrupt:
-        terminal.err.print(f"{job} serves on; treetap cancel {job} ends it", markup=False, highlight=False)
+        terminal.err.print(f"{job} serves on; treetap cancel {job} ends it")
         raise typer.Exit(INTERRUPTED) from None
     _fail(status)
 
@@ -137,7 +137,7 @@ def _stay(
             if left_at is None:
                 left_at = now
                 line = f"{job}: the coordinator is away; {job} serves on by itself when it is back"
-                terminal.err.print(line, markup=False, highlight=False)
+                terminal.err.print(line)
             if now - left_at > AWAY_S:
                 raise Interrupted(
                     f"the coordinator has been away for {AWAY_S:g} s ({failure}); when it is back {job} serves on by "
@@ -161,8 +161,8 @@ def _end(client: Operator, job: str) -> None:
             f"{job} ends it"
         ) from None
     with suppress(OSError):  # a terminal that was closed
-        terminal.err.print(f"{job}: {status.error}", markup=False, highlight=False)
-        terminal.err.print(f"{job}: {progress_view.served_in_all(status)}", markup=False, highlight=False)
+        terminal.err.print(f"{job}: {status.error}")
+        terminal.err.print(f"{job}: {progress_view.served_in_all(status)}")
 
 
 def _fail(status: jobs_pb2.JobStatus) -> NoReturn:

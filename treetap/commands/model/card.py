@@ -15,10 +15,11 @@ from typing import Any, cast
 
 from google.protobuf.descriptor import Descriptor
 
-from treetap.commands.model.view import describe
+from treetap.commands.model.view import describe, reading
 from treetap.errors import BadInput, ConfigError, DataError
 from treetap.models.durable import write_whole
 from treetap.protocols.registry import training
+from treetap.visible import visible
 from treetap.wire.disclosure import CLASSES, disclosure_table
 from treetap.wire.transcript import summarise
 from treetap.wire.v2 import alignment_pb2, protocols_pb2, setup_pb2
@@ -101,10 +102,12 @@ def _classes(protocol: str) -> list[Json]:
 def _transcript(folder: Path, model: str) -> list[Json] | None:
     """Messages and bytes by direction, peer and class, if this party kept a transcript of the training."""
     path = folder.parent.parent / "transcripts" / model
-    if folder.parent.name != "models" or not path.is_dir():
-        return None
+    with reading(path):
+        if folder.parent.name != "models" or not path.is_dir():
+            return None
+        rows = summarise(path)["rows"]
     totals: defaultdict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0])
-    for row in summarise(path)["rows"]:
+    for row in rows:
         if row["kind"] in ("received", "sent"):
             total = totals[row["kind"], row["peer"], row["class"]]
             total[0] += row["messages"]
@@ -121,7 +124,12 @@ def page(content: Json) -> str:
 
     loader = FileSystemLoader(Path(__file__).parent)
     environment = Environment(
-        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=loader,
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=lambda value: visible(value) if type(value) is str else value,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     trees = [
         {**tree, "at": {split["node"]: f"{split['owner']} #{split['handle']}" for split in tree["splits"]}}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from treetap import terminal
 from treetap.errors import BadInput, DataError
 from treetap.models.own_split import OwnSplit
 from treetap.models.store import Names, read_model, read_names
+from treetap.terminal import text
 from treetap.trees.ensemble import ROOT, Importance, Split, Tree, importance, importance_by_owner, used_of
 from treetap.trees.paths import condition
 
@@ -25,10 +28,21 @@ Json = dict[str, Any]
 def find(model: str, config: Path | None) -> Path:
     """The folder of a model: itself, or that of a name in the state folder of a party's configuration."""
     folder = Path(model) if config is None else read(config).state / "models" / model
-    if not (folder / "manifest.json").is_file():
-        more = "; name a published model's folder, or its name and --config" if config is None else ""
-        raise BadInput(f"{folder}: there is no published model{more}")
+    with reading(folder):
+        if not (folder / "manifest.json").is_file():
+            more = "; name a published model's folder, or its name and --config" if config is None else ""
+            raise BadInput(f"{folder}: there is no published model{more}")
     return folder
+
+
+@contextmanager
+def reading(folder: Path) -> Iterator[None]:
+    """Report a file that cannot be read as bad input: a party's state is for the party's own user."""
+    try:
+        yield
+    except OSError as failure:
+        own = "; a party's files are for its own user, so ask as that user" if failure.errno == errno.EACCES else ""
+        raise BadInput(f"{failure.filename or folder}: cannot be read: {failure.strerror}{own}") from None
 
 
 def describe(folder: Path) -> Json:
@@ -37,9 +51,10 @@ def describe(folder: Path) -> Json:
     Raises:
         DataError: there is none, it is damaged, or of a newer format.
     """
-    manifest, shards = read_model(folder)
-    try:
+    with reading(folder):
+        manifest, shards = read_model(folder)
         names = read_names(folder)
+    try:
         shown = (
             _label_holder(manifest, shards, names)
             if manifest["role"] == "label_holder"
@@ -170,13 +185,13 @@ def print_model(found: Json) -> None:
     else:
         lines.append(f"label holder {found['label_holder']}; gains and leaf weights are known there alone")
     for line in lines:
-        terminal.out.print(line, markup=False, highlight=False)
+        terminal.out.print(text(line))
     for title, rows in found["importance"].items():
         if rows:
             table = terminal.table(title.replace("_", " "), *(key for key in rows[0] if key != "name"))
             for row in rows:
                 table.add_row(
-                    *(Text(f"{value:.6g}" if isinstance(value, float) else str(value)) for value in row.values())
+                    *(text(f"{value:.6g}" if isinstance(value, float) else str(value)) for value in row.values())
                 )
             terminal.out.print(table)
     for tree in found["trees"]:
@@ -190,28 +205,28 @@ def _drawn(tree: Json) -> Drawing:
 
     def label(node: int, came: str) -> Text:
         if node in leaves:
-            return Text(f"{came}leaf {node}: " + ", ".join(f"{weight:.6g}" for weight in leaves[node]["weights"]))
+            return text(f"{came}leaf {node}: " + ", ".join(f"{weight:.6g}" for weight in leaves[node]["weights"]))
         split = splits[node]
         said = split.get("left", split.get("feature"))  # of another party's split no side, and perhaps no name
         what = f"{split['owner']} #{split['handle']}" + ("" if said is None else f": {said}")
-        return Text(f"{came}{what}  (gain {split['gain']:.6g}, cover {split['cover']:.6g})")
+        return text(f"{came}{what}  (gain {split['gain']:.6g}, cover {split['cover']:.6g})")
 
     def grow(drawing: Drawing, node: int) -> None:
         for child, came in ((2 * node, "left  "), (2 * node + 1, "right ")):
             if node in splits:
                 grow(drawing.add(label(child, came)), child)
 
-    root = Drawing(Text(f"tree {tree['tree']}, outputs {', '.join(map(str, tree['outputs']))}"))
+    root = Drawing(text(f"tree {tree['tree']}, outputs {', '.join(map(str, tree['outputs']))}"))
     grow(root.add(label(ROOT, "")), ROOT)
     return root
 
 
 def _listed(tree: Json) -> Drawing:
     """A feature party's view of a tree: its own splits, and its branches on the way to each leaf."""
-    root = Drawing(Text(f"tree {tree['tree']}, {len(tree['leaves'])} leaves"))
+    root = Drawing(text(f"tree {tree['tree']}, {len(tree['leaves'])} leaves"))
     for split in tree["splits"]:
-        root.add(Text(f"node {split['node']} #{split['handle']}: {split['left']}"))
+        root.add(text(f"node {split['node']} #{split['handle']}: {split['left']}"))
     for number, branches in enumerate(tree["leaves"]):
         way = ", ".join(f"#{branch['handle']} {'left' if branch['left'] else 'right'}" for branch in branches)
-        root.add(Text(f"leaf number {number}: {way or 'no own split on the way'}"))
+        root.add(text(f"leaf number {number}: {way or 'no own split on the way'}"))
     return root
