@@ -61,7 +61,7 @@ async def accounts(roster: Roster, *, all_of_them: bool) -> dict[str, setup_pb2.
     """The cost of the job at each party, which then leaves it; without `all_of_them`, of the parties that answer."""
     if all_of_them:
         answers = await roster.ask_all(roster.names, "account", setup_pb2.Account())
-        await roster.ask_all(roster.names, "leave", setup_pb2.Leave())
+        await roster.leave_all()
         return {party: answer.setup.accounted for party, answer in answers.items()}
     asked = (roster.ask(party, "account", setup_pb2.Account()) for party in roster.names)
     found = {}

@@ -114,7 +114,7 @@ class Jobs:
         return self._start(job, state)
 
     async def cancel(self, job: str) -> jobs_pb2.JobStatus:
-        """Stop a job and have every party discard its progress. A finished model stays.
+        """Stop a job and have every party discard its progress. A model that a party has published stays with it.
 
         A repeated cancel reaches the parties that did not answer before. The job's cost so far stays in the journal.
 
@@ -321,7 +321,7 @@ class Jobs:
             party for party in submitted.members if party in self._parties
         ]  # the configuration may have lost one
         roster = self._roster(job, attempt, members, ByteCounts(self._name, self._metrics), None)
-        return await roster.leave(LEAVE_S, discard=discard, submission=submitted.submission)
+        return await roster.leave(LEAVE_S, discard=discard)
 
     def _roster(
         self,
@@ -339,7 +339,18 @@ class Jobs:
         )
         parties = {name: self._parties[name] for name in members}
         timeouts = Timeouts(self._silence if waits_s is None else min(self._silence, waits_s))
-        return Roster(job, attempt, parties, self._dialer, timeouts, byte_counts, self._metrics, on_progress, on_loss)
+        return Roster(
+            job,
+            attempt,
+            self._journal.submitted(job).submission,
+            parties,
+            self._dialer,
+            timeouts,
+            byte_counts,
+            self._metrics,
+            on_progress,
+            on_loss,
+        )
 
     def _check_parties(self, names: Sequence[str]) -> None:
         unknown = [name for name in names if name not in self._parties]

@@ -12,6 +12,7 @@ from weakref import WeakValueDictionary
 from party.config import PartyConfig
 from party.metrics import PartyMetrics
 from party.protocols import role_for_prediction, role_for_training
+from party.runtime.attempts import Attempts
 from party.runtime.context import Offload, Role, Session, StepContext, empty_result
 from party.runtime.costs import CostAccount
 from party.runtime.job_store import Store
@@ -22,7 +23,7 @@ from party.runtime.transcript_recorder import Recorders
 from party.serving.registry import ServedModels
 from party.setup.membership import check_members
 from treetap import logs
-from treetap.errors import BadInput, Conflict, Interrupted, Malformed, OutOfOrder, Refused, UnknownJob
+from treetap.errors import BadInput, ConfigError, Conflict, Interrupted, Malformed, OutOfOrder, Refused, UnknownJob
 from treetap.names import NAME
 from treetap.protocols.emissions import members_of
 from treetap.protocols.job_spec import check_spec, sent_in_training
@@ -61,10 +62,10 @@ class PartyNode:
         self._recorders = recorders
         self._offload = offload
         self._store = Store(config.state)
+        self._attempts = Attempts(config.state / "attempts.json")
         self.served_models = ServedModels(config, self._metrics)  #: answers clients of served models
         self._sessions: dict[str, Session] = {}
-        # A repeated opening must not run between the old session's end and the new one.
-        # A lock exists as long as an opening of its job holds or awaits it.
+        # No opening or leaving of a job may run between the old session's end and the new one.
         self._opening: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.tasks: set[asyncio.Task[Any]] = set()  #: work that outlives its caller
 
@@ -148,12 +149,14 @@ class PartyNode:
 
     async def _open(self, caller: str, request: control_pb2.StepRequest, kind: str) -> Session:
         """Open a session for a new attempt; a repeated opening returns the session that it opened."""
-        lock = self._opening.setdefault(request.job, asyncio.Lock())
-        async with lock:
+        submission = _submission(request)
+        async with self._one_at_a_time(request.job):
             opening = hashlib.sha256(request.SerializeToString(deterministic=True)).digest()
             current = self._sessions.get(request.job)
             if current is not None:
                 _same_coordinator(current, caller)
+                if submission != current.submission:
+                    raise ConfigError(f"another job of the name {request.job!r} is under way here; choose another name")
                 if request.attempt == current.context.attempt:
                     if opening != current.opening:
                         raise Conflict(f"{kind} of job {request.job} came again with other content")
@@ -164,8 +167,10 @@ class PartyNode:
                         f"attempt {current.context.attempt} has begun"
                     )
                 await self._end(current)
+            self._attempts.check(request.job, submission, request.attempt)
             with disk_faults(self._config.name, kind):
                 session = self._session(caller, request, kind, opening)
+                self._attempts.opened(request.job, submission, request.attempt)
             self._sessions[request.job] = session
             self._expect_more(session)
             log.info("job %s, attempt %d: %s for %s", request.job, request.attempt, kind, caller)
@@ -182,7 +187,7 @@ class PartyNode:
             role = self._role(caller, context, request, kind)
         except BadInput as failure:
             raise failure.at(self._config.name) from None
-        return Session(context, role, caller, frozenset(members - {self._config.name}), opening)
+        return Session(context, role, caller, frozenset(members - {self._config.name}), opening, _submission(request))
 
     def _role(self, caller: str, context: StepContext, request: control_pb2.StepRequest, kind: str) -> Role:
         """The role, if the job is valid and the policy permits every message that this party would send."""
@@ -243,16 +248,26 @@ class PartyNode:
         return result(account)
 
     async def _leave(self, caller: str, request: control_pb2.StepRequest) -> None:
-        """End the session, if there is one; a job without a session was left before, which is no error."""
-        session = self._sessions.get(request.job)
-        discard = request.setup.leave.submission if request.setup.leave.discard else None
-        with disk_faults(self._config.name, "leave"):
-            if session is not None:
-                _same_coordinator(session, caller)
-                if request.attempt >= session.context.attempt:
-                    await self._end(session, discard)
-            elif discard is not None:
-                self._store.job(request.job).discard(discard)
+        """End the session, if there is one of this submission; else the job was left before, which is no error.
+
+        A late copy, which comes after a later attempt has begun, has no effect.
+        """
+        leave = request.setup.leave
+        async with self._one_at_a_time(request.job):
+            if self._attempts.superseded(request.job, leave.submission, request.attempt):
+                return
+            session = self._sessions.get(request.job)
+            with disk_faults(self._config.name, "leave"):
+                if session is not None and session.submission == leave.submission:
+                    _same_coordinator(session, caller)
+                    await self._end(session, leave.submission if leave.discard else None)
+                elif leave.discard:
+                    self._store.job(request.job).discard(leave.submission)
+                self._attempts.left(request.job, leave.submission, request.attempt)
+
+    def _one_at_a_time(self, job: str) -> asyncio.Lock:
+        """The lock of a job, which exists as long as an opening or a leaving of it holds or awaits it."""
+        return self._opening.setdefault(job, asyncio.Lock())
 
     async def _end(self, session: Session, discard: str | None = None) -> None:
         if session.expiry is not None:
@@ -281,6 +296,11 @@ class PartyNode:
         await self._end(session)
         if session.context.job not in self._sessions:
             self._recorders.close(session.context.job)
+
+
+def _submission(request: control_pb2.StepRequest) -> str:
+    """The nonce of the job that a request opens."""
+    return request.setup.prepare.submission or request.prediction.open_model.prediction
 
 
 def _same_coordinator(session: Session, caller: str) -> None:

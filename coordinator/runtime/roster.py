@@ -30,6 +30,7 @@ class Roster:
         self,
         job: str,
         attempt: int,
+        submission: str,
         parties: Mapping[str, Address],
         dialer: Dialer,
         timeouts: Timeouts,
@@ -38,7 +39,7 @@ class Roster:
         on_progress: Callable[[str, control_pb2.Progress], None],
         on_lost: Callable[[str], None],
     ) -> None:
-        self._job, self._attempt = job, attempt
+        self._job, self._attempt, self._submission = job, attempt, submission
         self._parties, self._dialer, self._timeouts = dict(parties), dialer, timeouts
         self._byte_counts, self._metrics = byte_counts, metrics
         self._on_progress, self._on_lost = on_progress, on_lost
@@ -88,9 +89,13 @@ class Roster:
         results = await together(*(self.ask(party, step, body, round, stage) for party in names))
         return dict(zip(names, results, strict=True))
 
-    async def leave(self, within_s: float, *, discard: bool = False, submission: str = "") -> list[str]:
+    async def leave_all(self) -> None:
+        """Have all parties leave the job; the first failure ends the waiting."""
+        await self.ask_all(self.names, "leave", setup_pb2.Leave(submission=self._submission))
+
+    async def leave(self, within_s: float, *, discard: bool = False) -> list[str]:
         """Have all parties leave the job, within `within_s` at most; returns those that did not confirm it."""
-        body = setup_pb2.Leave(discard=discard, submission=submission)
+        body = setup_pb2.Leave(discard=discard, submission=self._submission)
         leaving = {party: asyncio.ensure_future(self._leave(party, body)) for party in self.names}
         if leaving:
             _, late = await asyncio.wait(leaving.values(), timeout=within_s)

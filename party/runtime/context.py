@@ -63,13 +63,14 @@ class Role(Protocol):
 
 @dataclass
 class Session:
-    """A role with its tools, the parties that may send to it, and the steps it has done."""
+    """A role with its tools, the parties that may send to it, the submission of its job, and the steps it has done."""
 
     context: StepContext
     role: Role
     coordinator: str
     members: frozenset[str]
     opening: bytes
+    submission: str
     book: StepCache = field(default_factory=StepCache)
     expiry: asyncio.TimerHandle | None = None
 

@@ -197,14 +197,13 @@ class JobStore:
         return draft
 
     def discard(self, submission: str) -> None:
-        """Delete the files of a submission that will not be finished; files of another submission stay.
+        """Delete the progress of a submission that will not be finished; that of another one, and every model, stay.
 
         Raises:
             OSError: the disk refuses it.
         """
-        if self._submission() in (submission, None):  # None: not even the submission was stored
+        if not self.published and self._submission() in (submission, None):  # None: not even that was stored
             remove_folder(self.folder)
-            remove_folder(self.model)
 
     @property
     def superseded(self) -> bool:

@@ -64,7 +64,7 @@ def test_a_cancelled_job_is_gone_everywhere(word: str, tmp_path: Path) -> None:
 
 
 def test_a_job_that_publishes_is_not_cancelled(tmp_path: Path) -> None:
-    """Its model is there in a moment; if publishing breaks off instead, cancelling takes the models back."""
+    """Its model is there in a moment; if publishing breaks off instead, cancelling takes what is not published."""
 
     async def main() -> None:
         federation = Federation(tmp_path, HERE.tables)
@@ -75,10 +75,13 @@ def test_a_job_that_publishes_is_not_cancelled(tmp_path: Path) -> None:
         federation.kill(PARTIES[0])
         assert (await federation.jobs.wait("job")).state == "interrupted"
         federation.start(PARTIES[0])
-        assert any((state / "models" / "job").is_dir() for state in federation.states.values())
+        published = {party for party, state in federation.states.items() if (state / "models" / "job").is_dir()}
+        assert published
+        assert PARTIES[0] not in published
         assert (await federation.jobs.cancel("job")).state == "cancelled"
-        for state in federation.states.values():
-            assert list((state / "models").iterdir()) == list((state / "jobs").iterdir()) == []
+        for party, state in federation.states.items():
+            assert [path.name for path in (state / "models").iterdir()] == (["job"] if party in published else [])
+            assert list((state / "jobs").iterdir()) == []
         await federation.close()
 
     run(main())

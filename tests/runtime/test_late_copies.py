@@ -1,0 +1,197 @@
+"""Copies of requests that arrive after their time: nothing that is over begins anew, and nothing published goes."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from party.runtime.attempts import MOST, Attempts
+from tests.replay import HERE, JOB, ORACLE
+from tests.simulator import COORDINATOR, Faults, Federation, Message, run
+from tests.worlds import PARTIES, assert_oracles_model
+from treetap.errors import ConfigError, DataError, OutOfOrder
+from treetap.wire.frame import filled, name_of
+from treetap.wire.v2 import control_pb2, jobs_pb2, setup_pb2
+
+VICTIM = PARTIES[1]
+#: Longer than any copy is late.
+LATER_S = 200.0
+
+
+async def _ask(federation: Federation, party: str, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    *_, last = [event async for event in federation.node(party).step(COORDINATOR, request)]
+    return last.result
+
+
+def _asked(federation: Federation, party: str, kind: str) -> list[control_pb2.StepRequest]:
+    """What the coordinator has asked of a party so far."""
+    return [
+        request for when, to, request in federation.conducted if (when, to, name_of(request)) == ("begin", party, kind)
+    ]
+
+
+def _left_on_disk(federation: Federation) -> set[str]:
+    """Jobs with files of their progress at any party."""
+    return {path.name for state in federation.states.values() for path in (state / "jobs").iterdir()}
+
+
+def _leave(submission: str, attempt: int, *, discard: bool) -> control_pb2.StepRequest:
+    request = control_pb2.StepRequest(job="job", attempt=attempt)
+    return filled(request, "leave", setup_pb2.Leave(discard=discard, submission=submission))
+
+
+async def _begun_until(federation: Federation, word: str, *, resume: bool = False) -> None:
+    """Submit or resume the job and return when a message of this kind is sent."""
+    came = asyncio.Event()
+
+    def look(message: Message) -> None:
+        if message.word == word:
+            came.set()
+
+    federation.hook = look
+    if resume:
+        federation.jobs.resume("job")
+    else:
+        federation.jobs.submit(jobs_pb2.SubmitRequest(job="job", spec=JOB))
+    await came.wait()
+    federation.hook = None
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_late_prepare_does_not_begin_a_cancelled_job_again(restarted: bool, tmp_path: Path) -> None:
+    """Neither at once nor after the party was started again; no file of the job comes back."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+        await _begun_until(federation, "store_tree")
+        assert (await federation.jobs.cancel("job")).state == "cancelled"
+        assert _left_on_disk(federation) == set()
+        if restarted:
+            federation.kill(VICTIM)
+            federation.start(VICTIM)
+        (prepare,) = _asked(federation, VICTIM, "prepare")
+        with pytest.raises(OutOfOrder, match="attempt 1 of job job is over: this party has left it"):
+            await _ask(federation, VICTIM, prepare)
+        assert _left_on_disk(federation) == set()
+        assert federation.node(VICTIM)._sessions == {}
+        await federation.close()
+
+    run(main())
+
+
+def test_a_late_discard_takes_no_model(tmp_path: Path) -> None:
+    """A request to delete the job's files that arrives after the publication, of any attempt."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+        assert (await federation.train(JOB)).state == "finished"
+        submission = _asked(federation, VICTIM, "prepare")[0].setup.prepare.submission
+        for party in PARTIES:
+            for attempt in (1, 2):
+                await _ask(federation, party, _leave(submission, attempt, discard=True))
+        assert_oracles_model(federation.states, ORACLE)
+        await federation.close()
+
+    run(main())
+
+
+def test_a_late_discard_of_an_earlier_attempt_takes_no_progress(tmp_path: Path) -> None:
+    """A job that failed at its first attempt is discarded; a copy of that request does not reach the next attempt."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+        path = federation.configs[VICTIM].tables["train"].path
+        away = path.rename(path.with_suffix(".away"))
+        assert (await federation.train(JOB)).state == "failed"
+        (leave,) = _asked(federation, VICTIM, "leave")
+        assert leave.setup.leave.discard
+        away.rename(path)
+
+        async def copies() -> None:
+            while True:
+                await _ask(federation, VICTIM, leave)
+                await asyncio.sleep(0.01)
+
+        late = asyncio.ensure_future(copies())
+        federation.faults.delay_s = 0.05
+        assert (await federation.resume()).state == "finished"
+        late.cancel()
+        assert_oracles_model(federation.states, ORACLE)
+        await federation.close()
+
+    run(main())
+
+
+def test_another_submission_neither_ends_nor_takes_over_a_job(tmp_path: Path) -> None:
+    """A coordinator that has lost its journal may use the name of a job again: the first job goes on."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+        await _begun_until(federation, "choose_splits")
+        for party in PARTIES:
+            for discard in (False, True):
+                await _ask(federation, party, _leave("another", 9, discard=discard))
+            (prepare,) = _asked(federation, party, "prepare")
+            other = control_pb2.StepRequest()
+            other.CopyFrom(prepare)
+            other.attempt, other.setup.prepare.submission = 2, "another"
+            with pytest.raises(ConfigError, match="another job of the name 'job' is under way here"):
+                await _ask(federation, party, other)
+        assert (await federation.jobs.wait("job")).state == "finished"
+        assert_oracles_model(federation.states, ORACLE)
+        await federation.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_every_request_comes_again_much_later(cancelled: bool, tmp_path: Path) -> None:
+    """A copy of each message of two attempts, up to two minutes late: the same model, or no trace of the job."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables, faults=Faults(double=1.0, late_s=120.0, seed=3))
+        path = federation.configs[VICTIM].tables["train"].path
+        away = path.rename(path.with_suffix(".away"))
+        assert (await federation.train(JOB)).state == "failed"
+        away.rename(path)
+        if cancelled:
+            await _begun_until(federation, "store_tree", resume=True)
+            await federation.jobs.cancel("job")
+        else:
+            assert (await federation.resume()).state == "finished"
+        await asyncio.sleep(LATER_S)
+        assert _left_on_disk(federation) == set()
+        assert all(federation.node(party)._sessions == {} for party in PARTIES)
+        if cancelled:
+            assert [path for state in federation.states.values() for path in (state / "models").iterdir()] == []
+        else:
+            assert_oracles_model(federation.states, ORACLE)
+        await federation.close()
+
+    run(main())
+
+
+def test_the_memory_of_attempts_is_bounded_and_durable(tmp_path: Path) -> None:
+    """The last submissions are kept, those that changed last; a damaged file is named."""
+    path = tmp_path / "attempts.json"
+    attempts = Attempts(path)
+    for number in range(MOST + 2):
+        attempts.opened(f"job-{number}", "one", 1)
+        if number == MOST:
+            attempts.left("job-0", "one", 3)
+    again = Attempts(path)
+    with pytest.raises(OutOfOrder, match="attempt 3 of job job-0 is over: this party has left it"):
+        again.check("job-0", "one", 3)
+    with pytest.raises(OutOfOrder, match="attempt 2 of job job-0 is over: attempt 3 has begun"):
+        again.check("job-0", "one", 2)
+    again.check("job-0", "one", 4)
+    again.check("job-0", "another", 1)
+    again.check(f"job-{MOST}", "one", 1)  # opened here: a repeat after a restart begins it anew
+    assert again.superseded("job-0", "one", 2)
+    assert not again.superseded("job-1", "one", 0)  # forgotten
+    assert path.read_text().count("job-") == MOST
+    path.write_text("{")
+    with pytest.raises(DataError, match=r"attempts\.json"):
+        Attempts(path)
