@@ -18,6 +18,8 @@ from party.runtime.job_store import Store
 from party.runtime.step_order import NEXT_ROUND, Next, StepTable
 from treetap.errors import Incompatible, Malformed
 from treetap.lattice.kernels import LatticeMember
+from treetap.lattice.parameters import PARAMETERS_BYTES
+from treetap.lattice.seal import SLACK
 from treetap.wire.v2 import control_pb2, prediction_pb2
 
 STEPS: StepTable = {
@@ -57,8 +59,11 @@ class FeatureParty:
         parameters = layout.shape.parameters()
         check_hides(context, spare_of(layout.nodes, parameters.plain_bits), "a sum")
         public = b""
+        longest = PARAMETERS_BYTES + parameters.public_key_bytes + SLACK
         async for message in context.mailbox.series(sender, "lattice_key", 0, 0):
             public += message.protocol.lattice.lattice_key.public
+            if len(public) > longest:
+                raise Malformed(f"the key of {sender} has more than the {longest} bytes of this job's parameters")
         token = f"{context.job}/{context.attempt}"
         member = LatticeMember(context.engine, parameters, public, token, layout.shape.outputs)
         self._scheme = LatticeMasking(context, member, layout, parameters, self._place)

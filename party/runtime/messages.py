@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -99,7 +99,7 @@ async def take_spaces(messages: AsyncIterator[exchange_pb2.PeerMessage], total: 
     async for message in messages:
         for space in message.growth.instance_spaces.spaces:
             chunks[space.node].append(space.records)
-    return {node: rows_of(parts, total) for node, parts in chunks.items()}
+    return dict(_disjoint(chunks, total))
 
 
 def child_messages(children: Iterable[tuple[int, int, Rows]], total: int) -> Iterator[growth_pb2.Children]:
@@ -122,4 +122,15 @@ async def take_children(messages: AsyncIterator[exchange_pb2.PeerMessage], total
             if handles.setdefault(child.node, child.handle) != child.handle:
                 raise Malformed(f"two handles for the split of node {child.node}")
             chunks[child.node].append(child.left)
-    return {node: (handles[node], rows_of(parts, total)) for node, parts in chunks.items()}
+    return {node: (handles[node], rows) for node, rows in _disjoint(chunks, total)}
+
+
+def _disjoint(chunks: Mapping[int, list[types_pb2.RecordChunk]], total: int) -> Iterator[tuple[int, Rows]]:
+    """The rows of each node of a level, which have no more than `total` together: before all of them are decoded."""
+    held = 0
+    for node, parts in chunks.items():
+        rows = rows_of(parts, total)
+        held += len(rows)
+        if held > total:
+            raise Malformed(f"the nodes of a level have more than the {total} records together")
+        yield node, rows

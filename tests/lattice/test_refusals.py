@@ -146,7 +146,10 @@ LIES: dict[str, Lie] = {
         *(LABEL_HOLDER, FIRST, "lattice_key", other_parameters),
         r"the key of label-holder cannot be used: .*other lattice parameters than this job agreed on",
     ),
-    "weak parameters": (*(LABEL_HOLDER, LAST, "lattice_key", a_short_ring), r"the ring degree is one of 8192, 16384"),
+    "weak parameters": (
+        *(LABEL_HOLDER, LAST, "lattice_key", a_short_ring),
+        r"other lattice parameters than this job agreed on",
+    ),
     "half a key": (*(LABEL_HOLDER, LAST, "lattice_key", half_a_key), r"not a whole public key"),
     "another version of the library": (
         *(LABEL_HOLDER, LAST, "lattice_key", of_another_library),

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from party.runtime.mailbox import Mailbox
+from party.runtime.messages import child_messages, space_messages, take_children, take_spaces
 from tests.replay import HERE, JOB, ORACLE, Conducted, Replay
 from tests.simulator import COORDINATOR, Federation, run
 from tests.worlds import PARTIES, assert_oracles_model
@@ -91,6 +94,23 @@ def test_parcels_of_a_third_party_change_nothing(jobs: tuple[Conducted, Conducte
         await federation.close()
 
     run(main())
+
+
+@pytest.mark.parametrize("take", ["spaces", "children"])
+def test_the_nodes_of_a_level_have_no_more_records_than_there_are(take: str) -> None:
+    """A peer that names every record in each of many nodes is refused before all of them take room."""
+    total, nodes = 800, 40
+    everything = np.arange(total)
+
+    async def messages() -> AsyncIterator[exchange_pb2.PeerMessage]:
+        spaces = space_messages(((node, everything) for node in range(nodes)), total)
+        children = child_messages(((node, 0, everything) for node in range(nodes)), total)
+        for kind, bodies in (("instance_spaces", spaces), ("children", children)):
+            for body in bodies if kind.endswith(take) else ():
+                yield filled(exchange_pb2.PeerMessage(), kind, body)
+
+    with pytest.raises(Malformed, match="the nodes of a level have more than the 800 records together"):
+        run((take_spaces if take == "spaces" else take_children)(messages(), total))
 
 
 def test_nothing_comes_after_the_last_part(tmp_path: Path) -> None:

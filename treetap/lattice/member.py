@@ -42,7 +42,7 @@ class Member:
     """
 
     def __init__(self, agreed: Parameters, public: bytes) -> None:
-        if Parameters.from_bytes(public[:PARAMETERS_BYTES]) != agreed:
+        if public[:PARAMETERS_BYTES] != agreed.to_bytes():  # a peer's sizes are compared, and never computed with
             raise Malformed("the label holder's key has other lattice parameters than this job agreed on")
         self.parameters = agreed
         self.scheme = scheme_of(agreed)

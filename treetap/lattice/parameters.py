@@ -26,6 +26,8 @@ LEAST_SPECIAL_BITS = 30
 TOTAL_BITS = {8192: 218, 16384: 438}
 PLAIN_BITS = range(20, 31)
 SPARE_PLAIN_BITS = 2
+MOST_COLUMNS = 1 << 24
+MOST_MEMBERS = 64
 _FORMAT = struct.Struct("<6Q")
 
 
@@ -59,6 +61,11 @@ class Parameters:
             raise BadInput(f"plaintexts have {PLAIN_BITS[0]} to {PLAIN_BITS[-1]} bits, not {self.plain_bits}")
         if self.columns < 1 or self.members < 1 or self.data_primes < 1:
             raise BadInput("a masked sum needs at least one column, one member and one prime")
+        if self.columns > MOST_COLUMNS or self.members > MOST_MEMBERS:  # before anything is computed with them
+            raise BadInput(
+                f"a masked sum has at most {MOST_COLUMNS} columns and {MOST_MEMBERS} members, not {self.columns} and "
+                f"{self.members}"
+            )
         if not LEAST_SPECIAL_BITS <= self.special_bits <= PRIME_BITS:
             raise BadInput(f"the special prime has {LEAST_SPECIAL_BITS} to {PRIME_BITS} bits, not {self.special_bits}")
         if self.modulus_bits + self.special_bits > TOTAL_BITS[self.degree]:
@@ -144,6 +151,11 @@ class Parameters:
     def ciphertext_bytes(self) -> int:
         """Size of a ciphertext's two polynomials; seeded ones have half, serialisation adds some 130."""
         return 2 * self.degree * self.data_primes * 8
+
+    @property
+    def public_key_bytes(self) -> int:
+        """Size of a public key's two polynomials; serialisation adds some 130."""
+        return 2 * self.degree * (self.data_primes + 1) * 8
 
     def to_bytes(self) -> bytes:
         """A fixed-size form that goes ahead of a public key."""

@@ -26,7 +26,7 @@ except ImportError as error:
         "the lattice backend needs TenSEAL: pip install 'treetap[lattice]', or take Paillier (protocol eini)"
     ) from error
 
-__all__ = ["Scheme", "api", "scheme_of", "secret_key", "to_bytes"]
+__all__ = ["SLACK", "Scheme", "api", "scheme_of", "secret_key", "to_bytes"]
 
 Words = npt.NDArray[np.uint64]
 
@@ -35,7 +35,7 @@ _HEADER = struct.Struct("<HBBBBHQ")
 # Members of a ciphertext: in NTT form, polynomials, N, primes, scale, BGV's correction factor.
 _MEMBERS = struct.Struct("<BQQQdQ")
 _COUNT = struct.Struct("<Q")
-_SLACK = 1024  # an incompressible object grows by less in the library's container
+SLACK = 1024  # an incompressible object grows by less in the library's container
 _OFFERED = api.Serialization.SEALHeader()
 
 
@@ -90,8 +90,7 @@ class Scheme:
     def public_key(self, data: bytes) -> Any:
         """A public key from a peer's bytes. Raises Malformed for other parameters, truncation, or a void key."""
         key = api.PublicKey()
-        primes = self.parameters.data_primes + 1
-        _load(key.load, self.context, data, 2 * self.parameters.degree * primes * 8, "public key")
+        _load(key.load, self.context, data, self.parameters.public_key_bytes, "public key")
         if key.data().size() != 2 or key.data().is_transparent():
             raise Malformed("a public key whose encryptions would hide nothing")
         return key
@@ -133,8 +132,8 @@ def scheme_of(parameters: Parameters) -> Scheme:
 
 
 def _load(load: Callable[[Any, str], None], context: Any, data: bytes, expected: int, what: str) -> None:
-    if len(data) > expected + _SLACK:
-        raise Malformed(f"a {what} of {len(data)} bytes, this job's parameters give at most {expected + _SLACK}")
+    if len(data) > expected + SLACK:
+        raise Malformed(f"a {what} of {len(data)} bytes, this job's parameters give at most {expected + SLACK}")
     if len(data) < _HEADER.size:
         raise Malformed(f"a {what} of {len(data)} bytes")
     magic, _, major, minor, _, _, size = _HEADER.unpack_from(data)

@@ -118,7 +118,7 @@ def test_only_the_agreed_key_is_taken():
     public = KEY.public_bytes()
     for data, word in [
         (LatticeKey(TWO).public_bytes(), "agreed"),
-        (public[:20], "parameters"),
+        (public[:20], "agreed"),
         (public[:-5], "whole"),
         (public + b"extra", "whole"),
         (KEY.for_worker(), "public key"),

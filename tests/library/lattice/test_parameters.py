@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
 
 from treetap.errors import BadInput, DataError, Malformed
 from treetap.lattice.fixedpoint import FixedPoint
+from treetap.lattice.member import Member
 from treetap.lattice.parameters import STATISTICAL_BITS, TOTAL_BITS, Parameters, plain_bits_for
 from treetap.lattice.seal import api, scheme_of
 
@@ -62,6 +63,23 @@ def test_weak_parameters_are_refused(change, word):
     with pytest.raises(Malformed):
         Parameters.from_bytes(forged.to_bytes())
     assert Parameters.from_bytes(good.to_bytes()) == good
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(Parameters)])
+def test_every_boundary_of_a_field_is_refused_at_once(name):
+    """What a peer's bytes say is compared before it is computed with: 2^40 members took the worker for ever."""
+    agreed = Parameters(8192, 3, 38, 20, 1600, 1)
+    own = getattr(agreed, name)
+    for value in sorted({0, 1, own - 1, own + 1, 2 * own, *(1 << k for k in (16, 31, 32, 40, 63)), 2**64 - 1} - {own}):
+        forged = object.__new__(Parameters)
+        forged.__dict__.update({**vars(agreed), name: value})
+        with pytest.raises(Malformed, match="other lattice parameters than this job agreed on"):
+            Member(agreed, forged.to_bytes() + bytes(100))
+        if value > 1 << 31 or not value:
+            with pytest.raises(BadInput):
+                replace(agreed, **{name: value})
+            with pytest.raises(Malformed):
+                Parameters.from_bytes(forged.to_bytes())
 
 
 def test_what_cannot_fit_is_refused():
