@@ -34,7 +34,7 @@ from treetap.wire.frame import name_of, result
 from treetap.wire.ports import Address, Dialer
 from treetap.wire.timeouts import Timeouts
 from treetap.wire.v2 import control_pb2, exchange_pb2, setup_pb2
-from treetap.workers import Engine
+from treetap.workers import EngineHost
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -49,7 +49,7 @@ class PartyNode:
     def __init__(
         self,
         config: PartyConfig,
-        engine: Engine,
+        engine: EngineHost,
         dialer: Dialer,
         recorders: Recorders,
         offload: Offload,
@@ -228,7 +228,7 @@ class PartyNode:
             ),
             costs=costs,
             recorder=recorder,
-            engine=self._engine,
+            engine=self._engine.lease(),
             store=self._store.job(request.job),
             progress=ProgressCounter(),
             policy=self._config.policy,

@@ -43,10 +43,10 @@ def run(config_path: Path, *, until_stdin_closes: bool) -> None:
     check_folders(config)
     raise_descriptors()
     workers = config.workers or len(os.sched_getaffinity(0))
-    engine = ProcessEngine(workers)
+    engine = ProcessEngine(workers, config.silence_s)
     with sole_user(config.state), warnings.catch_warnings():
         warnings.simplefilter("default")
-        engine.start()  # before the server and before any thread: workers inherit only a pipe
+        engine.start()  # before the server: workers that are slow to start hold up no job
         asyncio.run(_serve(config, engine, until_stdin_closes))
 
 
@@ -81,8 +81,8 @@ async def _serve(config: PartyConfig, engine: ProcessEngine, until_stdin_closes:
         await serve_until_stopped("party", where, until_stdin_closes=until_stdin_closes)
     finally:
         await status.enter_graceful_shutdown()
+        await engine.close()  # first: whoever waits for a worker waits no longer
         await node.close()
         await front.close(GRACE_S)
         await server.stop(GRACE_S)
         await dialer.close()
-        await engine.close()

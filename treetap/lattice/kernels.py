@@ -86,7 +86,7 @@ class LatticeKeyHolder:
 
     async def close(self) -> None:
         """Make every worker forget the key."""
-        await call_all(self._engine, _forget, self._name)
+        self._engine.forget(_forget, self._name)
 
 
 class LatticeMember:
@@ -148,11 +148,12 @@ class LatticeMember:
     async def drop(self, block: int) -> None:
         """Forget the sums of a block that is not finished."""
         workers = self._used.pop(block, set())
-        await asyncio.gather(*(self._engine.call(worker, _drop, self._name, block) for worker in workers))
+        if workers:
+            self._engine.forget(_drop, self._name, block)
 
     async def close(self) -> None:
         """Make every worker forget the job."""
-        await call_all(self._engine, _forget, self._name)
+        self._engine.forget(_forget, self._name)
 
     def _next(self) -> int:
         worker = self._turn

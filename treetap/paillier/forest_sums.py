@@ -121,4 +121,4 @@ class ForestSums:
 
     async def close(self) -> None:
         """Free the workers' memory."""
-        await self._kernels.everywhere(close_tree, *[()] * self._engine.workers)
+        self._engine.forget(close_tree, self._name)

@@ -128,7 +128,7 @@ class KeyHolder:
 
     async def close(self) -> None:
         """Make every worker forget the key."""
-        await call_all(self._engine, _forget, self._name)
+        self._engine.forget(_forget, self._name)
 
 
 def _take_key(state: dict[str, Any], name: str, key: bytes, slots: Slots, obfuscation: str) -> None:

@@ -176,7 +176,7 @@ class EntryMember:
 
     async def close(self) -> None:
         """Free the workers' memory."""
-        await call_all(self._engine, _forget, self._name)
+        self._engine.forget(_forget, self._name)
 
 
 class MaskedBlock:

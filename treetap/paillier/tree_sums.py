@@ -148,7 +148,7 @@ class EncryptedSums:
     async def close(self) -> None:
         """Free the workers' memory of this tree; results of blocks still under way are dropped."""
         await asyncio.gather(*self._under_way, return_exceptions=True)
-        await self._kernels.everywhere(close_tree, *[()] * self._engine.workers)
+        self._engine.forget(close_tree, self._name)
 
     async def _accumulate(self, worker: int, rows: Rows, ciphertexts: bytes) -> None:
         """Have a worker keep a block, and note the places of its ciphertexts."""
