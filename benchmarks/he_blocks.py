@@ -143,7 +143,7 @@ async def pipeline(key: SecretKey, slots: Slots, records: int, workers: int) -> 
         figures[name] = time.perf_counter() - start
 
     start = time.perf_counter()
-    engine = ProcessEngine(workers)
+    engine = ProcessEngine(workers, 20.0)
     engine.start()
     await asyncio.gather(*(engine.call(worker, swallow, b"") for worker in range(workers)))
     lap("workers started, s", start)

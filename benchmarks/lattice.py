@@ -72,7 +72,7 @@ def operations(parameters: Parameters) -> dict[str, float]:
 
 async def whole(parameters: Parameters, records: int, columns: int, workers: int) -> dict[str, Any]:
     """Every column of every block through an owner's and a member's workers."""
-    engines = ProcessEngine(workers), ProcessEngine(workers)
+    engines = ProcessEngine(workers, 20.0), ProcessEngine(workers, 20.0)
     for engine in engines:
         engine.start()
     figures: dict[str, Any] = {}

@@ -30,7 +30,7 @@ from treetap.tables.config import Encoding, TableConfig
 from treetap.wire.frame import name_of
 from treetap.wire.ports import Address
 from treetap.wire.v2 import control_pb2, exchange_pb2, jobs_pb2, setup_pb2
-from treetap.workers import Engine, InProcessEngine
+from treetap.workers import EngineHost, InProcessEngine
 
 __all__ = ["COORDINATOR", "LIFE", "Deadlock", "Faults", "Federation", "Message", "run"]
 
@@ -153,7 +153,7 @@ class Federation:
         encode: Encoding | None = None,
         serve: dict[str, ServeConfig] | None = None,
         coordinators: tuple[str, ...] = (COORDINATOR,),
-        engine: Callable[[str], Engine] = lambda _: InProcessEngine(),
+        engine: Callable[[str], EngineHost] = lambda _: InProcessEngine(),
     ) -> None:
         self.coordinators, self.engine = coordinators, engine
         self.policies, self.encode, self.serve = policies or {}, encode, serve or {}

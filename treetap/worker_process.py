@@ -1,8 +1,8 @@
 """One worker process from both ends: the parent's, which ends it when it hangs, and the child's, which does the work.
 
-A kernel is a row of units of work, each far shorter than the shortest `silence_s`; `finish_unit` marks the end of one. A
-worker that is at work and finishes neither a call nor a unit for `silence_s` hangs: it is killed and started again, as a
-worker that died is, and the call ends with Interrupted. A worker that was started again has forgotten everything; its
+A kernel is a row of units of work, each far shorter than the shortest `silence_s`; `finish_unit` marks the end of one.
+A worker that is at work and finishes neither a call nor a unit for `silence_s` hangs: it is killed and started again,
+as one that died is, and the call ends with Interrupted. A worker that was started again has forgotten everything; its
 `generation` tells.
 """
 
@@ -25,12 +25,14 @@ from typing import Any
 
 from treetap.errors import Interrupted
 
+#: Seconds that a new process may take until it listens, if that is more than `silence_s`.
+BOOT_S = 30.0
 #: How often a worker at work is looked at while it may be silent.
 _LOOKS = 8
 
 
 class _Units:
-    """The number of units that this process has finished, in memory that it shares with its parent if it is a worker."""
+    """The number of units that this process has finished; a worker shares it with its parent."""
 
     finished: Any = ctypes.c_uint64(0)
 
@@ -59,6 +61,7 @@ class WorkerProcess:
         self.generation = 0  #: how many times the process has been started
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"worker-{worker}")
         self._hung: BaseProcess | None = None
+        self._why = ""  # the process was started again
         self._start()
 
     @property
@@ -69,7 +72,7 @@ class WorkerProcess:
     def ready(self) -> int:
         """The generation of a living process: one that has died meanwhile is started again."""
         if not self._process.is_alive():
-            self._start_again(self._process)
+            self._lost(self._process)
         return self.generation
 
     async def call(self, generation: int | None, kernel: Callable[..., Any], args: tuple[Any, ...]) -> Any:
@@ -124,7 +127,7 @@ class WorkerProcess:
         """Send one call and wait for its answer (failed?, value or exception); runs in the worker's own thread."""
         message = pickle.dumps((kernel, args), protocol=pickle.HIGHEST_PROTOCOL)  # its errors are the caller's
         if generation not in (None, self.ready()):
-            raise Interrupted(f"compute worker {self._worker} was started again in the middle of this job")
+            raise Interrupted(self._why)
         process = self._process
         try:
             self._pipe.send_bytes(message)
@@ -137,14 +140,8 @@ class WorkerProcess:
         """Start a process again that ended; returns what to say."""
         if self._closed:
             return Interrupted(f"compute worker {self._worker} has been closed")
-        who = f"compute worker {self._worker} (process {process.pid})"
-        hung = process is self._hung
         self._start_again(process)
-        if hung:
-            return Interrupted(
-                f"{who} finished no unit of work for {self._silence_s:g} s; it was killed and started again"
-            )
-        return Interrupted(f"{who} died and was started again; if it dies again, run this party with fewer workers")
+        return Interrupted(self._why)
 
     async def _look_after(self) -> None:
         """Kill the process if it is silent for too long, as long as calls are under way."""
@@ -154,7 +151,7 @@ class WorkerProcess:
             await asyncio.sleep(self._silence_s / _LOOKS)
             if self._signs() != seen:
                 seen, since = self._signs(), loop.time()
-            elif loop.time() - since >= self._silence_s:
+            elif loop.time() - since >= (self._silence_s if self._units.value else max(self._silence_s, BOOT_S)):
                 self._hung = self._process
                 self._process.kill()  # whoever waits at its pipe goes on
 
@@ -165,6 +162,12 @@ class WorkerProcess:
         """Replace this process, unless somebody has done so."""
         with self._change:
             if self._process is process and not self._closed:
+                who = f"compute worker {self._worker} (process {process.pid})"
+                if process is self._hung:
+                    silent = f"{self._silence_s:g} s"
+                    self._why = f"{who} finished no unit of work for {silent}; it was killed and started again"
+                else:
+                    self._why = f"{who} died and was started again; if it dies again, run this party with fewer workers"
                 self._end(process)
                 self._pipe.close()
                 self._start()
@@ -197,6 +200,7 @@ def _serve(pipe: Connection, worker: int, units: Any) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     state: dict[str, Any] = {}
     while True:
+        finish_unit()
         try:
             message = pipe.recv_bytes()
         except (EOFError, OSError):

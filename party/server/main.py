@@ -6,9 +6,7 @@ import asyncio
 import logging
 import os
 import warnings
-from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TypeVar
 
 from grpc_health.v1 import health_pb2
 
@@ -18,6 +16,7 @@ from party.node import PartyNode
 from party.runtime.transcript_recorder import Recorders, RecordingPort
 from party.server.control import register
 from party.server.scoring import ScoringServers
+from party.server.threads import Threads
 from treetap.process.lifecycle import serve_until_stopped, sole_user
 from treetap.process.limits import raise_descriptors
 from treetap.wire import rpc
@@ -26,14 +25,8 @@ from treetap.wire.timeouts import Timeouts
 from treetap.workers import ProcessEngine
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
 #: Seconds that calls under way may take to end when the party stops.
 GRACE_S = 2.0
-
-
-def offload(work: Callable[[], T]) -> Awaitable[T]:
-    """Run a slow function in a thread."""
-    return asyncio.to_thread(work)
 
 
 def run(config_path: Path, *, until_stdin_closes: bool) -> None:
@@ -60,7 +53,7 @@ async def _serve(config: PartyConfig, engine: ProcessEngine, until_stdin_closes:
     recorders = Recorders(config.state / "transcripts", config.policy.record)
     metrics = PartyMetrics(config.name)
     measured = metrics.serve(config.metrics)
-    node = PartyNode(config, engine, dialer, recorders, offload, metrics)
+    node = PartyNode(config, engine, dialer, recorders, Threads(config.silence_s), metrics)
     port = RecordingPort(node, recorders, config.name)
     server, credentials = rpc.server(config.transport())
     register(server, config.name, port)

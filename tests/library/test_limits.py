@@ -39,7 +39,7 @@ def test_no_process_leaves_its_memory_behind() -> None:
         "from treetap.workers import ProcessEngine",
         "from tests.library.test_limits import dumpable",
         "async def main():",
-        "    engine = ProcessEngine(1)",
+        "    engine = ProcessEngine(1, 20.0)",
         "    engine.start()",
         "    print(await engine.call(0, dumpable))",
         "    await engine.close()",

@@ -14,7 +14,11 @@ from pathlib import Path
 import pytest
 
 from treetap.errors import Interrupted, Malformed, TreetapError
+from treetap.worker_process import finish_unit
 from treetap.workers import InProcessEngine, ProcessEngine
+
+#: Of workers that are to be missed soon.
+SILENCE_S = 1.0
 
 
 def remember(state, name, value):
@@ -44,13 +48,25 @@ def doze(state, seconds):
     return seconds
 
 
+def work_slowly(state, seconds):
+    for _ in range(int(10 * seconds)):
+        time.sleep(0.1)
+        finish_unit()
+    return "done"
+
+
+def spin(state):
+    while True:
+        pass
+
+
 def environment(state):
     return sys.argv, dict(os.environ), Path("/proc/self/cmdline").read_bytes()
 
 
-def with_workers(workers, scenario):
+def with_workers(workers, scenario, silence_s=20.0):
     async def run():
-        engine = ProcessEngine(workers)
+        engine = ProcessEngine(workers, silence_s)
         engine.start()
         try:
             await scenario(engine)
@@ -113,22 +129,97 @@ def test_every_treetap_error_survives_the_pipe():
         assert (type(copy), str(copy)) == (kind, "why")
 
 
-def test_a_dead_worker_is_named_at_once():
-    """A worker whose process is killed raises Interrupted promptly, then and later; the other worker works on."""
+def test_a_dead_worker_is_named_at_once_and_replaced():
+    """A killed worker raises Interrupted promptly; it is there again for the next attempt, and the other works on."""
 
     async def scenario(engine):
-        call = asyncio.ensure_future(engine.call(1, doze, 60))
+        mine = engine.lease()
+        assert await mine.call(1, remember, "a", 1) == [1]
+        call = asyncio.ensure_future(mine.call(1, doze, 60))
+        queued = asyncio.ensure_future(mine.call(1, remember, "a", 2))
         await asyncio.sleep(0.5)
         start = time.monotonic()
         os.kill(engine.pids[1], signal.SIGKILL)
-        with pytest.raises(Interrupted, match="worker 1"):
+        with pytest.raises(Interrupted, match=r"worker 1 .* died and was started again"):
             await call
-        with pytest.raises(Interrupted, match="worker 1"):
-            await engine.call(1, doze, 0)
-        assert time.monotonic() - start < 2
-        assert await engine.call(0, doze, 0) == 0
+        for later in (queued, mine.call(1, remember, "a", 3)):  # what this attempt had there is gone
+            with pytest.raises(Interrupted, match=r"worker 1 .* was started again"):
+                await later
+        assert await mine.call(0, doze, 0) == 0
+        assert await engine.lease().call(1, remember, "a", 4) == [4]
+        assert time.monotonic() - start < 5
 
     with_workers(2, scenario)
+
+
+def test_a_worker_that_dies_at_rest_is_replaced():
+    """Nobody called it when it died: the next attempt finds it there, the present one is told."""
+
+    async def scenario(engine):
+        mine = engine.lease()
+        await mine.call(0, remember, "a", 1)
+        os.kill(engine.pids[0], signal.SIGKILL)
+        while os.waitid(os.P_PID, engine.pids[0], os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
+            await asyncio.sleep(0.01)
+        next_one = engine.lease()
+        assert await next_one.call(0, remember, "a", 2) == [2]
+        with pytest.raises(Interrupted, match="started again"):
+            await mine.call(0, remember, "a", 3)
+        mine.forget(refuse)  # of a worker that has forgotten: nothing happens
+        assert await next_one.call(0, remember, "a", 4) == [2, 4]
+
+    with_workers(1, scenario)
+
+
+def test_a_suspended_worker_is_ended():
+    """Without a unit for `silence_s` it is killed and named; nobody who ends a role waits for it."""
+
+    async def scenario(engine):
+        mine = engine.lease()
+        await mine.call(0, doze, 0)
+        os.kill(engine.pids[0], signal.SIGSTOP)
+        start = time.monotonic()
+        mine.forget(remember, "a", 1)
+        left = asyncio.ensure_future(mine.call(0, doze, 0))
+        await asyncio.sleep(0)
+        left.cancel()  # its caller goes; the next one meets the same worker
+        with pytest.raises(Interrupted, match=r"no unit of work for 1 s; it was killed and started again"):
+            await mine.call(0, doze, 0)
+        assert SILENCE_S <= time.monotonic() - start < SILENCE_S + 3
+        assert await engine.lease().call(0, doze, 0) == 0
+
+    with_workers(1, scenario, SILENCE_S)
+
+
+def test_who_finishes_units_may_take_long():
+    """A kernel of many times `silence_s` that finishes units is let be; one that only seems busy is not."""
+
+    async def scenario(engine):
+        await engine.call(0, doze, 0)
+        assert await engine.call(0, work_slowly, 2.5 * SILENCE_S) == "done"
+        with pytest.raises(Interrupted, match="no unit of work"):
+            await engine.call(0, spin)
+
+    with_workers(1, scenario, SILENCE_S)
+
+
+def test_closing_waits_for_no_worker():
+    """Suspended in the middle of a long message: the engine ends all the same."""
+
+    async def run():
+        engine = ProcessEngine(1, 60.0)
+        engine.start()
+        await engine.call(0, doze, 0)
+        os.kill(engine.pids[0], signal.SIGSTOP)
+        call = asyncio.ensure_future(engine.call(0, remember, "a", b"0" * 10_000_000))
+        await asyncio.sleep(0.2)
+        start = time.monotonic()
+        await engine.close()
+        with pytest.raises(Interrupted, match="closed"):
+            await call
+        assert time.monotonic() - start < 5
+
+    asyncio.run(run())
 
 
 def test_a_worker_that_leaves_by_itself_is_named_too():
@@ -160,7 +251,7 @@ def test_closing_ends_waiting_calls():
     """Running and queued calls end with Interrupted when the engine closes, and the workers are gone."""
 
     async def run():
-        engine = ProcessEngine(1)
+        engine = ProcessEngine(1, 20.0)
         engine.start()
         pids = engine.pids
         await engine.call(0, doze, 0)
@@ -214,7 +305,7 @@ def test_workers_vanish_when_their_parent_is_killed(tmp_path):
                     pass
 
             async def main():
-                engine = ProcessEngine(2)
+                engine = ProcessEngine(2, 20.0)
                 engine.start()
                 await asyncio.gather(engine.call(0, spin, 0), engine.call(1, spin, 0))
                 busy = asyncio.ensure_future(engine.call(0, spin, 60))
@@ -259,7 +350,7 @@ def test_peak_memory_is_per_worker():
 def test_wrong_use_is_refused():
     """No workers, a worker that does not exist, a second start."""
     with pytest.raises(ValueError, match="at least one"):
-        ProcessEngine(0)
+        ProcessEngine(0, 20.0)
     with pytest.raises(ValueError, match="worker 0 only"):
         asyncio.run(InProcessEngine().call(1, doze, 0))
 

@@ -19,6 +19,7 @@ from treetap.errors import Malformed
 from treetap.lattice.key_holder import LatticeKey
 from treetap.lattice.member import MaskedSum, Member
 from treetap.lattice.parameters import Parameters
+from treetap.worker_process import finish_unit
 from treetap.workers import Engine, call_all
 
 Ints = npt.NDArray[np.int64]
@@ -181,7 +182,11 @@ def _take_key(state: dict[str, Any], name: str, key: bytes) -> None:
 
 def _encrypt(state: dict[str, Any], name: str, columns: Sequence[Ints] | Ints) -> list[bytes]:
     key: LatticeKey = state[name]
-    return [key.encrypt(column) for column in columns]
+    ciphertexts = []
+    for column in columns:
+        ciphertexts.append(key.encrypt(column))
+        finish_unit()
+    return ciphertexts
 
 
 def _open(state: dict[str, Any], name: str, data: bytes, n: int) -> Ints:

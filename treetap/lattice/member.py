@@ -25,6 +25,7 @@ import numpy.typing as npt
 from treetap.errors import Malformed, OutOfOrder
 from treetap.lattice.parameters import PARAMETERS_BYTES, PARTIAL_SUMS, Parameters
 from treetap.lattice.seal import Scheme, api, scheme_of, to_bytes
+from treetap.worker_process import finish_unit
 
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
@@ -81,6 +82,7 @@ class Member:
             scheme.evaluator.transform_to_ntt_inplace(value)
             scheme.evaluator.multiply_plain_inplace(value, factor)
             products.append(value)
+            finish_unit()
         return [] if empty else products
 
 
@@ -145,6 +147,7 @@ class MaskedSum:
                 scheme.evaluator.add_plain_inplace(total, scheme.encode(blinds(scheme.modulus, side_by_side, n)))
             scheme.evaluator.add_inplace(total, flood(scheme))
             answers.append(to_bytes(total))
+            finish_unit()
         return answers
 
     def _count(self, columns: Sequence[int], zeros: int) -> None:

@@ -13,6 +13,8 @@ import secrets
 import numpy as np
 from gmpy2 import mpz
 
+from treetap.worker_process import finish_unit
+
 TABLE_BYTES = 16 * 2**20
 WINDOWS = range(4, 13)
 _OBJECT_BYTES = 56  # an mpz and its list entry, beside its limbs
@@ -66,6 +68,7 @@ class FixedBase:
         product = self.rows[0][digits[0]]
         for row, digit in zip(self.rows[1:], digits[1:], strict=True):
             product = product * row[digit] % modulus
+        finish_unit()
         return product
 
     def random_powers(self, count: int) -> list[mpz]:

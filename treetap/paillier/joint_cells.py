@@ -11,12 +11,15 @@ cells are the same problem again with J ciphertexts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 from gmpy2 import mpz
 
+from treetap.worker_process import finish_unit
+
+UNIT = 4096  # products; some 16 ms at 2048 bits
 PLANNED_ROWS = 8192  # counting cells on more records costs time and changes few decisions
 _WORTHWHILE = 0.9  # a group must merge at least a tenth of the records, which also ends the recursion
 _LARGEST_CELL = 2**62
@@ -87,13 +90,16 @@ def joint(codes: Codes, group: Sequence[int], radices: Sequence[int]) -> npt.NDA
     return cells
 
 
-def multiply_into(table: Table, cells: Iterable[int], values: Iterable[mpz], modulus: mpz) -> None:
+def multiply_into(table: Table, cells: Sequence[int], values: Sequence[mpz], modulus: mpz) -> None:
     """Multiply each value into its cell's product modulo `modulus`; a cell that is absent stands for 1."""
-    for cell, value in zip(cells, values, strict=True):
-        if cell in table:
-            table[cell] = table[cell] * value % modulus
-        else:
-            table[cell] = value
+    for start in range(0, len(values), UNIT):
+        end = start + UNIT
+        for cell, value in zip(cells[start:end], values[start:end], strict=True):
+            if cell in table:
+                table[cell] = table[cell] * value % modulus
+            else:
+                table[cell] = value
+        finish_unit()
 
 
 def marginals(table: Table, group: Sequence[int], radices: Sequence[int], modulus: mpz) -> tuple[dict[int, Table], int]:

@@ -18,6 +18,7 @@ from gmpy2 import mpz
 from treetap.paillier.joint_cells import Codes, Table, feature_sums, joint, marginals, multiply_into
 from treetap.paillier.packing import Packer
 from treetap.paillier.public_key import PublicKey
+from treetap.worker_process import finish_unit
 from treetap.workers import Engine
 
 
@@ -180,6 +181,7 @@ def left_sums(
             if missing and v < count - 1:
                 sums.append(product(running, absent))
         start += count + missing
+        finish_unit()
     return held.public.write(sums), additions
 
 

@@ -30,6 +30,7 @@ from treetap.paillier.packing import Packer
 from treetap.paillier.public_key import Obfuscators, PublicKey
 from treetap.paillier.secret_key import SecretKey
 from treetap.paillier.slots import Slots
+from treetap.worker_process import finish_unit
 from treetap.workers import Engine, call_all
 
 Ints = npt.NDArray[np.int64]
@@ -322,6 +323,7 @@ def _mask(state: dict[str, Any], name: str, ciphertexts: bytes, masks: Bools) ->
                 sums[to] = held[index] if known is None else known * held[index] % modulus
                 additions += known is not None
         going += [mpz(1) if value is None else value for value in sums]
+        finish_unit()
     if worker.fresh is None:
         return worker.public.write(going), additions, 0
     # An entry from which nothing was kept is 1, so its obfuscator alone goes on: a fresh encryption of zero.

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from gmpy2 import mpz
 
 from treetap.paillier.public_key import PublicKey, random_unit
+from treetap.worker_process import finish_unit
 
 _WINDOW = 6
 
@@ -65,6 +66,7 @@ class Packer:
                 product = product * product % modulus
             level = position
             product = product * value % modulus
+        finish_unit()
         return product  # n is odd, so the last step was at position 0
 
     def pack_fresh(self, ciphertexts: Sequence[mpz]) -> list[mpz]:

@@ -24,6 +24,7 @@ from treetap.errors import BadInput, Malformed
 from treetap.paillier.fixed_base import FixedBase, random_digits, window_for
 from treetap.paillier.public_key import SHORT_EXPONENT_BITS, PublicKey, check_key_bits, random_unit
 from treetap.protocols.paillier_options import OBFUSCATIONS, Obfuscation
+from treetap.worker_process import finish_unit
 
 
 class SecretKey:
@@ -141,6 +142,7 @@ class SecretKey:
         for message, (left, right) in zip(messages, self._obfuscators(len(messages), kind), strict=True):
             obfuscator = left + p_squared * ((right - left) * inverse % q_squared)
             ciphertexts.append((1 + message * n) * obfuscator % n_squared)
+            finish_unit()
         return public.write(ciphertexts)
 
     def _obfuscators(self, count: int, kind: str) -> Iterator[tuple[mpz, mpz]]:
@@ -175,6 +177,7 @@ class SecretKey:
             low = left * self._h_p % p
             high = right * self._h_q % q
             plains.append(self.public.signed(low + p * ((high - low) * self._p_inverse % q)))
+            finish_unit()
         return plains
 
 

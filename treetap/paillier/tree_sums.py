@@ -147,6 +147,8 @@ class EncryptedSums:
 
     async def close(self) -> None:
         """Free the workers' memory of this tree; results of blocks still under way are dropped."""
+        for block in self._under_way:
+            block.cancel()
         await asyncio.gather(*self._under_way, return_exceptions=True)
         self._engine.forget(close_tree, self._name)
 

@@ -49,7 +49,7 @@ def test_sums_over_lanes_are_right(processes):
     masks = RNG.random((2, 6, 40)) < 0.5
 
     async def run():
-        engines = [ProcessEngine(2), ProcessEngine(2)] if processes else [InProcessEngine(), InProcessEngine()]
+        engines = [ProcessEngine(2, 20.0) if processes else InProcessEngine() for _ in range(2)]
         if processes:
             for engine in engines:
                 engine.start()
@@ -101,7 +101,7 @@ def test_a_dropped_block_begins_anew():
     """Ciphertexts added to a block that broke off are in no later sum, on either of two workers."""
 
     async def run():
-        engine = ProcessEngine(2)
+        engine = ProcessEngine(2, 20.0)
         engine.start()
         try:
             member = LatticeMember(engine, PARAMETERS, KEY.public_bytes(), "t")
@@ -156,7 +156,7 @@ def test_errors_come_back_from_a_lane():
     """What does not fit, a wrong count, a broken ciphertext and too many columns raise here as they do there."""
 
     async def run():
-        engine = ProcessEngine(1)
+        engine = ProcessEngine(1, 20.0)
         engine.start()
         try:
             owner = LatticeKeyHolder(engine, KEY, "t")

@@ -57,7 +57,7 @@ def test_blocks_come_in_order_and_open_to_the_records():
         await engine.close()
 
     asyncio.run(run(InProcessEngine()))
-    workers = ProcessEngine(2)
+    workers = ProcessEngine(2, 20.0)
     workers.start()
     asyncio.run(run(workers))
 
@@ -96,7 +96,7 @@ def test_packed_candidates_open():
     """Candidates packed several to a ciphertext open in order, the last ciphertext partly filled."""
 
     async def run():
-        workers = ProcessEngine(2)
+        workers = ProcessEngine(2, 20.0)
         workers.start()
         owner = KeyHolder(workers, KEY, SLOTS, "standard", "t")
         await owner.start()

@@ -94,7 +94,7 @@ def test_lanes_share_the_work() -> None:
     """Two worker processes find what one finds, in the same order."""
 
     async def main() -> None:
-        engine = ProcessEngine(2)
+        engine = ProcessEngine(2, 20.0)
         engine.start()
         try:
             owner = owner_of(engine)

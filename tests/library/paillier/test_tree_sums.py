@@ -27,7 +27,7 @@ async def workers(number: int):
     if number == 0:
         engine = InProcessEngine()
     else:
-        engine = ProcessEngine(number)
+        engine = ProcessEngine(number, 20.0)
         engine.start()
     try:
         yield engine

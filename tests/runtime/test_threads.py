@@ -1,0 +1,72 @@
+"""Threads that the file system holds: their step ends by name, and the process leaves without them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from party.server.threads import Threads
+from treetap.errors import Interrupted, Malformed
+
+
+def test_results_and_errors_come_back() -> None:
+    """What the function returns or raises, also after many times `silence_s` of work."""
+
+    async def main() -> None:
+        threads = Threads(0.2)
+        assert await threads(lambda: 7) == 7
+        with pytest.raises(Malformed, match="why"):
+            await threads(lambda: (_ for _ in ()).throw(Malformed("why")))
+
+        def busy() -> str:
+            until = time.monotonic() + 0.8
+            while time.monotonic() < until:
+                pass
+            return "done"
+
+        assert await threads(busy) == "done"
+
+    asyncio.run(main())
+
+
+def test_a_thread_that_waits_for_ever_is_named(tmp_path: Path) -> None:
+    """Opening a pipe that nobody writes to waits in the kernel, as a dead disk does."""
+    os.mkfifo(tmp_path / "pipe")
+
+    async def main() -> None:
+        start = time.monotonic()
+        with pytest.raises(Interrupted, match=r"a file operation has not ended for 0\.5 s"):
+            await Threads(0.5)((tmp_path / "pipe").read_bytes)
+        assert 0.5 <= time.monotonic() - start < 3
+
+    asyncio.run(main())
+    os.close(os.open(tmp_path / "pipe", os.O_RDWR | os.O_NONBLOCK))
+
+
+def test_the_process_leaves_without_it(tmp_path: Path) -> None:
+    """No thread that is stuck keeps a process from ending."""
+    os.mkfifo(tmp_path / "pipe")
+    script = f"""
+    import asyncio
+    from pathlib import Path
+    from party.server.threads import Threads
+
+    async def main():
+        stuck = asyncio.ensure_future(Threads(60.0)(lambda: Path({str(tmp_path / "pipe")!r}).read_bytes()))
+        await asyncio.sleep(0.1)
+        stuck.cancel()
+
+    asyncio.run(main())
+    print("left")
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=20, check=True
+    )
+    assert done.stdout == "left\n"

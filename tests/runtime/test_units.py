@@ -1,0 +1,114 @@
+"""Every kernel finishes a unit of work at least once a second, so that a worker that is silent for longer hangs."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from tests.simulator import Federation, run
+from tests.trainings import jobs_of
+from tests.worlds import FOUR, spec, world
+from treetap import worker_process
+from treetap.protocols.prediction import predict_request
+from treetap.trees.params import BoostingParams
+from treetap.workers import InProcessEngine
+
+T = TypeVar("T")
+MODULES = (
+    "treetap.lattice.kernels",
+    "treetap.paillier.kernels",
+    "treetap.paillier.key_holder",
+    "treetap.paillier.masked_sums",
+    "treetap.psi",
+)
+#: CPU seconds, at the key size that is the default; the shortest `silence_s` is five times as long.
+LONGEST_S = 1.0
+
+
+class Clocked:
+    """A counter of units that notes the longest time between two of them, by kernel."""
+
+    def __init__(self) -> None:
+        self.longest: dict[str, float] = {}
+        self.kernel = ""
+        self._since = 0.0
+
+    @property
+    def value(self) -> int:
+        return 0
+
+    @value.setter
+    def value(self, _: int) -> None:
+        now = time.process_time()
+        if self.kernel:
+            self.longest[self.kernel] = max(self.longest.get(self.kernel, 0.0), now - self._since)
+        self._since = now
+
+    def within(self, kernel: Callable[..., Any]) -> None:
+        """A kernel begins."""
+        self.value = 0
+        self.kernel = f"{kernel.__module__}.{kernel.__qualname__}"
+        self._since = time.process_time()
+
+    def end(self) -> None:
+        """It ends, which is a unit too."""
+        self.value = 0
+        self.kernel = ""
+
+
+def _kernels() -> set[str]:
+    """All functions that work on a worker's memory."""
+    found = set()
+    for name in MODULES:
+        for function in vars(importlib.import_module(name)).values():
+            if inspect.isfunction(function) and function.__module__ == name:
+                first = next(iter(inspect.signature(function).parameters), "")
+                found |= {f"{name}.{function.__qualname__}"} if first in ("state", "_state") else set()
+    return found
+
+
+@pytest.mark.long
+def test_units_are_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trainings of both protocols, aligned by psi, and encrypted predictions of a chain: every kernel there is."""
+    clock = Clocked()
+    monkeypatch.setattr(worker_process._Units, "finished", clock)
+
+    class Watched(InProcessEngine):
+        async def call(self, worker: int, kernel: Callable[..., T], *args: Any) -> T:
+            clock.within(kernel)
+            try:
+                return await super().call(worker, kernel, *args)
+            finally:
+                clock.end()
+
+        def forget(self, kernel: Callable[..., Any], *args: Any) -> None:
+            clock.within(kernel)
+            super().forget(kernel, *args)
+            clock.end()
+
+    here = world(30, (1, 1, 1, 1), seed=3, fresh=4)
+    params = BoostingParams(n_estimators=1, max_depth=2, max_bin=4, min_child_weight=0.0)
+
+    async def main() -> None:
+        federation = Federation(tmp_path, here.tables, engine=lambda _: Watched())
+        for job, about in (("job", params), ("forest", jobs_of("forest").PARAMS)):
+            status = await federation.train(spec(about, 4, alignment="psi", key_bits=2048), job)
+            assert (status.state, status.error) == ("finished", "")
+        for protocol in ("eini", "eini-lattice"):
+            more = {"key_bits": 2048} if protocol == "eini" else {}
+            status = await federation.predict(predict_request(protocol, model="job", block=2, **more))
+            assert (status.state, status.error) == ("finished", "")
+        await federation.close()
+
+    assert FOUR[3] in here.tables
+    run(main())
+    missed = _kernels() - set(clock.longest)
+    assert missed <= {"treetap.lattice.kernels._drop", "treetap.lattice.kernels._partial"}  # of blocks that end early
+    slow = {kernel: round(longest, 2) for kernel, longest in clock.longest.items() if longest > LONGEST_S}
+    assert slow == {}
