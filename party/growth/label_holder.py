@@ -154,6 +154,8 @@ class LabelHolderGrowth:
                 growing.split(node, handle, left)
         growing.next_level(level + 1)
         if growing.frontier:
+            for party in taking_part(self._spec, t):
+                self._check_spaces(party, growing)
             await asyncio.gather(*(self._relay(party, t, level + 1) for party in taking_part(self._spec, t)))
         self._order.done(request, SPLITTABLE if growing.frontier else NONE_SPLITTABLE)
         return result(growth_pb2.RelayedChildren(frontier=growing.frontier, build=growing.build))
@@ -210,14 +212,24 @@ class LabelHolderGrowth:
 
     async def _relay(self, party: str, t: int, level: int) -> None:
         """Send a feature party the instance spaces of the frontier that did not result from its own splits."""
-        tree, number = self._growing(t), self._parties.index(party)
+        tree = self._growing(t)
         growing, total = tree.growing, len(tree.values)
-        spaces: list[tuple[int, Rows]] = [
-            (node, growing.rows[node]) for node in growing.frontier if growing.made[node >> 1].party != number
-        ]
-        for node, rows in spaces:
-            self._context.policy.check_space(self._context.party, party, node, len(rows))
+        spaces: list[tuple[int, Rows]] = [(node, growing.rows[node]) for node in self._relayed(party, growing)]
         await self._context.outbox.send(party, "instance_spaces", space_messages(spaces, total), round=t, stage=level)
+
+    def _relayed(self, party: str, growing: GrowingTree) -> list[int]:
+        """The nodes of the frontier that a feature party does not know from its own splits."""
+        number = self._parties.index(party)
+        return [node for node in growing.frontier if growing.made[node >> 1].party != number]
+
+    def _check_spaces(self, party: str, growing: GrowingTree) -> None:
+        """`Refused` if a node that a feature party would know has too few records: one relayed, or the sibling of one.
+
+        The party has the parent's records, hence also those of a sibling that is not relayed, as the difference.
+        """
+        for parent in sorted({node >> 1 for node in self._relayed(party, growing)}):
+            for child in (2 * parent, 2 * parent + 1):
+                self._context.policy.check_space(self._context.party, party, child, len(growing.rows[child]))
 
     def _growing(self, t: int) -> PlantedTree:
         if self._tree is None or self._tree.index != t:
