@@ -34,11 +34,13 @@ from rich.table import Table
 from shards import HOLDER, JOB, Model, Setting, serving
 
 from treetap import terminal
+from treetap.commands.certs.authority import issue
 from treetap.commands.jobs import progress_view
 from treetap.commands.local_federation import LocalFederation
 from treetap.protocols.prediction import predict_request
 from treetap.usage import measure
-from treetap.wire.tls import TlsFiles, issue
+from treetap.wire.roles import Identity, Role
+from treetap.wire.tls import TlsFiles
 from treetap.wire.v2 import jobs_pb2, serving_pb2, serving_pb2_grpc
 
 RECORDS = 6000
@@ -53,7 +55,10 @@ async def over_grpc(address: str, files: TlsFiles, clients: int, stack: AsyncExi
     """Clients with a channel each."""
     ca, certificate, key = files.read()
     credentials = grpc.ssl_channel_credentials(ca, key, certificate)
-    options = [("grpc.ssl_target_name_override", HOLDER), ("grpc.use_local_subchannel_pool", 1)]
+    options = [
+        ("grpc.ssl_target_name_override", Identity(HOLDER, Role.PARTY).dns),
+        ("grpc.use_local_subchannel_pool", 1),
+    ]
 
     async def client() -> Ask:
         channel = await stack.enter_async_context(grpc.aio.secure_channel(address, credentials, options=options))
@@ -131,7 +136,7 @@ def run(given: argparse.Namespace, workdir: Path) -> dict[str, Any]:
         "deadline_s": 60.0,
     }
     with serving(model, tables, given.key_bits, 0.0, more={"serve": table}) as federation:
-        files = issue(federation.folder / "certs", CLIENT, days=2)
+        files = issue(federation.folder / "certs", CLIENT, Role.CLIENT, days=2)
         operator = federation.operator
         bits = given.key_bits if given.protocol == "eini" else 0
         asked = predict_request(given.protocol, key_bits=bits, model=JOB, table=f"rows-{RECORDS}", serve=True)

@@ -17,11 +17,13 @@ import tempfile
 import time
 from pathlib import Path
 
+from treetap.commands.certs.authority import create_authority, issue
 from treetap.process.lifecycle import serve_until_stopped
 from treetap.wire.frame import filled
 from treetap.wire.ports import Address
+from treetap.wire.roles import Role
 from treetap.wire.rpc import GrpcDialer, bind, server
-from treetap.wire.tls import TlsFiles, create_authority, issue
+from treetap.wire.tls import TlsFiles
 from treetap.wire.v2 import boosting_pb2, exchange_pb2, exchange_pb2_grpc
 
 MIB = 1024 * 1024
@@ -72,7 +74,7 @@ def measure(mebibytes: int) -> dict[str, float]:
     """Parcels in flight → GB/s."""
     with tempfile.TemporaryDirectory(prefix="treetap-wire-") as folder:
         create_authority(Path(folder))
-        sender, receiver = (issue(Path(folder), name, hosts=["127.0.0.1"]) for name in ("sender", "receiver"))
+        sender, receiver = (issue(Path(folder), name, Role.PARTY) for name in ("sender", "receiver"))
         files = [str(path) for path in (receiver.ca, receiver.certificate, receiver.key)]
         command = [sys.executable, __file__, "--serve", *files]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:

@@ -15,7 +15,9 @@ from coordinator.server.service import register
 from treetap.process.lifecycle import serve_until_stopped, sole_user
 from treetap.process.limits import raise_descriptors
 from treetap.wire import rpc
+from treetap.wire.callers import Callers
 from treetap.wire.hello import serve_health
+from treetap.wire.roles import Role
 from treetap.wire.timeouts import Timeouts
 
 #: Seconds that calls under way may take to end when the coordinator stops.
@@ -25,7 +27,7 @@ GRACE_S = 2.0
 def run(config_path: Path, *, until_stdin_closes: bool) -> None:
     """Serve; returns after SIGTERM, SIGINT or, if asked, when standard input closes."""
     config = read(config_path)
-    config.transport().check(config.name)
+    config.transport().check(config.name, Role.COORDINATOR)
     raise_descriptors()
     with sole_user(config.state):
         asyncio.run(_serve(config, until_stdin_closes))
@@ -40,8 +42,9 @@ async def _serve(config: CoordinatorConfig, until_stdin_closes: bool) -> None:
     if measured:
         jobs.count()
     server, credentials = rpc.server(config.transport())
-    register(server, jobs, config.operators)
-    status = serve_health(server)
+    callers = Callers("the coordinator", config.transport())
+    register(server, callers, jobs, config.operators)
+    status = serve_health(server, callers)
     number = rpc.bind(server, credentials, config.listen)
     address = f"{config.listen.rpartition(':')[0]}:{number}"
     try:

@@ -9,8 +9,9 @@ import grpc.aio
 
 from coordinator.jobs import Jobs
 from treetap.errors import Refused
+from treetap.wire.callers import Callers
 from treetap.wire.other_versions import refuse_other_versions
-from treetap.wire.rpc import caller_name
+from treetap.wire.roles import Role
 from treetap.wire.status import answering
 from treetap.wire.v2 import jobs_pb2, jobs_pb2_grpc
 
@@ -20,54 +21,54 @@ Context = grpc.aio.ServicerContext[object, object]
 class JobsService(jobs_pb2_grpc.JobsServicer):
     """Operator to coordinator; callers that the configuration does not name as operators are refused."""
 
-    def __init__(self, jobs: Jobs, operators: list[str]) -> None:
-        self._jobs = jobs
+    def __init__(self, callers: Callers, jobs: Jobs, operators: list[str]) -> None:
+        self._callers, self._jobs = callers, jobs
         self._operators = frozenset(operators)
 
     async def Submit(self, request: jobs_pb2.SubmitRequest, context: Context) -> jobs_pb2.JobAccepted:
         """See jobs.proto."""
-        async with answering(context, "the coordinator"):
+        async with answering(context, self._callers.own):
             self._admit(context)
             return jobs_pb2.JobAccepted(job=self._jobs.submit(request))
 
     async def Predict(self, request: jobs_pb2.PredictRequest, context: Context) -> jobs_pb2.JobAccepted:
         """See jobs.proto."""
-        async with answering(context, "the coordinator"):
+        async with answering(context, self._callers.own):
             self._admit(context)
             return jobs_pb2.JobAccepted(job=self._jobs.predict(request))
 
     async def Resume(self, request: jobs_pb2.JobName, context: Context) -> jobs_pb2.JobAccepted:
         """See jobs.proto."""
-        async with answering(context, "the coordinator"):
+        async with answering(context, self._callers.own):
             self._admit(context)
             return jobs_pb2.JobAccepted(job=self._jobs.resume(request.job))
 
     async def Watch(self, request: jobs_pb2.JobName, context: Context) -> AsyncIterator[jobs_pb2.JobStatus]:
         """See jobs.proto."""
-        async with answering(context, "the coordinator"):
+        async with answering(context, self._callers.own):
             self._admit(context)
             async for status in self._jobs.watch(request.job):
                 yield status
 
     async def Status(self, request: jobs_pb2.StatusRequest, context: Context) -> jobs_pb2.StatusReply:
         """See jobs.proto."""
-        async with answering(context, "the coordinator"):
+        async with answering(context, self._callers.own):
             self._admit(context)
             return jobs_pb2.StatusReply(jobs=self._jobs.status(request.job))
 
     async def Cancel(self, request: jobs_pb2.JobName, context: Context) -> jobs_pb2.JobStatus:
         """See jobs.proto."""
-        async with answering(context, "the coordinator"):
+        async with answering(context, self._callers.own):
             self._admit(context)
             return await self._jobs.cancel(request.job)
 
     def _admit(self, context: Context) -> None:
-        caller = caller_name(context, "the coordinator")
+        caller = self._callers.named(context, Role.OPERATOR)
         if caller not in self._operators:
             raise Refused(f"{caller} is not an operator of this coordinator (operators = …)")
 
 
-def register(server: grpc.aio.Server, jobs: Jobs, operators: list[str]) -> None:
+def register(server: grpc.aio.Server, callers: Callers, jobs: Jobs, operators: list[str]) -> None:
     """Register a coordinator's service at a server."""
-    jobs_pb2_grpc.add_JobsServicer_to_server(JobsService(jobs, operators), server)
-    refuse_other_versions(server, "the coordinator")
+    jobs_pb2_grpc.add_JobsServicer_to_server(JobsService(callers, jobs, operators), server)
+    refuse_other_versions(server, callers)

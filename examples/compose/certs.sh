@@ -11,7 +11,11 @@ OWNER=10001:10001   # the user of the image
 
 issue() {
   out=/tls/$1
-  treetap certs issue "$1" --ca /authority --out "$out"
+  case $1 in
+    coordinator | operator) role=$1 ;;
+    *) role=party ;;
+  esac
+  treetap certs issue "$1" --role "$role" --ca /authority --out "$out"
   cp /authority/ca.crt "$out/ca.crt"
   chown -R "$OWNER" "$out"
   chmod 500 "$out"

@@ -7,9 +7,10 @@ from collections.abc import AsyncIterator
 import grpc
 import grpc.aio
 
+from treetap.wire.callers import Callers
 from treetap.wire.other_versions import refuse_other_versions
 from treetap.wire.ports import PartyPort
-from treetap.wire.rpc import caller_name
+from treetap.wire.roles import Role
 from treetap.wire.status import answering
 from treetap.wire.v2 import control_pb2, control_pb2_grpc, exchange_pb2, exchange_pb2_grpc
 
@@ -19,30 +20,30 @@ Context = grpc.aio.ServicerContext[object, object]
 class ControlService(control_pb2_grpc.ControlServicer):
     """The service for the coordinator."""
 
-    def __init__(self, name: str, port: PartyPort) -> None:
-        self._name, self._port = name, port
+    def __init__(self, callers: Callers, port: PartyPort) -> None:
+        self._callers, self._port = callers, port
 
     async def Step(self, request: control_pb2.StepRequest, context: Context) -> AsyncIterator[control_pb2.StepEvent]:
         """See control.proto."""
-        async with answering(context, self._name):
-            async for event in self._port.step(caller_name(context, self._name), request):
+        async with answering(context, self._callers.own):
+            async for event in self._port.step(self._callers.named(context, Role.COORDINATOR), request):
                 yield event
 
 
 class ExchangeService(exchange_pb2_grpc.ExchangeServicer):
     """The service for other parties."""
 
-    def __init__(self, name: str, port: PartyPort) -> None:
-        self._name, self._port = name, port
+    def __init__(self, callers: Callers, port: PartyPort) -> None:
+        self._callers, self._port = callers, port
 
     async def Deliver(self, request: exchange_pb2.PeerMessage, context: Context) -> exchange_pb2.Receipt:
         """See exchange.proto."""
-        async with answering(context, self._name):
-            return await self._port.deliver(caller_name(context, self._name), request)
+        async with answering(context, self._callers.own):
+            return await self._port.deliver(self._callers.named(context, Role.PARTY), request)
 
 
-def register(server: grpc.aio.Server, name: str, port: PartyPort) -> None:
-    """Add the services of the party of that name to a server."""
-    control_pb2_grpc.add_ControlServicer_to_server(ControlService(name, port), server)
-    exchange_pb2_grpc.add_ExchangeServicer_to_server(ExchangeService(name, port), server)
-    refuse_other_versions(server, name)
+def register(server: grpc.aio.Server, callers: Callers, port: PartyPort) -> None:
+    """Add the services of a party to a server."""
+    control_pb2_grpc.add_ControlServicer_to_server(ControlService(callers, port), server)
+    exchange_pb2_grpc.add_ExchangeServicer_to_server(ExchangeService(callers, port), server)
+    refuse_other_versions(server, callers)

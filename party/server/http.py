@@ -29,7 +29,9 @@ from party.server.openapi import PROBLEMS, document
 from party.serving.registry import ServedModels
 from treetap import errors, logs
 from treetap.errors import BadInput, Refused
+from treetap.wire.callers import Callers
 from treetap.wire.insecure import NAME_KEY
+from treetap.wire.roles import Role
 from treetap.wire.tls import TlsFiles
 from treetap.wire.v2 import serving_pb2
 
@@ -49,12 +51,12 @@ RETRY_AFTER_S = 1
 
 
 class HttpScoring:
-    """The endpoint's routes. `secured`: a client is identified by its certificate, otherwise by a header."""
+    """The endpoint's routes. `callers`: recognises certificates; None: a header names the client."""
 
-    def __init__(self, served_models: ServedModels, config: ServeConfig, *, secured: bool) -> None:
-        self._served_models, self._secured = served_models, secured
+    def __init__(self, served_models: ServedModels, config: ServeConfig, callers: Callers | None) -> None:
+        self._served_models, self._callers = served_models, callers
         self._form: type[PredictRequest] = predict_request(config.most_ids)
-        self._document = document(self._form, secured=secured)
+        self._document = document(self._form, secured=callers is not None)
         self.application = web.Application(client_max_size=MOST_BODY, middlewares=[awaits_requests, _problems])
         self.application.add_routes(
             [
@@ -67,7 +69,7 @@ class HttpScoring:
 
     async def predict(self, request: web.Request) -> web.Response:
         """Predict records; if a request with a single record gets no prediction, the status of the response says so."""
-        client = self._caller(request)
+        client = self._client(request)
         self._served_models.admit(client)
         if request.content_type != "application/json":
             self._served_models.malformed(client)
@@ -94,12 +96,12 @@ class HttpScoring:
 
     async def model(self, request: web.Request) -> web.Response:
         """The description of a served model."""
-        found = self._served_models.describe(self._caller(request), request.query.get("model", ""))
+        found = self._served_models.describe(self._client(request), request.query.get("model", ""))
         return _json(200, model_reply(found))
 
     async def health(self, request: web.Request) -> web.Response:
-        """Status 200 while predictions are served, else 503; open to every holder of a certificate."""
-        del request
+        """Status 200 while predictions are served, else 503; open to every holder of a certificate with a role."""
+        self._recognised(request)
         return (
             _json(200, HealthReply(status="serving"))
             if self._served_models.ready
@@ -107,25 +109,26 @@ class HttpScoring:
         )
 
     async def openapi(self, request: web.Request) -> web.Response:
-        """The OpenAPI document of the endpoint."""
-        del request
+        """The OpenAPI document of the endpoint; open as `health` is."""
+        self._recognised(request)
         return web.json_response(self._document)
 
-    def _caller(self, request: web.Request) -> str:
-        """The common name of the caller's certificate."""
-        if self._secured:
-            shown = request.get_extra_info("peercert") or {}
-            names = [value for part in shown.get("subject", ()) for key, value in part if key == "commonName"]
-        else:
-            names = request.headers.getall(NAME_KEY, [])
+    def _client(self, request: web.Request) -> str:
+        """The name of the client that calls."""
+        if self._callers is not None:
+            return self._recognised(request, Role.CLIENT)
+        names = request.headers.getall(NAME_KEY, [])
         if len(names) != 1:
-            raise Refused(
-                "the caller shows no certificate with one common name"
-                if self._secured
-                else f"the caller does not name itself in header {NAME_KEY}"
-            )
+            raise Refused(f"the caller does not name itself in header {NAME_KEY}")
         logs.note(peer=names[0])
-        return str(names[0])
+        return names[0]
+
+    def _recognised(self, request: web.Request, *roles: Role) -> str:
+        """The name in the caller's certificate, empty over plain HTTP."""
+        if self._callers is None:
+            return ""
+        secured = request.get_extra_info("ssl_object")
+        return self._callers.shown(secured and secured.getpeercert(binary_form=True), *roles)
 
 
 def context(files: TlsFiles) -> ssl.SSLContext:

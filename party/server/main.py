@@ -20,7 +20,9 @@ from party.server.threads import Threads
 from treetap.process.lifecycle import serve_until_stopped, sole_user
 from treetap.process.limits import raise_descriptors
 from treetap.wire import rpc
+from treetap.wire.callers import Callers
 from treetap.wire.hello import serve_health
+from treetap.wire.roles import Role
 from treetap.wire.timeouts import Timeouts
 from treetap.workers import ProcessEngine
 
@@ -32,7 +34,7 @@ GRACE_S = 2.0
 def run(config_path: Path, *, until_stdin_closes: bool) -> None:
     """Serve one party; returns after SIGTERM, SIGINT or, if asked, when standard input closes."""
     config = read(config_path)
-    config.transport().check(config.name)
+    config.transport().check(config.name, Role.PARTY)
     check_folders(config)
     raise_descriptors()
     workers = config.workers or len(os.sched_getaffinity(0))
@@ -56,8 +58,9 @@ async def _serve(config: PartyConfig, engine: ProcessEngine, until_stdin_closes:
     node = PartyNode(config, engine, dialer, recorders, Threads(config.silence_s), metrics)
     port = RecordingPort(node, recorders, config.name)
     server, credentials = rpc.server(config.transport())
-    register(server, config.name, port)
-    status = serve_health(server)
+    callers = Callers(config.name, config.transport())
+    register(server, callers, port)
+    status = serve_health(server, callers)
     number = rpc.bind(server, credentials, config.listen)
     address = f"{config.listen.rpartition(':')[0]}:{number}"
     front = ScoringServers()

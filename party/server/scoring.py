@@ -14,6 +14,7 @@ from party.server.scoring_grpc import register
 from party.serving.registry import ServedModels
 from treetap.errors import BadInput
 from treetap.wire import rpc
+from treetap.wire.callers import Callers
 from treetap.wire.hello import serve_health
 from treetap.wire.insecure import Insecure
 
@@ -40,10 +41,11 @@ class ScoringServers:
         served = config.serve
         if served is None:
             return
+        callers = Callers(config.name, config.transport())
         if served.listen is not None:
             self._server, credentials = rpc.server(config.transport(), MOST_BODY, served.queue, IDLE_S)
-            register(self._server, config.name, served_models)
-            serve_health(self._server)
+            register(self._server, callers, served_models)
+            serve_health(self._server, callers)
             number = rpc.bind(self._server, credentials, served.listen, "serve.listen")
             await self._server.start()
             served_models.grpc = f"{served.listen.rpartition(':')[0]}:{number}"
@@ -61,7 +63,7 @@ class ScoringServers:
                 log.warning(
                     "serve.http %s: no encryption, and any process on this host can pose as any client", served.http
                 )
-            made = http.HttpScoring(served_models, served, secured=not plain)
+            made = http.HttpScoring(served_models, served, None if plain else callers)
             files = None if isinstance(transport, Insecure) or plain else transport
             self._runner, served_models.http = await http.start(made, served.http, files)
 

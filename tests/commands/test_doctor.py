@@ -19,15 +19,18 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from tests.certificates import role_of
 from tests.commands.command import Outcome, refused, treetap, write
 from tests.system.federations import settings
 from tests.worlds import PARTIES, world
 from treetap import version
+from treetap.commands.certs.authority import create_authority, issue
 from treetap.commands.doctor import connections
 from treetap.commands.doctor.connections import Finding
 from treetap.commands.local_federation import LocalFederation
 from treetap.wire.ports import Address
-from treetap.wire.tls import TlsFiles, create_authority, issue
+from treetap.wire.roles import Role
+from treetap.wire.tls import TlsFiles
 
 pytestmark = pytest.mark.xdist_group("doctor")
 
@@ -50,7 +53,7 @@ def certs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("certs")
     create_authority(folder)
     for name in ("bank", "telco", "coordinator", "operator"):
-        issue(folder, name)
+        issue(folder, name, role_of(name))
     return folder
 
 
@@ -227,7 +230,7 @@ def _version(to: Address, tls: TlsFiles) -> tuple[str, str]:
 def test_authorities_that_differ(serve: Callable[[list[tuple[str, str]]], Address], tmp_path: Path) -> None:
     """The line has the key of the authority trusted here and of the one that signed, as their files have them."""
     create_authority(tmp_path)
-    found = connections.check_server(serve(_told()), issue(tmp_path, "operator"))
+    found = connections.check_server(serve(_told()), issue(tmp_path, "operator", Role.OPERATOR))
     assert [each.level for each in found] == ["fault"]
     keys = found[0].message.split("key ")
     assert "is not signed by the authority trusted here (SHA-256 " in found[0].message
@@ -284,7 +287,7 @@ def test_certificates(tmp_path: Path, certs: Path) -> None:
     """A certificate of another name is a fault; one that ends soon, and a key that others can read, are warnings."""
     findings = _doctor(_party(tmp_path, certs, name="telco"), 2)
     assert "that of 'bank', not of 'telco'" in _of(findings, "fault")["certificate"]
-    soon = issue(tmp_path, "bank", days=3, ca_folder=certs)
+    soon = issue(tmp_path, "bank", Role.PARTY, days=3, ca_folder=certs)
     soon.key.chmod(0o644)
     tls = {"ca": str(soon.ca), "certificate": str(soon.certificate), "key": str(soon.key)}
     warnings = _of(_doctor(_party(tmp_path, certs, tls=tls), 0), "warning")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.certificates import role_of
 from tests.commands.command import treetap_here
 from treetap.commands.health import question
 from treetap.commands.local_federation import LocalFederation, to_toml
@@ -60,7 +61,8 @@ def test_a_process_that_serves_is_status_0(
     config = str(federation.folder / name / "config.toml")
     address = federation.addresses[name]
     assert health("--config", config, "--address", address) == 0
-    assert health("--address", address, "--name", name, *certs(federation, "operator")) == 0
+    given = ["--address", address, "--name", name, "--role", role_of(name)]
+    assert health(*given, *certs(federation, "operator")) == 0
     assert capsys.readouterr().out == f"{name} serves at {address}\n" * 2
 
 

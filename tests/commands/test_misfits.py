@@ -16,13 +16,16 @@ from typing import Any
 
 import pytest
 
+from tests.certificates import role_of
 from tests.commands.command import Outcome, end, refused, start, treetap, write
 from tests.system.federations import settings
 from tests.worlds import PARTIES, world
 from treetap import version
+from treetap.commands.certs import authority
+from treetap.commands.certs.authority import create_authority, issue
 from treetap.commands.local_federation import LocalFederation
-from treetap.wire import tls as tls_module
-from treetap.wire.tls import TlsFiles, create_authority, fingerprint, issue, load_authorities
+from treetap.wire.roles import Role
+from treetap.wire.tls import TlsFiles, fingerprint, read_certificates
 
 pytestmark = pytest.mark.xdist_group("misfits")
 
@@ -49,7 +52,7 @@ def certs(tmp_path: Path) -> Path:
     folder = tmp_path / "certs"
     create_authority(folder)
     for name in ("bank", "coordinator"):
-        issue(folder, name)
+        issue(folder, name, role_of(name))
     return folder
 
 
@@ -98,7 +101,7 @@ def _in_place(federation: LocalFederation, folder: Path, tls: TlsFiles, name: st
 @pytest.fixture
 def of_another_name(federation: LocalFederation, tmp_path: Path) -> Iterator[str]:
     """A party `somebody` at feature-c's address."""
-    files = issue(tmp_path, "somebody", ca_folder=federation.folder / "certs")
+    files = issue(tmp_path, "somebody", Role.PARTY, ca_folder=federation.folder / "certs")
     yield from (
         "the certificate is that of 'somebody', not of 'feature-c'; correct the name, address or files"
         for _ in _in_place(federation, tmp_path, files, "somebody", "-m", "treetap")
@@ -109,8 +112,8 @@ def of_another_name(federation: LocalFederation, tmp_path: Path) -> Iterator[str
 def of_another_authority(federation: LocalFederation, tmp_path: Path) -> Iterator[str]:
     """feature-c with a certificate of its own authority."""
     create_authority(tmp_path / "own")
-    files = issue(tmp_path / "own", FEATURE_C)
-    ours = fingerprint(load_authorities(federation.folder / "certs" / "ca.crt")[0])
+    files = issue(tmp_path / "own", FEATURE_C, Role.PARTY)
+    ours = fingerprint(read_certificates(federation.folder / "certs" / "ca.crt")[0])
     yield from (
         f"is not signed by the authority trusted here (SHA-256 {ours}, key "
         for _ in _in_place(federation, tmp_path, files, FEATURE_C, "-m", "treetap")
@@ -146,12 +149,12 @@ def test_a_job_with_a_party_that_does_not_fit(
 def test_a_coordinator_that_does_not_fit(federation: LocalFederation, tmp_path: Path) -> None:
     """An operator of another authority, and one who asks for another name, are told so with status 2."""
     create_authority(tmp_path / "own")
-    foreign = issue(tmp_path / "own", "operator")
+    foreign = issue(tmp_path / "own", "operator", Role.OPERATOR)
     address = federation.addresses["coordinator"]
     file = write(tmp_path / "operator.toml", {"coordinator": address, "tls": _tls(foreign)})
     message = _soon(lambda: treetap("status", folder=tmp_path))
     assert "is not signed by the authority trusted here" in message
-    assert fingerprint(load_authorities(foreign.ca)[0]) in message
+    assert fingerprint(read_certificates(foreign.ca)[0]) in message
     own = _own(federation.folder / "certs", "operator")
     write(file, {"coordinator": address, "coordinator_name": "chief", "tls": _tls(own)})
     assert "that of 'coordinator', not of 'chief'" in _soon(lambda: treetap("status", folder=tmp_path))
@@ -174,8 +177,8 @@ def test_certificates_at_the_start(tmp_path: Path, certs: Path, monkeypatch: pyt
     wrong = _bank(tmp_path, certs, tls=_tls(_own(certs, "coordinator")))
     message = _soon(lambda: treetap("party", "--config", wrong))
     assert "the certificate is that of 'coordinator', not of 'bank'; correct the name" in message
-    monkeypatch.setattr(tls_module, "_BACKDATED", timedelta(hours=-1))
-    ahead = issue(tmp_path, "bank", ca_folder=certs)
+    monkeypatch.setattr(authority, "_BACKDATED", timedelta(hours=-1))
+    ahead = issue(tmp_path, "bank", Role.PARTY, ca_folder=certs)
     message = _soon(lambda: treetap("party", "--config", _bank(tmp_path, certs, tls=_tls(ahead))))
     assert "is not valid before" in message
     assert "check this host's clock" in message
@@ -250,7 +253,7 @@ def test_a_format_that_is_none(tmp_path: Path, certs: Path) -> None:
 
 def test_mended_and_resumed(federation: LocalFederation, tmp_path: Path) -> None:
     """Once the right feature-c is back, the job that a stranger in its place interrupted finishes."""
-    files = issue(tmp_path, "somebody", ca_folder=federation.folder / "certs")
+    files = issue(tmp_path, "somebody", Role.PARTY, ca_folder=federation.folder / "certs")
     for _ in _in_place(federation, tmp_path, files, "somebody", "-m", "treetap"):
         assert "that of 'somebody'" in _soon(lambda: _train(federation, "mended"))
     federation.restart(FEATURE_C)

@@ -13,8 +13,10 @@ from typing import Any
 
 import pytest
 
+from tests.certificates import role_of
 from tests.commands.command import end, refused, start, treetap, write
-from treetap.wire.tls import TlsFiles, create_authority, issue
+from treetap.commands.certs.authority import create_authority, issue
+from treetap.wire.tls import TlsFiles
 
 COMMANDS = [
     *("", "demo", "experiment", "party", "coordinator", "train", "predict", "status", "cancel", "resume", "transcript"),
@@ -29,7 +31,7 @@ def certs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("certs")
     create_authority(folder)
     for name in ("bank", "coordinator", "operator"):
-        issue(folder, name, hosts=["127.0.0.1"])
+        issue(folder, name, role_of(name), hosts=["127.0.0.1"])
     return folder
 
 
@@ -87,7 +89,7 @@ def test_wrong_usage(words: list[str]) -> None:
         ["status", "--operator", "absent.toml"],
         ["predict", "model", "--operator", "absent.toml"],
         ["transcript", "absent.toml"],
-        ["certs", "issue", "bank", "--ca", "absent.toml"],
+        ["certs", "issue", "bank", "--role", "party", "--ca", "absent.toml"],
     ],
 )
 def test_a_missing_file(words: list[str], tmp_path: Path) -> None:
@@ -217,8 +219,8 @@ def test_making_certificates(tmp_path: Path) -> None:
     """`init` and `issue` make files that fit each other, keys for their owner only, and overwrite nothing."""
     assert treetap("certs", "init", "ca", folder=tmp_path).status == 0
     issued = treetap(
-        *("certs", "issue", "bank", "--ca", "ca", "--out", "bank", "--host", "10.0.0.7", "--host", "bank.example.org"),
-        *("--days", "30"),
+        *("certs", "issue", "bank", "--role", "party", "--ca", "ca", "--out", "bank"),
+        *("--host", "10.0.0.7", "--host", "bank.example.org", "--days", "30"),
         folder=tmp_path,
     )
     assert (issued.status, issued.err) == (0, "")
@@ -228,7 +230,7 @@ def test_making_certificates(tmp_path: Path) -> None:
         assert stat.S_IMODE(key.stat().st_mode) == 0o600
     before = files.read()
     assert "exists already" in refused(treetap("certs", "init", "ca", folder=tmp_path))
-    again = treetap("certs", "issue", "bank", "--ca", "ca", "--out", "bank", folder=tmp_path)
+    again = treetap("certs", "issue", "bank", "--role", "party", "--ca", "ca", "--out", "bank", folder=tmp_path)
     assert "exists already" in refused(again)
     assert files.read() == before
 
@@ -236,16 +238,17 @@ def test_making_certificates(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["Bank"], "party name 'Bank'"),
-        (["ca"], "party name 'ca'"),
+        (["Bank"], "name 'Bank'"),
+        (["ca"], "name 'ca'"),
         (["bank2", "--days", "0"], "for 0 days"),
         (["bank2", "--host", "not a host"], "host 'not a host'"),
+        (["bank2", "--host", "bank.party.treetap.internal"], "treetap.internal is reserved for names of roles"),
     ],
 )
 def test_certificates_that_cannot_be(words: list[str], expected: str, certs: Path) -> None:
     """Names, days and hosts that no certificate can have are refused, and nothing is written."""
     before = sorted(certs.iterdir())
-    assert expected in refused(treetap("certs", "issue", *words, "--ca", certs))
+    assert expected in refused(treetap("certs", "issue", "--role", "party", *words, "--ca", certs))
     assert sorted(certs.iterdir()) == before
 
 

@@ -18,12 +18,13 @@ import pytest
 
 from coordinator.config import read as read_coordinator
 from party.config import read as read_party
+from tests.certificates import role_of
 from tests.containers.composed import IMAGE, PARTIES, ROOT, Composed, compose_command
+from treetap.commands.certs.authority import create_authority, issue
 from treetap.commands.health.question import read as read_address
 from treetap.commands.jobs.client import read as read_operator
 from treetap.commands.jobs.job_file import JobFile
 from treetap.strict import load
-from treetap.wire.tls import create_authority, issue
 
 pytestmark = [pytest.mark.timeout(540), pytest.mark.xdist_group("containers")]  # the image may have to be built first
 HOSTS = ROOT / "examples" / "hosts"
@@ -125,7 +126,7 @@ def _folder(tmp_path: Path, host: str) -> Path:
     """What is copied to a host: its configuration and, in tls, its certificate."""
     folder = tmp_path / "etc" / host
     shutil.copytree(HOSTS / host, folder)
-    issue(folder / "tls", host, ca_folder=tmp_path / "authority")
+    issue(folder / "tls", host, role_of(host), ca_folder=tmp_path / "authority")
     shutil.copy(tmp_path / "authority" / "ca.crt", folder / "tls")
     return folder
 

@@ -18,11 +18,12 @@ from party.metrics import PartyMetrics
 from party.server import main as party_main
 from party.serving.registry import ServedModels
 from tests.names import stands_for
+from treetap.commands.certs.authority import create_authority, issue
 from treetap.errors import BadInput
 from treetap.process.config import TlsConfig
 from treetap.wire import rpc
+from treetap.wire.roles import Role
 from treetap.wire.rpc import listening_fault
-from treetap.wire.tls import create_authority, issue
 from treetap.workers import InProcessEngine
 
 pytest.importorskip("aiohttp", reason="the HTTP endpoint needs the extra serve")
@@ -135,7 +136,7 @@ def test_so_many_connections_and_no_more(secured: bool, tmp_path: Path, monkeypa
     changes: dict[str, object] = {}
     if secured:
         create_authority(tmp_path / "certs")
-        issue(tmp_path / "certs", "label-holder", days=2)
+        issue(tmp_path / "certs", "label-holder", Role.PARTY, days=2)
         files = {"ca": "ca", "certificate": "label-holder", "key": "label-holder"}
         tls = {key: tmp_path / "certs" / f"{name}.{'key' if key == 'key' else 'crt'}" for key, name in files.items()}
         changes = {"insecure": False, "tls": TlsConfig.model_validate(tls)}

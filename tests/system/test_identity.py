@@ -12,19 +12,25 @@ import grpc
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.x509.oid import NameOID
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from tests.certificates import dns_of, role_of
 from tests.system.federations import settings
 from tests.worlds import PARTIES, spec, world
+from treetap import version
+from treetap.commands.certs.authority import create_authority, issue
 from treetap.commands.local_federation import LocalFederation
-from treetap.errors import Incompatible, Interrupted, Refused, TreetapError, UnknownJob, Unreachable
+from treetap.errors import ConfigError, Incompatible, Interrupted, Refused, TreetapError, UnknownJob, Unreachable
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
 from treetap.wire.frame import filled
 from treetap.wire.ports import Address
-from treetap.wire.rpc import GrpcDialer
-from treetap.wire.tls import TlsFiles, create_authority, issue
-from treetap.wire.v2 import control_pb2, exchange_pb2, growth_pb2, jobs_pb2, setup_pb2
+from treetap.wire.roles import Role
+from treetap.wire.rpc import GrpcDialer, bind
+from treetap.wire.rpc import server as grpc_server
+from treetap.wire.tls import TlsFiles
+from treetap.wire.v2 import control_pb2, control_pb2_grpc, exchange_pb2, growth_pb2, jobs_pb2, setup_pb2
 
 pytestmark = pytest.mark.xdist_group("identity")
 
@@ -49,7 +55,7 @@ def _tls(federation: LocalFederation, name: str) -> TlsFiles:
 
 
 def _at(federation: LocalFederation, name: str, called: str = "") -> Address:
-    return Address(called or name, federation.addresses[name])
+    return Address(called or name, federation.addresses[name], role_of(called or name))
 
 
 def _with(tls: TlsFiles, call: Callable[[GrpcDialer], Awaitable[T]]) -> T:
@@ -109,7 +115,7 @@ def test_only_the_coordinator_controls(caller: str, party: str, federation: Loca
     """Steps asked by another party, by the party itself or by an operator are refused, leaving included."""
     leave = filled(control_pb2.StepRequest(job="open", attempt=9), "leave", setup_pb2.Leave(discard=True))
     for request in (_prepare(federation, "stolen"), leave):
-        with pytest.raises(Refused, match=f"{caller} is not a coordinator that {party} obeys"):
+        with pytest.raises(Refused, match=f"{caller} is not a coordinator by its certificate"):
             _as(federation, caller, lambda dialer, request=request: _step(dialer, federation, party, request))
     assert not (federation.state(party) / "jobs" / "stolen").exists()
 
@@ -121,7 +127,7 @@ def test_only_operators_have_jobs(caller: str, method: str, federation: LocalFed
     to = _at(federation, "coordinator")
     error = _as(federation, caller, lambda dialer: _job_call(dialer, to, method))
     assert isinstance(error, Refused)
-    assert f"{caller} is not an operator" in str(error)
+    assert f"{caller} is not an operator by its certificate" in str(error)
 
 
 def test_operators_are_heard(federation: LocalFederation) -> None:
@@ -133,10 +139,17 @@ def test_operators_are_heard(federation: LocalFederation) -> None:
         assert isinstance(error, UnknownJob)
 
 
-@pytest.mark.parametrize("caller", ["coordinator", "operator", "feature-b"])
-def test_only_peers_exchange(caller: str, federation: LocalFederation) -> None:
+@pytest.mark.parametrize(
+    ("caller", "says"),
+    [
+        ("coordinator", "is not a party by its certificate, but a coordinator"),
+        ("operator", "is not a party by its certificate, but an operator"),
+        ("feature-b", "is not a party of job open"),
+    ],
+)
+def test_only_peers_exchange(caller: str, says: str, federation: LocalFederation) -> None:
     """Parcels of a job come from its other parties: not from the coordinator, an operator or the party itself."""
-    with pytest.raises(Refused, match=f"{caller} is not a party of job open"):
+    with pytest.raises(Refused, match=f"{caller} {says}"):
         _as(federation, caller, lambda dialer: dialer.deliver(_at(federation, "feature-b"), _children()))
 
 
@@ -147,6 +160,124 @@ def test_peers_are_heard(caller: str, federation: LocalFederation) -> None:
     assert _as(federation, caller, lambda dialer: dialer.deliver(to, _children())) == exchange_pb2.Receipt()
     with pytest.raises(UnknownJob):
         _as(federation, caller, lambda dialer: dialer.deliver(to, _children("other")))
+
+
+CALLS: dict[str, tuple[Role, str]] = {
+    "step": (Role.COORDINATOR, "coordinator"),
+    "deliver": (Role.PARTY, "label-holder"),
+    "jobs": (Role.OPERATOR, "operator"),
+}
+
+
+async def _error_of(dialer: GrpcDialer, federation: LocalFederation, call: str) -> Exception | None:
+    """The error with which a service answers a call that its rightful caller may make; None for none."""
+    try:
+        if call == "step":
+            await _step(dialer, federation, "feature-b", _prepare(federation))
+        elif call == "deliver":
+            await dialer.deliver(_at(federation, "feature-b"), _children())
+        else:
+            return await _job_call(dialer, _at(federation, "coordinator"), "Status")
+    except TreetapError as error:
+        return error
+    return None
+
+
+@pytest.mark.parametrize("role", Role)
+@pytest.mark.parametrize("call", CALLS)
+def test_a_name_without_its_role_is_nobody(call: str, role: Role, tmp_path: Path, federation: LocalFederation) -> None:
+    """Under the rightful caller's own name, each service answers the certificate of one role and no other."""
+    rightful, name = CALLS[call]
+    files = issue(tmp_path, name, role, ca_folder=federation.folder / "certs")
+    error = _with(files, lambda dialer: _error_of(dialer, federation, call))
+    if role is rightful:
+        assert error is None
+    else:
+        assert isinstance(error, Refused)
+        assert str(error).startswith(f"{name} is not {rightful.one} by its certificate, but {role.one}")
+
+
+@pytest.mark.parametrize("role", [Role.OPERATOR, Role.CLIENT, Role.COORDINATOR])
+def test_a_server_in_another_role(role: Role, tmp_path: Path, federation: LocalFederation) -> None:
+    """A process with a party's name and address, but the certificate of another role, is told nothing."""
+    mine = issue(tmp_path, "feature-c", role, ca_folder=federation.folder / "certs")
+
+    async def main() -> None:
+        server, credentials = grpc_server(mine)
+        port = bind(server, credentials, "127.0.0.1:0")
+        await server.start()
+        dialer = GrpcDialer(_tls(federation, "label-holder"))
+        try:
+            await dialer.deliver(Address("feature-c", f"127.0.0.1:{port}"), _children())
+        finally:
+            await dialer.close()
+            await server.stop(None)
+
+    with pytest.raises(Incompatible, match=f"that of {role} 'feature-c', not of party 'feature-c'"):
+        asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("names", "alternatives", "says"),
+    [
+        (["coordinator"], ["coordinator"], "has no role, as those of earlier releases; renew it: treetap certs issue "),
+        (["coordinator"], [], "has no role"),
+        (["coordinator", "feature-b"], ["coordinator.coordinator.treetap.internal"], "must have one common name"),
+        ([], ["coordinator.coordinator.treetap.internal"], "must have one common name"),
+        (["Coordinator"], ["coordinator.coordinator.treetap.internal"], "must have one common name"),
+        (
+            ["coordinator"],
+            ["coordinator.party.treetap.internal", "coordinator.coordinator.treetap.internal"],
+            "other names",
+        ),
+        (["coordinator"], ["coordinator.coordinator.treetap.internal", "*.PARTY.treetap.internal"], "other names"),
+        (["coordinator"], ["other.coordinator.treetap.internal"], "other names"),
+        (["coordinator"], ["coordinator.king.treetap.internal"], "other names"),
+    ],
+)
+def test_certificates_that_name_nobody(
+    names: list[str], alternatives: list[str], says: str, tmp_path: Path, federation: LocalFederation
+) -> None:
+    """Whatever the right authority has signed: no role, two roles, two names, or another's name is no caller."""
+    files = _signed(tmp_path, federation, names, alternatives)
+
+    async def call() -> str:
+        ca, certificate, key = files.read()
+        credentials = grpc.ssl_channel_credentials(ca, key, certificate)
+        named = [("grpc.ssl_target_name_override", dns_of("feature-b"))]
+        async with grpc.aio.secure_channel(federation.addresses["feature-b"], credentials, options=named) as channel:
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                async for _ in control_pb2_grpc.ControlStub(channel).Step(
+                    _prepare(federation), metadata=version.told()
+                ):
+                    pass
+            assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=10)
+            return caught.value.details() or ""
+
+    assert says in asyncio.run(call())
+    with pytest.raises(ConfigError, match=says):
+        files.check(None)
+
+
+def _signed(folder: Path, federation: LocalFederation, names: list[str], alternatives: list[str]) -> TlsFiles:
+    """A certificate of the federation's authority with these names."""
+    certs = federation.folder / "certs"
+    files = issue(folder, "coordinator", Role.COORDINATOR, ca_folder=certs)
+    valid = x509.load_pem_x509_certificate(files.certificate.read_bytes())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name) for name in names])
+    today = datetime.now(UTC)
+    builder = x509.CertificateBuilder(
+        valid.issuer, subject, valid.public_key(), x509.random_serial_number(), today, today + timedelta(days=1)
+    )
+    if alternatives:
+        hosts = [x509.DNSName(name) for name in alternatives]
+        builder = builder.add_extension(x509.SubjectAlternativeName(hosts), critical=False)
+    signer = serialization.load_pem_private_key((certs / "ca.key").read_bytes(), None)
+    signed = builder.sign(signer, hashes.SHA256())  # type: ignore[arg-type]
+    files.certificate.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
+    return files
 
 
 def test_services_live_where_they_belong(federation: LocalFederation) -> None:
@@ -163,7 +294,7 @@ def test_services_live_where_they_belong(federation: LocalFederation) -> None:
 def _foreign(folder: Path, federation: LocalFederation) -> TlsFiles:
     """A certificate for the coordinator's name from an authority that only its bearer trusts, beside the right one."""
     create_authority(folder / "foreign")
-    files = issue(folder / "foreign", "coordinator")
+    files = issue(folder / "foreign", "coordinator", Role.COORDINATOR)
     both = folder / "both.crt"
     both.write_bytes(files.ca.read_bytes() + (federation.folder / "certs" / "ca.crt").read_bytes())
     return TlsFiles(both, files.certificate, files.key)
@@ -211,7 +342,7 @@ def test_certificates_that_nobody_signed_today(
 def test_callers_without_a_certificate(process: str, federation: LocalFederation) -> None:
     """Neither TLS without a client certificate nor plain text reaches any service, the health check included."""
     ca = (federation.folder / "certs" / "ca.crt").read_bytes()
-    target, named = federation.addresses[process], (("grpc.ssl_target_name_override", process),)
+    target, named = federation.addresses[process], (("grpc.ssl_target_name_override", dns_of(process)),)
     channels = (
         grpc.secure_channel(target, grpc.ssl_channel_credentials(ca), named),
         grpc.insecure_channel(target),
@@ -232,7 +363,7 @@ def test_a_server_with_another_name(federation: LocalFederation) -> None:
 def test_a_server_of_another_authority(tmp_path: Path, federation: LocalFederation) -> None:
     """A dialer that trusts another authority refuses the server before it says anything."""
     create_authority(tmp_path / "other")
-    own = issue(tmp_path / "other", "label-holder")
+    own = issue(tmp_path / "other", "label-holder", Role.PARTY)
     with pytest.raises(Incompatible, match="is not signed by the authority trusted here"):
         _with(own, lambda dialer: dialer.deliver(_at(federation, "feature-b"), _children()))
 
@@ -243,7 +374,7 @@ def test_the_health_service(process: str, federation: LocalFederation) -> None:
     tls = _tls(federation, "operator")
     ca, certificate, key = tls.read()
     credentials = grpc.ssl_channel_credentials(ca, key, certificate)
-    named = (("grpc.ssl_target_name_override", process),)
+    named = (("grpc.ssl_target_name_override", dns_of(process)),)
     with grpc.secure_channel(federation.addresses[process], credentials, named) as channel:
         answer = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=10)
     assert answer.status == health_pb2.HealthCheckResponse.SERVING

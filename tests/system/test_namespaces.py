@@ -14,11 +14,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.certificates import role_of
 from tests.system.federations import settings
 from tests.worlds import PARTIES, assert_oracles_model, assert_oracles_scores, world
+from treetap.commands.certs.authority import create_authority, issue
 from treetap.commands.local_federation import to_toml
 from treetap.trees.params import BoostingParams
-from treetap.wire.tls import create_authority, issue
 
 HERE = world(60, (2, 1, 1), seed=8, missing=0.1)
 PARAMS = BoostingParams(n_estimators=2, max_depth=2, max_bin=8)
@@ -73,7 +74,7 @@ def _write(folder: Path) -> None:
     create_authority(folder / "certs")
     tables = settings(folder, {"train": HERE})
     for name, address in {**ADDRESSES, "operator": ADDRESSES["coordinator"]}.items():
-        files = issue(folder / "certs", name, hosts=[address])
+        files = issue(folder / "certs", name, role_of(name), hosts=[address])
         tls = {"ca": str(files.ca), "certificate": str(files.certificate), "key": str(files.key)}
         content = {"name": name, "listen": f"{address}:{PORT}", "state": f"{name}-state", "tls": tls}
         if name in PARTIES:

@@ -17,6 +17,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.certificates import dns_of
 from tests.system.federations import ended, settings, until
 from tests.worlds import PARTIES, spec, world
 from treetap.commands.doctor.connections import check_metrics
@@ -58,7 +59,7 @@ def _refused_step(federation: LocalFederation) -> None:
 def _refused_handshake(federation: LocalFederation) -> None:
     """Somebody without a certificate knocks at feature-c."""
     ca = (federation.folder / "certs" / "ca.crt").read_bytes()
-    named = (("grpc.ssl_target_name_override", "feature-c"),)
+    named = (("grpc.ssl_target_name_override", dns_of("feature-c")),)
     channel = grpc.secure_channel(federation.addresses["feature-c"], grpc.ssl_channel_credentials(ca), named)
     with channel, pytest.raises(grpc.RpcError):
         health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=5)

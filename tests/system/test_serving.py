@@ -21,21 +21,25 @@ import grpc
 import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
+from tests.certificates import dns_of
 from tests.commands.command import Outcome, end, refused, start, treetap
 from tests.oracle import oracle_predict
 from tests.system.federations import ended, settings, until
 from tests.worlds import PARTIES, spec, world
+from treetap.commands.certs.authority import create_authority, issue
 from treetap.commands.doctor.connections import check_http, check_listen
 from treetap.commands.local_federation import LocalFederation
 from treetap.errors import Interrupted
 from treetap.trees.params import BoostingParams
-from treetap.wire.tls import TlsFiles, create_authority, issue
+from treetap.wire.roles import Identity, Role
+from treetap.wire.tls import TlsFiles
 from treetap.wire.v2 import jobs_pb2, serving_pb2, serving_pb2_grpc
 
 pytest.importorskip("aiohttp", reason="the HTTP endpoint needs the extra serve")
 
 pytestmark = pytest.mark.xdist_group("serving")
 LABEL_HOLDER, B, C = PARTIES
+HOLDER = Identity(LABEL_HOLDER, Role.PARTY)
 HERE = world(24, (1, 1, 1), fresh=6, seed=25)
 PARAMS = BoostingParams(n_estimators=2, max_depth=2, max_bin=4)
 IDS = [f"r{24 + i:05d}" for i in range(6)]
@@ -57,7 +61,7 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFedera
     parties[LABEL_HOLDER] |= {"serve": serve, "metrics": "127.0.0.1:0"}
     with LocalFederation(folder, parties) as running:
         for name in ("app", "batch", "stranger"):
-            issue(folder / "certs", name, days=2)
+            issue(folder / "certs", name, Role.CLIENT, days=2)
         running.write_operator_file()
         running.operator.submit(jobs_pb2.SubmitRequest(job="here", spec=spec(PARAMS, table="here")))
         assert ended(running, "here").state == "finished"
@@ -97,7 +101,7 @@ class Served:
         """The same over gRPC, as a program without treetap would."""
         ca, certificate, key = (self.certs / name for name in ("ca.crt", f"{client}.crt", f"{client}.key"))
         credentials = grpc.ssl_channel_credentials(ca.read_bytes(), key.read_bytes(), certificate.read_bytes())
-        named = (("grpc.ssl_target_name_override", LABEL_HOLDER),)
+        named = (("grpc.ssl_target_name_override", dns_of(LABEL_HOLDER)),)
         channel = grpc.secure_channel(self.grpc, credentials, named)
         return channel, serving_pb2_grpc.ServingStub(channel)
 
@@ -162,7 +166,8 @@ def test_who_asks_is_who_its_certificate_names(served: Served) -> None:
         for call in (("POST", "/v1/predict", {"ids": IDS[:1]}), ("GET", "/v1/model", None)):
             status, problem, _ = served.ask(*call, client=name)
             assert status == 403
-            assert f"{name} is not a client of label-holder" in problem["detail"]
+            reason = "is not a client of label-holder" if name == "stranger" else "is not a client by its certificate"
+            assert f"{name} {reason}" in problem["detail"]
         channel, stub = served.stub(name)
         with channel, pytest.raises(grpc.RpcError) as failure:
             stub.Predict(serving_pb2.PredictRecords(ids=IDS[:1]), timeout=10)
@@ -250,12 +255,12 @@ def test_the_doctor_knows_both_places(served: Served, federation: LocalFederatio
     """Each is told to be this very party's; somebody else at the port is a fault, a free one is well."""
     certs = federation.folder / "certs"
     tls = TlsFiles(certs / "ca.crt", certs / "label-holder.crt", certs / "label-holder.key")
-    assert check_listen(LABEL_HOLDER, served.grpc, tls, "serve.listen")[0].level == "ok"
-    (found,) = check_http(LABEL_HOLDER, served.http, tls)
+    assert check_listen(HOLDER, served.grpc, tls, "serve.listen")[0].level == "ok"
+    (found,) = check_http(HOLDER, served.http, tls)
     assert (found.level, found.message) == ("ok", "label-holder runs: it is serving")
-    assert [each.level for each in check_http(B, served.http, tls)] == ["fault"]
-    assert [each.level for each in check_http(LABEL_HOLDER, served.grpc, tls)] == ["fault"]
-    assert [each.level for each in check_http(LABEL_HOLDER, "127.0.0.1:0", tls)] == ["ok"]
+    assert [each.level for each in check_http(Identity(B, Role.PARTY), served.http, tls)] == ["fault"]
+    assert [each.level for each in check_http(HOLDER, served.grpc, tls)] == ["fault"]
+    assert [each.level for each in check_http(HOLDER, "127.0.0.1:0", tls)] == ["ok"]
 
 
 def test_what_cannot_be_served_is_said(federation: LocalFederation, served: Served) -> None:

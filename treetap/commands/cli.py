@@ -16,6 +16,7 @@ import typer
 from treetap import logs
 from treetap.commands.audit import cli as audit
 from treetap.commands.audit.cli import needs
+from treetap.commands.certs.cli import certs
 from treetap.commands.data.cli import data
 from treetap.commands.health import cli as health
 from treetap.commands.jobs import serve
@@ -36,7 +37,6 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-certs = typer.Typer(help="A private certificate authority for a federation.", no_args_is_help=True)
 app.add_typer(certs, name="certs")
 app.add_typer(data, name="data")
 audit.register(app)
@@ -301,30 +301,6 @@ def transcript(
     terminal.out.print(
         f"{found['records']} records, hash chain intact" + (", last record torn" if found["torn"] else "")
     )
-
-
-@certs.command("init")
-def certs_init(folder: Annotated[Path, typer.Argument(help="Where ca.crt and ca.key go.")]) -> None:
-    """Make a private certificate authority."""
-    from treetap.wire.tls import create_authority
-
-    create_authority(folder)
-    typer.echo(f"{folder / 'ca.crt'}: give it to every process\n{folder / 'ca.key'}: keep it to yourself")
-
-
-@certs.command("issue")
-def certs_issue(
-    name: Annotated[str, typer.Argument(help="The process's name in the federation.")],
-    ca: Annotated[Path, typer.Option(help="Folder of the authority.")],
-    out: Annotated[Path | None, typer.Option(help="Folder of the certificate; without it, the authority's.")] = None,
-    host: Annotated[list[str] | None, typer.Option(help="Host name or address that others dial; repeat it.")] = None,
-    days: Annotated[int, typer.Option(help="Days until it expires.")] = 365,
-) -> None:
-    """Issue the certificate that is a process's identity."""
-    from treetap.wire.tls import issue
-
-    files = issue(out or ca, name, hosts=host or (), days=days, ca_folder=ca)
-    typer.echo(f"{files.certificate}\n{files.key}: keep it to {name}")
 
 
 def _follow(client: Operator, job: str, *, detach: bool, as_json: bool) -> None:

@@ -21,11 +21,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from treetap.commands.certs.authority import create_authority, issue
 from treetap.commands.ending import ENDED, as_ctrl_c
 from treetap.commands.jobs.client import Operator, OperatorConfig
 from treetap.errors import BadInput, Interrupted
 from treetap.process.config import TlsConfig
-from treetap.wire.tls import create_authority, issue
+from treetap.wire.roles import Role
 
 #: Seconds that a process may take until it serves.
 START_S = 60.0
@@ -196,8 +197,9 @@ class LocalFederation:
     def _make_certificates(self) -> None:
         certs = self.folder / "certs"
         create_authority(certs)
-        for name in [*self._parties, "coordinator", "operator"]:
-            issue(certs, name, hosts=["127.0.0.1"], days=30)
+        others = {"coordinator": Role.COORDINATOR, "operator": Role.OPERATOR}
+        for name, role in {**dict.fromkeys(self._parties, Role.PARTY), **others}.items():
+            issue(certs, name, role, hosts=["127.0.0.1"], days=30)
 
     def _tls(self, name: str) -> dict[str, Path]:
         certs = self.folder / "certs"

@@ -10,10 +10,12 @@ import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from treetap import version
-from treetap.errors import Interrupted, Silent, Unreachable
+from treetap.errors import Refused, Silent, TreetapError, Unreachable
 from treetap.visible import visible
+from treetap.wire.callers import Callers
 from treetap.wire.insecure import Insecure, Transport, check_near
 from treetap.wire.ports import Address
+from treetap.wire.status import answering
 
 RELEASE_KEY = "treetap-version"
 TIME_KEY = "treetap-time"
@@ -35,25 +37,40 @@ class Hello:
 
 
 class Health(health.aio.HealthServicer):  # type: ignore[misc] # the package has no types
-    """gRPC's health service; the initial metadata of each check contains versions and time."""
+    """gRPC's health service; the initial metadata of each check contains versions and time.
+
+    Every holder of a certificate with a role may ask.
+    """
+
+    def __init__(self, callers: Callers) -> None:
+        super().__init__()
+        self._callers = callers
 
     async def Check(self, request: health_pb2.HealthCheckRequest, context: Context) -> health_pb2.HealthCheckResponse:
         """See the health service's own definition."""
+        async with answering(context, self._callers.own):
+            self._callers.anybody(context)
         await context.send_initial_metadata(
             (*version.told(), (RELEASE_KEY, version.package_version()), (TIME_KEY, f"{time.time():.6f}"))
         )
         return await super().Check(request, context)
 
+    async def Watch(self, request: health_pb2.HealthCheckRequest, context: Context) -> None:
+        """See the health service's own definition."""
+        async with answering(context, self._callers.own):
+            self._callers.anybody(context)
+        await super().Watch(request, context)
 
-def serve_health(server: grpc.aio.Server) -> Health:
+
+def serve_health(server: grpc.aio.Server, callers: Callers) -> Health:
     """Let a server answer health checks."""
-    service = Health()
+    service = Health(callers)
     health_pb2_grpc.add_HealthServicer_to_server(service, server)
     return service
 
 
 def say_hello(to: Address, transport: Transport, timeout: float) -> Hello:
-    """Make one check, for `timeout` seconds at most. Blocks; `Silent` and `Unreachable` where there is no answer."""
+    """Make one check, for `timeout` seconds at most. Blocks; without an answer `Silent`, `Unreachable` or `Refused`."""
     with _channel(to, transport) as channel:
         began, began_at = time.monotonic(), time.time()
         try:
@@ -79,14 +96,16 @@ def _channel(to: Address, transport: Transport) -> grpc.Channel:
         check_near(f"{to.name} at", to.location)
         return grpc.insecure_channel(to.location, options)
     ca, certificate, key = transport.read()
-    options.append(("grpc.ssl_target_name_override", to.name))
+    options.append(("grpc.ssl_target_name_override", to.dns))
     return grpc.secure_channel(to.location, grpc.ssl_channel_credentials(ca, key, certificate), options)
 
 
-def _error(failure: grpc.RpcError, name: str, timeout: float) -> Interrupted:
+def _error(failure: grpc.RpcError, name: str, timeout: float) -> TreetapError:
     code = failure.code() if isinstance(failure, grpc.Call) else None
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return Silent(f"{name} did not answer within {timeout:g} s")
+    if code is grpc.StatusCode.PERMISSION_DENIED and isinstance(failure, grpc.Call):
+        return Refused(f"{name} refuses our health check: {visible(failure.details() or '')}")
     return Unreachable(f"{name} does not answer a health check ({code.name if code else failure})")
 
 

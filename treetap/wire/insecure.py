@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from treetap.errors import BadInput
 from treetap.names import on_loopback
+from treetap.wire.roles import Role
 from treetap.wire.tls import TlsFiles
 
 log = logging.getLogger(__name__)
@@ -20,9 +21,9 @@ class Insecure:
 
     name: str
 
-    def check(self, expected_name: str | None) -> str:
+    def check(self, expected_name: str | None, role: Role | None = None) -> str:
         """As `TlsFiles.check`: the name. A warning in the log says that nothing was checked."""
-        del expected_name
+        del expected_name, role
         log.warning("insecure = true: no encryption, and any process on this host can use any name")
         return self.name
 

@@ -12,7 +12,7 @@ import grpc
 import grpc.aio
 
 from treetap import version
-from treetap.wire.rpc import certified_name
+from treetap.wire.callers import Callers
 from treetap.wire.status import answering
 
 _METHOD = re.compile(r"/treetap\.wire\.v(\d{1,4})\.")
@@ -22,8 +22,8 @@ Context = grpc.aio.ServicerContext[object, object]
 class _Refusal(grpc.GenericRpcHandler):
     """Answers every call of a service of another version with `Incompatible`."""
 
-    def __init__(self, own: str) -> None:
-        self._own = own
+    def __init__(self, callers: Callers) -> None:
+        self._callers = callers
 
     def service(self, call: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes] | None:
         """See gRPC: None where the call is for others to answer."""
@@ -32,13 +32,13 @@ class _Refusal(grpc.GenericRpcHandler):
             return None
 
         async def refuse(_request: bytes, context: Context) -> bytes:
-            async with answering(context, self._own):
-                version.check(found[1], certified_name(context), self._own)
+            async with answering(context, self._callers.own):
+                version.check(found[1], self._callers.certified(context), self._callers.own)
             return b""
 
         return grpc.unary_unary_rpc_method_handler(refuse)
 
 
-def refuse_other_versions(server: grpc.aio.Server, own: str) -> None:
-    """Let a server, whose process is called `own`, refuse callers of other versions by name."""
-    server.add_generic_rpc_handlers((_Refusal(own),))
+def refuse_other_versions(server: grpc.aio.Server, callers: Callers) -> None:
+    """Let a server refuse callers of other versions by name."""
+    server.add_generic_rpc_handlers((_Refusal(callers),))

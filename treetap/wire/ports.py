@@ -10,16 +10,24 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from treetap.wire.roles import Identity, Role
+
 if TYPE_CHECKING:  # a process that only names an address loads no message
     from treetap.wire.v2 import control_pb2, exchange_pb2
 
 
 @dataclass(frozen=True)
 class Address:
-    """A process of the federation: the name its certificate must bear and where it listens."""
+    """A process of the federation: the name and the role that its certificate must bear, and where it listens."""
 
     name: str
     location: str
+    role: Role = Role.PARTY
+
+    @property
+    def dns(self) -> str:
+        """The DNS name that TLS compares with the certificate there."""
+        return Identity(self.name, self.role).dns
 
 
 class PartyPort(Protocol):

@@ -19,7 +19,8 @@ from cryptography import x509
 
 from treetap.errors import ConfigError
 from treetap.visible import visible
-from treetap.wire.tls import TlsFiles, certificate_fault, common_name, fingerprint, load_authorities
+from treetap.wire.ports import Address
+from treetap.wire.tls import TlsFiles, certificate_fault, common_name, fingerprint, read_certificates
 
 _ADDRESS = re.compile(r"(?:dns:/{0,3}|ipv4:|ipv6:)?(?:\[(?P<six>[^\]]+)\]|(?P<host>[^:/\[\]]+)):(?P<port>[0-9]{1,5})")
 _NO_ROUTE = (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EHOSTDOWN)
@@ -38,31 +39,29 @@ class Diagnosis:
     there: bool = False
 
 
-def diagnose(address: str, expected_name: str, tls: TlsFiles, timeout: float = 3.0) -> str:
+def diagnose(to: Address, tls: TlsFiles, timeout: float = 3.0) -> str:
     """The line of :func:`examine`."""
-    return examine(address, expected_name, tls, timeout).line
+    return examine(to, tls, timeout).line
 
 
-def examine(address: str, expected_name: str, tls: TlsFiles, timeout: float = 3.0) -> Diagnosis:
-    """The cause why ``expected_name`` could not be reached at ``address`` (``host:port``), and the remedy.
+def examine(to: Address, tls: TlsFiles, timeout: float = 3.0) -> Diagnosis:
+    """The cause why a process could not be reached at its location (``host:port``), and the remedy.
 
     Takes ``timeout`` seconds at most (a name look-up that hangs is left to its thread), and never raises. The other
-    side's certificate is only described, not trusted: no content is exchanged with a peer that is not
-    ``expected_name``.
+    side's certificate is only described, not trusted: no content is exchanged with a peer that is not the process.
     """
-    probe = _Probe(address, expected_name, tls, time.monotonic() + timeout)
+    probe = _Probe(to, tls, time.monotonic() + timeout)
     thread = threading.Thread(target=probe.run, name="treetap-probe", daemon=True)
     thread.start()
     thread.join(timeout + 0.25)  # the sockets' own deadlines, with more precise messages, come first
-    found = probe.finding or f"{expected_name} at {address}: no answer within {timeout:g} s while {probe.phase}"
+    found = probe.finding or f"{to.name} at {to.location}: no answer within {timeout:g} s while {probe.phase}"
     said = bool(probe.finding)
     return Diagnosis(visible(" ".join(found.split())), said and probe.lasting, said and probe.there)
 
 
 @dataclass
 class _Probe:
-    address: str
-    expected_name: str
+    to: Address
     tls: TlsFiles
     deadline: float  # on the monotonic clock
     phase: str = "starting"
@@ -72,16 +71,16 @@ class _Probe:
 
     def run(self) -> None:
         try:
-            self.finding = f"{self.expected_name} at {self.address}: {self._find()}"
+            self.finding = f"{self.to.name} at {self.to.location}: {self._find()}"
         except ConfigError as error:
             self.lasting = True
             self.finding = f"our own TLS files cannot be used: {error}"
         except Exception as error:  # noqa: BLE001  # a diagnosis must not become the next failure
-            self.finding = f"{self.expected_name} at {self.address}: {type(error).__name__} while {self.phase}: {error}"
+            self.finding = f"{self.to.name} at {self.to.location}: {type(error).__name__} while {self.phase}: {error}"
 
     def _find(self) -> str:
         self.tls.inspect(None)
-        parsed = _ADDRESS.fullmatch(self.address)
+        parsed = _ADDRESS.fullmatch(self.to.location)
         if parsed is None or not 0 < int(parsed["port"]) < 65_536:
             return "not an address of the form host:port; correct the configuration"
         host, port = parsed["six"] or parsed["host"], int(parsed["port"])
@@ -123,11 +122,11 @@ class _Probe:
         try:
             with self._connect(family, place) as plain:
                 self._bound(plain)
-                with context.wrap_socket(plain, server_hostname=self.expected_name) as secured:
+                with context.wrap_socket(plain, server_hostname=self.to.dns) as secured:
                     return self._first_frame(secured)
         except ssl.SSLCertVerificationError as error:
             shown = self._shown_certificate(family, place)
-            fault = shown and certificate_fault(shown, load_authorities(self.tls.ca), self.expected_name)
+            fault = shown and certificate_fault(shown, read_certificates(self.tls.ca), self.to.name, self.to.role)
             self.lasting = bool(fault)
             return f"its certificate is refused: {fault or error.verify_message}"
         except TimeoutError:
@@ -148,7 +147,7 @@ class _Probe:
         """
         self.phase = "waiting for the first frame"
         shown = x509.load_der_x509_certificate(secured.getpeercert(binary_form=True) or b"")
-        if fault := certificate_fault(shown, load_authorities(self.tls.ca), self.expected_name):
+        if fault := certificate_fault(shown, read_certificates(self.tls.ca), self.to.name, self.to.role):
             self.lasting = True
             return f"its certificate is refused: {fault}"
         self._bound(secured)
@@ -176,7 +175,7 @@ class _Probe:
         try:
             with self._connect(family, place) as plain:
                 self._bound(plain)
-                with context.wrap_socket(plain, server_hostname=self.expected_name) as secured:
+                with context.wrap_socket(plain, server_hostname=self.to.dns) as secured:
                     return x509.load_der_x509_certificate(secured.getpeercert(binary_form=True) or b"")
         except (OSError, ValueError):
             return None
@@ -193,7 +192,7 @@ class _Probe:
         return (
             f"it seems to refuse our certificate, that of {common_name(ours)!r} (SHA-256 {fingerprint(ours)}); "
             f"give both sides certificates of one authority (ours: SHA-256 "
-            f"{fingerprint(load_authorities(self.tls.ca)[0])}), and see that the other host's clock is right"
+            f"{fingerprint(read_certificates(self.tls.ca)[0])}), and see that the other host's clock is right"
         )
 
 

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, cast
 import grpc
 import grpc.aio
 
-from treetap import logs, version
+from treetap import version
 from treetap.errors import BadInput, Incompatible, Interrupted, Refused, Unanswered, Unreachable
 from treetap.wire.admission import MOST_CALLS, Admission
 from treetap.wire.hello import say_hello
-from treetap.wire.insecure import NAME_KEY, Insecure, Transport, check_near
+from treetap.wire.insecure import Insecure, Transport, check_near
 from treetap.wire.listening import bound
 from treetap.wire.ports import Address
 from treetap.wire.probe import examine
@@ -134,31 +134,6 @@ def listening_fault(listen: str) -> str | None:
     return None
 
 
-def caller_name(context: grpc.aio.ServicerContext, own: str) -> str:  # type: ignore[type-arg]
-    """The common name of the caller's certificate: its identity, whatever its messages contain.
-
-    `Incompatible` where it speaks another version of the protocol than this process, which is called `own`.
-    """
-    name = certified_name(context)
-    metadata = dict(context.invocation_metadata() or ()).get(version.PROTOCOL_KEY)
-    version.check(metadata if isinstance(metadata, str) else None, name, own)
-    return name
-
-
-def certified_name(context: grpc.aio.ServicerContext) -> str:  # type: ignore[type-arg]
-    """The same of a caller who need not speak our protocol: a client of a served model."""
-    metadata = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
-    shown = context.auth_context()
-    if list(shown.get("transport_security_type", [])) == [b"insecure"]:  # the server's own choice, never the caller's
-        names = [metadata.get(NAME_KEY, "")]
-    else:
-        names = [value.decode() for value in shown.get("x509_common_name", [])]
-    if len(names) != 1 or not names[0]:
-        raise Refused("the caller shows no certificate with one common name")
-    logs.note(peer=names[0])
-    return names[0]
-
-
 class _Telling:
     """A channel as generated stubs use it, whose every call carries our version of the protocol and more."""
 
@@ -173,7 +148,7 @@ class _Telling:
 
 
 class GrpcDialer:
-    """Reaches parties over mutual TLS; a party's certificate must bear the name it is called by."""
+    """Reaches processes over mutual TLS; a certificate there must bear the name and the role by which it is called."""
 
     def __init__(self, transport: Transport, timeouts: Timeouts | None = None) -> None:
         self._transport, self._timeouts = transport, timeouts or Timeouts()
@@ -191,7 +166,7 @@ class GrpcDialer:
             if self._credentials is None:
                 ca, certificate, key = self._transport.read()
                 self._credentials = grpc.ssl_channel_credentials(ca, key, certificate)
-            options = [*self._options, ("grpc.ssl_target_name_override", to.name)]
+            options = [*self._options, ("grpc.ssl_target_name_override", to.dns)]
             self._channels[to] = grpc.aio.secure_channel(to.location, self._credentials, options=options)
         return self._channels[to]
 
@@ -230,7 +205,7 @@ class GrpcDialer:
             return error
         if isinstance(self._transport, Insecure):
             return Unanswered(str(error)) if await _listens(to.location, self._timeouts.diagnosis_s) else error
-        found = await asyncio.to_thread(examine, to.location, to.name, self._transport, self._timeouts.diagnosis_s)
+        found = await asyncio.to_thread(examine, to, self._transport, self._timeouts.diagnosis_s)
         kind = Incompatible if found.lasting else Unanswered if found.there else Unreachable
         return kind(f"{found.line} (gRPC: {' '.join((failure.details() or 'no details').split())})")
 
@@ -241,7 +216,7 @@ class GrpcDialer:
             version.check(heard.protocol, to.name, "its caller")
         except Incompatible as error:
             return error
-        except Interrupted as failure:
+        except (Interrupted, Refused) as failure:
             log.debug("%s: which version it speaks is not known: %s", to.name, failure)
         return None
 

@@ -13,13 +13,17 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from party.server.control import register
+from tests.certificates import dns_of
+from treetap.commands.certs.authority import create_authority, issue
 from treetap.errors import Malformed, Overloaded, TreetapError
 from treetap.wire import admission, rpc
+from treetap.wire.callers import Callers
 from treetap.wire.frame import filled
 from treetap.wire.hello import serve_health
 from treetap.wire.ports import Address
+from treetap.wire.roles import Role
 from treetap.wire.status import error_of
-from treetap.wire.tls import TlsFiles, create_authority, issue
+from treetap.wire.tls import TlsFiles
 from treetap.wire.v2 import boosting_pb2, control_pb2, exchange_pb2
 
 PARTY = "feature-b"
@@ -66,7 +70,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TlsFiles
     """Of the party and of two that call it."""
     folder = tmp_path_factory.mktemp("certs")
     create_authority(folder)
-    return {name: issue(folder, name, hosts=["127.0.0.1"], days=2) for name in (PARTY, "one", "other")}
+    return {name: issue(folder, name, Role.PARTY, days=2) for name in (PARTY, "one", "other")}
 
 
 Calls = Callable[[str], rpc.GrpcDialer]
@@ -79,8 +83,9 @@ async def _serving(
     """A party, its address, and dialers by name of the caller."""
     party = _Party()
     server, credentials = rpc.server(certificates[PARTY], most_calls=most_calls)
-    register(server, PARTY, party)
-    serve_health(server)
+    callers = Callers(PARTY, certificates[PARTY])
+    register(server, callers, party)
+    serve_health(server, callers)
     port = rpc.bind(server, credentials, "127.0.0.1:0")
     await server.start()
     dialers: list[rpc.GrpcDialer] = []
@@ -149,7 +154,7 @@ def test_messages_have_a_longest(certificates: dict[str, TlsFiles]) -> None:
             assert f"a message of {len(step)} bytes; those of Step have {MIB} at most" in str(error)
             ca, certificate, key = certificates["one"].read()
             credentials = grpc.ssl_channel_credentials(ca, key, certificate)
-            named = [("grpc.ssl_target_name_override", PARTY)]
+            named = [("grpc.ssl_target_name_override", dns_of(PARTY))]
             async with grpc.aio.secure_channel(to.location, credentials, options=named) as channel:
                 deliver = channel.unary_unary("/treetap.wire.v2.Exchange/Deliver")
                 failure = await _failure(deliver(bytes(5 * MIB // 2), timeout=10))

@@ -17,14 +17,16 @@ from coordinator.jobs import Jobs
 from coordinator.server import service as jobs_service
 from party.server import control, scoring_grpc
 from party.serving.registry import ServedModels
+from tests.certificates import role_of
 from treetap import version
+from treetap.commands.certs.authority import create_authority, issue
 from treetap.errors import Incompatible, ProtocolError, TreetapError
 from treetap.wire import rpc
+from treetap.wire.callers import Callers
 from treetap.wire.hello import serve_health
 from treetap.wire.insecure import Insecure, Transport
 from treetap.wire.ports import Address, PartyPort
 from treetap.wire.status import error_of
-from treetap.wire.tls import create_authority, issue
 from treetap.wire.v2 import control_pb2, exchange_pb2, jobs_pb2
 
 PARTY, CALLER = "feature-b", "coordinator"
@@ -36,7 +38,7 @@ CALLS = {
     "Jobs/Watch": True,
     "Serving/Predict": False,
 }
-Register = Callable[[grpc.aio.Server], None]
+Register = Callable[[grpc.aio.Server, Callers], None]
 
 
 @pytest.fixture(params=["certificates", "insecure"])
@@ -45,7 +47,7 @@ def transports(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Tran
     if request.param == "insecure":
         return {name: Insecure(name) for name in (PARTY, CALLER)}
     create_authority(tmp_path)
-    return {name: issue(tmp_path, name) for name in (PARTY, CALLER)}
+    return {name: issue(tmp_path, name, role_of(name)) for name in (PARTY, CALLER)}
 
 
 class _HealthOfVersion1(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # the package has no types
@@ -66,7 +68,7 @@ class _Called:
         return ask
 
 
-def _version_1(server: grpc.aio.Server) -> None:
+def _version_1(server: grpc.aio.Server, _callers: Callers) -> None:
     """The services of a party and of a coordinator of version 1."""
 
     async def answer(_request: bytes, _context: Any) -> bytes:
@@ -81,20 +83,20 @@ def _version_1(server: grpc.aio.Server) -> None:
     health_pb2_grpc.add_HealthServicer_to_server(_HealthOfVersion1(), server)
 
 
-def _today(server: grpc.aio.Server) -> None:
+def _today(server: grpc.aio.Server, callers: Callers) -> None:
     """All services of today under one roof."""
     nothing: Any = _Called()
-    control.register(server, PARTY, cast(PartyPort, nothing))
-    scoring_grpc.register(server, PARTY, cast(ServedModels, nothing))
-    jobs_service.register(server, cast(Jobs, nothing), [])
-    serve_health(server)
+    control.register(server, callers, cast(PartyPort, nothing))
+    scoring_grpc.register(server, callers, cast(ServedModels, nothing))
+    jobs_service.register(server, callers, cast(Jobs, nothing), [])
+    serve_health(server, callers)
 
 
 @asynccontextmanager
 async def _serving(transports: dict[str, Transport], register: Register) -> AsyncIterator[Address]:
     """A server of the party."""
     server, credentials = rpc.server(transports[PARTY])
-    register(server)
+    register(server, Callers(PARTY, transports[PARTY]))
     port = rpc.bind(server, credentials, "127.0.0.1:0")
     await server.start()
     try:
@@ -145,7 +147,7 @@ def test_a_server_of_version_1_is_named(what: str, transports: dict[str, Transpo
     )
 
 
-@pytest.mark.parametrize("register", [serve_health, lambda _server: None], ids=["same version", "no health"])
+@pytest.mark.parametrize("register", [serve_health, lambda _server, _callers: None], ids=["same version", "no health"])
 def test_a_service_that_is_elsewhere_is_no_other_version(register: Register, transports: dict[str, Transport]) -> None:
     """A server of today that lacks the service, and one that tells nothing of itself, are told as before."""
     error = _ask(transports, register, "step")

@@ -16,9 +16,13 @@ import grpc
 import pytest
 from cryptography import x509
 
-from treetap.wire import probe, tls
+from treetap.commands.certs import authority
+from treetap.commands.certs.authority import create_authority, issue
+from treetap.wire import probe
+from treetap.wire.ports import Address
 from treetap.wire.probe import diagnose, examine
-from treetap.wire.tls import TlsFiles, create_authority, fingerprint, issue
+from treetap.wire.roles import Role
+from treetap.wire.tls import TlsFiles, fingerprint
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("ours")
     create_authority(folder)
     for name in ("us", "peer"):
-        issue(folder, name, ["127.0.0.1"])
+        issue(folder, name, Role.PARTY, ["127.0.0.1"])
     return folder
 
 
@@ -34,7 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def foreign(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("foreign")
     create_authority(folder)
-    issue(folder, "peer")
+    issue(folder, "peer", Role.PARTY)
     return folder
 
 
@@ -96,7 +100,7 @@ def _fingerprint(path: Path) -> str:
 
 def _diagnose(address: str, files: TlsFiles, timeout: float = 3.0, name: str = "peer") -> str:
     began = time.monotonic()
-    line = diagnose(address, name, files, timeout)
+    line = diagnose(Address(name, address), files, timeout)
     assert time.monotonic() - began < timeout + 1
     assert "\n" not in line
     return line
@@ -170,7 +174,7 @@ def test_a_name_lent_by_another_certificate(
     serve: Callable[[TlsFiles | None], str], folder: Path, us: TlsFiles, tmp_path: Path
 ) -> None:
     """A certificate that has the wanted name as a further host name only is not that party's."""
-    address = serve(issue(tmp_path, "mallory", ["peer"], ca_folder=folder))
+    address = serve(issue(tmp_path, "mallory", Role.PARTY, ["peer.example.org"], ca_folder=folder))
     assert "the certificate is that of 'mallory', not of 'peer'" in _diagnose(address, us)
 
 
@@ -179,8 +183,8 @@ def test_an_expired_certificate(
 ) -> None:
     """The line has the date on which the peer's certificate ended."""
     past = datetime.now(UTC) - timedelta(minutes=1)
-    monkeypatch.setattr(tls, "_last_day", lambda days: past)
-    address = serve(issue(tmp_path, "peer", ca_folder=folder))
+    monkeypatch.setattr(authority, "_last_day", lambda days: past)
+    address = serve(issue(tmp_path, "peer", Role.PARTY, ca_folder=folder))
     assert f"is refused: the certificate expired on {past:%Y-%m-%d %H:%M} UTC" in _diagnose(address, us)
 
 
@@ -285,12 +289,12 @@ def test_what_lasts_and_what_may_pass(
     """Only certificates that do not fit, ours or theirs, are past repeating; a closed port or no TLS is not."""
     address = serve(_files(folder, "peer"))
     mixed = TlsFiles(us.ca, us.certificate, folder / "peer.key")
-    assert examine(address, "carol", us).lasting
-    assert examine(serve(_files(foreign, "peer")), "peer", us).lasting
-    assert examine(address, "peer", mixed).lasting
-    assert not examine(address, "peer", us).lasting
-    assert not examine("127.0.0.1:1", "peer", us).lasting
-    assert not examine(serve(None), "peer", us).lasting
+    assert examine(Address("carol", address), us).lasting
+    assert examine(Address("peer", serve(_files(foreign, "peer"))), us).lasting
+    assert examine(Address("peer", address), mixed).lasting
+    assert not examine(Address("peer", address), us).lasting
+    assert not examine(Address("peer", "127.0.0.1:1"), us).lasting
+    assert not examine(Address("peer", serve(None)), us).lasting
 
 
 def test_a_process_that_is_there_may_answer_a_repeat(
@@ -302,12 +306,12 @@ def test_a_process_that_is_there_may_answer_a_repeat(
     """A server in order and one too busy to shake hands; not who is absent, somebody else, or does not speak TLS."""
     us, kept = _files(folder, "us"), list[socket.socket]()
     address = serve(_files(folder, "peer"))
-    assert examine(address, "peer", us).there
-    assert examine(listen(kept.append), "peer", us, timeout=0.3).there
-    assert not examine(address, "carol", us).there
-    assert not examine("127.0.0.1:1", "peer", us).there
-    assert not examine(serve(None), "peer", us).there
-    assert not examine(serve(_files(foreign, "peer")), "peer", us).there
+    assert examine(Address("peer", address), us).there
+    assert examine(Address("peer", listen(kept.append)), us, timeout=0.3).there
+    assert not examine(Address("carol", address), us).there
+    assert not examine(Address("peer", "127.0.0.1:1"), us).there
+    assert not examine(Address("peer", serve(None)), us).there
+    assert not examine(Address("peer", serve(_files(foreign, "peer"))), us).there
 
 
 def test_both_authorities_are_told_by_their_keys(
@@ -316,6 +320,6 @@ def test_both_authorities_are_told_by_their_keys(
     """Beside the fingerprint of ours stand the keys of both, as openssl prints subjectKeyIdentifier."""
     line = _diagnose(serve(_files(foreign, "peer")), us)
     for path in (us.ca, foreign / "ca.crt"):
-        authority = x509.load_pem_x509_certificate(path.read_bytes())
-        own = authority.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+        trusted = x509.load_pem_x509_certificate(path.read_bytes())
+        own = trusted.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
         assert f"key {own.digest.hex(':').upper()})" in line

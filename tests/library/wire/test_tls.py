@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import json
 import logging
 import shutil
 import stat
@@ -15,9 +16,11 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
+from treetap.commands.certs import authority
+from treetap.commands.certs.authority import create_authority, issue
 from treetap.errors import BadInput, ConfigError
-from treetap.wire import tls
-from treetap.wire.tls import TlsFiles, create_authority, fingerprint, issue
+from treetap.wire.roles import Role
+from treetap.wire.tls import TlsFiles, fingerprint
 
 
 @pytest.fixture
@@ -33,10 +36,10 @@ def _load(path: Path) -> x509.Certificate:
 def test_an_issued_certificate_serves_both_ends_under_its_names(folder: Path) -> None:
     """Name, alternative names, uses, curve and dates are those that the federation relies on."""
     before = datetime.now(UTC)
-    files = issue(folder, "clinic-1", ["clinic.example.org", "10.0.0.7", "clinic-1", "::1"], days=30)
+    files = issue(folder, "clinic-1", Role.PARTY, ["clinic.example.org", "10.0.0.7", "::1"], days=30)
     certificate = _load(files.certificate)
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    assert names.get_values_for_type(x509.DNSName) == ["clinic-1", "clinic.example.org"]
+    assert names.get_values_for_type(x509.DNSName) == ["clinic-1.party.treetap.internal", "clinic.example.org"]
     assert names.get_values_for_type(x509.IPAddress) == [ipaddress.ip_address("10.0.0.7"), ipaddress.ip_address("::1")]
     uses = set(certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
     assert uses == {ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH}
@@ -51,20 +54,20 @@ def test_an_issued_certificate_serves_both_ends_under_its_names(folder: Path) ->
 
 def test_private_keys_are_readable_by_their_owner_only(folder: Path) -> None:
     """ca.key and every party's key have mode 600."""
-    files = issue(folder, "a")
+    files = issue(folder, "a", Role.PARTY)
     for key in (folder / "ca.key", files.key):
         assert stat.S_IMODE(key.stat().st_mode) == 0o600
 
 
 def test_nothing_is_overwritten(folder: Path) -> None:
     """A second authority, and a second certificate of one name, are refused and leave the files as they were."""
-    files = issue(folder, "a")
+    files = issue(folder, "a", Role.PARTY)
     kept = {path: path.read_bytes() for path in folder.iterdir()}
     with pytest.raises(BadInput, match=r"ca\.crt: exists already"):
         create_authority(folder)
     files.certificate.unlink()
     with pytest.raises(BadInput, match=r"a\.key: exists already"):
-        issue(folder, "a")
+        issue(folder, "a", Role.PARTY)
     del kept[files.certificate]
     assert {path: path.read_bytes() for path in folder.iterdir()} == kept
 
@@ -72,56 +75,85 @@ def test_nothing_is_overwritten(folder: Path) -> None:
 @pytest.mark.parametrize("name", ["a", "7", "a-b", "x" * 63])
 def test_names_that_fit_are_accepted(folder: Path, name: str) -> None:
     """Shortest and longest names, digits and inner hyphens are fine."""
-    assert issue(folder, name).check(name) == name
+    assert issue(folder, name, Role.PARTY).check(name) == name
 
 
 @pytest.mark.parametrize("name", ["", "-a", "a-", "A", "a_b", "a.b", "a/../b", "x" * 64, "é", "a\n", "ca"])
 def test_names_that_do_not_fit_are_refused(folder: Path, name: str) -> None:
     """A name that cannot be a DNS label, a path component and a common name alike is a ConfigError."""
-    with pytest.raises(ConfigError, match="party name"):
-        issue(folder, name)
+    with pytest.raises(ConfigError, match="name "):
+        issue(folder, name, Role.PARTY)
 
 
-@pytest.mark.parametrize("host", ["", "a b", "-x.org", "a..b", "10.0.0.0/8", "http://a", "x" * 64, "a.b" * 100])
+@pytest.mark.parametrize(
+    "host", ["", "a b", "-x.org", "a..b", "10.0.0.0/8", "http://a", "x" * 64, "a.b" * 100, "*.example.org"]
+)
 def test_hosts_that_are_no_hosts_are_refused(folder: Path, host: str) -> None:
     """Neither an address nor a DNS name: ConfigError, and no files."""
     with pytest.raises(ConfigError, match="host "):
-        issue(folder, "a", [host])
+        issue(folder, "a", Role.PARTY, [host])
     assert not (folder / "a.key").exists()
+
+
+@pytest.mark.parametrize(
+    "host", ["treetap.internal", "b.party.treetap.internal", "B.Party.Treetap.Internal", "x.treetap.internal."]
+)
+def test_names_of_roles_are_no_hosts(folder: Path, host: str) -> None:
+    """No certificate gets another name below the domain in which callers compare names."""
+    with pytest.raises(ConfigError, match="host "):
+        issue(folder, "a", Role.PARTY, [host])
+    assert not (folder / "a.key").exists()
+
+
+def test_a_process_lends_its_name_to_no_other(folder: Path) -> None:
+    """Neither a party's name as another's host, nor a host of another as a party's name, whatever came first."""
+    issue(folder, "bank", Role.PARTY, ["bank.example.org", "shop"])
+    for name, hosts in (("mallory", ["bank"]), ("mallory", ["a.example.org", "BANK"]), ("mallory", ["mallory"])):
+        with pytest.raises(ConfigError, match="a process of the federation has this name"):
+            issue(folder, name, Role.CLIENT, hosts)
+    with pytest.raises(ConfigError, match="the certificate of party 'bank' has it as a host"):
+        issue(folder, "shop", Role.PARTY)
+    lines = [json.loads(line) for line in (folder / "issued.jsonl").read_text().splitlines()]
+    assert [(line["name"], line["role"], line["hosts"]) for line in lines] == [
+        ("bank", "party", ["bank.example.org", "shop"])
+    ]
+    (folder / "issued.jsonl").write_text("{}\n")
+    with pytest.raises(ConfigError, match=r"issued\.jsonl: line 1 is damaged"):
+        issue(folder, "b", Role.PARTY)
 
 
 def test_a_certificate_does_not_outlive_its_authority(tmp_path: Path) -> None:
     """Issuing for longer than the authority lasts says when that ends."""
     create_authority(tmp_path, days=10)
     with pytest.raises(ConfigError, match=r"the authority ends on \d{4}-\d\d-\d\d"):
-        issue(tmp_path, "a", days=11)
+        issue(tmp_path, "a", Role.PARTY, days=11)
     with pytest.raises(ConfigError, match="at least one"):
-        issue(tmp_path, "a", days=0)
+        issue(tmp_path, "a", Role.PARTY, days=0)
 
 
 def test_the_authority_key_says_what_it_is_opened_for(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Each issue logs one opening of ca.key with its purpose; checking opens none."""
-    with caplog.at_level(logging.INFO, "treetap.wire.tls"):
-        issue(folder, "a").check("a")
+    with caplog.at_level(logging.INFO, "treetap.commands.certs.authority"):
+        issue(folder, "a", Role.PARTY).check("a")
     assert [record.getMessage() for record in caplog.records] == [
-        f"opening the authority's key {folder / 'ca.key'} to sign the certificate of 'a'"
+        f"opening the authority's key {folder / 'ca.key'} to sign the certificate of party 'a'"
     ]
 
 
 def test_an_authority_may_be_kept_elsewhere(folder: Path, tmp_path: Path) -> None:
     """Party files go to their own folder while the authority's key stays in its."""
-    files = issue(tmp_path / "party", "a", ca_folder=folder)
+    files = issue(tmp_path / "party", "a", Role.PARTY, ca_folder=folder)
     assert files == TlsFiles(folder / "ca.crt", tmp_path / "party" / "a.crt", tmp_path / "party" / "a.key")
     assert files.read() == tuple(path.read_bytes() for path in (files.ca, files.certificate, files.key))
     shutil.copy(files.key, folder / "ca.key")
-    with pytest.raises(ConfigError, match=r"ca\.key: opened to sign the certificate of 'b', but it does not belong"):
-        issue(tmp_path / "party", "b", ca_folder=folder)
+    with pytest.raises(ConfigError, match=r"ca\.key: opened to sign the certificate of party 'b', but it does"):
+        issue(tmp_path / "party", "b", Role.PARTY, ca_folder=folder)
 
 
 @pytest.mark.parametrize("which", ["ca", "certificate", "key"])
 def test_files_that_are_missing_unreadable_or_no_pem_are_named(folder: Path, which: str) -> None:
     """For each of the three files, each of the three faults gives a line that begins with its path."""
-    files = issue(folder, "a")
+    files = issue(folder, "a", Role.PARTY)
     path: Path = getattr(files, which)
     path.unlink()
     _assert_fault(files, None, f"{path}: no such file")
@@ -136,14 +168,14 @@ def test_files_that_are_missing_unreadable_or_no_pem_are_named(folder: Path, whi
 
 def test_a_key_of_another_certificate_is_told(folder: Path) -> None:
     """The line names the key and the certificate."""
-    a, b = issue(folder, "a"), issue(folder, "b")
+    a, b = issue(folder, "a", Role.PARTY), issue(folder, "b", Role.PARTY)
     mixed = TlsFiles(a.ca, a.certificate, b.key)
     _assert_fault(mixed, "a", f"{b.key}: this key does not belong to the certificate {a.certificate}")
 
 
 def test_a_key_under_a_passphrase_is_told(folder: Path) -> None:
     """A process that starts by itself cannot type a passphrase."""
-    files = issue(folder, "a")
+    files = issue(folder, "a", Role.PARTY)
     key = serialization.load_pem_private_key(files.key.read_bytes(), None)
     files.key.write_bytes(
         key.private_bytes(
@@ -159,16 +191,16 @@ def test_dates_are_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An expired certificate, one of the future, and an expired authority each name their date."""
     past, future = datetime.now(UTC) - timedelta(minutes=1), datetime.now(UTC) + timedelta(hours=1)
     with monkeypatch.context() as patched:
-        patched.setattr(tls, "_last_day", lambda days: past)
-        expired = issue(folder, "expired")
+        patched.setattr(authority, "_last_day", lambda days: past)
+        expired = issue(folder, "expired", Role.PARTY)
     with monkeypatch.context() as patched:
-        patched.setattr(tls, "_BACKDATED", -timedelta(hours=1))
-        early = issue(folder, "early")
+        patched.setattr(authority, "_BACKDATED", -timedelta(hours=1))
+        early = issue(folder, "early", Role.PARTY)
     _assert_fault(expired, None, f"{expired.certificate}: the certificate expired on {past:%Y-%m-%d %H:%M} UTC (it is")
     _assert_fault(early, None, f"{early.certificate}: the certificate is not valid before {future:%Y-%m-%d %H:}")
-    files = issue(folder, "a")
+    files = issue(folder, "a", Role.PARTY)
     with monkeypatch.context() as patched:
-        patched.setattr(tls, "_last_day", lambda days: past)
+        patched.setattr(authority, "_last_day", lambda days: past)
         (folder / "ca.crt").unlink()
         key = (folder / "ca.key").rename(folder / "kept.key")
         patched.setattr(
@@ -181,7 +213,7 @@ def test_dates_are_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_foreign_authority_is_told_with_both_fingerprints(folder: Path, tmp_path: Path) -> None:
     """Two authorities of the same name are told apart by the fingerprints that openssl prints."""
     create_authority(tmp_path / "other")
-    files = issue(folder, "a")
+    files = issue(folder, "a", Role.PARTY)
     foreign = TlsFiles(tmp_path / "other" / "ca.crt", files.certificate, files.key)
     line = _assert_fault(foreign, "a", f"{files.certificate}: the certificate (SHA-256 ")
     assert fingerprint(_load(files.certificate)) in line
@@ -190,25 +222,25 @@ def test_a_foreign_authority_is_told_with_both_fingerprints(folder: Path, tmp_pa
 
 def test_another_name_is_told(folder: Path) -> None:
     """The line has the certificate's name and the one that was expected."""
-    files = issue(folder, "a")
+    files = issue(folder, "a", Role.PARTY)
     _assert_fault(files, "b", f"{files.certificate}: the certificate is that of 'a', not of 'b'")
 
 
 def test_a_certificate_made_elsewhere_must_serve_both_ends(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A certificate without clientAuth, and one without its own name among the alternatives, are told."""
+    """A certificate without clientAuth, and one without a role among the alternatives, are told."""
     with monkeypatch.context() as patched:
-        patched.setattr(tls, "_ROLES", (ExtendedKeyUsageOID.SERVER_AUTH,))
-        server_only = issue(folder, "server-only")
+        patched.setattr(authority, "BOTH_ENDS", (ExtendedKeyUsageOID.SERVER_AUTH,))
+        server_only = issue(folder, "server-only", Role.PARTY)
     _assert_fault(server_only, None, f"{server_only.certificate}: the certificate's extended key usage must allow both")
     with monkeypatch.context() as patched:
         patched.setattr(x509, "DNSName", lambda name: x509.RFC822Name(f"{name}@example.org"))
-        nameless = issue(folder, "nameless")
-    _assert_fault(nameless, None, f"{nameless.certificate}: the certificate's alternative names lack")
+        nameless = issue(folder, "nameless", Role.PARTY)
+    _assert_fault(nameless, None, f"{nameless.certificate}: the certificate of 'nameless' has no role")
 
 
 def test_a_key_that_others_can_read_is_a_warning(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Mode 644 on a key is said, and stops nothing; mode 600 is silent."""
-    files = issue(folder, "a")
+    files = issue(folder, "a", Role.PARTY)
     assert files.check("a") == "a"
     assert not caplog.records
     files.key.chmod(0o644)

@@ -35,6 +35,7 @@ from treetap.tables.reading import read_table
 from treetap.visible import visible
 from treetap.wire.insecure import Insecure
 from treetap.wire.ports import Address
+from treetap.wire.roles import Identity, Role
 
 #: Seconds that all checks together may take; the command itself starts in one or two.
 LIMIT_S = 6.0
@@ -77,10 +78,10 @@ def kind_of(path: Path) -> str:
 
 def _party(path: Path) -> Checks:
     config = party_config.read(path)
-    tls = config.transport()
+    tls, process = config.transport(), Identity(config.name, Role.PARTY)
     return {
-        "certificate": partial(check_certificate, tls, config.name),
-        f"listen = {config.listen}": partial(check_listen, config.name, config.listen, tls),
+        "certificate": partial(check_certificate, tls, process),
+        f"listen = {config.listen}": partial(check_listen, process, config.listen, tls),
         **({"metrics": partial(check_metrics, config.name, config.metrics)} if config.metrics else {}),
         "policy": partial(_policy, config),
         **_serve(config),
@@ -107,15 +108,13 @@ def _policy(config: party_config.PartyConfig) -> list[Finding]:
 
 def _serve(config: party_config.PartyConfig) -> Checks:
     """Checks of the addresses for clients of served models."""
-    served, tls = config.serve, config.transport()
+    served, tls, process = config.serve, config.transport(), Identity(config.name, Role.PARTY)
     found: dict[str, Callable[[], list[Finding]]] = {}
     if served and served.listen:
-        found[f"serve.listen = {served.listen}"] = partial(
-            check_listen, config.name, served.listen, tls, "serve.listen"
-        )
+        found[f"serve.listen = {served.listen}"] = partial(check_listen, process, served.listen, tls, "serve.listen")
     if served and served.http:
         secured = None if isinstance(tls, Insecure) or served.plain_http else tls
-        found[f"serve.http = {served.http}"] = partial(check_http, config.name, served.http, secured)
+        found[f"serve.http = {served.http}"] = partial(check_http, process, served.http, secured)
     if served:
         found["serve.clients"] = partial(_clients, config)
     return found
@@ -154,13 +153,13 @@ def _table(name: str, table: config.TableConfig) -> list[Finding]:
 
 def _coordinator(path: Path) -> Checks:
     config = coordinator_config.read(path)
-    tls = config.transport()
+    tls, process = config.transport(), Identity(config.name, Role.COORDINATOR)
     parties: dict[str, Callable[[], list[Finding]]] = {
         name: partial(check_server, Address(name, location), tls) for name, location in config.parties.items()
     }
     return {
-        "certificate": partial(check_certificate, tls, config.name),
-        f"listen = {config.listen}": partial(check_listen, config.name, config.listen, tls),
+        "certificate": partial(check_certificate, tls, process),
+        f"listen = {config.listen}": partial(check_listen, process, config.listen, tls),
         **({"metrics": partial(check_metrics, config.name, config.metrics)} if config.metrics else {}),
         f"state = {config.state}": partial(check_state, config.state),
         "addresses": partial(_addresses, config),
@@ -186,9 +185,9 @@ def _addresses(config: coordinator_config.CoordinatorConfig) -> list[Finding]:
 def _operator(path: Path) -> Checks:
     config = client.read(path)
     tls = config.transport()
-    to = Address(config.coordinator_name, config.coordinator)
+    to = Address(config.coordinator_name, config.coordinator, Role.COORDINATOR)
     return {
-        "certificate": partial(check_certificate, tls, config.name),
+        "certificate": partial(check_certificate, tls, Identity(config.name, Role.OPERATOR)),
         to.name: partial(check_server, to, tls),
     }
 

@@ -20,14 +20,15 @@ from typing import Literal
 from cryptography import x509
 
 from treetap import version
-from treetap.errors import ConfigError, Interrupted
+from treetap.errors import ConfigError, Interrupted, Refused
 from treetap.names import asked_at
 from treetap.wire import hello
 from treetap.wire.insecure import Insecure, Transport
 from treetap.wire.ports import Address
 from treetap.wire.probe import examine
+from treetap.wire.roles import Identity
 from treetap.wire.rpc import listening_fault
-from treetap.wire.tls import TlsFiles, fingerprint, load_authorities
+from treetap.wire.tls import TlsFiles, fingerprint, read_certificates
 
 #: Seconds for a server's answer, and then for the diagnosis of a missing one.
 HELLO_S, PROBE_S = 2.5, 2.0
@@ -76,13 +77,13 @@ def run_all(checks: Checks, limit_s: float) -> list[Finding]:
     return [each for subject in checks for each in found.get(subject, [Finding("warning", subject, late)])]
 
 
-def check_certificate(tls: Transport, name: str) -> list[Finding]:
-    """Check that the three files fit each other and the name, their dates, and who can read the key."""
+def check_certificate(tls: Transport, process: Identity) -> list[Finding]:
+    """Check that the three files fit each other and the process, their dates, and who can read the key."""
     subject = "certificate"
     if isinstance(tls, Insecure):
         return [Finding("warning", subject, "insecure = true: none; any process on this host can use any name")]
     try:
-        tls.inspect(name)
+        tls.inspect(process.name, process.role)
     except ConfigError as fault:
         return [Finding("fault", subject, str(fault))]
     found = []
@@ -91,7 +92,7 @@ def check_certificate(tls: Transport, name: str) -> list[Finding]:
     own = x509.load_pem_x509_certificate(tls.read()[1])
     for what, path, each in [
         (subject, tls.certificate, own),
-        *(("authority", tls.ca, authority) for authority in load_authorities(tls.ca)),
+        *(("authority", tls.ca, authority) for authority in read_certificates(tls.ca)),
     ]:
         last = each.not_valid_after_utc
         until = f"{path}: SHA-256 {fingerprint(each)}, valid until {last:%Y-%m-%d %H:%M} UTC"
@@ -111,10 +112,12 @@ def check_server(to: Address, tls: Transport) -> list[Finding]:
         heard = hello.say_hello(to, tls, HELLO_S)
     except ConfigError as fault:
         return [Finding("fault", subject, f"our own TLS files cannot be used: {fault}")]
+    except Refused as refusal:
+        return [Finding("fault", subject, str(refusal))]
     except Interrupted as silent:
         if isinstance(tls, Insecure):
             return [Finding("fault", subject, f"{silent}; is it there, and insecure = true in its file too?")]
-        line = examine(to.location, to.name, tls, PROBE_S).line
+        line = examine(to, tls, PROBE_S).line
         return [Finding("fault", subject, line.removeprefix(f"{subject}: "))]
     state = "answers and serves" if heard.serving else "answers, but does not serve: it is stopping or starting"
     found = [Finding("ok" if heard.serving else "warning", subject, state)]
@@ -143,13 +146,13 @@ def _clock_findings(subject: str, heard: hello.Hello) -> list[Finding]:
     return [Finding(level, subject, said + remedy)]
 
 
-def check_listen(name: str, listen: str, tls: Transport, field: str = "listen") -> list[Finding]:
+def check_listen(process: Identity, listen: str, tls: Transport, field: str = "listen") -> list[Finding]:
     """Check that the port is free, or that this process listens there."""
-    subject = f"{field} = {listen}"
+    subject, name = f"{field} = {listen}", process.name
     if not (fault := listening_fault(listen)):
         where = "a free port will be taken" if listen.endswith(":0") else "free"
         return [Finding("ok", subject, f"{where}; the process does not run here now")]
-    found = check_server(Address(name, asked_at(listen)), tls)
+    found = check_server(Address(name, asked_at(listen), process.role), tls)
     if found[0].level == "fault":
         who = f"{fault}, and the process there is not {name}"
         return [Finding("fault", subject, f"{who} ({found[0].message}); stop it, or choose another port")]
@@ -172,9 +175,9 @@ def check_metrics(name: str, listen: str) -> list[Finding]:
     return [Finding("fault", subject, f"{fault}, and the process there is not {name}; choose a free port")]
 
 
-def check_http(name: str, listen: str, tls: TlsFiles | None) -> list[Finding]:
+def check_http(process: Identity, listen: str, tls: TlsFiles | None) -> list[Finding]:
     """The same check of the port for HTTP clients; `tls`: None for plain HTTP."""
-    subject = f"serve.http = {listen}"
+    subject, name = f"serve.http = {listen}", process.name
     if find_spec("aiohttp") is None:
         return [Finding("fault", subject, "HTTP needs aiohttp: pip install 'treetap[serve]', or leave http out")]
     if not (fault := listening_fault(listen)):
@@ -190,7 +193,7 @@ def check_http(name: str, listen: str, tls: TlsFiles | None) -> list[Finding]:
             connection = HTTPSConnection(host.strip("[]"), int(port), timeout=HELLO_S, context=context)
         connection.connect()
         shown = connection.sock.getpeercert() if isinstance(connection.sock, ssl.SSLSocket) else None
-        own = tls is None or (("commonName", name),) in (shown or {}).get("subject", ())
+        own = tls is None or ("DNS", process.dns) in (shown or {}).get("subjectAltName", ())
         connection.request("GET", "/healthz")
         said = json.loads(connection.getresponse().read(1 << 16))
         if own and said["status"] in ("serving", "idle"):

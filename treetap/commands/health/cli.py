@@ -43,6 +43,7 @@ def health(
         str | None,
         typer.Option(metavar="NAME", callback=_check_name, help="The name that the certificate there must bear."),
     ] = None,
+    role: Annotated[str, typer.Option(metavar="ROLE", help="And the role: party or coordinator.")] = "party",
     ca: Annotated[Path | None, typer.Option(metavar="FILE", help="The authority's certificate, PEM.")] = None,
     certificate: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Any certificate of that authority, PEM.")
@@ -53,7 +54,7 @@ def health(
     """Check that a party or a coordinator serves: for container engines, systemd and monitoring.
 
     With --config, the process of that file is called with that process's own certificate. Without it, --address,
-    --name, --ca, --certificate and --key call any process with any certificate of the federation's authority.
+    --name, --role, --ca, --certificate and --key call any process with any certificate of the federation's authority.
 
     Exit status 0 and one line: it serves. 1 and one line on standard error: it does not, or a file cannot be used,
     since container engines reserve 2. 2: wrong usage.
@@ -62,6 +63,8 @@ def health(
     """
     logs.quiet_grpc()  # its lines on failed handshakes are less precise than ours
     from treetap.commands.health import question
+    from treetap.wire.ports import Address
+    from treetap.wire.roles import Role
 
     try:
         if config is not None:
@@ -69,7 +72,9 @@ def health(
                 raise typer.BadParameter("with --config only --address and --timeout go: the rest is in the file")
             to, transport = question.read(config, address)
         elif address and name and ca and certificate and key:
-            to, transport = question.by_hand(name, address, ca, certificate, key)
+            if role not in ("party", "coordinator"):
+                raise typer.BadParameter(f"--role {role}: party or coordinator")
+            to, transport = question.by_hand(Address(name, address, Role(role)), ca, certificate, key)
         else:
             raise typer.BadParameter("say --config, or --address, --name, --ca, --certificate and --key")
         question.ask(to, transport, timeout)

@@ -15,6 +15,7 @@ from treetap.wire.hello import say_hello
 from treetap.wire.insecure import Insecure, Transport
 from treetap.wire.ports import Address
 from treetap.wire.probe import diagnose
+from treetap.wire.roles import Role
 from treetap.wire.tls import TlsFiles
 
 
@@ -25,6 +26,7 @@ class Served(Process):
 
     name: Name = "coordinator"
     listen: AddressText = "127.0.0.1:0"
+    parties: object = None  #: of a coordinator's file
 
 
 def read(path: Path, address: str | None = None) -> tuple[Address, Transport]:
@@ -38,12 +40,13 @@ def read(path: Path, address: str | None = None) -> tuple[Address, Transport]:
     if listen.endswith(":0"):
         raise BadInput(f"{path}: listen = {config.listen!r} takes any free port; name one, or say --address")
     config = config.model_copy(update={"tls": config.tls_below(path.resolve().parent)})
-    return Address(config.name, asked_at(listen)), config.transport()
+    role = Role.PARTY if config.parties is None else Role.COORDINATOR
+    return Address(config.name, asked_at(listen), role), config.transport()
 
 
-def by_hand(name: str, address: str, ca: Path, certificate: Path, key: Path) -> tuple[Address, Transport]:
-    """The process of that name at that address, and the certificate and key of the caller."""
-    return Address(name, address), TlsFiles(ca, certificate, key)
+def by_hand(to: Address, ca: Path, certificate: Path, key: Path) -> tuple[Address, Transport]:
+    """The process to call, and the certificate and key of the caller."""
+    return to, TlsFiles(ca, certificate, key)
 
 
 def ask(to: Address, transport: Transport, seconds: float) -> None:
@@ -59,6 +62,6 @@ def ask(to: Address, transport: Transport, seconds: float) -> None:
     except Interrupted:
         if isinstance(transport, Insecure):
             raise
-        raise Unreachable(diagnose(to.location, to.name, transport, seconds)) from None
+        raise Unreachable(diagnose(to, transport, seconds)) from None
     if not heard.serving:
         raise Unreachable(f"{to.name} at {to.location} answers, but does not serve: it is stopping or starting")

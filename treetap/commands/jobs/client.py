@@ -22,6 +22,7 @@ from treetap.process.config import Process
 from treetap.strict import load
 from treetap.wire import rpc
 from treetap.wire.ports import Address
+from treetap.wire.roles import Role
 from treetap.wire.timeouts import Reconnects, Timeouts
 from treetap.wire.v2 import jobs_pb2
 from treetap.wire.visible_message import visible_message
@@ -61,8 +62,8 @@ class Operator:
 
     def __init__(self, config: OperatorConfig) -> None:
         self._transport = config.transport()
-        self._transport.check(config.name)
-        self._to = Address(config.coordinator_name, config.coordinator)
+        self._transport.check(config.name, Role.OPERATOR)
+        self._to = Address(config.coordinator_name, config.coordinator, Role.COORDINATOR)
 
     def submit(self, request: jobs_pb2.SubmitRequest) -> str:
         """Submit a training job; returns its name, made up where the request has none."""

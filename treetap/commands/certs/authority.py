@@ -1,0 +1,227 @@
+"""The private authority of a federation: a folder with `ca.crt`, `ca.key` and the list of what it has issued."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import os
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
+from cryptography.x509.oid import NameOID
+
+from treetap.commands.certs import issued
+from treetap.errors import BadInput, ConfigError
+from treetap.names import NAME
+from treetap.wire.roles import DOMAIN, Identity, Role, reserved
+from treetap.wire.tls import BOTH_ENDS, TlsFiles, date, extension, read_certificates, read_key, spki
+
+log = logging.getLogger(__name__)
+
+_LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")  # of a DNS name
+_BACKDATED = timedelta(minutes=5)  # clocks of two hosts differ
+SigningKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
+
+
+def create_authority(folder: Path, common_name: str = "treetap CA", days: int = 3650) -> None:
+    """Make a certificate authority in ``folder``: ca.crt, and ca.key readable by its owner only.
+
+    Raises BadInput if either file exists, ConfigError for an unusable name or number of days.
+    """
+    certificate_path, key_path = folder / "ca.crt", folder / "ca.key"
+    refuse_existing(certificate_path, key_path)
+    if not 0 < len(common_name) <= 64:
+        raise ConfigError(f"authority name {common_name!r}: it must have 1 to 64 characters")
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+    builder = (
+        _builder(name, name, key.public_key(), _last_day(days))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_key_usage(signs_certificates=True), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    )
+    write_new(key_path, pem(key), 0o600)
+    write_new(certificate_path, builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM), 0o644)
+
+
+def issue(
+    folder: Path,
+    name: str,
+    role: Role,
+    hosts: Sequence[str] = (),
+    days: int = 365,
+    ca_folder: Path | None = None,
+) -> TlsFiles:
+    """Make ``name``'s certificate and key in ``folder``, signed by the authority in ``ca_folder`` (or ``folder``).
+
+    ``hosts`` are DNS names and IP addresses under which other TLS clients reach the process. The certificate serves
+    both ends of a connection. Raises BadInput if a file exists already, ConfigError for an unusable name, host
+    or number of days, and for an authority that cannot be read or ends before the certificate would.
+    """
+    identity = process(name, role)
+    files = TlsFiles((ca_folder or folder) / "ca.crt", folder / f"{name}.crt", folder / f"{name}.key")
+    refuse_existing(files.certificate, files.key)
+    key = ec.generate_private_key(ec.SECP256R1())
+    signed = sign(ca_folder or folder, identity, key.public_key(), hosts, days)
+    write_new(files.key, pem(key), 0o600)
+    write_new(files.certificate, signed.public_bytes(serialization.Encoding.PEM), 0o644)
+    return files
+
+
+def sign(
+    ca_folder: Path, process: Identity, public: CertificatePublicKeyTypes, hosts: Sequence[str], days: int
+) -> x509.Certificate:
+    """The certificate of a process's key, signed by the authority, which notes it before.
+
+    Raises ConfigError for an unusable host or number of days, and for an authority that cannot be read or ends before
+    the certificate would.
+    """
+    alternatives = [x509.DNSName(process.dns), *general_names(hosts)]
+    _refuse_names_of_processes(ca_folder, process, hosts)
+    authority, authority_key = open_authority(ca_folder, f"sign the certificate of {process}")
+    last = _last_day(days)
+    if last > authority.not_valid_after_utc:
+        raise ConfigError(
+            f"{ca_folder / 'ca.crt'}: the authority ends on {date(authority.not_valid_after_utc)}, "
+            f"before a certificate of {days} days would; ask for fewer days or make a new authority"
+        )
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, process.name)])
+    builder = (
+        _builder(subject, authority.subject, public, last)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_key_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage(BOTH_ENDS), critical=False)
+        .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
+        .add_extension(_authority_id(authority, authority_key), critical=False)
+    )
+    signed = builder.sign(authority_key, hashes.SHA256())
+    issued.note(ca_folder, issued.Issued.of(signed, process, hosts))
+    return signed
+
+
+def process(name: str, role: Role) -> Identity:
+    """The identity of a process. Raises ConfigError for an unusable name."""
+    if not NAME.match(name):
+        raise ConfigError(f"name {name!r}: it must be 1 to 63 of a-z, 0-9 and '-', with no '-' at either end")
+    if name == "ca":
+        raise ConfigError("name 'ca': the authority's own files have this name")
+    return Identity(name, role)
+
+
+def general_names(hosts: Sequence[str]) -> list[x509.GeneralName]:
+    """Hosts as alternative names of a certificate. Raises ConfigError for what is none, or reserved for roles."""
+    return [_general_name(host) for host in dict.fromkeys(hosts)]
+
+
+def open_authority(folder: Path, purpose: str) -> tuple[x509.Certificate, SigningKey]:
+    """The authority's certificate and key. The log names each opening of the key and its purpose."""
+    certificate_path, key_path = folder / "ca.crt", folder / "ca.key"
+    certificate = read_certificates(certificate_path)[0]
+    log.info("opening the authority's key %s to %s", key_path, purpose)
+    key = read_key(key_path)
+    if spki(key.public_key()) != spki(certificate.public_key()):
+        raise ConfigError(f"{key_path}: opened to {purpose}, but it does not belong to {certificate_path}")
+    if not isinstance(key, SigningKey):
+        raise ConfigError(f"{key_path}: opened to {purpose}, but it is neither an elliptic-curve nor an RSA key")
+    return certificate, key
+
+
+def _refuse_names_of_processes(ca_folder: Path, process: Identity, hosts: Sequence[str]) -> None:
+    """Refuse a host that is called as a process is: where bare names are compared, one certificate would be two."""
+    known = issued.read(ca_folder)
+    names = {process.name} | {each.name for each in known}
+    if taken := [host for host in hosts if host.lower() in names]:
+        raise ConfigError(
+            f"host {taken[0]!r}: a process of the federation has this name; leave it out (callers compare "
+            f"{taken[0].lower()}.ROLE.{DOMAIN}), or give the host's full name"
+        )
+    if lent := [each for each in known if process.name in (host.lower() for host in each.hosts)]:
+        raise ConfigError(
+            f"name {process.name!r}: the certificate of {lent[0].role} {lent[0].name!r} has it as a host: take another"
+        )
+
+
+def _authority_id(authority: x509.Certificate, key: SigningKey) -> x509.AuthorityKeyIdentifier:
+    own = extension(authority, x509.SubjectKeyIdentifier)
+    if own is None:  # an authority made elsewhere
+        return x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key())
+    return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(own)
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, public: CertificatePublicKeyTypes, last: datetime
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(public)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(datetime.now(UTC) - _BACKDATED)
+        .not_valid_after(last)
+    )
+
+
+def _last_day(days: int) -> datetime:
+    if days < 1:
+        raise ConfigError(f"a certificate for {days} days: it must be at least one")
+    try:
+        return datetime.now(UTC) + timedelta(days=days)
+    except OverflowError:
+        raise ConfigError(f"a certificate for {days} days: too many") from None
+
+
+def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _general_name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        if len(host) > 253 or not all(_LABEL.fullmatch(label) for label in host.split(".")):
+            raise ConfigError(f"host {host!r}: neither an IP address nor a DNS name") from None
+        if reserved(host):
+            raise ConfigError(f"host {host!r}: {DOMAIN} is reserved for names of roles; leave it out") from None
+        return x509.DNSName(host)
+
+
+def pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """A private key as PEM without a passphrase."""
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def refuse_existing(*paths: Path) -> None:
+    """Raise BadInput if one of the files exists."""
+    for path in paths:
+        if path.exists():
+            raise BadInput(f"{path}: exists already and is not overwritten; move it away or choose another folder")
+
+
+def write_new(path: Path, content: bytes, mode: int) -> None:
+    """Write a new file that has ``mode`` from its first moment on. Raises BadInput."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+            file.write(content)
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be written: {error.strerror}") from None

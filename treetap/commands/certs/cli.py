@@ -1,0 +1,45 @@
+"""`treetap certs`: a private certificate authority, and certificates that name a process and its role."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from treetap.wire.roles import Role
+
+certs = typer.Typer(help="A private certificate authority for a federation.", no_args_is_help=True)
+
+ProcessName = Annotated[str, typer.Argument(help="The process's name in the federation.")]
+ProcessRole = Annotated[Role, typer.Option("--role", help="What the process is.")]
+Ca = Annotated[Path, typer.Option(help="Folder of the authority.")]
+Hosts = Annotated[
+    list[str] | None, typer.Option("--host", help="Host name or address for other TLS clients; repeat it.")
+]
+Days = Annotated[int, typer.Option(help="Days until it expires.")]
+
+
+@certs.command("init")
+def certs_init(folder: Annotated[Path, typer.Argument(help="Where ca.crt and ca.key go.")]) -> None:
+    """Make a private certificate authority."""
+    from treetap.commands.certs.authority import create_authority
+
+    create_authority(folder)
+    typer.echo(f"{folder / 'ca.crt'}: give it to every process\n{folder / 'ca.key'}: keep it to yourself")
+
+
+@certs.command("issue")
+def certs_issue(
+    name: ProcessName,
+    role: ProcessRole,
+    ca: Ca,
+    out: Annotated[Path | None, typer.Option(help="Folder of the certificate; without it, the authority's.")] = None,
+    host: Hosts = None,
+    days: Days = 365,
+) -> None:
+    """Issue the certificate that is a process's identity, with its key: on one machine."""
+    from treetap.commands.certs.authority import issue
+
+    files = issue(out or ca, name, role, hosts=host or (), days=days, ca_folder=ca)
+    typer.echo(f"{files.certificate}\n{files.key}: keep it to {name}")
