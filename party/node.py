@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
@@ -82,19 +82,25 @@ class PartyNode:
         name = self._config.name
         if kind == "leave":
             async for event in follow(name, self._own(self._leave(caller, request))):
+                self._permitted(caller, event)
                 yield event
-            yield control_pb2.StepEvent(result=empty_result())
+            left = control_pb2.StepEvent(result=empty_result())
+            self._permitted(caller, left)
+            yield left
             return
         if kind in OPENING:
             opening = self._own(self._open(caller, request, kind))
             async for event in follow(name, opening):
+                self._permitted(caller, event)
                 yield event
             session = opening.result()
         else:
             session = self._find(caller, request)
         if kind == "account":
             self._expect_more(session)
-            yield control_pb2.StepEvent(result=self._account(session))
+            account = control_pb2.StepEvent(result=self._account(session))
+            self._permitted(caller, account)
+            yield account
             return
         work = session.role.steps.get(kind)
         if work is None:
@@ -106,13 +112,11 @@ class PartyNode:
             except Interrupted as ended:
                 raise ended.at(name) from None
             async for event in follow(name, task, session.progress):
-                costs.byte_counts.sent(caller, kind, bytes_by_class(event))
+                costs.byte_counts.sent(caller, kind, self._permitted(caller, event))
                 yield event
             result = control_pb2.StepEvent(result=task.result())
             result.result.bytes = costs.byte_counts.bytes_sent
-            classes = bytes_by_class(result)
-            self._config.policy.check_emits(name, caller, classes)
-            costs.byte_counts.sent(caller, kind, classes)
+            costs.byte_counts.sent(caller, kind, self._permitted(caller, result))
             yield result
         self._expect_more(session)
 
@@ -138,6 +142,12 @@ class PartyNode:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
         self._recorders.close()
+
+    def _permitted(self, caller: str, event: control_pb2.StepEvent) -> Mapping[str, int]:
+        """The bytes of an event by class; `Refused` unless the policy lets each class go to the coordinator."""
+        classes = bytes_by_class(event)
+        self._config.policy.check_emits(self._config.name, caller, classes)
+        return classes
 
     def _own(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Start work that goes on after its caller has gone."""

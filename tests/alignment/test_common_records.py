@@ -66,3 +66,41 @@ def test_a_prediction_has_a_rule_of_its_own(mode: str, tmp_path: Path) -> None:
         await federation.close()
 
     run(main())
+
+
+@pytest.mark.parametrize("parties", [2, 3])
+def test_the_coordinator_sees_how_many_ids_there_are_and_nothing_else_of_them(parties: int, tmp_path: Path) -> None:
+    """Other ids, as many of them at each party and as many common: the operations and bytes of alignment are equal."""
+
+    def ids(word: str) -> list[list[str]]:
+        common = [f"{word}{i:02d}" for i in range(12)]
+        return [[*common, *(f"{word}-{party}-{i}" for i in range(3 + party))] for party in range(parties)]
+
+    async def main(folder: Path, word: str) -> tuple[Any, Any]:
+        federation = Federation(folder, tables(ids(word)))
+        status = await federation.train(job(parties))
+        await federation.close()
+        assert (status.state, status.error) == ("finished", "")
+        operations = {
+            (each.party, row.name): row.count
+            for each in status.accounts
+            for row in each.account.operations
+            if "identifiers" in row.name
+        }
+        traffic = sorted(
+            (getattr(row, "from"), row.to, row.messages, row.bytes)
+            for each in status.accounts
+            for row in each.account.traffic
+            if row.disclosure == "BLINDED_ID"
+        )
+        return operations, traffic
+
+    seen = run(main(tmp_path / "one", "a"))
+    assert seen == run(main(tmp_path / "other", "b"))
+    raised = {party: seen[0][party, "raised identifiers"] for party in NAMES[:parties]}
+    assert raised == ({NAMES[0]: 15 + 16, NAMES[1]: 16 + 15} if parties == 2 else _of_a_ring([15, 16, 17], 12))
+
+
+def _of_a_ring(ids: list[int], common: int) -> dict[str, int]:
+    """Each party raises every list twice, its own once more than that, and the common points."""
+    return {name: 2 * sum(ids) + own + common for name, own in zip(NAMES, ids, strict=False)}

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from coordinator.prediction import opening_of
 from tests.replay import HERE, JOB
+from tests.runtime.exact_policies import exactly, put_under
 from tests.serving.served import CLIENT, IDS, config, serve
 from tests.serving.served import ask as ask_as_client
 from tests.simulator import COORDINATOR, Federation, run
@@ -22,7 +24,7 @@ from treetap.protocols.prediction import predict_request, sent_in_prediction
 from treetap.protocols.registry import PREDICTION, TRAINING
 from treetap.wire.disclosure import bytes_by_class
 from treetap.wire.frame import name_of
-from treetap.wire.v2 import control_pb2, exchange_pb2, prediction_pb2, setup_pb2
+from treetap.wire.v2 import control_pb2, exchange_pb2, jobs_pb2, prediction_pb2, setup_pb2
 
 LABEL_HOLDER, FEATURE, LAST = PARTIES
 #: A world in which every party wins splits in each of the trainings, and some of their children are split again.
@@ -38,8 +40,6 @@ PREDICTIONS: dict[str, dict[str, Any]] = {
     "eini, explained": {"protocol": "eini", "explain": True, "attributions": True},
     "eini-lattice": {"protocol": "eini-lattice", "explain": True},
 }
-#: Every class that some job needs and no party sends by default.
-ALLOWED = {party: {"emits": {"EXPLANATION": [LABEL_HOLDER], "FEATURE_NAME": [LABEL_HOLDER]}} for party in PARTIES}
 Real = dict[tuple[str, str, str], set[str]]
 
 
@@ -69,6 +69,23 @@ class Watched(Federation):
 
         node.step = step  # type: ignore[method-assign]
 
+    def narrow(self, request: jobs_pb2.PredictRequest) -> None:
+        """Have the policies permit what this prediction is declared to send, and nothing else.
+
+        Besides: names of features, explanations of every feature party, which the last sends, and answers to clients.
+        """
+        opening = opening_of(request, JOB, "", "")
+        declared = list(sent_in_prediction(opening, COORDINATOR))
+        for party in self.configs:
+            emits = exactly(declared, party)
+            if party != LABEL_HOLDER and request.explain:
+                emits |= {"FEATURE_NAME": [LABEL_HOLDER], "TOPOLOGY": [LABEL_HOLDER]}
+            if party != LABEL_HOLDER and request.attributions:
+                emits |= {"EXPLANATION": [LABEL_HOLDER]}
+            if party == LABEL_HOLDER and request.serve:
+                emits |= {name: [*emits[name], "clients"] for name in ("CONTROL", "PREDICTION")}
+            put_under(self, party, emits)
+
     def opening(self) -> prediction_pb2.OpenModel:
         """The opening that the coordinator sent last."""
         sent = [request for _, _, request in self.conducted if name_of(request) == "open_model"]
@@ -97,15 +114,20 @@ def _assert_declared(declared: Iterable[Sent], real: Real, perhaps: dict[str, se
 
 @pytest.mark.parametrize("name", TRAININGS)
 def test_a_training_sends_what_it_declares(name: str, tmp_path: Path) -> None:
-    """Senders, receivers, contents and classes of a whole job are those that are known at its opening."""
+    """Senders, receivers, contents and classes of a whole job are those that are known at its opening.
+
+    Under a policy that permits these alone nothing is refused: no progress, no account, no farewell.
+    """
     job = TRAININGS[name]
     members = [job.label_holder, *job.feature_parties]
+    declared = list(sent_in_training(job, COORDINATOR))
+    policies = {party: {"emits": exactly(declared, party)} for party in members}
 
     async def main() -> None:
-        federation = Watched(tmp_path, {party: WIDE.tables[party] for party in members}, policies=ALLOWED)
+        federation = Watched(tmp_path, {party: WIDE.tables[party] for party in members}, policies=policies)
         status = await federation.train(job)
         assert (status.state, status.error) == ("finished", "")
-        _assert_declared(sent_in_training(job, COORDINATOR), federation.real)
+        _assert_declared(declared, federation.real)
         await federation.close()
 
     run(main())
@@ -118,10 +140,12 @@ def test_a_prediction_sends_what_it_declares(name: str, tmp_path: Path) -> None:
         pytest.importorskip("tenseal", reason="the lattice extra is not installed")
 
     async def main() -> None:
-        federation = Watched(tmp_path, HERE.tables, policies=ALLOWED)
+        federation = Watched(tmp_path, HERE.tables)
         assert (await federation.train(JOB)).state == "finished"
         federation.real = {}
-        status = await federation.predict(predict_request(model="job", **PREDICTIONS[name]))
+        request = predict_request(model="job", **PREDICTIONS[name])
+        federation.narrow(request)
+        status = await federation.predict(request)
         assert (status.state, status.error) == ("finished", "")
         declared = sent_in_prediction(federation.opening(), COORDINATOR)
         _assert_declared(declared, federation.real, {"split_names": {"FEATURE_NAME", "TOPOLOGY"}})
@@ -137,6 +161,7 @@ def test_a_served_model_sends_what_it_declares(tmp_path: Path) -> None:
         federation = Watched(tmp_path, HERE.tables, serve={LABEL_HOLDER: config()})
         assert (await federation.train(JOB)).state == "finished"
         federation.real = {}
+        federation.narrow(predict_request("eini", model="job", serve=True))
         await serve(federation, protocol="eini")
         await ask_as_client(federation, *IDS, client=CLIENT)
         await asyncio.sleep(1)  # clients are answered before the coordinator is
