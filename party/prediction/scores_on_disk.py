@@ -10,6 +10,7 @@ import numpy as np
 
 from party.runtime.job_store import Arrays, JobStore
 from treetap.errors import DataError
+from treetap.models.store import JOB
 from treetap.tables.reading import Floats
 
 #: The imputed share of the splits on the way of each of n records, those of parties that were away, (n,).
@@ -31,9 +32,9 @@ class ScoreStore:
     def open(self, table: str, path: Path) -> None:
         """Find what earlier attempts have scored from a table of this digest; `DataError` where it was another one."""
         self._table, self._blocks = table, []
+        if self._store.has(JOB):
+            self._store.claim(self._submission)
         while (arrays := self._store.load_arrays(self._name())) is not None:
-            if not self._blocks:
-                self._store.claim(self._submission)
             if str(arrays["table"]) != table:
                 raise DataError(
                     f"{path}: is not the table of which records have been predicted in an earlier attempt; bring that "

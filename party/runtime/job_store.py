@@ -8,6 +8,9 @@
 Published models of all formats are read. Progress is read under the names above only: a job that kept its trees in
 shard.jsonl was begun under version 1 of the wire, and the coordinator does not resume it; `discard` takes its folder.
 
+All files but the published shards, of which the manifest has the digests, have checksums. Unfinished jobs of earlier
+releases, which wrote none, are refused by name; published models of these load with one warning.
+
 Files are for the party's own user only. Everything is on disk (fsync) before a step that stores is acknowledged.
 """
 
@@ -17,31 +20,36 @@ import hashlib
 import io
 import json
 import logging
-import shutil
-import zipfile
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from party.runtime.sweep import DRAFT, sweep
 from treetap.errors import BadInput, ConfigError, DataError
+from treetap.models.checksums import KEY, sealed, unsealed, with_checksum, without_checksum
 from treetap.models.durable import make_folder, remnant, remove_folder, sync_folder, write_whole
 from treetap.models.line_file import LineFile
 from treetap.models.store import (
+    JOB,
+    JOB_SEED,
     KINDS,
+    MANIFEST,
     MODEL_FORMAT,
     NAMES,
     Names,
+    manifest_seed,
+    names_content,
+    read_job,
     read_json,
+    read_manifest,
     read_model,
     read_names,
 )
 from treetap.names import NAME
 
 log = logging.getLogger(__name__)
-#: The folder of a job in which its model is made, until it is moved to the others.
-DRAFT = "model"
 Arrays = Mapping[str, np.ndarray[Any, np.dtype[Any]]]
 
 
@@ -74,9 +82,9 @@ class Store:
             DataError: it is missing, of another submission or version, or its files have changed since publication.
         """
         folder = self._models / name
-        if not NAME.match(name) or not (folder / "manifest.json").is_file():
+        if not NAME.match(name) or not (folder / MANIFEST).is_file():
             raise DataError(f"there is no model {name!r} in {self._models}")
-        if read_json(folder / "job.json").get("submission") != submission:
+        if read_job(folder).get("submission") != submission:
             raise DataError(f"{folder}: this model was trained by another job of that name")
         return read_model(folder)
 
@@ -86,7 +94,7 @@ class Store:
         before = read_names(path.parent)
         names = {party: rows for party, rows in before.items() if party not in withheld} | dict(received)
         if names != before:
-            write_whole(path, json.dumps(names, indent=1, sort_keys=True).encode())
+            write_whole(path, json.dumps(names_content(names), indent=1, sort_keys=True).encode())
 
 
 class JobStore:
@@ -100,19 +108,25 @@ class JobStore:
     @property
     def published(self) -> bool:
         """True if the job's model is published."""
-        return (self.model / "manifest.json").is_file()
+        return (self.model / MANIFEST).is_file()
 
     def manifest(self) -> dict[str, Any]:
         """The manifest of the published model; `DataError` if it is damaged."""
-        return read_json(self.model / "manifest.json")
+        return read_manifest(self.model)
 
     def claim(self, submission: str) -> None:
-        """Make the job's files those of one submission; `ConfigError` if they belong to another.
+        """Make the job's files those of one submission.
+
+        Raises:
+            ConfigError: they belong to another submission, or an earlier release wrote them.
+            DataError: they are damaged.
 
         Two submissions share a name if the coordinator has lost its journal or if there are two coordinators.
         """
         held = self._submission()
         if held is None:
+            if self.folder.is_dir() and any(not remnant(path) for path in self.folder.iterdir()):
+                raise DataError(f"{self.folder / JOB}: is not there; bring a back-up of it back, or cancel the job")
             self._write_job({"submission": submission})
         elif held != submission:
             raise ConfigError(
@@ -133,25 +147,23 @@ class JobStore:
 
     def lines(self, kind: str) -> LineFile:
         """The job's shard of a kind that is stored line by line, as `TREES`; always the same object."""
-        return self._lines.setdefault(kind, LineFile(self.folder / kind))
+        return self._lines.setdefault(kind, LineFile(self.folder / kind, lambda: self._seed(kind)))
 
     def save_arrays(self, name: str, arrays: Arrays) -> None:
         """Keep arrays beside the shard, whole or not at all."""
         make_folder(self.folder)
         content = io.BytesIO()
         np.savez(content, allow_pickle=False, **arrays)
-        write_whole(self.folder / f"{name}.npz", content.getvalue())
+        write_whole(self.folder / f"{name}.npz", sealed(content.getvalue(), self._seed(name)))
 
     def load_arrays(self, name: str) -> dict[str, np.ndarray[Any, np.dtype[Any]]] | None:
         """The arrays stored under a name, or None."""
         path = self.folder / f"{name}.npz"
         if not path.is_file():
             return None
-        try:
-            with np.load(path, allow_pickle=False) as archive:
-                return {key: archive[key] for key in archive.files}
-        except (ValueError, EOFError, zipfile.BadZipFile):
-            raise DataError(f"{path}: is damaged; bring a back-up of it back, or cancel the job") from None
+        content = io.BytesIO(unsealed(path, path.read_bytes(), self._seed(name)))
+        with np.load(content, allow_pickle=False) as archive:
+            return {key: archive[key] for key in archive.files}
 
     def path(self, name: str) -> Path:
         """A further file of the job, its folder made."""
@@ -188,12 +200,14 @@ class JobStore:
             path = self.folder / kind
             if not path.is_file() and path.suffix != ".jsonl":  # else the job has ended before its first line
                 raise DataError(f"{path}: is not there; bring a back-up of it back, or cancel the job")
-            content = path.read_bytes() if path.is_file() else b""
+            content = self.lines(kind).plain() if path.suffix == ".jsonl" else path.read_bytes()
             digests[kind] = hashlib.sha256(content).hexdigest()
             write_whole(draft / kind, content)
-        whole = {"version": MODEL_FORMAT, "files": digests, **manifest}
-        write_whole(draft / "job.json", json.dumps(self._job()).encode())
-        write_whole(draft / "manifest.json", json.dumps(whole, indent=1, sort_keys=True, allow_nan=False).encode())
+        job = self._job()
+        seed = manifest_seed(str(job.get("submission")))
+        whole = with_checksum({"version": MODEL_FORMAT, "files": digests, **manifest}, seed)
+        write_whole(draft / JOB, json.dumps(with_checksum(job, JOB_SEED)).encode())
+        write_whole(draft / MANIFEST, json.dumps(whole, indent=1, sort_keys=True, allow_nan=False).encode())
         return draft
 
     def discard(self, submission: str) -> None:
@@ -202,58 +216,41 @@ class JobStore:
         Raises:
             OSError: the disk refuses it.
         """
-        if not self.published and self._submission() in (submission, None):  # None: not even that was stored
+        if not self.published and self._owner() in (submission, None):
             remove_folder(self.folder)
-
-    @property
-    def superseded(self) -> bool:
-        """True if the progress is of the submission whose model is published: a kill kept it from being deleted."""
-        progress, model = (folder / "job.json" for folder in (self.folder, self.model))
-        try:
-            return self.published and progress.is_file() and read_json(progress) == read_json(model)
-        except DataError:  # one is damaged, which is told when the job is asked for
-            return False
 
     def _submission(self) -> str | None:
         """The submission that the files belong to; None if there are no files."""
         found = self._job().get("submission")
         return None if found is None else str(found)
 
+    def _owner(self) -> str | None:
+        """As `_submission`, of an earlier release's files too; None where it was not even stored, or is damaged."""
+        try:
+            return self._submission()
+        except ConfigError:
+            return str(read_json(self.folder / JOB).get("submission"))
+        except DataError:
+            return None
+
     def _job(self) -> dict[str, Any]:
-        for folder in (self.model, self.folder):
-            if (folder / "job.json").is_file():
-                return read_json(folder / "job.json")
-        return {}
+        if (self.model / JOB).is_file():
+            return read_job(self.model)
+        path = self.folder / JOB
+        if not path.is_file():
+            return {}
+        content = read_json(path)
+        if KEY not in content:
+            raise ConfigError(
+                f"{path}: has no checksum; if an earlier release began the job, this one cannot go on with it: cancel "
+                "the job, and begin it anew under another name"
+            )
+        return without_checksum(path, content, JOB_SEED)
+
+    def _seed(self, name: str) -> str:
+        """The seed of the checksums of one of the job's files."""
+        return f"{name} of {self._submission()}"
 
     def _write_job(self, content: dict[str, Any]) -> None:
         make_folder(self.folder)
-        write_whole(self.folder / "job.json", json.dumps(content).encode())
-
-
-def sweep(predictions: Path, jobs: Path, models: Path) -> list[Path]:
-    """Delete what only a crash or an earlier release leaves, and progress whose model is published; returns the paths.
-
-    Earlier releases kept the secret key of a training on disk: `secret.json`, and drafts of it.
-    """
-    found = [path for folder in (predictions, jobs, models) for path in folder.iterdir() if remnant(path)]
-    for folder in sorted(path for each in (jobs, models) for path in each.iterdir() if path not in found):
-        model = models / folder.name
-        if folder != model and folder.is_dir() and JobStore(folder, model).superseded:
-            found.append(folder)
-        elif folder.is_dir():
-            found += [path for path in sorted(folder.iterdir()) if _leftover(path, published=folder == model)]
-    for path in found:
-        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-    return found
-
-
-def _leftover(path: Path, *, published: bool) -> bool:
-    """True for a file of a job's folder that no later step needs."""
-    name = path.name.removeprefix(".")
-    return (
-        remnant(path)
-        or name == "secret.json"
-        or name.startswith("secret.json.")
-        or path.name == DRAFT
-        or (published and path.name in ("scores.npz", "alignment.npz"))
-    )
+        write_whole(self.folder / JOB, json.dumps(with_checksum(content, JOB_SEED)).encode())

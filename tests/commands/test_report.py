@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import hashlib
 import json
 import random
 from pathlib import Path
@@ -14,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.commands.command import treetap
+from tests.published import write_job, write_manifest, write_trees
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.report import importance, metrics_table
 from treetap.commands.experiment.run import test_metrics as measure
@@ -55,17 +55,9 @@ def _shards(folder: Path, best_round: int | None, trees_per_round: int = 1) -> d
             else {"splits": own[party][t]}
             for t in range(3)
         ]
-        shard = "".join(json.dumps(line) + "\n" for line in lines).encode()
-        (models[party] / TREES).write_bytes(shard)
-        digest = hashlib.sha256(shard).hexdigest()
-        content = {
-            "party": party,
-            "columns": [f"{party}-x", f"{party}-y"],
-            "version": MODEL_FORMAT,
-            "files": {TREES: digest},
-            **role,
-        }
-        (models[party] / "manifest.json").write_text(json.dumps(content))
+        content = {"party": party, "columns": [f"{party}-x", f"{party}-y"], "version": MODEL_FORMAT, **role}
+        write_job(models[party], "one")
+        write_trees(models[party], content, lines)
     return models
 
 
@@ -99,7 +91,7 @@ def test_importance_is_of_shards_as_they_were_published(party: str, tmp_path: Pa
     models = _shards(tmp_path, best_round=None)
     path = models[party] / "manifest.json"
     manifest = json.loads(path.read_text())
-    path.write_text(json.dumps(manifest | {"version": MODEL_FORMAT + 1}))
+    write_manifest(models[party], manifest | {"version": MODEL_FORMAT + 1})
     with pytest.raises(DataError, match=rf"{models[party]}: is a model of format {MODEL_FORMAT + 1}, .*newer version"):
         importance(models)
     path.write_text(json.dumps(manifest))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,12 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.published import write_job, write_trees
 from tests.replay import HERE, JOB, ORACLE, PARAMS, asked
 from tests.simulator import Federation, run
 from tests.tampered import Lie, assert_named, longer_key
 from tests.worlds import PARTIES, assert_oracles_scores, spec, world
 from treetap.errors import ConfigError
-from treetap.models.store import TREES, read_model
+from treetap.models.store import read_model
 from treetap.paillier.secret_key import SecretKey
 from treetap.protocols.prediction import predict_request
 from treetap.wire.records import chunks_of
@@ -181,13 +180,11 @@ def _rewrite_shard(state: Path, change: Callable[[list[dict[str, Any]]], None]) 
     folder = state / "models" / "job"
     manifest, trees = read_model(folder)
     change(trees)
-    (folder / TREES).write_text("".join(json.dumps(tree) + "\n" for tree in trees))
-    manifest["files"][TREES] = hashlib.sha256((folder / TREES).read_bytes()).hexdigest()
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    write_trees(folder, manifest, trees)
 
 
 def _another_submission(federation: Federation) -> None:
-    (federation.state(LAST) / "models" / "job" / "job.json").write_text('{"submission": "of another coordinator"}')
+    write_job(federation.state(LAST) / "models" / "job", "of another coordinator")
 
 
 def _another_tree(federation: Federation) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tests.published import write_manifest
 from tests.simulator import Federation, run
 from tests.worlds import assert_oracles_model, assert_oracles_scores, manifest, spec, world
 from treetap.protocols.prediction import predict_request
@@ -93,7 +94,7 @@ def test_models_of_earlier_releases_still_predict(tmp_path: Path) -> None:
             content = json.loads(path.read_text())
             for key in ("averaged", "source_columns", "categories"):
                 content.pop(key, None)
-            path.write_text(json.dumps(content))
+            write_manifest(path.parent, content)
         for protocol in ("interactive", "eini"):
             predicted = await federation.predict(predict_request(model="job", protocol=protocol))
             assert_oracles_scores(predicted.predictions, oracle, here.newcomers, len(here.y))

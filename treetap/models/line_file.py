@@ -1,14 +1,15 @@
-"""A file of JSON lines that grows line by line and is read again after a crash."""
+"""A file of JSON lines with checksums that grows line by line and is read again after a crash."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 from treetap.errors import DataError
+from treetap.models.checksums import bodies_of, checked_line, first, whole_lines
 from treetap.models.durable import append, make_folder, write_whole
 
 Line = dict[str, Any]
@@ -20,30 +21,37 @@ class LineFile:
     The file is read once; then memory holds where each of its lines ends, and a line is appended without reading.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, seed: Callable[[], str]) -> None:
+        """`seed`: that of the checksums, which names what the file is of; asked for when it is read or written."""
+        self.path, self._seed = path, seed
         self._ends: list[int] = []  # of each whole line, in bytes
+        self._digests: list[str] = []  # the checksum of each
         self._size = -1  # of the file when it was last read or written; -1: it was not read yet
 
     def read(self) -> list[Line]:
-        """The stored lines; one that a crash tore does not count. Reads the whole file."""
-        raw = self.path.read_bytes() if self.path.is_file() else b""
-        lines = _whole_lines(raw)
-        found = _parse(self.path, lines)
-        self._ends, self._size = list(accumulate(map(len, lines))), len(raw)
-        return found
+        """The stored lines; one that a crash tore does not count. Reads the whole file.
+
+        Raises:
+            DataError: a line is not what was written.
+        """
+        return [json.loads(body) for body in self._bodies()]
+
+    def plain(self) -> bytes:
+        """The stored lines without their checksums, which are compared first; raises as `read` does."""
+        return b"".join(body + b"\n" for body in self._bodies())
 
     def count(self) -> int:
         """The number of stored lines. Reads the file only if it is not as this object last read or wrote it."""
         if self._size != (self.path.stat().st_size if self.path.is_file() else 0):
-            self.read()
+            self._bodies()
         return len(self._ends)
 
     def put(self, content: Line, index: int) -> None:
         """Make `content` the line number `index`, dropping what an interrupted attempt left at or after it."""
-        line, stored = _line(content), self.count()
+        stored = self.count()
         if stored < index:
             raise DataError(f"{self.path}: holds {stored} lines, cannot store line {index}; lines count from 0")
+        line, digest = checked_line(content, self._digests[index - 1] if index else first(self._seed()))
         kept = self._ends[index - 1] if index else 0
         whole, self._size = self._size, -1  # where the writing fails, the file is read again
         if 0 < kept == whole:
@@ -52,24 +60,12 @@ class LineFile:
             make_folder(self.path.parent)
             before = self.path.read_bytes()[:kept] if kept else b""
             write_whole(self.path, before + line)
-        self._ends[index:] = [kept + len(line)]
+        self._ends[index:], self._digests[index:] = [kept + len(line)], [digest]
         self._size = kept + len(line)
 
-
-def _whole_lines(raw: bytes) -> list[bytes]:
-    """The lines of a content, each with its end; what a crash tore at the end of the file is none."""
-    return raw[: raw.rfind(b"\n") + 1].splitlines(keepends=True)
-
-
-def _parse(path: Path, lines: Iterable[bytes]) -> list[Line]:
-    found = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            found.append(json.loads(line))
-        except ValueError:
-            raise DataError(f"{path}: line {number} is damaged; bring a back-up of the file back") from None
-    return found
-
-
-def _line(content: Line) -> bytes:
-    return json.dumps(content, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+    def _bodies(self) -> list[bytes]:
+        raw = self.path.read_bytes() if self.path.is_file() else b""
+        lines = whole_lines(raw)
+        bodies, self._digests = bodies_of(self.path, lines, self._seed())
+        self._ends, self._size = list(accumulate(map(len, lines))), len(raw)
+        return bodies

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from treetap.errors import DataError
-from treetap.models.line_file import LineFile
+from treetap.models import checksums
 
 #: Format of a published model, in its manifest. Raised when an older treetap could not read what is written; older
 #: formats are read for good, and one of each is kept below tests/library/models.
 #:
 #: 1: `shard.jsonl`, the trees, with its SHA-256 under `shard`. 2: `files`, from the name of each file of the shard,
-#: which says its kind, to the file's SHA-256.
-MODEL_FORMAT = 2
+#: which says its kind, to the file's SHA-256. 3: manifest.json and job.json have checksums, see `checksums`.
+MODEL_FORMAT = 3
+
+log = logging.getLogger(__name__)
 
 #: The kind of shard that holds trees, one JSON line a tree; its file's name in jobs and models.
 TREES = "trees.jsonl"
@@ -34,6 +38,21 @@ Names = Mapping[str, Mapping[int, str]]
 
 #: File of the feature names that other parties have sent, beside the label holder's shard.
 NAMES = "names.json"
+#: File that says which submission of which job a shard belongs to.
+JOB = "job.json"
+MANIFEST = "manifest.json"
+#: The seed of the checksum of `JOB`, and that of `NAMES`.
+JOB_SEED, NAMES_SEED = "job", "names"
+
+
+def manifest_seed(submission: str) -> str:
+    """The seed of the checksum of a manifest, which thereby belongs to the job beside it."""
+    return f"manifest of {submission}"
+
+
+def names_content(names: Names) -> dict[str, Any]:
+    """The content of the file of feature names."""
+    return checksums.with_checksum({"names": names}, NAMES_SEED)
 
 
 def read_names(folder: Path) -> dict[str, dict[int, str]]:
@@ -46,12 +65,32 @@ def read_names(folder: Path) -> dict[str, dict[int, str]]:
     if not path.is_file():
         return {}
     try:
+        content = read_json(path)
+        if isinstance(content.get(checksums.KEY), str):  # else an earlier release wrote it, without a checksum
+            content = checksums.without_checksum(path, content, NAMES_SEED)["names"]
         return {
-            str(party): {int(handle): str(name) for handle, name in names.items()}
-            for party, names in read_json(path).items()
+            str(party): {int(handle): str(name) for handle, name in names.items()} for party, names in content.items()
         }
-    except (AttributeError, ValueError):
+    except (AttributeError, KeyError, ValueError, DataError):
         raise DataError(f"{path}: is damaged; remove it, and have the names sent again by predict --explain") from None
+
+
+def read_job(folder: Path) -> dict[str, Any]:
+    """Which submission the model in a folder belongs to, and the digest of its table; of format 3 it is checked.
+
+    Raises:
+        DataError: it is not there or damaged.
+    """
+    path = folder / JOB
+    content = read_json(path)
+    if checksums.KEY in content or read_json(folder / MANIFEST).get("version") not in (None, 1, 2):
+        return checksums.without_checksum(path, content, JOB_SEED)
+    return content
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """A published model's manifest, all files of the model checked; raises as `read_model` does."""
+    return _read_checked(folder)[0]
 
 
 def read_model(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -61,7 +100,11 @@ def read_model(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         DataError: it is not there, of a newer format, without trees, or its files are not what was published.
     """
     manifest, files = _read_checked(folder)
-    return manifest, LineFile(_file_of(folder, TREES, files)).read()
+    path = _file_of(folder, TREES, files)
+    try:
+        return manifest, [json.loads(line) for line in path.read_bytes().splitlines()]
+    except ValueError:
+        raise DataError(f"{path}: is damaged; bring a back-up of it back") from None
 
 
 def shard_file(folder: Path, kind: str) -> Path:
@@ -75,7 +118,7 @@ def shard_file(folder: Path, kind: str) -> Path:
 
 def _read_checked(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
     """The manifest, and the names of the files by kind, all of which are there as they were published."""
-    path = folder / "manifest.json"
+    path = folder / MANIFEST
     manifest = read_json(path)
     version = manifest.get("version", 1)
     if type(version) is not int or version < 1:
@@ -85,6 +128,10 @@ def _read_checked(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
             f"{folder}: is a model of format {version}, written by a newer version of treetap; this one reads formats "
             f"up to {MODEL_FORMAT}: install the version that wrote it, or a later one"
         )
+    if version < MODEL_FORMAT and checksums.KEY not in manifest:
+        _warn_of(folder, version)
+    else:
+        manifest = checksums.without_checksum(path, manifest, manifest_seed(str(read_job(folder).get("submission"))))
     field = "shard" if version == 1 else "files"
     digests = {TREES: manifest.get(field)} if version == 1 else manifest.get(field)
     if not isinstance(digests, dict) or not digests or not all(isinstance(each, str) for each in digests.values()):
@@ -96,9 +143,19 @@ def _read_checked(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
     return manifest, files
 
 
+@cache
+def _warn_of(folder: Path, version: int) -> None:
+    """Say once in a process that damage to a model's manifest would not be noticed."""
+    log.warning(
+        "%s: is a model of format %d, whose manifest has no checksum: compare it with a back-up if in doubt",
+        folder,
+        version,
+    )
+
+
 def _file_of(folder: Path, kind: str, files: Mapping[str, str]) -> Path:
     if kind not in files:
-        raise DataError(f"{folder / 'manifest.json'}: the model has {', '.join(sorted(files))}, but no {kind}")
+        raise DataError(f"{folder / MANIFEST}: the model has {', '.join(sorted(files))}, but no {kind}")
     return folder / files[kind]
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from party.runtime.job_store import Store
+from tests.published import write_job, write_manifest
 from treetap.errors import DataError
 from treetap.models.store import MODEL_FORMAT, TREES, read_model, sha256_of, shard_file
 from treetap.trees.ensemble import Tree
@@ -22,10 +23,13 @@ def _copy(folder: Path, party: str, number: int = MODEL_FORMAT) -> Path:
 
 
 def _change(folder: Path, **fields: object) -> None:
-    """Write fields into a model's manifest; None takes a field out."""
+    """Write fields into a model's manifest, with the checksum that then fits if it has one; None takes a field out."""
     manifest = json.loads((folder / "manifest.json").read_text()) | fields
     kept = {field: content for field, content in manifest.items() if content is not None or field not in fields}
-    (folder / "manifest.json").write_text(json.dumps(kept))
+    if "sha256" in kept:
+        write_manifest(folder, kept)
+    else:
+        (folder / "manifest.json").write_text(json.dumps(kept))
 
 
 @pytest.mark.parametrize(
@@ -35,6 +39,8 @@ def _change(folder: Path, **fields: object) -> None:
         (1, "telco", "feature_party", 8, [6, 7, 7]),
         (2, "bank", "label_holder", 4, [5, 5, 5]),
         (2, "telco", "feature_party", 8, [5, 5, 5]),
+        (3, "bank", "label_holder", 6, [4, 4, 4]),
+        (3, "telco", "feature_party", 3, [4, 4, 4]),
     ],
 )
 def test_every_format_loads(number: int, party: str, role: str, splits: int, leaves: list[int], tmp_path: Path) -> None:
@@ -49,7 +55,7 @@ def test_every_format_loads(number: int, party: str, role: str, splits: int, lea
     assert [len(each) for each in found] == leaves
 
 
-@pytest.mark.parametrize(("number", "name"), [(1, "shard.jsonl"), (2, "trees.jsonl")])
+@pytest.mark.parametrize(("number", "name"), [(1, "shard.jsonl"), (2, "trees.jsonl"), (3, "trees.jsonl")])
 def test_a_file_is_found_by_its_kind_in_every_format(number: int, name: str, tmp_path: Path) -> None:
     """A changed file and a missing one are named as the format names them."""
     folder = _copy(tmp_path, "bank", number)
@@ -72,6 +78,8 @@ def test_a_file_is_found_by_its_kind_in_every_format(number: int, name: str, tmp
         (2, "files", {}),
         (2, "files", ["trees.jsonl"]),
         (2, "files", {"trees.jsonl": None}),
+        (3, "files", None),
+        (3, "files", {}),
     ],
 )
 def test_digests_that_are_not_there_are_told(number: int, field: str, content: object, tmp_path: Path) -> None:
@@ -129,3 +137,43 @@ def test_other_numbers_are_refused(number: object, message: str, tmp_path: Path)
     _change(folder, version=number)
     with pytest.raises(DataError, match=message):
         read_model(folder)
+
+
+def test_an_older_model_loads_with_one_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It names folder and format, once however often the model is read; a model of this format has none."""
+    for number in range(1, MODEL_FORMAT + 1):
+        folder = _copy(tmp_path / str(number), "bank", number)
+        for _ in range(3):
+            read_model(folder)
+    assert [record.getMessage().partition(",")[0] for record in caplog.records] == [
+        f"{tmp_path / str(number) / 'models' / 'experiment'}: is a model of format {number}" for number in (1, 2)
+    ]
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "job.json", "trees.jsonl"])
+def test_no_byte_can_change_unnoticed(name: str, tmp_path: Path) -> None:
+    """Every byte of every file of a model of this format, changed in three ways, is told, or means the same."""
+    folder = _copy(tmp_path, "telco")
+    store, path = Store(tmp_path), folder / name
+    submission = json.loads((folder / "job.json").read_text())["submission"]
+    published, whole = store.model("experiment", submission), path.read_bytes()
+    told = 0
+    for place in range(len(whole)):
+        for bit in (1, 4, 32):
+            path.write_bytes(whole[:place] + bytes([whole[place] ^ bit]) + whole[place + 1 :])
+            try:
+                assert store.model("experiment", submission) == published
+            except DataError:
+                told += 1
+    assert told > 2.9 * len(whole)
+
+
+def test_files_of_another_model_are_told(tmp_path: Path) -> None:
+    """A manifest and a shard that fit each other, but not the job beside them."""
+    one, other = _copy(tmp_path / "one", "bank"), _copy(tmp_path / "other", "bank")
+    write_job(other, "another submission")
+    write_manifest(other, json.loads((other / "manifest.json").read_text()))
+    read_model(other)
+    (one / "manifest.json").write_bytes((other / "manifest.json").read_bytes())
+    with pytest.raises(DataError, match=r"manifest\.json: is damaged; bring a back-up"):
+        read_model(one)

@@ -1,0 +1,52 @@
+"""What a party's start deletes: what only a crash or an earlier release leaves in its state folder."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from treetap.errors import DataError
+from treetap.models.durable import remnant
+from treetap.models.store import JOB, MANIFEST, read_json
+
+#: The folder of a job in which its model is made, until it is moved to the others.
+DRAFT = "model"
+
+
+def sweep(predictions: Path, jobs: Path, models: Path) -> list[Path]:
+    """Delete what only a crash or an earlier release leaves, and progress whose model is published; returns the paths.
+
+    Earlier releases kept the secret key of a training on disk: `secret.json`, and drafts of it.
+    """
+    found = [path for folder in (predictions, jobs, models) for path in folder.iterdir() if remnant(path)]
+    for folder in sorted(path for each in (jobs, models) for path in each.iterdir() if path not in found):
+        model = models / folder.name
+        if folder != model and folder.is_dir() and _superseded(folder, model):
+            found.append(folder)
+        elif folder.is_dir():
+            found += [path for path in sorted(folder.iterdir()) if _leftover(path, published=folder == model)]
+    for path in found:
+        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+    return found
+
+
+def _leftover(path: Path, *, published: bool) -> bool:
+    """True for a file of a job's folder that no later step needs."""
+    name = path.name.removeprefix(".")
+    return (
+        remnant(path)
+        or name == "secret.json"
+        or name.startswith("secret.json.")
+        or path.name == DRAFT
+        or (published and path.name in ("scores.npz", "alignment.npz"))
+    )
+
+
+def _superseded(progress: Path, model: Path) -> bool:
+    """True if the progress is of the submission whose model is published: a kill kept it from being deleted."""
+    if not (model / MANIFEST).is_file() or not (progress / JOB).is_file():
+        return False
+    try:
+        return read_json(progress / JOB) == read_json(model / JOB)
+    except DataError:  # one is damaged, which is told when the job is asked for
+        return False

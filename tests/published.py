@@ -1,0 +1,31 @@
+"""Published models whose files a test writes or changes, with the checksums of what they then hold."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from treetap.models.checksums import KEY, with_checksum
+from treetap.models.store import JOB, JOB_SEED, MANIFEST, TREES, manifest_seed
+
+
+def write_job(folder: Path, submission: str) -> None:
+    """Say which submission the files of a folder belong to."""
+    (folder / JOB).write_text(json.dumps(with_checksum({"submission": submission}, JOB_SEED)))
+
+
+def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Write a manifest that belongs to the job beside it."""
+    plain = {key: value for key, value in manifest.items() if key != KEY}
+    submission = json.loads((folder / JOB).read_text())["submission"]
+    (folder / MANIFEST).write_text(json.dumps(with_checksum(plain, manifest_seed(submission))))
+
+
+def write_trees(folder: Path, manifest: Mapping[str, Any], trees: Iterable[Mapping[str, Any]]) -> None:
+    """Write a shard, and the manifest that says it is what was published."""
+    shard = "".join(json.dumps(tree) + "\n" for tree in trees).encode()
+    (folder / TREES).write_bytes(shard)
+    write_manifest(folder, {**manifest, "files": {TREES: hashlib.sha256(shard).hexdigest()}})
