@@ -6,7 +6,6 @@ wire and the predictions are those of production.
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 from collections import Counter
@@ -22,8 +21,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from delay import DelayProxy
 
-from coordinator.runtime.journal import packed
-from coordinator.runtime.submission import WIRE
+from coordinator.runtime.job_record import packed
+from coordinator.runtime.journal import Journal
 from party.runtime.job_store import Store
 from treetap.commands.jobs import progress_view
 from treetap.commands.jobs.job_file import JobTable
@@ -205,15 +204,11 @@ def serving(
         spec = setup_pb2.JobSpec()
         spec.CopyFrom(model.spec)
         spec.alignment = "sorted-ids"
-        journal = folder / "coordinator" / "state" / "journal" / f"{JOB}.jsonl"
-        journal.parent.mkdir(parents=True)
+        journal = Journal(folder / "coordinator" / "state" / "journal")
         ended = jobs_pb2.JobStatus(job=JOB, kind="train", state="finished", attempt=1)
-        events: list[dict[str, Any]] = [
-            {"event": "submitted", "kind": "train", "spec": packed(spec), "submission": SUBMISSION, "wire": WIRE},
-            {"event": "attempt", "number": 1},
-            {"event": "ended", "attempt": 1, "status": packed(ended)},
-        ]
-        journal.write_text("".join(json.dumps(event) + "\n" for event in events))
+        journal.write_submitted(JOB, "train", spec, SUBMISSION)
+        journal.write(JOB, "attempt", number=1)
+        journal.write(JOB, "ended", attempt=1, status=packed(ended))
         proxies: list[DelayProxy] = []
 
         def through(address: str) -> str:

@@ -14,7 +14,8 @@ from coordinator import protocols, setup
 from coordinator.alignment import align
 from coordinator.failover import LEAVE_S, accounts, conduct
 from coordinator.prediction import opening_of
-from coordinator.runtime.journal import CANCELLED, Journal, attempts, packed
+from coordinator.runtime.job_record import CANCELLED, attempts, for_a_list, packed
+from coordinator.runtime.journal import Journal
 from coordinator.runtime.metrics import CoordinatorMetrics
 from coordinator.runtime.progress import Progress
 from coordinator.runtime.roster import Roster
@@ -58,13 +59,12 @@ class Jobs:
         self._closing = False
 
     def count(self) -> None:
-        """Have the metrics count the jobs of the journal, before any of them runs; a damaged one is left out.
+        """Have the metrics count the jobs of the journal, before any of them runs.
 
         From then on a job is counted in the state that `_state` gives.
         """
-        for job in self._journal.jobs():
-            with contextlib.suppress(TreetapError):
-                self._metrics.job(self._state(job).state)
+        for status in self._journal.listed():
+            self._metrics.job(status.state)
 
     def submit(self, request: jobs_pb2.SubmitRequest) -> str:
         """Accept a training job; `ConfigError` where no federation could do it."""
@@ -92,12 +92,18 @@ class Jobs:
         return self._accept(job, kind, opening, submission)
 
     def serve_on(self) -> None:
-        """Resume every job that served when the coordinator stopped: its clients wait for it without an operator."""
+        """Resume every job that served when the coordinator stopped: its clients wait for it without an operator.
+
+        One that cannot be resumed, such as on a full disk, is logged and keeps no other from it.
+        """
         for job in sorted(set(self._journal.cut_off("serve")) - set(self._running)):
-            if outdated := self._journal.submitted(job).outdated:
-                log.warning("no longer served: %s", outdated)
-            else:
-                self._start(job, "interrupted")
+            try:
+                if outdated := self._journal.submitted(job).outdated:
+                    log.warning("no longer served: %s", outdated)
+                else:
+                    self._start(job, "interrupted")
+            except TreetapError as failure:
+                log.error("job %s is not served: %s; then: treetap resume %s", job, failure, job)
 
     def resume(self, job: str) -> str:
         """Resume a job that was interrupted or failed.
@@ -151,10 +157,10 @@ class Jobs:
         return found
 
     def status(self, job: str) -> list[jobs_pb2.JobStatus]:
-        """One job or all."""
-        if job and not self._journal.has(job):
-            raise UnknownJob(f"there is no job {job!r}")
-        return [self._state(name) for name in ([job] if job else self._journal.jobs())]
+        """One job, or all in the order of their submission, these without costs and phases."""
+        if job:
+            return [self._state(job)]
+        return [self._list_entry(each) for each in self._journal.listed()]
 
     async def watch(self, job: str) -> AsyncIterator[jobs_pb2.JobStatus]:
         """The status whenever it changes, at most five times a second, until the job no longer runs."""
@@ -370,6 +376,10 @@ class Jobs:
 
     def _attempts(self, job: str) -> int:
         return attempts(self._journal.read(job))
+
+    def _list_entry(self, found: jobs_pb2.JobStatus) -> jobs_pb2.JobStatus:
+        """The live status of a running job, else that of the journal."""
+        return for_a_list(self._progress[found.job].status) if found.job in self._running else found
 
     def _state(self, job: str) -> jobs_pb2.JobStatus:
         """The live status of a running job, else the status in the journal."""

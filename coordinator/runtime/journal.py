@@ -1,53 +1,64 @@
 """A durable journal of each job's submission and progress, from which a job resumes.
 
-One file of JSON lines per job. Each line is on disk before the coordinator acts on it; a line torn by a crash is
-ignored. The journal holds no data of any party: the coordinator has none.
+One file of JSON lines with checksums per job. Each line is on disk before the coordinator acts on it; a line torn by a
+crash is ignored. The journal holds no data of any party: the coordinator has none. A file that is damaged concerns its
+own job only, whose state is then "damaged".
 
-Memory holds the events of the jobs that were read or written last, up to `HELD_BYTES` of files. They are used only
-while the file on disk is unchanged; otherwise it is read again.
+Memory holds a short status of every job, and the events of the jobs that were read or written last, up to `HELD_BYTES`
+of files. Either is used only while the file on disk is unchanged; otherwise the file is read again.
 """
 
 from __future__ import annotations
 
-import base64
-import json
 import os
-import re
 import stat
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from google.protobuf.message import Message
 
-from coordinator.runtime.submission import WIRE, Submitted, content_key, submitted_in
-from treetap.errors import BadInput, Interrupted, UnknownJob
-from treetap.models.durable import append, make_folder, write_whole
+from coordinator.runtime.job_record import (
+    UNREADABLE,
+    for_a_list,
+    is_cancelled,
+    is_cut_off,
+    packed,
+    status_of,
+    submission_of,
+)
+from coordinator.runtime.journal_lines import Event, Lines, lines_of, no_lines
+from coordinator.runtime.submission import WIRE, Submitted, content_key
+from treetap.errors import BadInput, DataError, Interrupted, UnknownJob
+from treetap.models.durable import append, make_folder, remnant, sync_folder, write_whole
 from treetap.names import NAME
 from treetap.wire.v2 import jobs_pb2
 
-CANCELLED = "cancelled by an operator"
 #: Most bytes of files whose events memory holds.
-HELD_BYTES = 32 * 2**20
-Event: TypeAlias = dict[str, Any]
-#: The end of the errors of interrupted jobs.
-_RESUMED = re.compile(r"(; mend it)?[;,] then: treetap resume \S+$")
+HELD_BYTES = 2**20
+SUFFIX = ".jsonl"
+#: What changes with a file: inode, size, times of the last change of content and of state, in nanoseconds.
+Stamp: TypeAlias = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True)
 class _Held:
-    """Events of a file, and the file's state when they were read."""
+    """Lines of a file, and the file's state when they were read."""
 
     found: os.stat_result
-    events: tuple[Event, ...]
-    ends_well: bool  #: False: a crash tore the last line
+    lines: Lines
 
-    def is_of(self, found: os.stat_result) -> bool:
-        """True if the file as found now has these events."""
-        mine, theirs = ((each.st_ino, each.st_size, each.st_mtime_ns, each.st_ctime_ns) for each in (self.found, found))
-        return mine == theirs
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """What the list of jobs needs of one; `when`: its submission, in nanoseconds since 1970."""
+
+    stamp: Stamp | None  #: None: the file could not be read
+    when: int
+    cut_off: bool
+    listed: bytes  #: the serialised status
 
 
 class Journal:
@@ -57,65 +68,64 @@ class Journal:
         self._folder = folder
         self._held: dict[str, _Held] = {}  # the job that was read or written last comes last
         self._held_bytes = 0
+        self._index: dict[str, _Entry] = {}
         try:
             make_folder(folder)
+            for draft in filter(remnant, folder.iterdir()):
+                draft.unlink()
         except OSError as failure:
             raise BadInput(f"state: cannot keep a journal in {folder}: {failure.strerror}") from None
 
     def jobs(self) -> list[str]:
-        """Names of all jobs, in the order of their submission."""
-        names = filter(self.has, (path.stem for path in self._folder.glob("[!.]*.jsonl")))
-        return [job for _, job in sorted((_submitted_at(self._held[job]), job) for job in names)]
+        """Names of all jobs, in the order of their submission, damaged ones included."""
+        return [job for job, _ in self._entries()]
+
+    def listed(self) -> Iterator[jobs_pb2.JobStatus]:
+        """The status of every job that does not run, in the order of `jobs`, as `for_a_list` makes it."""
+        for _, entry in self._entries():
+            yield jobs_pb2.JobStatus.FromString(entry.listed)
 
     def has(self, job: str) -> bool:
-        """True if the job is known: a file without a submission is not a journal."""
-        held = self._hold(job) if NAME.match(job) else None
-        return held is not None and any(event.get("event") == "submitted" for event in held.events)
+        """True if there is a file of the job, be it damaged."""
+        return bool(NAME.match(job)) and self._path(job).is_file()
 
     def write(self, job: str, event: str, **content: Any) -> None:
         """Add a line and make it durable; a job's file appears with its first line whole.
 
         Raises:
+            DataError: the file is damaged.
             Interrupted: the disk refuses it.
         """
         when = {"unix_nanos": time.time_ns()} if event == "submitted" else {}
-        line = json.dumps({"event": event, **when, **content}, separators=(",", ":")).encode() + b"\n"
-        before = self._held[job] if self.has(job) else None
+        held = self._hold(job)
+        before = no_lines(job) if held is None else held.lines
+        line, lines = before.with_line({"event": event, **when, **content})
         self._release(job)  # if the write fails, the file is read again
         try:
-            found = self._create(job, line) if before is None else self._append(job, line, ends_well=before.ends_well)
+            found = self._create(job, line) if held is None else self._append(job, line, held)
         except OSError as failure:
             raise Interrupted(f"the coordinator cannot write {self._path(job)}: {failure.strerror}") from failure
-        events = () if before is None else before.events
-        self._keep(job, _Held(found, (*events, json.loads(line)), ends_well=True))
+        self._keep(job, _Held(found, lines))
 
     def read(self, job: str) -> list[Event]:
         """All whole lines of a job.
 
         Raises:
             UnknownJob: there are none.
+            DataError: the file is damaged.
             Interrupted: the file cannot be read.
         """
-        held = self._hold(job)
-        if held is None:
-            raise UnknownJob(f"there is no job {job!r}")
-        return list(held.events)
+        return list(self._lines(job).events)
 
     def cut_off(self, kind: str) -> list[str]:
         """Jobs of a kind whose last attempt has no end: they ran when the coordinator stopped."""
-        found = []
-        for job in self.jobs():
-            events = self.read(job)
-            ended = {event["attempt"] for event in events if event["event"] == "ended"}
-            if _line(events)["kind"] == kind and not _cancelled(events) and attempts(events) not in ended:
-                found.append(job)
-        return found
+        found = [(job, entry.listed) for job, entry in self._entries() if entry.cut_off]
+        return [job for job, listed in found if jobs_pb2.JobStatus.FromString(listed).kind == kind]
 
     def submitted(self, job: str) -> Submitted:
-        """The submission of a job; `UnknownJob` where there is none."""
-        if not self.has(job):
-            raise UnknownJob(f"there is no job {job!r}")
-        return submitted_in(job, _line(self.read(job)))
+        """The submission of a job; raises as `read` does."""
+        lines = self._lines(job)
+        return submission_of(job, lines.events, checked=lines.last is not None)
 
     def write_submitted(self, job: str, kind: str, message: Message, submission: str) -> None:
         """The first line of a job; raises as `write` does."""
@@ -124,36 +134,81 @@ class Journal:
 
     def cancelled(self, job: str) -> bool:
         """True if an operator has cancelled the job."""
-        return _cancelled(self.read(job))
+        return is_cancelled(self.read(job))
 
     def status(self, job: str) -> jobs_pb2.JobStatus:
-        """The status of a job that does not run; one that ran when the coordinator stopped is interrupted."""
-        events = self.read(job)
-        submitted = submitted_in(job, _line(events))
-        status = jobs_pb2.JobStatus(job=job, kind=submitted.kind, attempt=attempts(events))
-        again = f"go on with: treetap resume {job}"
-        if status.kind == "serve":
-            again = "the job goes on by itself when the coordinator is back"
-        status.state, status.error = "interrupted", f"the coordinator stopped; {submitted.outdated or again}"
-        for event in events:
-            if event["event"] == "ended" and event["attempt"] == status.attempt:
-                status = jobs_pb2.JobStatus.FromString(unpacked(event["status"]))  # version 1 wrote the same bytes
-                if submitted.outdated and status.state == "interrupted":
-                    status.error = f"{_RESUMED.sub('', status.error)}; {submitted.outdated}"
-        if _cancelled(events) and status.state != "finished":  # it may have broken down while it was cancelled
-            status.state, status.error, status.bad_input = "cancelled", CANCELLED, False
-        return status
+        """The status of a job that does not run, damaged ones included; otherwise raises as `read` does."""
+        try:
+            lines = self._lines(job)
+        except DataError as damage:
+            return _damaged(job, damage)
+        return status_of(job, lines.events, checked=lines.last is not None)
+
+    def ended_at(self, job: str) -> float:
+        """Seconds since 1970 at which the last line of a job was written."""
+        return self._path(job).stat().st_mtime
+
+    def remove(self, job: str) -> None:
+        """Delete what the journal has of a job, durably.
+
+        Raises:
+            Interrupted: the disk refuses it.
+        """
+        self._release(job)
+        try:
+            self._path(job).unlink(missing_ok=True)
+            sync_folder(self._folder)
+        except OSError as failure:
+            raise Interrupted(f"the coordinator cannot delete {self._path(job)}: {failure.strerror}") from failure
+
+    def _lines(self, job: str) -> Lines:
+        held = self._hold(job)
+        if held is None:
+            raise UnknownJob(f"there is no job {job!r}")
+        return held.lines
+
+    def _entries(self) -> list[tuple[str, _Entry]]:
+        """All jobs, in the order of their submission; reads the files that have changed since the last time."""
+        found = {}
+        with os.scandir(self._folder) as files:
+            for file in files:
+                job, suffix = os.path.splitext(file.name)
+                if suffix == SUFFIX and NAME.match(job) and file.is_file():
+                    known = self._index.get(job)
+                    unchanged = known is not None and known.stamp == _stamp(file.stat())
+                    found[job] = known if known is not None and unchanged else self._entry(job)
+        self._index = {job: entry for job, entry in found.items() if entry is not None}
+        return sorted(self._index.items(), key=lambda each: (each[1].when, each[0]))
+
+    def _entry(self, job: str) -> _Entry | None:
+        try:
+            held = self._hold(job)
+            if held is None:
+                return None
+            when = held.lines.events[0].get("unix_nanos")  # else an earlier release's line
+            return _Entry(
+                _stamp(held.found),
+                when if isinstance(when, int) else held.found.st_ctime_ns,
+                is_cut_off(held.lines.events),
+                for_a_list(self.status(job)).SerializeToString(),
+            )
+        except (DataError, Interrupted) as damage:
+            with_file = self._path(job).stat() if isinstance(damage, DataError) else None
+            stamp, when = (None, 0) if with_file is None else (_stamp(with_file), with_file.st_ctime_ns)
+            return _Entry(stamp, when, False, for_a_list(_damaged(job, damage)).SerializeToString())
 
     def _hold(self, job: str) -> _Held | None:
-        """A job's events as its file has them now, read only if it has changed; None where there is no such file."""
+        """A job's lines as its file has them now, read only if it has changed; None where there is no such file."""
         path, held = self._path(job), self._held.get(job)
         try:
             found = path.stat()
             if not stat.S_ISREG(found.st_mode):
                 raise FileNotFoundError
-            if held is None or not held.is_of(found):
-                raw = path.read_bytes()
-                held = _Held(found, _events(raw), raw.endswith(b"\n"))
+            if held is None or _stamp(held.found) != _stamp(found):
+                self._release(job)
+                lines = lines_of(path, job, path.read_bytes())
+                _understand(path, job, lines)
+                held = _Held(found, lines)
         except FileNotFoundError:
             self._release(job)
             return None
@@ -163,7 +218,7 @@ class Journal:
         return held
 
     def _keep(self, job: str, held: _Held) -> None:
-        """Hold a job's events; without room for them release the events of other jobs that were used longest ago."""
+        """Hold a job's lines; without room for them release the lines of other jobs that were used longest ago."""
         self._release(job)
         self._held[job] = held
         self._held_bytes += held.found.st_size
@@ -174,57 +229,36 @@ class Journal:
         held = self._held.pop(job, None)
         self._held_bytes -= held.found.st_size if held is not None else 0
 
-    def _append(self, job: str, line: bytes, *, ends_well: bool) -> os.stat_result:
-        return append(self._path(job), line if ends_well else b"\n" + line)
+    def _append(self, job: str, line: bytes, held: _Held) -> os.stat_result:
+        if held.lines.whole == held.found.st_size:
+            return append(self._path(job), line)
+        return self._create(job, self._path(job).read_bytes()[: held.lines.whole] + line)  # without what a crash tore
 
-    def _create(self, job: str, line: bytes) -> os.stat_result:
-        write_whole(self._path(job), line)
+    def _create(self, job: str, content: bytes) -> os.stat_result:
+        write_whole(self._path(job), content)
         return self._path(job).stat()  # a rename changes the time of the last change
 
     def _path(self, job: str) -> Path:
         if not NAME.match(job):
             raise UnknownJob(f"there is no job {job!r}")
-        return self._folder / f"{job}.jsonl"
+        return self._folder / f"{job}{SUFFIX}"
 
 
-def _events(raw: bytes) -> tuple[Event, ...]:
-    """The events in the whole lines of a file; a line that a crash tore is skipped."""
-    events = []
-    for line in raw.splitlines():
-        try:
-            event = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(event, dict):
-            events.append(event)
-    return tuple(events)
+def _stamp(found: os.stat_result) -> Stamp:
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
-def attempts(events: list[Event]) -> int:
-    """The number of attempts at a job so far."""
-    return max((event["number"] for event in events if event["event"] == "attempt"), default=0)
+def _understand(path: Path, job: str, lines: Lines) -> None:
+    """Raise `DataError` for lines that are whole, but none that this release understands."""
+    try:
+        if status_of(job, lines.events, checked=lines.last is not None).job != job:
+            raise ValueError
+        if not submission_of(job, lines.events, checked=True).later:
+            _ = submission_of(job, lines.events, checked=True).members
+    except UNREADABLE:
+        raise DataError(f"{path}: has a line that says nothing; bring a back-up of the file back") from None
 
 
-def _line(events: Sequence[Event]) -> Event:
-    """The line of the submission."""
-    return next(event for event in events if event["event"] == "submitted")
-
-
-def _submitted_at(held: _Held) -> int:
-    """Time of submission in nanoseconds since 1970; of an older release's line, the time of the file's last change."""
-    when = _line(held.events).get("unix_nanos")
-    return when if isinstance(when, int) else held.found.st_ctime_ns
-
-
-def _cancelled(events: list[Event]) -> bool:
-    return any(event["event"] == "cancelled" for event in events)
-
-
-def packed(message: Message) -> str:
-    """A message as text for the journal."""
-    return base64.b64encode(message.SerializeToString(deterministic=True)).decode()
-
-
-def unpacked(text: str) -> bytes:
-    """The bytes of a message that was packed."""
-    return base64.b64decode(text)
+def _damaged(job: str, damage: Exception) -> jobs_pb2.JobStatus:
+    advice = f"{damage}; or give the job up: treetap prune {job}" if isinstance(damage, DataError) else str(damage)
+    return jobs_pb2.JobStatus(job=job, state="damaged", error=advice, bad_input=True)

@@ -8,7 +8,7 @@ from time import monotonic
 
 from treetap.metrics import ProcessMetrics
 
-STATES = ("running", "finished", "failed", "interrupted", "cancelled")
+STATES = ("running", "finished", "failed", "interrupted", "cancelled", "damaged")
 
 
 class CoordinatorMetrics(ProcessMetrics):

@@ -25,12 +25,14 @@ class Submitted:
         kind: train, predict or serve, which is also the command.
         submission: the nonce by which parties distinguish this job from another one of the same name.
         wire: the version of the wire in which the job was begun.
+        checked: the journal's lines have checksums; earlier releases wrote none.
     """
 
     job: str
     kind: str
     submission: str
     wire: int
+    checked: bool
     _packed: str
 
     @property
@@ -57,8 +59,14 @@ class Submitted:
     @property
     def outdated(self) -> str:
         """The reason why the job cannot continue, and the remedy; empty for a job of this version."""
-        if self.wire == WIRE:
+        if self.wire == WIRE and self.checked:
             return ""
+        other = f"treetap cancel {self.job}, then treetap {self.kind} under another name"
+        if self.wire == WIRE:
+            return (
+                f"job {self.job} was begun by an earlier release, which wrote no checksums, and this one cannot go on "
+                f"with it: {other}"
+            )
         if self.later:
             return (
                 f"job {self.job} was begun in version {self.wire} of the protocol, this is {WIRE}: install the release "
@@ -66,7 +74,7 @@ class Submitted:
             )
         return (
             f"job {self.job} was begun in version {self.wire} of the protocol, and version {WIRE} cannot go on with "
-            f"it: treetap cancel {self.job}, then treetap {self.kind} under another name"
+            f"it: {other}"
         )
 
     def _opened(self, kind: type[M]) -> M:
@@ -80,14 +88,14 @@ class Submitted:
         return found
 
 
-def submitted_in(job: str, line: Mapping[str, Any]) -> Submitted:
+def submitted_in(job: str, line: Mapping[str, Any], *, checked: bool) -> Submitted:
     """The submission in a line of the journal.
 
     A line without a version is of version 1, which wrote "word" for "submission".
     """
     kind, wire = line["kind"], line.get("wire", 1)
     submission = line["word" if wire == 1 else "submission"]
-    return Submitted(job, kind, submission, wire, line[content_key(kind)])
+    return Submitted(job, kind, submission, wire, checked, line[content_key(kind)])
 
 
 def content_key(kind: str) -> str:

@@ -10,9 +10,11 @@ import json
 from pathlib import Path
 
 from treetap.errors import OutOfOrder
+from treetap.models.checksums import with_checksum, without_checksum
 from treetap.models.durable import write_whole
 from treetap.models.store import read_json
 
+SEED = "attempts"
 #: Most submissions that are remembered.
 MOST = 1024
 
@@ -22,7 +24,7 @@ class Attempts:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        found = read_json(path) if path.is_file() else {}
+        found = without_checksum(path, read_json(path), SEED) if path.is_file() else {}
         #: (job, submission) as one text → (highest attempt, left?), the last one that changed at the end.
         self._known = {key: (int(attempt), bool(left)) for key, (attempt, left) in found.items()}
 
@@ -51,7 +53,7 @@ class Attempts:
             return
         known = {other: held for other, held in self._known.items() if other != key} | {key: state}
         known = dict(list(known.items())[-MOST:])
-        write_whole(self._path, json.dumps(known).encode())
+        write_whole(self._path, json.dumps(with_checksum(known, SEED)).encode())
         self._known = known
 
 

@@ -16,7 +16,7 @@ from coordinator.runtime.journal import Journal
 from tests.replay import HERE, JOB, ORACLE, ask, with_word
 from tests.simulator import COORDINATOR, Faults, Federation, Message, run
 from tests.worlds import PARTIES, assert_oracles_model
-from treetap.errors import ConfigError, Conflict, Interrupted, UnknownJob
+from treetap.errors import ConfigError, Conflict, DataError, Interrupted, UnknownJob
 from treetap.models.store import TREES
 from treetap.wire.frame import name_of
 from treetap.wire.v2 import jobs_pb2
@@ -221,16 +221,42 @@ def test_names_that_are_none_reach_no_file(name: str, tmp_path: Path) -> None:
 
 
 def test_a_damaged_journal_hides_its_own_job_only(tmp_path: Path) -> None:
-    """A file without a whole first line is no job; the others are shown."""
+    """It is listed as damaged, with its file and what to do; the others are as they were, also in the metrics."""
 
     async def main() -> None:
         federation = Federation(tmp_path, HERE.tables)
         assert (await federation.train(JOB)).state == "finished"
-        (tmp_path / COORDINATOR / "journal" / "torn.jsonl").write_bytes(b'{"event":"subm')
-        (tmp_path / COORDINATOR / "journal" / "empty.jsonl").write_bytes(b"")
-        assert [status.job for status in federation.jobs.status("")] == ["job"]
-        with pytest.raises(UnknownJob, match="there is no job 'torn'"):
-            await federation.jobs.cancel("torn")
+        journal = tmp_path / COORDINATOR / "journal"
+        (journal / "torn.jsonl").write_bytes(b'{"event":"subm')
+        (journal / "empty.jsonl").write_bytes(b"")
+        (journal / "copied.jsonl").write_bytes((journal / "job.jsonl").read_bytes())
+        (journal / "draft.jsonl.part").write_bytes(b"")
+        names = ["copied", "empty", "torn"]
+        for _ in range(2):
+            found = {status.job: status for status in federation.jobs.status("")}
+            assert sorted(found) == sorted([*names, "job"])
+            assert found["job"].state == "finished"
+            for name in names:
+                (alone,) = federation.jobs.status(name)
+                assert alone == found[name]
+                assert (alone.state, alone.bad_input) == ("damaged", True)
+                assert alone.error.startswith(f"{journal / name}.jsonl: ")
+                assert alone.error.endswith(
+                    f"bring a back-up of the file back; or give the job up: treetap prune {name}"
+                )
+                with pytest.raises(DataError, match=rf"{name}\.jsonl: .*bring a back-up"):
+                    federation.jobs.resume(name)
+                with pytest.raises(DataError, match=rf"{name}\.jsonl: .*bring a back-up"):
+                    await federation.jobs.cancel(name)
+                with pytest.raises(ConfigError, match=f"there is a job '{name}' already"):
+                    federation.jobs.submit(jobs_pb2.SubmitRequest(job=name, spec=JOB))
+            federation.kill(COORDINATOR)
+            federation.start(COORDINATOR)
+            federation.jobs.serve_on()
+            federation.jobs.count()
+            value = federation.jobs._metrics.registry.get_sample_value
+            assert value("treetap_jobs", {"state": "damaged"}) == 3
+        assert not (journal / "draft.jsonl.part").exists()
         await federation.close()
 
     run(main())

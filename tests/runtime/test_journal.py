@@ -10,13 +10,17 @@ from pathlib import Path
 import pytest
 
 from coordinator.runtime import journal as journal_module
-from coordinator.runtime.journal import Journal, attempts
+from coordinator.runtime.job_record import attempts
+from coordinator.runtime.journal import Journal
+from coordinator.runtime.submission import WIRE
 from tests.opens import opened_to_read
 from tests.replay import HERE, JOB
 from tests.simulator import COORDINATOR, Federation, run
-from treetap.errors import Interrupted, UnknownJob
+from treetap.errors import DataError, Interrupted, UnknownJob
 
-SUBMITTED = {"kind": "train", "spec": "", "word": "1"}
+SUBMITTED = {"kind": "train", "spec": "", "submission": "1", "wire": WIRE}
+#: A submission as the release before this one wrote it.
+OLD = SUBMITTED
 
 
 def _journal(folder: Path, jobs: int = 1) -> Journal:
@@ -72,25 +76,21 @@ def test_a_whole_job_reads_no_file(tmp_path: Path) -> None:
 
 
 def test_what_others_do_to_a_file_counts(tmp_path: Path) -> None:
-    """A file that was mended, torn, taken away, replaced by a folder or brought back is as the disk has it."""
+    """A file that was added to, torn, taken away, replaced by a folder or brought back is as the disk has it."""
     journal, path = _journal(tmp_path), tmp_path / "job0.jsonl"
     whole = path.read_bytes()
-    path.write_bytes(whole + _line(2))
-    assert attempts(journal.read("job0")) == 2
-    path.write_bytes(whole + _line(3))  # of the same length
-    assert attempts(journal.read("job0")) == 3
-    path.write_bytes(whole + _line(2)[:-9])
+    added = {}
+    for number in (2, 3):
+        path.write_bytes(whole)
+        Journal(tmp_path).write("job0", "attempt", number=number)
+        added[number] = path.read_bytes()
+        assert attempts(journal.read("job0")) == number
+    assert len(added[2]) == len(added[3])
+    path.write_bytes(added[2][:-9])
     assert attempts(journal.read("job0")) == 1
-    journal.write("job0", "attempt", number=4)
-    assert (
-        path.read_bytes()
-        == whole
-        + _line(2)[:-9]
-        + b"\n"
-        + json.dumps({"event": "attempt", "number": 4}, separators=(",", ":")).encode()
-        + b"\n"
-    )
-    assert attempts(journal.read("job0")) == attempts(Journal(tmp_path).read("job0")) == 4
+    journal.write("job0", "attempt", number=3)
+    assert path.read_bytes() == added[3]
+    assert attempts(journal.read("job0")) == attempts(Journal(tmp_path).read("job0")) == 3
     path.unlink()
     assert not journal.has("job0")
     assert journal.jobs() == []
@@ -99,11 +99,87 @@ def test_what_others_do_to_a_file_counts(tmp_path: Path) -> None:
             ask("job0")
     path.mkdir()
     assert not journal.has("job0")
+    assert journal.jobs() == []
     path.rmdir()
     path.write_bytes(whole)
-    (tmp_path / "another.jsonl").write_bytes(whole)
-    assert sorted(journal.jobs()) == ["another", "job0"]
+    assert journal.jobs() == ["job0"]
     assert attempts(journal.read("job0")) == 1
+
+
+def test_no_byte_can_change_unnoticed(tmp_path: Path) -> None:
+    """Every byte of a journal, changed in three ways, makes its job a damaged one, which is named; others stay.
+
+    A last line without its end is the exception: a crash leaves such a one.
+    """
+    journal, path = _journal(tmp_path, jobs=2), tmp_path / "job0.jsonl"
+    whole, other = path.read_bytes(), journal.status("job1")
+    for place in range(len(whole) - 1):
+        for bit in (1, 4, 32):
+            path.write_bytes(whole[:place] + bytes([whole[place] ^ bit]) + whole[place + 1 :])
+            found = {status.job: status for status in journal.listed()}
+            assert (found["job0"].state, found["job1"]) == ("damaged", other)
+            assert str(path) in found["job0"].error
+            with pytest.raises(DataError, match=r"job0\.jsonl: .*bring a back-up"):
+                journal.submitted("job0")
+    path.write_bytes(whole[:-1] + b"\r")
+    assert attempts(journal.read("job0")) == 0
+
+
+def test_lines_that_are_missing_doubled_or_moved_are_told(tmp_path: Path) -> None:
+    """And those of another job; an error names the first line that does not belong there."""
+    journal, path = _journal(tmp_path, jobs=2), tmp_path / "job0.jsonl"
+    journal.write("job0", "cancelled")
+    a, b, c = path.read_bytes().splitlines(keepends=True)
+    for number, lines in ((2, [a, c]), (1, [b, c]), (3, [a, b, b]), (1, [b, a, c]), (2, [a, a, b, c])):
+        path.write_bytes(b"".join(lines))
+        assert f"line {number} is damaged" in journal.status("job0").error
+    path.write_bytes((tmp_path / "job1.jsonl").read_bytes())
+    assert "line 1 is damaged" in journal.status("job0").error
+    path.write_bytes(a + b + c)
+    assert journal.status("job0").state == "cancelled"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"event": "ended", "attempt": 1, "status": "bm8gc3RhdHVz"},
+        {"event": "ended", "attempt": 1, "status": "not base64"},
+        {"event": "ended", "attempt": 1},
+        {"event": "ended"},
+        {"event": "attempt"},
+        {"event": "attempt", "number": "one"},
+        {"number": 1},
+    ],
+    ids=str,
+)
+def test_lines_of_an_earlier_release_that_say_nothing(line: dict[str, object], tmp_path: Path) -> None:
+    """They have no checksum; the job is a damaged one, and the other jobs are listed."""
+    _journal(tmp_path)
+    path = tmp_path / "old.jsonl"
+    path.write_text(
+        "".join(json.dumps(each) + "\n" for each in ({"event": "submitted", **OLD}, {"event": "attempt", "number": 1}))
+    )
+    journal = Journal(tmp_path)
+    assert journal.status("old").state == "interrupted"
+    with path.open("a") as file:
+        file.write(json.dumps(line) + "\n")
+    assert {status.job: status.state for status in journal.listed()} == {"job0": "interrupted", "old": "damaged"}
+    assert "has a line that says nothing; bring a back-up of the file back" in journal.status("old").error
+
+
+def test_unfinished_jobs_of_earlier_releases_are_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Without checksums a job does not go on, and says what to do; a torn line is logged; it can be cancelled."""
+    path = tmp_path / "old.jsonl"
+    path.write_text(json.dumps({"event": "submitted", **OLD}) + '\n{"event":"att\n')
+    journal = Journal(tmp_path)
+    advice = (
+        "begun by an earlier release, which wrote no checksums, and this one cannot go on with it: treetap cancel old"
+    )
+    assert advice in journal.submitted("old").outdated
+    assert advice in journal.status("old").error
+    assert f"{path}: line 2 is torn or damaged, and is left out" in caplog.text
+    journal.write("old", "cancelled")
+    assert (Journal(tmp_path).status("old").state, b"sha256" in path.read_bytes()) == ("cancelled", False)
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,10 +192,13 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "read_bytes", broken)
-        for ask in (journal.has, journal.read, journal.status):
+        for ask in (journal.submitted, journal.read, journal.status):
             with pytest.raises(Interrupted, match=r"cannot read .*job0\.jsonl: Input/output error"):
                 ask("job0")
+        (listed,) = journal.listed()
+        assert (listed.state, "cannot read" in listed.error) == ("damaged", True)
     assert journal.status("job0").attempt == 1
+    assert [each.state for each in journal.listed()] == ["interrupted"]
 
 
 @pytest.mark.parametrize("torn", [True, False])

@@ -21,7 +21,8 @@ import pytest
 from attacks.audit import audit
 from attacks.audit_file import read
 from attacks.view.replay import TranscriptReplay
-from coordinator.runtime.journal import CANCELLED, Journal, packed
+from coordinator.runtime.job_record import CANCELLED, packed
+from coordinator.runtime.journal import Journal
 from tests.commands.command import treetap
 from tests.simulator import COORDINATOR, Federation, run
 from treetap.commands.jobs import progress_view
@@ -242,7 +243,7 @@ def test_new_jobs_say_their_version(tmp_path: Path) -> None:
     journal.write_submitted("new", "train", spec, "77")
     line = json.loads((tmp_path / "journal" / "new.jsonl").read_text())
     assert line.pop("unix_nanos") <= time.time_ns()
-    assert {name: line[name] for name in line if name != "spec"} == {
+    assert {name: line[name] for name in line if name not in ("spec", "sha256")} == {
         "event": "submitted",
         "kind": "train",
         "submission": "77",

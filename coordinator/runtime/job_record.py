@@ -1,0 +1,80 @@
+"""What the events of a job's journal say: its submission, its attempts, its status."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Sequence
+
+from google.protobuf.message import DecodeError, Message
+
+from coordinator.runtime.journal_lines import Event
+from coordinator.runtime.submission import Submitted, submitted_in
+from treetap.wire.v2 import jobs_pb2
+
+CANCELLED = "cancelled by an operator"
+#: The end of the errors of interrupted jobs.
+_RESUMED = re.compile(r"(; mend it)?[;,] then: treetap resume \S+$")
+#: Most characters of an error in a list of jobs.
+LISTED_ERROR = 400
+#: What a line that is no such line raises when it is read: of an earlier or a later release, or damaged.
+UNREADABLE = (KeyError, TypeError, ValueError, AttributeError, DecodeError)
+
+
+def submission_of(job: str, events: Sequence[Event], *, checked: bool) -> Submitted:
+    """The submission; `checked`: the lines have checksums."""
+    return submitted_in(job, events[0], checked=checked)
+
+
+def attempts(events: Sequence[Event]) -> int:
+    """The number of attempts at a job so far."""
+    return max((event["number"] for event in events if event["event"] == "attempt"), default=0)
+
+
+def is_cancelled(events: Sequence[Event]) -> bool:
+    """True if an operator has cancelled the job."""
+    return any(event["event"] == "cancelled" for event in events)
+
+
+def is_cut_off(events: Sequence[Event]) -> bool:
+    """True if the last attempt has no end: the job ran when the coordinator stopped."""
+    ended = {event["attempt"] for event in events if event["event"] == "ended"}
+    return not is_cancelled(events) and attempts(events) not in ended
+
+
+def status_of(job: str, events: Sequence[Event], *, checked: bool) -> jobs_pb2.JobStatus:
+    """The status of a job that does not run; one that ran when the coordinator stopped is interrupted."""
+    submitted = submission_of(job, events, checked=checked)
+    status = jobs_pb2.JobStatus(job=job, kind=submitted.kind, attempt=attempts(events))
+    again = f"go on with: treetap resume {job}"
+    if status.kind == "serve":
+        again = "the job goes on by itself when the coordinator is back"
+    status.state, status.error = "interrupted", f"the coordinator stopped; {submitted.outdated or again}"
+    for event in events:
+        if event["event"] == "ended" and event["attempt"] == status.attempt:
+            status = jobs_pb2.JobStatus.FromString(unpacked(event["status"]))  # version 1 wrote the same bytes
+            if submitted.outdated and status.state == "interrupted":
+                status.error = f"{_RESUMED.sub('', status.error)}; {submitted.outdated}"
+    if is_cancelled(events) and status.state != "finished":  # it may have broken down while it was cancelled
+        status.state, status.error, status.bad_input = "cancelled", CANCELLED, False
+    return status
+
+
+def for_a_list(status: jobs_pb2.JobStatus) -> jobs_pb2.JobStatus:
+    """A status without costs and phases, and with the beginning of a long error: a list may have thousands."""
+    found = jobs_pb2.JobStatus()
+    found.CopyFrom(status)
+    del found.accounts[:], found.phases[:]
+    if len(found.error) > LISTED_ERROR:
+        found.error = f"{found.error[:LISTED_ERROR]} …; see: treetap status {status.job}"
+    return found
+
+
+def packed(message: Message) -> str:
+    """A message as text for the journal."""
+    return base64.b64encode(message.SerializeToString(deterministic=True)).decode()
+
+
+def unpacked(text: str) -> bytes:
+    """The bytes of a message that was packed."""
+    return base64.b64decode(text)
