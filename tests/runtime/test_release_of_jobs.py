@@ -15,6 +15,7 @@ from coordinator.runtime import journal
 from coordinator.runtime.journal import Journal
 from coordinator.runtime.metrics import STATES, CoordinatorMetrics
 from party.node import SESSION_S
+from party.runtime import attempts
 from tests.replay import HERE, JOB
 from tests.simulator import COORDINATOR, Federation, Message, run
 from tests.worlds import PARTIES
@@ -64,9 +65,10 @@ def _of_all(federation: Federation) -> dict[str, Counter[str]]:
 def test_many_jobs_leave_nothing_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Trained, predicted, refused, interrupted, cancelled: the fourth round of jobs leaves as much as the first.
 
-    The journal holds jobs up to a bound, which is none here.
+    The journal holds jobs up to a bound, which is none here, and a party remembers so many attempts as one round makes.
     """
     monkeypatch.setattr(journal, "HELD_BYTES", 0)
+    monkeypatch.setattr(attempts, "MOST", 4)
 
     async def main() -> None:
         federation = Federation(tmp_path, HERE.tables, record="both")
