@@ -20,7 +20,18 @@ from treetap.wire.tls import TlsFiles
 
 COMMANDS = [
     *("", "demo", "experiment", "party", "coordinator", "train", "predict", "status", "cancel", "resume", "transcript"),
-    *("doctor", "health", "certs", "certs init", "certs issue", "data", "data list", "data fetch"),
+    *(
+        "doctor",
+        "health",
+        "certs",
+        "certs init",
+        "certs issue",
+        "certs request",
+        "certs sign",
+        "data",
+        "data list",
+        "data fetch",
+    ),
     *("model", "model show", "model export", "audit", "attack", "serve"),
 ]
 

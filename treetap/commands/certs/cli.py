@@ -43,3 +43,46 @@ def certs_issue(
 
     files = issue(out or ca, name, role, hosts=host or (), days=days, ca_folder=ca)
     typer.echo(f"{files.certificate}\n{files.key}: keep it to {name}")
+
+
+@certs.command("request")
+def certs_request(
+    name: ProcessName,
+    role: ProcessRole,
+    out: Annotated[Path, typer.Option(help="Folder of the key and the request.")] = Path(),
+    host: Hosts = None,
+) -> None:
+    """Make a key on the process's own host, and a request for its certificate: the key never leaves the host.
+
+    The authority answers the request with `treetap certs sign`.
+    """
+    from treetap.commands.certs.requests import request
+
+    made = request(out, name, role, host or ())
+    typer.echo(
+        f"{made.key}: keep it here\n{made.request}: send it to the authority\n"
+        f"SHA-256 of the key: {made.fingerprint}: tell it the authority over another way"
+    )
+
+
+@certs.command("sign")
+def certs_sign(
+    request: Annotated[Path, typer.Argument(metavar="NAME.csr", help="The request.")],
+    name: Annotated[str, typer.Option(help="The name that the process has in the federation.")],
+    role: ProcessRole,
+    ca: Ca,
+    out: Annotated[Path | None, typer.Option(help="Folder of the certificate; without it, the request's.")] = None,
+    host: Hosts = None,
+    days: Days = 365,
+    fingerprint: Annotated[
+        str | None, typer.Option(metavar="SHA256", help="The key's, as `certs request` printed it there.")
+    ] = None,
+) -> None:
+    """Sign a request at the authority, for the name, role and hosts that are given here and no others."""
+    from treetap.commands.certs.requests import sign_request
+    from treetap.wire.roles import Identity
+
+    path, found = sign_request(request, Identity(name, role), ca, out, host or (), days, fingerprint)
+    typer.echo(f"{path}: send it back, with {ca / 'ca.crt'}\nSHA-256 of the key: {found}")
+    if fingerprint is None:
+        typer.echo(f"compare it with what `treetap certs request` printed at {name} before you send anything", err=True)

@@ -1,0 +1,154 @@
+"""Requests for certificates: a process's key stays on its host, and the authority signs what it has agreed to."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.x509.oid import NameOID
+
+from treetap.commands.certs.authority import general_names, pem, process, refuse_existing, sign, write_new
+from treetap.errors import ConfigError
+from treetap.wire.roles import Identity, Role, reserved
+from treetap.wire.tls import read_file, spki
+
+_CURVES = (ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)
+_LEAST_RSA_BITS = 2048
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request's files, and the fingerprint of its key, which both sides compare."""
+
+    key: Path
+    request: Path
+    fingerprint: str
+
+
+def request(folder: Path, name: str, role: Role, hosts: Sequence[str] = ()) -> Request:
+    """Make a process's key and its request for a certificate in ``folder``: NAME.key, mode 600, and NAME.csr.
+
+    Raises BadInput if a file exists already, ConfigError for an unusable name or host.
+    """
+    identity = process(name, role)
+    made = folder / f"{name}.key", folder / f"{name}.csr"
+    refuse_existing(*made, folder / f"{name}.crt")
+    alternatives = [x509.DNSName(identity.dns), *general_names(hosts)]
+    key = ec.generate_private_key(ec.SECP256R1())
+    asked = (
+        x509.CertificateSigningRequestBuilder()
+        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
+        .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    write_new(made[0], pem(key), 0o600)
+    write_new(made[1], asked.public_bytes(serialization.Encoding.PEM), 0o644)
+    return Request(*made, _fingerprint(asked))
+
+
+def sign_request(
+    path: Path,
+    identity: Identity,
+    ca_folder: Path,
+    out: Path | None = None,
+    hosts: Sequence[str] = (),
+    days: int = 365,
+    fingerprint: str | None = None,
+) -> tuple[Path, str]:
+    """Sign the request of a process whose name, role and hosts the authority states; NAME.crt goes to ``out``.
+
+    Args:
+        path: the request.
+        identity: whose it must be; nothing in the request is taken on trust.
+        ca_folder: the authority.
+        out: folder of the certificate; by default that of the request.
+        hosts: those that the request may ask for; all of them are in the certificate.
+        days: until it expires.
+        fingerprint: that of the key, as the process's host printed it; None: not compared here.
+
+    Returns:
+        The certificate's path, and the fingerprint of the key.
+
+    Raises:
+        BadInput: the certificate exists already.
+        ConfigError: a damaged request, or one for another process, host or key.
+    """
+    identity = process(identity.name, identity.role)
+    asked = _read(path)
+    found = _fingerprint(asked)
+    if fingerprint is not None and _digits(fingerprint) != _digits(found):
+        raise ConfigError(f"{path}: its key has fingerprint {found}, not {fingerprint}: it is another request")
+    if fault := _fault(asked, identity, hosts):
+        raise ConfigError(f"{path}: {fault}")
+    signed_path = (out or path.parent) / f"{identity.name}.crt"
+    refuse_existing(signed_path)
+    public = asked.public_key()
+    assert isinstance(public, (ec.EllipticCurvePublicKey, rsa.RSAPublicKey))  # see _fault
+    signed = sign(ca_folder, identity, public, hosts, days)
+    write_new(signed_path, signed.public_bytes(serialization.Encoding.PEM), 0o644)
+    return signed_path, found
+
+
+def _read(path: Path) -> x509.CertificateSigningRequest:
+    try:
+        asked = x509.load_pem_x509_csr(read_file(path))
+        valid = asked.is_signature_valid
+    except ValueError:
+        raise ConfigError(f"{path}: not a request for a certificate in PEM form") from None
+    if not valid:
+        raise ConfigError(f"{path}: the request is not signed with its own key: it is damaged, or made by another")
+    return asked
+
+
+def _fault(asked: x509.CertificateSigningRequest, identity: Identity, hosts: Sequence[str]) -> str | None:
+    """What a request says that the authority has not agreed to."""
+    names = [str(each.value) for each in asked.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+    if names != [identity.name]:
+        return f"it is for {', '.join(map(repr, names)) or 'nobody'}, not for {identity.name!r}"
+    try:
+        shown = asked.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        dns, addresses = shown.get_values_for_type(x509.DNSName), shown.get_values_for_type(x509.IPAddress)
+    except (x509.ExtensionNotFound, ValueError):
+        return f"it asks for no role: make it with treetap certs request {identity.name} --role {identity.role}"
+    roles = [name for name in dns if reserved(name)]
+    if roles != [identity.dns]:
+        return f"it asks for {', '.join(map(repr, roles)) or 'no role'}, not for {identity.dns!r}"
+    agreed = {_same(host) for host in hosts}
+    wanted = [name for name in [*dns, *map(str, addresses)] if not reserved(name)]
+    if more := [host for host in wanted if _same(host) not in agreed]:
+        return f"it asks for host {more[0]!r}: add --host {more[0]} if that host is this process's"
+    return _key_fault(asked)
+
+
+def _key_fault(asked: x509.CertificateSigningRequest) -> str | None:
+    """A key that TLS would not take, or that is short."""
+    public = asked.public_key()
+    if isinstance(public, ec.EllipticCurvePublicKey) and isinstance(public.curve, _CURVES):
+        return None
+    if isinstance(public, rsa.RSAPublicKey) and public.key_size >= _LEAST_RSA_BITS:
+        return None
+    return f"its key must be of curve P-256, P-384 or P-521, or RSA of {_LEAST_RSA_BITS} bits or more"
+
+
+def _same(host: str) -> str:
+    """A host in one spelling."""
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        return host.lower()
+
+
+def _fingerprint(asked: x509.CertificateSigningRequest) -> str:
+    """SHA-256 of the public key (SubjectPublicKeyInfo)."""
+    digest = hashes.Hash(hashes.SHA256())
+    digest.update(spki(asked.public_key()))
+    return digest.finalize().hex(":").upper()
+
+
+def _digits(fingerprint: str) -> str:
+    return fingerprint.replace(":", "").replace(" ", "").upper()
