@@ -13,7 +13,7 @@ from coordinator.runtime.journal import Journal
 from coordinator.runtime.metrics import CoordinatorMetrics
 from coordinator.server.service import register
 from treetap.process.lifecycle import serve_until_stopped, sole_user
-from treetap.process.limits import raise_descriptors
+from treetap.process.limits import raise_descriptors, share_heaps
 from treetap.wire import rpc
 from treetap.wire.callers import Callers
 from treetap.wire.hello import serve_health
@@ -29,6 +29,7 @@ def run(config_path: Path, *, until_stdin_closes: bool) -> None:
     config = read(config_path)
     config.transport().check(config.name, Role.COORDINATOR)
     raise_descriptors()
+    share_heaps()
     with sole_user(config.state):
         asyncio.run(_serve(config, until_stdin_closes))
 

@@ -18,7 +18,7 @@ from party.server.control import register
 from party.server.scoring import ScoringServers
 from party.server.threads import Threads
 from treetap.process.lifecycle import serve_until_stopped, sole_user
-from treetap.process.limits import raise_descriptors
+from treetap.process.limits import raise_descriptors, share_heaps
 from treetap.wire import rpc
 from treetap.wire.callers import Callers
 from treetap.wire.hello import serve_health
@@ -37,6 +37,7 @@ def run(config_path: Path, *, until_stdin_closes: bool) -> None:
     config.transport().check(config.name, Role.PARTY)
     check_folders(config)
     raise_descriptors()
+    share_heaps()
     workers = config.workers or len(os.sched_getaffinity(0))
     engine = ProcessEngine(workers, config.silence_s)
     with sole_user(config.state), warnings.catch_warnings():

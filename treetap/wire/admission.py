@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import sys
+import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
 from typing import Any
@@ -23,8 +24,8 @@ from treetap.wire.insecure import NAME_KEY
 from treetap.wire.status import answering
 
 #: Calls of a server at once; one caller has at most half of them.
-MOST_CALLS = 256
-#: Messages of one caller that are read at once; of further ones only the first 64 KiB leave its own memory.
+MOST_CALLS = 128
+#: Messages of one caller that are read, or wait for memory, at once; of others only the first window has come.
 MOST_READS = 4
 #: Bytes that one caller's decoded messages may take at once; further ones wait.
 MOST_DECODED = 64 * 1024 * 1024
@@ -99,19 +100,21 @@ class Admission(grpc.aio.ServerInterceptor):
 
     def _unary(self, method: _Method, handler: Handler) -> Any:
         async def answer(_messages: object, context: Context) -> Any:
-            async with AsyncExitStack() as held:
+            async with AsyncExitStack() as held, _forgetting():
+                message = []
                 async with answering(context, "the server"):
-                    message = await self._admit(held, context, method)
-                return await handler(message, context)
+                    message.append(await self._admit(held, context, method))
+                return await handler(message.pop(), context)
 
         return answer
 
     def _stream(self, method: _Method, handler: Handler) -> Any:
         async def answer(_messages: object, context: Context) -> AsyncIterator[Any]:
-            async with AsyncExitStack() as held:
+            async with AsyncExitStack() as held, _forgetting():
+                message = []
                 async with answering(context, "the server"):
-                    message = await self._admit(held, context, method)
-                async with aclosing(handler(message, context)) as answers:
+                    message.append(await self._admit(held, context, method))
+                async with aclosing(handler(message.pop(), context)) as answers:
                     async for each in answers:
                         yield each
 
@@ -121,10 +124,11 @@ class Admission(grpc.aio.ServerInterceptor):
         """A handler that writes its answers to the context, as those of gRPC's health service do."""
 
         async def answer(_messages: object, context: Context) -> None:
-            async with AsyncExitStack() as held:
+            async with AsyncExitStack() as held, _forgetting():
+                message = []
                 async with answering(context, "the server"):
-                    message = await self._admit(held, context, method)
-                await handler(message, context)
+                    message.append(await self._admit(held, context, method))
+                await handler(message.pop(), context)
 
         return answer
 
@@ -140,13 +144,12 @@ class Admission(grpc.aio.ServerInterceptor):
             async with asyncio.timeout(ARRIVAL_S):
                 async with share.reads:
                     raw = await context.read()
-                if not isinstance(raw, bytes):
-                    raise Malformed("a call without a message")
-                if len(raw) > method.most_bytes:
-                    raise Malformed(
-                        f"a message of {len(raw)} bytes; those of {method.name} have {method.most_bytes} at most"
-                    )
-                await held.enter_async_context(share.memory(GROWTH * len(raw)))
+                    if not isinstance(raw, bytes):
+                        raise Malformed("a call without a message")
+                    if len(raw) > method.most_bytes:
+                        most = method.most_bytes
+                        raise Malformed(f"a message of {len(raw)} bytes; those of {method.name} have {most} at most")
+                    await held.enter_async_context(share.memory(GROWTH * len(raw)))
         except TimeoutError:
             raise Overloaded(f"the message of a call did not come and find room within {ARRIVAL_S:g} s") from None
         try:
@@ -169,6 +172,19 @@ class Admission(grpc.aio.ServerInterceptor):
             self._calls -= 1
             if not share.calls:
                 self._shares.pop(name, None)
+
+
+@asynccontextmanager
+async def _forgetting() -> AsyncIterator[None]:
+    """Clear what functions that an error ended have held: messages, which else live as long as its traceback."""
+    try:
+        yield
+    except BaseException as error:
+        found: BaseException | None = error
+        while found is not None:
+            traceback.clear_frames(found.__traceback__)
+            found = found.__context__
+        raise
 
 
 def _bearer(context: Context) -> str:

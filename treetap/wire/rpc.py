@@ -37,10 +37,13 @@ else:
 log = logging.getLogger(__name__)
 #: Most bytes of a message: parties send parts of about 1 MiB.
 MESSAGE_LIMIT = 2 * 1024 * 1024
+#: Bytes of a message that come before it is read.
+WINDOW = 16 * 1024
 #: Seconds that a connection may take for its handshakes, from TCP to gRPC's first frame.
 HANDSHAKE_S = 10.0
-#: Seconds that a connection may stay without a call; a caller's next call opens another.
-IDLE_S = 10.0
+#: Seconds that a connection may stay without a call; a caller's next call opens another. Each takes about 70 kB, so
+#: this bounds what one certificate can hold by opening connections as fast as hands can be shaken.
+IDLE_S = 5.0
 #: Seconds that an operator's short call may take.
 ASK_DEADLINE = 30.0
 
@@ -56,7 +59,8 @@ _SERVER = [
     ("grpc.so_reuseport", 0),  # with port re-use a second process on a used port would seem to start
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
-    # a message that nobody reads yet keeps to its stream's window, of 64 KiB: probing would enlarge it
+    # a message that nobody reads yet keeps to its stream's first window, which probing would enlarge
+    ("grpc.http2.lookahead_bytes", WINDOW),
     ("grpc.http2.bdp_probe", 0),
 ]
 

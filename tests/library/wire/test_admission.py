@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -15,7 +17,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from party.server.control import register
 from tests.certificates import dns_of, role_of
 from treetap.commands.certs.authority import create_authority, issue
-from treetap.errors import Malformed, Overloaded, TreetapError
+from treetap.errors import Malformed, Overloaded, TreetapError, UnknownJob
 from treetap.wire import admission, rpc
 from treetap.wire.callers import Callers
 from treetap.wire.frame import filled
@@ -184,6 +186,31 @@ def test_one_caller_has_half_of_all_calls(certificates: dict[str, TlsFiles]) -> 
             await dialer("one").deliver(to, _message(1))
 
     asyncio.run(main())
+
+
+def test_a_refused_message_is_forgotten(certificates: dict[str, TlsFiles]) -> None:
+    """No traceback keeps it until the garbage collector comes: under a flood that would be too late."""
+    came: list[exchange_pb2.PeerMessage] = []
+
+    async def main() -> None:
+        async with _serving(certificates) as (party, to, dialer):
+
+            async def deliver(_caller: str, message: exchange_pb2.PeerMessage) -> exchange_pb2.Receipt:
+                came.append(message)
+                raise UnknownJob("there is no such job")
+
+            party.deliver = deliver  # type: ignore[method-assign]
+            with pytest.raises(UnknownJob):
+                await dialer("one").deliver(to, _message(1))
+            await asyncio.sleep(0.05)
+            held = sys.getrefcount(came[0])
+            assert held == 2  # by the list, and by the argument
+
+    gc.disable()
+    try:
+        asyncio.run(main())
+    finally:
+        gc.enable()
 
 
 def test_one_callers_messages_wait_for_memory(
