@@ -24,6 +24,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from treetap.errors import Interrupted
+from treetap.process.limits import keep_memory_private
 
 #: Seconds that a new process may take until it listens, if that is more than `silence_s`.
 BOOT_S = 30.0
@@ -197,6 +198,7 @@ def _serve(pipe: Connection, worker: int, units: Any) -> None:
     """A worker's life: answer calls in order until the pipe ends."""
     _Units.finished = units
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when a worker ends
+    keep_memory_private()
     threading.Thread(target=_end_with_parent, daemon=True).start()
     state: dict[str, Any] = {}
     while True:

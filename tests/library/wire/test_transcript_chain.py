@@ -115,7 +115,8 @@ def test_a_writer_does_not_go_on_from_damage(tmp_path: Path) -> None:
     """Continuing after a changed record would give the change a place in the chain."""
     log(tmp_path, "a")
     path = tmp_path / "000001.tap"
-    path.write_bytes(path.read_bytes()[:-1] + b"\x00")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     with pytest.raises(Malformed, match=rf"{path}: byte {len(HEADER)}: the record is damaged"):
         TranscriptWriter(tmp_path)
     assert files_of(tmp_path) == ["000001.tap"]
