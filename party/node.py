@@ -124,10 +124,8 @@ class PartyNode:
         """File one message of the data plane: see `PartyPort.deliver`."""
         session = self._sessions.get(message.job)
         logs.note(job=message.job, attempt=message.attempt, step=name_of(message), peer=caller)
-        if session is None:
-            raise UnknownJob(f"{self._config.name} holds no job {message.job!r}; was it restarted? resume the job")
-        if caller not in session.members:
-            raise Refused(f"{caller} is not a party of job {message.job}")
+        if session is None or caller not in session.members:
+            raise self._unknown(message.job)
         _same_attempt(session, message.attempt)
         if not name_of(message):
             raise Malformed("a message without content; is the sender of another version?")
@@ -247,11 +245,14 @@ class PartyNode:
 
     def _find(self, caller: str, request: control_pb2.StepRequest) -> Session:
         session = self._sessions.get(request.job)
-        if session is None:
-            raise UnknownJob(f"{self._config.name} holds no job {request.job!r}; was it restarted? resume the job")
-        _same_coordinator(session, caller)
+        if session is None or session.coordinator != caller:
+            raise self._unknown(request.job)
         _same_attempt(session, request.attempt)
         return session
+
+    def _unknown(self, job: str) -> UnknownJob:
+        """The error of a job that is not here, or is none of the caller's: it hears no difference."""
+        return UnknownJob(f"{self._config.name} holds no job {job!r}; was it restarted? resume the job")
 
     def _account(self, session: Session) -> control_pb2.StepResult:
         account: setup_pb2.Accounted = session.context.costs.account(self._engine.usage())

@@ -8,12 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from party.node import PartyNode
 from party.runtime.mailbox import Mailbox
 from party.runtime.messages import child_messages, space_messages, take_children, take_spaces
 from tests.replay import HERE, JOB, ORACLE, Conducted, Replay
 from tests.simulator import COORDINATOR, Federation, run
 from tests.worlds import PARTIES, assert_oracles_model
-from treetap.errors import Conflict, Malformed, OutOfOrder, Refused, UnknownJob
+from treetap.errors import Conflict, Malformed, OutOfOrder, UnknownJob
 from treetap.wire.frame import PATHS, filled, name_of
 from treetap.wire.v2 import exchange_pb2
 
@@ -32,6 +33,13 @@ def parcel(
     return made
 
 
+async def _unknown(node: PartyNode, caller: str, message: exchange_pb2.PeerMessage) -> str:
+    """The text of a refusal that denies the job."""
+    with pytest.raises(UnknownJob) as failure:
+        await node.deliver(caller, message)
+    return str(failure.value)
+
+
 def test_only_members_reach_a_running_job(jobs: tuple[Conducted, Conducted], tmp_path: Path) -> None:
     """Strangers, unknown jobs, attempts that are over or not prepared, and empty parcels are refused by name."""
 
@@ -42,8 +50,8 @@ def test_only_members_reach_a_running_job(jobs: tuple[Conducted, Conducted], tmp
             await node.deliver(LABEL_HOLDER, parcel())
         await Replay(federation, jobs[0]).to(before="begin_tree")
         for stranger in (COORDINATOR, "operator", FEATURE, ""):
-            with pytest.raises(Refused, match=f"{stranger} is not a party of job job"):
-                await node.deliver(stranger, parcel())
+            missing, there = [await _unknown(node, stranger, parcel(job=job)) for job in ("another", "job")]
+            assert missing.replace("another", "job") == there  # whether there is such a job is the members' business
         with pytest.raises(UnknownJob, match="feature-b holds no job 'other'"):
             await node.deliver(LABEL_HOLDER, parcel(job="other"))
         with pytest.raises(OutOfOrder, match="attempt 0 of job job is over: attempt 1 has begun"):
