@@ -290,7 +290,7 @@ async def flood(kind: str, certs: Path, address: str, seconds: float) -> dict[st
             outcome = await _outcome(call(channel))
             counts[outcome] = counts.get(outcome, 0) + 1
 
-    options = [("grpc.ssl_target_name_override", HOLDER), ("grpc.use_local_subchannel_pool", 1)]
+    options = [("grpc.ssl_target_name_override", Address(HOLDER, address).dns), ("grpc.use_local_subchannel_pool", 1)]
     channels = [grpc.aio.secure_channel(address, credentials, options=options) for _ in range(CONNECTIONS)]
     await asyncio.gather(*(calls(channel) for channel in channels for _ in range(CALLS)))
     await asyncio.gather(*(channel.close() for channel in channels))
