@@ -183,7 +183,7 @@ async def pipeline(key: SecretKey, slots: Slots, records: int, workers: int) -> 
     start = time.perf_counter()
     await owner.open(level, 2 * sums.n_candidates)
     lap("two nodes: open, s", start)
-    figures["operations"] = dict(sums.operations)
+    figures["operations"] = sums.operations | {"products": sums.products}
     figures["peak of each worker, MB"] = [round(used.peak_rss_mb, 1) for used in engine.usage()]
     await engine.close()
     return figures

@@ -14,9 +14,9 @@ from party.prediction.step_rows import OPENING_ROWS
 from party.prediction.tree_model import OwnSplits
 from party.runtime.context import Step, StepContext, empty_result
 from party.runtime.job_store import Store
-from party.runtime.messages import Rows
 from party.runtime.step_order import ANY, LATER, Next, StepTable
 from treetap.errors import Malformed
+from treetap.trees.paths import Bools
 from treetap.wire import records
 from treetap.wire.records import rows_of
 from treetap.wire.v2 import control_pb2, interactive_pb2, prediction_pb2, types_pb2
@@ -51,16 +51,14 @@ class FeatureParty:
         }
 
     async def answer_directions(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Send a bit for each record of each query, in the order of the queries."""
+        """Send a bit for each record of each query, in the order of the queries, then zeros up to the length wanted."""
         block, level = request.round, request.stage
         self._opened.order.check(request)
         if block > self._block:
             self._context.mailbox.forget(self._block)
         label_holder = self._opening.label_holder
         messages = self._context.mailbox.series(label_holder, "route_queries", block, level)
-        queries = await _take_queries(messages, len(self._opened.aligned.ids))
-        answers = [self._model.goes_left(handle, rows) for handle, rows in queries]
-        bits = np.concatenate([np.zeros(0, dtype=bool), *answers])
+        bits = await self._answer(messages)
         bodies = [
             interactive_pb2.RouteAnswers(count=len(part), left=records.pack_bits(part))
             for part in np.split(bits, range(ANSWERS_PER_MESSAGE, len(bits), ANSWERS_PER_MESSAGE))
@@ -73,15 +71,45 @@ class FeatureParty:
     async def close(self) -> None:
         """Do nothing: this role has no workers' state."""
 
+    async def _answer(self, messages: Any) -> Bools:
+        """The bits of a whole answer.
 
-async def _take_queries(messages: Any, total: int) -> list[tuple[int, Rows]]:
-    """(handle, rows) in the order of asking; the chunks of one query follow each other."""
-    found: list[tuple[int, list[types_pb2.RecordChunk]]] = []
+        Raises:
+            Malformed: unknown splits, or more records than a block can have at the splits of a stage.
+        """
+        queries, wanted = await _take_queries(messages)
+        label_holder, total = self._opening.label_holder, len(self._opened.aligned.ids)
+        trees = self._model.trees(handle for handle, _ in queries)
+        # below a split of an absent party a record goes both ways, and stands at several splits of a tree
+        most = min(total, max(1, self._opening.block)) * (len(queries) if self._opening.away else trees)
+        if wanted > most:
+            raise Malformed(f"{label_holder} asks for {wanted} directions, its queries can have {most}")
+        bits, end = np.zeros(wanted, dtype=bool), 0
+        for handle, chunks in queries:
+            rows = rows_of(chunks, total)
+            if end + len(rows) > wanted:
+                raise Malformed(f"{label_holder} asks for {wanted} directions, its queries name more records")
+            bits[end : end + len(rows)] = self._model.goes_left(handle, rows)
+            end += len(rows)
+        return bits
+
+
+async def _take_queries(messages: Any) -> tuple[list[tuple[int, list[types_pb2.RecordChunk]]], int]:
+    """(handle, chunks) in the order of asking, and the bits of the answer; the chunks of one query follow each other.
+
+    Raises:
+        Malformed: a query begins in the middle, or a split is in two queries.
+    """
+    found: dict[int, list[types_pb2.RecordChunk]] = {}
+    wanted, last = 0, -1
     async for message in messages:
+        wanted = message.protocol.interactive.route_queries.answers
         for query in message.protocol.interactive.route_queries.queries:
             if query.records.start == 0:
-                found.append((query.handle, []))
-            if not found or found[-1][0] != query.handle:
+                if query.handle in found:
+                    raise Malformed(f"two queries about split {query.handle}")
+                found[query.handle], last = [], query.handle
+            if last != query.handle:
                 raise Malformed("a query whose records do not begin at 0")
-            found[-1][1].append(query.records)
-    return [(handle, rows_of(chunks, total)) for handle, chunks in found]
+            found[last].append(query.records)
+    return list(found.items()), wanted

@@ -1,18 +1,21 @@
-"""Multi-interactive inference (the SecureBoost baseline), a round per level: `batched` or `per-tree`.
+"""Multi-interactive inference (the SecureBoost baseline), stage by stage: `batched` or `per-tree`.
 
 The label holder asks no owner that is away: at its splits records go both ways, weighted by the covers.
 
-`batched` takes a block of records down all trees at once, so that level l is a depth. `per-tree`, the published form,
-takes one tree after the other, and l runs on from tree to tree.
+`batched` takes a block of records down all trees at once, so that a stage is a depth. `per-tree`, the published form,
+takes one tree after the other, and stages run on from tree to tree. The shape of the trees alone says which nodes a
+stage asks about (`party.interactive.stages`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
 from party.config import PartyConfig
+from party.interactive.stages import Stage, StageNodes, stages_of
 from party.prediction.batch import Beside
 from party.prediction.feature_names import NAMES
 from party.prediction.opened_model import OpenedModel
@@ -22,7 +25,7 @@ from party.prediction.tree_model import TreeModel, open_trees
 from party.prediction.tree_results import TreeResults
 from party.runtime.context import Step, StepContext, empty_result, required
 from party.runtime.job_store import Store
-from party.runtime.messages import Rows, batches
+from party.runtime.messages import CountedItem, Rows, counted_bodies, counted_items
 from party.runtime.step_order import NEXT_STAGE, SAME, Next, StepTable
 from party.serving.registry import ServedModels
 from treetap.errors import Malformed
@@ -31,16 +34,16 @@ from treetap.trees.ensemble import Split, Tree
 from treetap.trees.missing_party import Guesses, Places, Walk
 from treetap.wire import records
 from treetap.wire.frame import result
-from treetap.wire.records import chunks_of
-from treetap.wire.v2 import control_pb2, interactive_pb2, prediction_pb2
+from treetap.wire.records import longest_delta, most_bytes
+from treetap.wire.v2 import control_pb2, interactive_pb2, prediction_pb2, types_pb2
 
 Bools = np.ndarray[tuple[int], np.dtype[np.bool_]]
-#: Owner → (number of the tree, split, places in the block of the records that stand there).
-Queries = dict[str, list[tuple[int, Split, Places]]]
+#: (number of the tree, split, places in the block of the records that stand there).
+Query = tuple[int, Split, Places]
 
 
 #: Outcome of `ask_directions`.
-ASKED = "records stand at other parties' splits"
+ASKED = "the stage has splits of other parties"
 
 STEPS: StepTable = {
     **OPENING_ROWS,
@@ -71,7 +74,7 @@ class LabelHolder:
         there = present(opening)
         self._results = TreeResults(context, opening, self._opened, self._model, self._records, there)
         beside.append(self._results.write)
-        self._per_tree = opening.parameters.interactive.form == "per-tree"
+        self._stages: list[Stage] | None = None
         self._standing: _Standing | None = None
         self.steps: Mapping[str, Step] = {
             "open_model": self.open_model,
@@ -87,7 +90,7 @@ class LabelHolder:
         return await open_trees(self._opened, self._records, self._model, request)
 
     async def ask_directions(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Follow the own splits, then query each owner about the records that stand at its splits."""
+        """Follow the own splits, then query each owner about the records that stand at its splits of this stage."""
         block, level = request.round, request.stage
         self._opened.order.check(request)
         ensemble, total = self._model.ensemble, len(self._opened.aligned.ids)
@@ -95,19 +98,23 @@ class LabelHolder:
         if level == 0:
             self._standing = _Standing(rows, ensemble.used_trees, self._opening.away)
         standing = required(self._standing)
-        standing.queries = self._next_queries(standing)
-        asked = [party for party in self._opening.feature_parties if party in standing.queries]
+        stages = self._all_stages()
+        stage = stages[level] if level < len(stages) else {}
+        self._follow_own(standing, sorted({nodes.tree for each in stage.values() for nodes in each}))
+        standing.ask(stage)
+        asked = [party for party in self._opening.feature_parties if party in stage]
         for party in asked:
-            items = (
-                interactive_pb2.RouteQuery(handle=split.handle, records=chunk)
-                for _, split, places in standing.queries[party]
-                for chunk in chunks_of(standing.rows[places], total)
-            )
-            bodies = (interactive_pb2.RouteQueries(queries=batch) for batch in batches(items))
+            answers = standing.answers[party]
+
+            def body(queries: list[interactive_pb2.RouteQuery], answers: int = answers) -> interactive_pb2.RouteQueries:
+                return interactive_pb2.RouteQueries(queries=queries, answers=answers)
+
+            bodies = counted_bodies(body, _items(standing, stage[party], total))
             await self._context.outbox.send(party, "route_queries", bodies, round=block, stage=level)
         if asked:
             self._opened.order.done(request, ASKED)
         else:
+            self._follow_own(standing, range(len(standing.walks)))
             values = (walk.values() for walk in standing.walks)
             leaves = (walk.open_leaves() for walk in standing.walks)
             self._results.keep(rows, ensemble.summed(values, len(rows)), standing.guesses.share(), leaves=leaves)
@@ -132,8 +139,9 @@ class LabelHolder:
                     )
                 )
             bits = np.concatenate([np.zeros(0, dtype=bool), *parts])
-            if len(bits) != sum(len(places) for _, _, places in queries):
-                raise Malformed(f"{party} answered {len(bits)} records, not those of the queries")
+            named = sum(len(places) for _, _, places in queries)
+            if len(bits) != standing.answers[party] or bits[named:].any():
+                raise Malformed(f"{party} answered {len(bits)} bits, not those of the queries")
             start = 0
             for tree, split, places in queries:
                 standing.walks[tree].move(split.node, bits[start : start + len(places)])
@@ -145,28 +153,21 @@ class LabelHolder:
     async def close(self) -> None:
         """Do nothing: this role has no workers' state."""
 
-    def _next_queries(self, standing: _Standing) -> Queries:
-        """The queries of this round by owner; none if all records stand at leaves."""
-        if not self._per_tree:
-            return self._follow_own(standing, range(len(standing.walks)))
-        while standing.tree < len(standing.walks):
-            found = self._follow_own(standing, [standing.tree])
-            if found:
-                return found
-            standing.tree += 1
-        return {}
+    def _all_stages(self) -> list[Stage]:
+        """The stages of every block."""
+        if self._stages is None:
+            per_tree = self._opening.parameters.interactive.form == "per-tree"
+            trees, away = self._model.ensemble.used_trees, self._opening.away
+            self._stages = stages_of(trees, self._context.party, away, per_tree=per_tree)
+        return self._stages
 
-    def _follow_own(self, standing: _Standing, trees: Iterable[int]) -> Queries:
-        """Move records through own splits; returns those at the splits of other parties that are present."""
-        waiting: Queries = {}
+    def _follow_own(self, standing: _Standing, trees: Iterable[int]) -> None:
+        """Move records through own splits, to leaves or splits of other parties."""
         for tree in trees:
             walk = standing.walks[tree]
             while own := [(split, places) for split, places in walk.waiting() if split.owner == self._context.party]:
                 for split, places in own:
                     walk.move(split.node, self._model.own.goes_left(split.handle, standing.rows[places]))
-            for split, places in walk.waiting():
-                waiting.setdefault(split.owner, []).append((tree, split, places))
-        return waiting
 
 
 class _Standing:
@@ -176,5 +177,34 @@ class _Standing:
         self.rows = rows
         self.guesses = Guesses(len(rows))
         self.walks = [Walk(tree, len(rows), self.guesses, away) for tree in trees]
-        self.queries: Queries = {}
-        self.tree = 0  # of `per-tree`: the current one
+        self.queries: dict[str, list[Query]] = {}  # of the current stage, by owner
+        self.answers: dict[str, int] = {}  # bits of each owner's answer: the most that its queries can need
+
+    def ask(self, stage: Stage) -> None:
+        """Begin a stage: note the queries of each owner."""
+        self.queries = {
+            owner: [
+                (nodes.tree, split, self.walks[nodes.tree].at(split.node)) for nodes in each for split in nodes.splits
+            ]
+            for owner, each in stage.items()
+        }
+        self.answers = {owner: len(self.rows) * sum(nodes.at_once for nodes in each) for owner, each in stage.items()}
+
+
+def _items(
+    standing: _Standing, asked: Iterable[StageNodes], total: int
+) -> Iterator[CountedItem[interactive_pb2.RouteQuery]]:
+    """The queries of one owner, of `total` records; the records of a tree count as all that can stand at its nodes."""
+    block = len(standing.rows)
+    one = most_bytes(block, total)
+    for nodes in asked:
+        count = len(nodes.splits)
+        share, more = divmod(min(count * one, block * nodes.at_once * longest_delta(total)), count)
+        for place, split in enumerate(nodes.splits):
+            rows = standing.rows[standing.walks[nodes.tree].at(split.node)]
+            for item in counted_items(partial(_query, split.handle), rows, total, share + (place < more)):
+                yield item._replace(most=item.most + one)
+
+
+def _query(handle: int, records: types_pb2.RecordChunk) -> interactive_pb2.RouteQuery:
+    return interactive_pb2.RouteQuery(handle=handle, records=records)

@@ -18,6 +18,7 @@ from party.prediction.tree_model import TreeModel, open_trees
 from party.prediction.tree_results import TreeResults
 from party.runtime.context import Step, StepContext, empty_result, required
 from party.runtime.job_store import Store
+from party.runtime.outbox import CountedBody
 from party.runtime.step_order import Next, StepTable
 from party.serving.registry import ServedModels
 from treetap.lattice.columns import NodeColumns, shape_of
@@ -98,7 +99,10 @@ class LabelHolder:
         # what the owner encrypts has half the size of a ciphertext: its uniform half is a seed
         fitting = self._shape.records(parameters.degree, 2 * BLOCK_BYTES // parameters.ciphertext_bytes)
         self._records.size = min(self._records.size, fitting)
-        public = lattice_pb2.LatticeKey(public=await context.offload(key.public_bytes))
+        public = CountedBody(
+            lattice_pb2.LatticeKey(public=await context.offload(key.public_bytes)),
+            lattice_pb2.LatticeKey(public=bytes(parameters.public_key_bytes)),  # how far a key compresses is chance
+        )
         for party in self._chain:
             await context.outbox.send(party, "lattice_key", [public])
             await context.outbox.send(party, "column_layout", layout_messages(columns, party))

@@ -15,13 +15,13 @@ import numpy as np
 from party.prediction.records import RecordSource
 from party.prediction.tree_model import TreeModel
 from party.runtime.context import StepContext
-from party.runtime.messages import Rows, batches
+from party.runtime.messages import Rows, as_chunk, counted_bodies, counted_items
 from treetap.errors import Incompatible, Malformed
 from treetap.protocols.prediction import present
 from treetap.trees.leaf_entries import GoesLeft
 from treetap.trees.paths import Floats
 from treetap.wire.frame import result
-from treetap.wire.records import chunks_of, rows_of
+from treetap.wire.records import most_bytes, rows_of
 from treetap.wire.v2 import control_pb2, prediction_pb2, types_pb2
 
 
@@ -54,7 +54,8 @@ class ChainPlace:
 
 async def send_block(context: StepContext, chain: list[str], number: int, rows: Rows, total: int) -> None:
     """Label holder: send the records of a block, of `total` common ones, to every feature party."""
-    chunks = [prediction_pb2.BlockRecords(chunks=batch) for batch in batches(chunks_of(rows, total))]
+    items = counted_items(as_chunk, rows, total, most_bytes(len(rows), total))
+    chunks = list(counted_bodies(lambda chunks: prediction_pb2.BlockRecords(chunks=chunks), items))
     await asyncio.gather(*(context.outbox.send(party, "block_records", chunks, round=number) for party in chain))
 
 

@@ -48,6 +48,7 @@ class ServedPrediction:
         self.config = serve_config(config)
         self._context, self._opening, self._opened = context, opening, opened
         self._served_models = served_models
+        self._outputs = len(opened.manifest["base_margin"])
         self.model, self.job = opening.model, context.job
         metrics = served_models.metrics
         self._queue = RequestQueue(self.config.queue, self.config.window_ms / 1000, metrics.records_wait)
@@ -137,7 +138,7 @@ class ServedPrediction:
             predictions=self._answers(ids, places, found),
             classes=self._opened.classes,
         )
-        self._context.costs.byte_counts.sent(client, "predict", bytes_by_class(answer))
+        self._context.costs.byte_counts.sent(client, "predict", bytes_by_class(self._counted(answer)))
         self._context.recorder.answered(client, self._context.attempt, answer)
         return answer
 
@@ -202,6 +203,22 @@ class ServedPrediction:
             answer.scores.extend(outcome.scores[k].tolist())
             answer.probabilities.extend(outcome.probabilities[k].tolist())
         return answers
+
+    def _counted(self, answer: serving_pb2.PredictedRecords) -> serving_pb2.PredictedRecords:
+        """The answer that counts in this one's place: every id has a prediction, of the longest class."""
+        classes = self._opened.classes
+        outcome = Outcome.of(self._opened.objective, classes, np.zeros((1, self._outputs)))
+        counted = serving_pb2.PredictedRecords()
+        counted.CopyFrom(answer)
+        for each in counted.predictions:
+            each.status = serving_pb2.PREDICTED
+            if classes:
+                each.label = max(classes, key=lambda name: len(name.encode()))
+            else:
+                each.value = 0.0
+            each.scores[:] = outcome.scores[0].tolist()
+            each.probabilities[:] = outcome.probabilities[0].tolist()
+        return counted
 
     def _status(self, value: str, places: Mapping[str, int]) -> serving_pb2.RecordStatus.ValueType:
         if value in places:

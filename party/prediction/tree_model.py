@@ -28,9 +28,12 @@ class OwnSplits:
 
     def __init__(self, opened: OpenedModel, field: str) -> None:
         """`field`: their name in a line of the shard."""
-        splits = [OwnSplit.from_dict(split) for tree in opened.shard for split in tree[field]]
         self._opened = opened
-        self._by_handle = {split.handle: split for split in splits}
+        self._by_handle: dict[int, OwnSplit] = {}
+        self._tree_of: dict[int, int] = {}  # handle → tree
+        for number, tree in enumerate(opened.shard):
+            for split in map(OwnSplit.from_dict, tree[field]):
+                self._by_handle[split.handle], self._tree_of[split.handle] = split, number
 
     def items(self) -> ItemsView[int, OwnSplit]:
         """Handle → split."""
@@ -41,6 +44,10 @@ class OwnSplits:
         if handle not in self._by_handle:
             raise Malformed(f"{self._opened.party} has no split {handle} in model {self._opened.name}")
         return self._by_handle[handle]
+
+    def trees(self, handles: Iterable[int]) -> int:
+        """The number of trees that have these splits; `Malformed` if this party has none of such a handle."""
+        return len({self._tree_of[self.split(handle).handle] for handle in handles})
 
     def goes_left(self, handle: int, rows: Rows) -> Bools:
         """Directions of some records at a split, (n,), true for left: one column is read."""

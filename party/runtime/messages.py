@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from google.protobuf.message import Message
 
-from party.runtime.outbox import MESSAGE_BYTES
+from party.runtime.outbox import MESSAGE_BYTES, CountedBody
 from treetap.errors import Malformed
 from treetap.wire.frame import content_of
-from treetap.wire.records import chunks_of, rows_of
+from treetap.wire.records import chunks_of, counted_chunks, rows_of
 from treetap.wire.v2 import (
     exchange_pb2,
     growth_pb2,
@@ -49,10 +50,49 @@ def batches(items: Iterable[Item]) -> Iterator[list[Item]]:
         yield batch
 
 
-def sampled_messages(rows: Rows, total: int) -> Iterator[growth_pb2.SampledRecords]:
+class CountedItem(NamedTuple, Generic[Item]):
+    """An item of a message, the one that counts in its place, and the most bytes that such an item can take."""
+
+    item: Item
+    counted: Item
+    most: int
+
+
+def counted_items(
+    make: Callable[[types_pb2.RecordChunk], Item], rows: Rows, total: int, size: int | None = None
+) -> Iterator[CountedItem[Item]]:
+    """The items that `make` makes of the chunks of a record set; chunks of `size` bytes, or bitmaps, count as it."""
+    for chunk, counting in zip(chunks_of(rows, total), counted_chunks(total, size), strict=True):
+        counted = make(counting)
+        yield CountedItem(make(chunk), counted, counted.ByteSize())
+
+
+def counted_bodies(make: Callable[[list[Item]], Message], items: Iterable[CountedItem[Item]]) -> Iterator[CountedBody]:
+    """Bodies that `make` makes of items of about one message's size, which their content does not change."""
+    batch: list[CountedItem[Item]] = []
+    size = 0
+
+    def body() -> CountedBody:
+        return CountedBody(make([each.item for each in batch]), make([each.counted for each in batch]))
+
+    for item in items:
+        if batch and size + item.most > MESSAGE_BYTES:
+            yield body()
+            batch, size = [], 0
+        batch.append(item)
+        size += item.most
+    if batch:
+        yield body()
+
+
+def as_chunk(chunk: types_pb2.RecordChunk) -> types_pb2.RecordChunk:
+    """A chunk as an item of its own."""
+    return chunk
+
+
+def sampled_messages(rows: Rows, total: int) -> Iterator[CountedBody]:
     """The sampled records of a tree."""
-    for batch in batches(chunks_of(rows, total)):
-        yield growth_pb2.SampledRecords(chunks=batch)
+    return counted_bodies(lambda chunks: growth_pb2.SampledRecords(chunks=chunks), counted_items(as_chunk, rows, total))
 
 
 async def take_sampled(messages: AsyncIterator[exchange_pb2.PeerMessage], total: int) -> Rows:
@@ -63,11 +103,14 @@ async def take_sampled(messages: AsyncIterator[exchange_pb2.PeerMessage], total:
     return rows_of(chunks, total)
 
 
-def drawn_messages(drawn: Rows, total: int) -> Iterator[growth_pb2.SampledRecords]:
+def drawn_messages(drawn: Rows, total: int) -> Iterator[CountedBody]:
     """The multiplicity of each record in a tree's draw, (N,), as sets of the records drawn at least `times` times."""
     for times in range(1, int(drawn.max(initial=0)) + 1):
-        for batch in batches(chunks_of(np.flatnonzero(drawn >= times), total)):
-            yield growth_pb2.SampledRecords(chunks=batch, times=times)
+
+        def body(chunks: list[types_pb2.RecordChunk], times: int = times) -> growth_pb2.SampledRecords:
+            return growth_pb2.SampledRecords(chunks=chunks, times=times)
+
+        yield from counted_bodies(body, counted_items(as_chunk, np.flatnonzero(drawn >= times), total))
 
 
 async def take_drawn(messages: AsyncIterator[exchange_pb2.PeerMessage], total: int) -> Rows:
@@ -84,13 +127,14 @@ async def take_drawn(messages: AsyncIterator[exchange_pb2.PeerMessage], total: i
     return drawn
 
 
-def space_messages(spaces: Iterable[tuple[int, Rows]], total: int) -> Iterator[growth_pb2.InstanceSpaces]:
+def space_messages(spaces: Iterable[tuple[int, Rows]], total: int) -> Iterator[CountedBody]:
     """Instance spaces of nodes, for a feature party."""
-    items = (
-        growth_pb2.NodeSpace(node=node, records=chunk) for node, rows in spaces for chunk in chunks_of(rows, total)
-    )
-    for batch in batches(items):
-        yield growth_pb2.InstanceSpaces(spaces=batch)
+    items = (item for node, rows in spaces for item in counted_items(partial(_space, node), rows, total))
+    return counted_bodies(lambda spaces: growth_pb2.InstanceSpaces(spaces=spaces), items)
+
+
+def _space(node: int, records: types_pb2.RecordChunk) -> growth_pb2.NodeSpace:
+    return growth_pb2.NodeSpace(node=node, records=records)
 
 
 async def take_spaces(messages: AsyncIterator[exchange_pb2.PeerMessage], total: int) -> dict[int, Rows]:
@@ -102,15 +146,16 @@ async def take_spaces(messages: AsyncIterator[exchange_pb2.PeerMessage], total: 
     return dict(_disjoint(chunks, total))
 
 
-def child_messages(children: Iterable[tuple[int, int, Rows]], total: int) -> Iterator[growth_pb2.Children]:
+def child_messages(children: Iterable[tuple[int, int, Rows]], total: int) -> Iterator[CountedBody]:
     """(node, handle, rows that go left) of each split, for the label holder."""
     items = (
-        growth_pb2.Child(node=node, handle=handle, left=chunk)
-        for node, handle, rows in children
-        for chunk in chunks_of(rows, total)
+        item for node, handle, rows in children for item in counted_items(partial(_child, node, handle), rows, total)
     )
-    for batch in batches(items):
-        yield growth_pb2.Children(children=batch)
+    return counted_bodies(lambda children: growth_pb2.Children(children=children), items)
+
+
+def _child(node: int, handle: int, left: types_pb2.RecordChunk) -> growth_pb2.Child:
+    return growth_pb2.Child(node=node, handle=handle, left=left)
 
 
 async def take_children(messages: AsyncIterator[exchange_pb2.PeerMessage], total: int) -> dict[int, tuple[int, Rows]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from google.protobuf.message import Message
 
@@ -19,6 +20,16 @@ from treetap.wire.v2 import exchange_pb2
 
 #: Approximate maximum of bytes in one message's body.
 MESSAGE_BYTES = 1024 * 1024
+
+
+class CountedBody(NamedTuple):
+    """A body, and the one whose sizes are counted in its place because they do not depend on the content."""
+
+    body: Message
+    counted: Message
+
+
+Body = Message | CountedBody
 
 
 class Outbox:
@@ -46,7 +57,7 @@ class Outbox:
             raise Refused(f"{to} is not a party of job {self._job}")
         return Series(self, to, kind, round, stage)
 
-    async def send(self, to: str, kind: str, bodies: Iterable[Message], round: int = 0, stage: int = 0) -> None:
+    async def send(self, to: str, kind: str, bodies: Iterable[Body], round: int = 0, stage: int = 0) -> None:
         """Send a whole series; an empty one is sent as one empty message, so that the receiver does not wait."""
         series = self.open(to, kind, round, stage)
         for body in bodies:
@@ -54,7 +65,7 @@ class Outbox:
         await series.close()
 
     async def deliver(
-        self, to: str, kind: str, round: int, stage: int, part: int, last: bool, body: Message | None
+        self, to: str, kind: str, round: int, stage: int, part: int, last: bool, body: Body | None
     ) -> None:
         """Send one message, with retries until the peer has filed it.
 
@@ -62,10 +73,15 @@ class Outbox:
             Silent: it has not done so within `silence_s`.
             Interrupted: it has been unreachable for `retry_s`.
         """
-        message = exchange_pb2.PeerMessage(
-            job=self._job, attempt=self._attempt, round=round, stage=stage, part=part, last=last
-        )
-        filled(message, kind, body)
+        sent, counted = body if isinstance(body, CountedBody) else (body, None)
+
+        def message_of(content: Message | None) -> exchange_pb2.PeerMessage:
+            frame = exchange_pb2.PeerMessage(
+                job=self._job, attempt=self._attempt, round=round, stage=stage, part=part, last=last
+            )
+            return filled(frame, kind, content)
+
+        message = message_of(sent)
         classes = bytes_by_class(message)
         self._policy.check_emits(self._costs.party, to, classes)
         reconnects, me = Reconnects(self.timeouts), self._costs.party
@@ -81,6 +97,8 @@ class Outbox:
             except (TimeoutError, Silent):
                 waited = f"{me} waited {reconnects.silence_s:g} s for {to} to take {kind}, in vain"
                 raise Silent(waited, party=me) from None
+        if counted is not None:
+            classes = bytes_by_class(message_of(counted))
         self._costs.byte_counts.sent(to, kind, classes)
         self._recorder.sent(to, kind, message)
 
@@ -91,10 +109,10 @@ class Series:
     def __init__(self, outbox: Outbox, to: str, kind: str, round: int, stage: int) -> None:
         self._outbox = outbox
         self._where = (to, kind, round, stage)
-        self._held: Message | None = None
+        self._held: Body | None = None
         self._part = 0
 
-    async def put(self, body: Message) -> None:
+    async def put(self, body: Body) -> None:
         """Add a body to the series."""
         if self._held is not None:
             await self._outbox.deliver(*self._where, self._part, False, self._held)

@@ -25,7 +25,7 @@ from treetap.wire.v2 import control_pb2, exchange_pb2
 
 pytestmark = pytest.mark.xdist_group("blindness")
 
-OPEN = {"CONTROL", "TOPOLOGY", "METRIC"}
+OPEN = {"CONTROL", "TOPOLOGY", "METRIC", "SIZE", "USAGE"}
 PARAMS = BoostingParams(objective="reg:squarederror", n_estimators=3, max_depth=3, max_bin=8)
 METRICS = {"train_rmse"}
 #: Bytes of a ciphertext or key that are looked for: chance does not repeat so many.
@@ -165,7 +165,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
     return run(main())
 
 
-def test_only_control_topology_and_metrics_reach_the_coordinator(seen: Seen) -> None:
+def test_only_plain_classes_reach_the_coordinator(seen: Seen) -> None:
     """Every byte of every event is of these classes, and so is every byte that the coordinator sends."""
     assert len(seen.events) > 100
     for event in seen.events:

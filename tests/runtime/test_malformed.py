@@ -52,19 +52,6 @@ def wide_slot(parcel: exchange_pb2.PeerMessage) -> None:
     parcel.setup.public_key.slot_widths[0] = 64
 
 
-def wider_slot(parcel: exchange_pb2.PeerMessage) -> None:
-    parcel.setup.public_key.slot_widths[0] += 1
-
-
-def narrower_slot(parcel: exchange_pb2.PeerMessage) -> None:
-    parcel.setup.public_key.slot_widths[2] -= 1
-
-
-def slots_of_two_outputs(parcel: exchange_pb2.PeerMessage) -> None:
-    g, h, count = parcel.setup.public_key.slot_widths
-    parcel.setup.public_key.slot_widths[:] = [g, g, h, h, count]
-
-
 def many_slots(parcel: exchange_pb2.PeerMessage) -> None:
     parcel.setup.public_key.slot_widths.extend([60] * 20)
 
@@ -208,6 +195,19 @@ def query_from_the_middle(parcel: exchange_pb2.PeerMessage) -> None:
     parcel.protocol.interactive.route_queries.queries[0].records.start = 2
 
 
+def query_twice(parcel: exchange_pb2.PeerMessage) -> None:
+    queries = parcel.protocol.interactive.route_queries.queries
+    queries.add().CopyFrom(queries[0])
+
+
+def query_of_a_short_answer(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.protocol.interactive.route_queries.answers = 1
+
+
+def query_of_an_endless_answer(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.protocol.interactive.route_queries.answers = 2**62
+
+
 def answers_of_fewer(parcel: exchange_pb2.PeerMessage) -> None:
     parcel.protocol.interactive.route_answers.count = 0
     parcel.protocol.interactive.route_answers.left = b""
@@ -230,9 +230,6 @@ TRAINING: list[tuple[str, str, Change, str]] = [
     ("public_key", LABEL_HOLDER, even_key, "the key of label-holder cannot be used: a Paillier modulus is odd"),
     ("public_key", LABEL_HOLDER, no_slots, "the key of label-holder cannot be used: slots need widths"),
     ("public_key", LABEL_HOLDER, wide_slot, "the key of label-holder cannot be used: slots need widths"),
-    ("public_key", LABEL_HOLDER, wider_slot, "slots of 39, 36, 6 bits, the job implies 38, 36, 6"),
-    ("public_key", LABEL_HOLDER, narrower_slot, "slots of 38, 36, 5 bits, the job implies 38, 36, 6"),
-    ("public_key", LABEL_HOLDER, slots_of_two_outputs, "5 slots are not g and h of each output and a count"),
     ("public_key", LABEL_HOLDER, many_slots, "the key of label-holder cannot be used: one record needs"),
     ("sampled_records", LABEL_HOLDER, sample_beyond, "records: a range of 17 from 0 cannot follow 0 of 16"),
     ("sampled_records", LABEL_HOLDER, sample_cut, "records: the ranges end at 15 of 16 records"),
@@ -270,7 +267,15 @@ PREDICTION: list[tuple[str, str, Change, str]] = [
     ("route_queries", LABEL_HOLDER, query_of_unknown_handle, "feature-b has no split 99 in model job"),
     ("route_queries", LABEL_HOLDER, query_beyond, "records: a range of 100 from 0 cannot follow 0 of 6 records"),
     ("route_queries", LABEL_HOLDER, query_from_the_middle, "a query whose records do not begin at 0"),
-    ("route_answers", FEATURE, answers_of_fewer, "feature-b answered 0 records, not those of the queries"),
+    ("route_queries", LABEL_HOLDER, query_twice, "two queries about split 0"),
+    ("route_queries", LABEL_HOLDER, query_of_a_short_answer, "asks for 1 directions, its queries name more records"),
+    (
+        "route_queries",
+        LABEL_HOLDER,
+        query_of_an_endless_answer,
+        "asks for 4611686018427387904 directions, its queries can have",
+    ),
+    ("route_answers", FEATURE, answers_of_fewer, "feature-b answered 0 bits, not those of the queries"),
     ("route_answers", FEATURE, answers_beyond, "records: bits are set beyond the last of 7"),
     ("route_answers", FEATURE, answers_too_long, "records: 8 bits take 1 bytes, not 2"),
 ]

@@ -115,7 +115,7 @@ def test_the_nodes_of_a_level_have_no_more_records_than_there_are(take: str) -> 
         children = child_messages(((node, 0, everything) for node in range(nodes)), total)
         for kind, bodies in (("instance_spaces", spaces), ("children", children)):
             for body in bodies if kind.endswith(take) else ():
-                yield filled(exchange_pb2.PeerMessage(), kind, body)
+                yield filled(exchange_pb2.PeerMessage(), kind, body.body)
 
     with pytest.raises(Malformed, match="the nodes of a level have more than the 800 records together"):
         run((take_spaces if take == "spaces" else take_children)(messages(), total))

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from treetap.errors import Conflict, Malformed
 from treetap.paillier.kernels import CandidateKernels, close_tree, keep, open_pool, pool_bins
+from treetap.paillier.layout_counts import candidate_products
 from treetap.paillier.public_key import PublicKey
 from treetap.paillier.slots import Slots
 from treetap.workers import Engine
@@ -44,8 +45,9 @@ class ForestSums:
 
     Attributes:
         received: ciphertexts that have come, those of the records 0, 1, … in this order.
-        operations: products ("additions"), packed ciphertexts ("packings") and fresh standard obfuscators
-            ("obfuscators") computed so far.
+        operations: products ("additions", by layout), packed ciphertexts ("packings") and fresh standard obfuscators
+            ("obfuscators") so far; no count depends on the data.
+        products: products computed so far, which depends on the data.
 
     Raises:
         PlaintextOverflow: one record does not fit a plaintext of this key.
@@ -61,6 +63,7 @@ class ForestSums:
         self._blocks = 0
         self.received = 0
         self.operations: dict[str, int] = {"additions": 0, "packings": 0, "obfuscators": 0}
+        self.products = 0
 
     async def add_block(self, first: int, ciphertexts: bytes) -> None:
         """Keep the ciphertexts of the records from `first` on.
@@ -84,11 +87,12 @@ class ForestSums:
         self._blocks += 1
         self.received += count
 
-    async def candidates(self, nodes: Sequence[NodeTask], shapes: Sequence[tuple[int, bool]]) -> bytes:
+    async def candidates(self, nodes: Sequence[NodeTask], shapes: Sequence[tuple[int, bool]], drawn: int) -> bytes:
         """Packed, re-randomised left sums of every candidate of every node, node-major.
 
         Args:
-            nodes: the nodes' records, bins and orders.
+            nodes: the nodes' records, bins and orders; no record in two of them.
+            drawn: the number of draws of the tree, of all its nodes.
             shapes: (n_bins, has_missing) per column of the nodes' bins; missing is bin n_bins.
 
         Raises:
@@ -114,7 +118,8 @@ class ForestSums:
         answers = await self._kernels.everywhere(pool_bins, *[(part, radices) for part in parts])
         partial = [products for products, _ in answers]
         packed, additions = await self._kernels.finish(partial, shapes, [node.order for node in nodes])
-        self.operations["additions"] += additions + sum(products for _, products in answers)
+        self.products += additions + sum(products for _, products in answers)
+        self.operations["additions"] += candidate_products(drawn, shapes, len(nodes), self._engine.workers)
         self.operations["packings"] += len(packed) // self._public.ciphertext_bytes
         self.operations["obfuscators"] += len(packed) // self._public.ciphertext_bytes
         return packed

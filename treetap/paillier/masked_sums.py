@@ -26,6 +26,7 @@ from gmpy2 import mpz
 
 from treetap.errors import Malformed
 from treetap.paillier.key_holder import IN_FLIGHT_PER_WORKER, KeyHolder
+from treetap.paillier.layout_counts import masked_products
 from treetap.paillier.packing import Packer
 from treetap.paillier.public_key import Obfuscators, PublicKey
 from treetap.paillier.secret_key import SecretKey
@@ -41,18 +42,13 @@ SLOT_BITS = 62
 CALL_BYTES = 512 * 1024
 
 
-def entry_slots(values: int) -> Slots:
-    """The layout of an entry of so many values that lie in one ciphertext."""
-    return Slots((SLOT_BITS,) * values)
-
-
 def ciphertexts_of(values: int, key_bits: int) -> tuple[int, int]:
     """The number of ciphertexts of an entry of `values` values, and the number of slots of each.
 
     Raises:
         PlaintextOverflow: not even one value fits a plaintext of this key.
     """
-    count = -(-values // entry_slots(1).groups_per_plaintext(key_bits))
+    count = -(-values // Slots((SLOT_BITS,)).groups_per_plaintext(key_bits))
     return count, -(-values // count)
 
 
@@ -78,7 +74,7 @@ class EntryKeyHolder:
     def __init__(
         self, engine: Engine, secret: SecretKey, outputs: int, obfuscation: str, sum_bits: int, token: str
     ) -> None:
-        self.slots = entry_slots(outputs)
+        self.slots = Slots((SLOT_BITS,) * outputs)
         self.ciphertext_bytes = secret.public.ciphertext_bytes
         self._bound = 1 << sum_bits
         self._per_call = max(1, CALL_BYTES // self.ciphertext_bytes)
@@ -136,7 +132,8 @@ class EntryMember:
         token: names this job in the workers' memory.
 
     Attributes:
-        operations: products ("additions"), fresh obfuscators ("obfuscators") and packed ciphertexts ("packings").
+        operations: products ("additions", by layout: those of masks that keep everything), fresh obfuscators
+            ("obfuscators") and packed ciphertexts ("packings").
     """
 
     def __init__(
@@ -196,7 +193,7 @@ class MaskedBlock:
         self._begun = 0  # records handed to workers
         self._calls = 0
         self._taken = 0  # bytes
-        self._pending: deque[asyncio.Task[tuple[bytes, int, int]]] = deque()
+        self._pending: deque[asyncio.Task[tuple[bytes, int]]] = deque()
         self._sums: list[bytes] = []
 
     @property
@@ -257,14 +254,14 @@ class MaskedBlock:
         masks = self._masks[self._begun : self._begun + records]
         call = engine.call(self._calls % engine.workers, _mask, self._member._name, part, masks)
         self._pending.append(asyncio.ensure_future(call))
+        self._member.operations["additions"] += masked_products(records, self._member._plan.outgoing)
         self._begun += records
         self._calls += 1
 
     async def _settle(self, ready: list[bytes]) -> None:
         """Wait for the oldest call."""
-        ciphertexts, additions, obfuscators = await self._pending[0]
+        ciphertexts, obfuscators = await self._pending[0]
         self._pending.popleft()
-        self._member.operations["additions"] += additions
         self._member.operations["obfuscators"] += obfuscators
         (self._sums if self._member._plan.obfuscation is None else ready).append(ciphertexts)
 
@@ -306,13 +303,16 @@ def _open_plan(state: dict[str, Any], name: str, plan: _Plan, constants: bytes) 
     state[name] = _WorkerState(plan, constants)
 
 
-def _mask(state: dict[str, Any], name: str, ciphertexts: bytes, masks: Bools) -> tuple[bytes, int, int]:
-    """Equation 13 for a few records, and 14 (10 for one feature party) at the last: ciphertexts record by record."""
+def _mask(state: dict[str, Any], name: str, ciphertexts: bytes, masks: Bools) -> tuple[bytes, int]:
+    """Equation 13 for a few records, and 14 (10 for one feature party) at the last.
+
+    Returns:
+        Ciphertexts record by record, and the number of obfuscators that they took.
+    """
     worker: _WorkerState = state[name]
     modulus, width = worker.public.n_squared, len(worker.varying)
     values = worker.public.read(ciphertexts)
     going: list[mpz] = []
-    additions = 0
     for place, mask in enumerate(masks):
         sums: list[mpz | None] = [None] * worker.entries
         here = values[place * width : (place + 1) * width]
@@ -321,16 +321,15 @@ def _mask(state: dict[str, Any], name: str, ciphertexts: bytes, masks: Bools) ->
                 to = worker.outgoing[entries[index]]
                 known = sums[to]
                 sums[to] = held[index] if known is None else known * held[index] % modulus
-                additions += known is not None
         going += [mpz(1) if value is None else value for value in sums]
         finish_unit()
     if worker.fresh is None:
-        return worker.public.write(going), additions, 0
+        return worker.public.write(going), 0
     # An entry from which nothing was kept is 1, so its obfuscator alone goes on: a fresh encryption of zero.
     fresh = (
         value * obfuscator % modulus for value, obfuscator in zip(going, worker.fresh.draw(len(going)), strict=True)
     )
-    return worker.public.write(fresh), additions, len(going)
+    return worker.public.write(fresh), len(going)
 
 
 def _pack(state: dict[str, Any], name: str, sums: bytes) -> bytes:

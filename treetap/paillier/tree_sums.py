@@ -21,6 +21,7 @@ import numpy.typing as npt
 from treetap.errors import Conflict, Malformed
 from treetap.paillier.joint_cells import plan
 from treetap.paillier.kernels import CandidateKernels, Tree, add, close_tree, node_bins, offers, open_tree, root_bins
+from treetap.paillier.layout_counts import candidate_products
 from treetap.paillier.public_key import PublicKey
 from treetap.paillier.slots import Slots
 from treetap.workers import Engine
@@ -47,8 +48,9 @@ class EncryptedSums:
 
     Attributes:
         n_candidates: candidates per node.
-        operations: products ("additions"), packed ciphertexts ("packings") and fresh standard obfuscators
-            ("obfuscators") computed so far.
+        operations: products ("additions", by layout), packed ciphertexts ("packings") and fresh standard obfuscators
+            ("obfuscators") so far; no count depends on the data.
+        products: products computed so far, which depends on the data.
 
     Raises:
         ValueError: codes and shapes disagree.
@@ -89,6 +91,7 @@ class EncryptedSums:
         self._under_way: list[asyncio.Future[None]] = []
         self.n_candidates = sum(len(offers(bins, missing)) for bins, missing in self._shapes)
         self.operations: dict[str, int] = {"additions": 0, "packings": 0, "obfuscators": 0}
+        self.products = 0
 
     async def add_block(self, rows: Rows, ciphertexts: bytes) -> None:
         """Take a block of ciphertexts and multiply it into the root's cells.
@@ -140,7 +143,9 @@ class EncryptedSums:
         partial = await self._sum_bins(nodes)
         orders = [permutation] * count
         packed, additions = await self._kernels.finish(partial, self._shapes, orders)
-        self.operations["additions"] += additions
+        self.products += additions
+        came = int(np.count_nonzero(self._worker_of != _ABSENT))
+        self.operations["additions"] += candidate_products(came, self._shapes, count, self._engine.workers)
         self.operations["packings"] += len(packed) // self._public.ciphertext_bytes
         self.operations["obfuscators"] += len(packed) // self._public.ciphertext_bytes
         return packed
@@ -162,7 +167,7 @@ class EncryptedSums:
             raise
         self._worker_of[rows] = worker
         self._place_of[rows] = start + np.arange(len(rows))
-        self.operations["additions"] += additions
+        self.products += additions
 
     async def _settle(self, allowed: int) -> None:
         """Wait until at most `allowed` blocks are under way; raise the error of one that failed."""
@@ -206,5 +211,5 @@ class EncryptedSums:
                 for worker in range(workers):
                     parts[worker].append(self._place_of[rows[worker_of == worker]])
             answers = await self._kernels.everywhere(node_bins, *[(part,) for part in parts])
-        self.operations["additions"] += sum(additions for _, additions in answers)
+        self.products += sum(additions for _, additions in answers)
         return [products for products, _ in answers]

@@ -80,6 +80,11 @@ def all_report(members: Members) -> Pairs:
     return [(party, members.coordinator) for party in members.parties]
 
 
+def feature_parties_report(members: Members) -> Pairs:
+    """Each feature party to the coordinator."""
+    return [(party, members.coordinator) for party in members.feature_parties]
+
+
 def to_feature_parties(members: Members) -> Pairs:
     """The label holder to each feature party."""
     return [(members.label_holder, party) for party in members.feature_parties]
@@ -116,21 +121,26 @@ def _turns_of_psi(members: Members) -> Pairs:
 
 #: Of every job: empty results of steps, and accounts.
 _JOB = (Emission("done", all_report), Emission("accounted", all_report))
-#: Of every training.
+#: Of every training. That early stopping had ended it is said only when such a job is resumed.
 TRAINING = (
     *_JOB,
     Emission("prepared", all_report, perhaps=frozenset({"METRIC"})),  # once a model is published
-    Emission("binned", label_holder_reports),
+    Emission("binned", label_holder_reports, perhaps=frozenset({"METRIC"})),
     Emission("published_model", label_holder_reports),
+)
+#: The number of trees of a model is the label holder's to report.
+_OPENED = (
+    Emission("opened_model", label_holder_reports),
+    Emission("opened_model", feature_parties_report, perhaps=frozenset({"TOPOLOGY"})),
 )
 #: Of every prediction. No role fills the metrics of the written predictions yet.
 PREDICTION = (
     *_JOB,
-    Emission("opened_model", all_report),
+    *_OPENED,
     Emission("written_predictions", label_holder_reports, perhaps=frozenset({"METRIC"})),
 )
 #: Of a prediction that serves, in the place of the file of predictions.
-SERVING = (*_JOB, Emission("opened_model", all_report), Emission("awaited_requests", label_holder_reports))
+SERVING = (*_JOB, *_OPENED, Emission("awaited_requests", label_holder_reports))
 #: Classes of a message with names. A policy that keeps one of them from the label holder withholds all names.
 CLASSES_OF_NAMES = frozenset({"FEATURE_NAME", "TOPOLOGY"})
 #: Of a prediction with explanations; a party whose policy forbids it reports that it withholds names.
@@ -183,7 +193,7 @@ def sent_by(emissions: Iterable[Emission], members: Members) -> Iterator[Sent]:
 def _classes(content: str) -> frozenset[str]:
     """The classes of a content, the frame's own included."""
     # Not above: the command line reads the protocols' descriptions, and starts faster without the messages.
-    from treetap.wire.disclosure import classes_within
-    from treetap.wire.frame import type_of
+    from treetap.wire.disclosure import classes_within, own_classes
+    from treetap.wire.frame import frame_of, type_of
 
-    return classes_within(type_of(content)) | {"CONTROL"}
+    return classes_within(type_of(content)) | own_classes(frame_of(content))

@@ -20,6 +20,7 @@ Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 #: Places of records in a block of n, 0..n-1.
 Places = npt.NDArray[np.int32]
+_NONE: Places = np.zeros(0, dtype=np.int32)
 
 
 class Guesses:
@@ -54,9 +55,13 @@ class Walk:
         """The splits at which records are, by node; none if all are at leaves."""
         return [(self._splits[node], self.standing[node]) for node in sorted(self.standing) if node in self._splits]
 
+    def at(self, node: int) -> Places:
+        """The places of the records at a node, (m,)."""
+        return self.standing.get(node, _NONE)
+
     def move(self, node: int, left: Bools) -> None:
         """Move the records at a split to its children: `left` (m,) marks those that go left."""
-        places = self.standing.pop(node)
+        places = self.standing.pop(node, _NONE)
         self._arrive(2 * node, places[left])
         self._arrive(2 * node + 1, places[~left])
 

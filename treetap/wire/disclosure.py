@@ -112,6 +112,11 @@ def classes_within(message: Descriptor) -> frozenset[str]:
     return frozenset(found)
 
 
+def own_classes(message: Descriptor) -> frozenset[str]:
+    """The classes of a message's own fields, those of the messages within left out."""
+    return frozenset(disclosure for disclosure, _ in _plan(message).values() if disclosure is not None)
+
+
 def undeclared(files: Iterable[FileDescriptor]) -> list[str]:
     """Full names of the fields of ``files`` that declare no disclosure class."""
     return [field.full_name for _, field in _fields(files) if class_of(field) == reveals_pb2.DISCLOSURE_UNSPECIFIED]

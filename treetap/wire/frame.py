@@ -101,10 +101,25 @@ def type_of(name: str) -> Descriptor:
     Raises:
         Malformed: no content is called so.
     """
-    frames = [frame for frame in (control_pb2.StepResult, exchange_pb2.PeerMessage) if name in PATHS[frame]]
+    return cast(Descriptor, content_of(_frame_with(name)(), name).DESCRIPTOR)
+
+
+def frame_of(name: str) -> Descriptor:
+    """The type of the frame that holds a content: a step's result, or a message between parties.
+
+    Raises:
+        Malformed: no content is called so.
+    """
+    return _frame_with(name).DESCRIPTOR
+
+
+def _frame_with(name: str) -> type[control_pb2.StepResult] | type[exchange_pb2.PeerMessage]:
+    frames: list[type[control_pb2.StepResult] | type[exchange_pb2.PeerMessage]] = [
+        frame for frame in (control_pb2.StepResult, exchange_pb2.PeerMessage) if name in PATHS[frame]
+    ]
     if len(frames) != 1:
         raise Malformed(f"{len(frames)} results of steps and messages between parties are called {name!r}, not one")
-    return cast(Descriptor, content_of(frames[0](), name).DESCRIPTOR)
+    return frames[0]
 
 
 def result(body: Message) -> control_pb2.StepResult:

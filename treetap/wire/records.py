@@ -8,6 +8,9 @@ A set of positions in the aligned order (an instance space, the records to label
   least 1) from the position before it.
 
 No chunk grows with the number of records: a range is cut so that its bitmap fits the limit.
+
+The size of a coded set depends on its content. Where sizes are counted or decide where a message ends, chunks of the
+greatest size take its place (`counted_chunks`).
 """
 
 from __future__ import annotations
@@ -64,6 +67,29 @@ def _chunks(positions: Positions, total: int, widest: int) -> Iterator[RecordChu
         flags = np.zeros(span, dtype=np.bool_)
         flags[offsets] = True
         yield RecordChunk(start, span, pack_bits(flags), None)
+
+
+def longest_delta(total: int) -> int:
+    """LEB128 bytes of the greatest distance between positions below `total`."""
+    return max(1, -(-max(total - 1, 0).bit_length() // 7))
+
+
+def most_bytes(most: int, total: int) -> int:
+    """Bytes that the coding of at most `most` of `total` positions never exceeds."""
+    return min(most * longest_delta(total), (total + 7) // 8)
+
+
+def counted_chunks(total: int, size: int | None = None) -> Iterator[types_pb2.RecordChunk]:
+    """The chunks that count for a set of positions below `total`, whatever it holds: the ranges of `chunks_of`.
+
+    Their codings are zeros, `size` bytes in all; None: those of bitmaps, which no coding exceeds.
+    """
+    rest = (total + 7) // 8 if size is None else size
+    for start in range(0, max(total, 1), 8 * CHUNK_LIMIT):
+        span = min(8 * CHUNK_LIMIT, total - start)
+        here = min(rest, (span + 7) // 8)
+        rest -= here
+        yield types_pb2.RecordChunk(start=start, span=span, bitmap=bytes(here))
 
 
 def decode(chunks: Iterable[RecordChunk], total: int) -> Positions:

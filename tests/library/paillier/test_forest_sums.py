@@ -43,7 +43,7 @@ def test_trees_with_other_bins_and_draws_open_to_what_numpy_sums(number):
                 drawn = [np.repeat(np.arange(RECORDS), rng.integers(0, 3, RECORDS)), np.arange(0, RECORDS, 7)]
                 drawn.append(np.array([], dtype=np.int64))
                 tasks = [NodeTask(rows, codes[rows], rng.permutation(count)) for rows in drawn]
-                opened = await owner.open(await pool.candidates(tasks, shapes), len(tasks) * count)
+                opened = await owner.open(await pool.candidates(tasks, shapes, len(tasks[0].rows)), len(tasks) * count)
                 expected = [plain_candidates(codes, columns, shapes, task.rows)[task.order] for task in tasks]
                 assert np.array_equal(opened, np.concatenate(expected))
             assert pool.operations["packings"] == pool.operations["obfuscators"] > 0
@@ -74,19 +74,19 @@ def test_what_does_not_fit_is_refused_and_changes_nothing():
                     await pool.add_block(first, blob)
             await pool.add_block(0, good[:WIDTH])
             with pytest.raises(ValueError, match="1 of 2 ciphertexts"):
-                await pool.candidates([task], [(2, False)])
+                await pool.candidates([task], [(2, False)], 3)
             await pool.add_block(1, good[WIDTH:])
             for wrong, message in (
                 (NodeTask(task.rows, task.codes, np.array([1])), "not a permutation"),
                 (NodeTask(task.rows, task.codes + 1, np.array([0])), "outside its feature's range"),
             ):
                 with pytest.raises(ValueError, match=message):
-                    await pool.candidates([wrong], [(2, False)])
+                    await pool.candidates([wrong], [(2, False)], 3)
             await owner.close()
             owner = KeyHolder(engine, KEY, slots, "standard", "o")
             await owner.start()
-            assert (await owner.open(await pool.candidates([task], [(2, False)]), 1)).tolist() == [[1, 1, 1]]
-            assert await pool.candidates([], [(2, False)]) == b""
+            assert (await owner.open(await pool.candidates([task], [(2, False)], 3), 1)).tolist() == [[1, 1, 1]]
+            assert await pool.candidates([], [(2, False)], 3) == b""
             await pool.close()
 
     asyncio.run(run())
@@ -100,7 +100,7 @@ def test_empty_sums_do_not_look_empty():
             owner, pool = await pooled(engine, [np.ones(RECORDS, dtype=np.int64)] * 3)
             nobody = np.array([], dtype=np.int64)
             task = NodeTask(nobody, np.empty((0, 1), dtype=np.int64), np.array([0]))
-            packed = [await pool.candidates([task], [(2, False)]) for _ in range(2)]
+            packed = [await pool.candidates([task], [(2, False)], 3) for _ in range(2)]
             assert packed[0] != packed[1]
             assert [(await owner.open(each, 1)).tolist() for each in packed] == [[[0, 0, 0]]] * 2
 

@@ -104,7 +104,7 @@ class Progress(google.protobuf.message.Message):
     done: builtins.int
     total: builtins.int
     bytes: builtins.int
-    """Bytes that this party has sent for the job so far."""
+    """Bytes that this party has sent for the job so far; record sets count at the most that they can take."""
     def __init__(
         self,
         *,
@@ -126,6 +126,7 @@ class StepResult(google.protobuf.message.Message):
     PREDICTION_FIELD_NUMBER: builtins.int
     PROTOCOL_FIELD_NUMBER: builtins.int
     bytes: builtins.int
+    """As in Progress."""
     @property
     def setup(self) -> treetap.wire.v2.setup_pb2.SetupResult: ...
     @property

@@ -26,7 +26,7 @@ from treetap.wire.v2 import reveals_pb2 as treetap_dot_wire_dot_v2_dot_reveals__
 from treetap.wire.v2 import types_pb2 as treetap_dot_wire_dot_v2_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!treetap/wire/v2/interactive.proto\x12\x0ftreetap.wire.v2\x1a\x1dtreetap/wire/v2/reveals.proto\x1a\x1btreetap/wire/v2/types.proto\"\'\n\x11InteractiveParams\x12\x12\n\x04\x66orm\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\"\xe1\x01\n\x0fInteractiveStep\x12>\n\x0e\x61sk_directions\x18\x01 \x01(\x0b\x32\x1e.treetap.wire.v2.AskDirectionsB\x04\xa8\xd4\x18\x01H\x00\x12\x44\n\x11\x61nswer_directions\x18\x02 \x01(\x0b\x32!.treetap.wire.v2.AnswerDirectionsB\x04\xa8\xd4\x18\x01H\x00\x12@\n\x0ftake_directions\x18\x03 \x01(\x0b\x32\x1f.treetap.wire.v2.TakeDirectionsB\x04\xa8\xd4\x18\x01H\x00\x42\x06\n\x04step\"a\n\x11InteractiveResult\x12\x42\n\x10\x61sked_directions\x18\x01 \x01(\x0b\x32 .treetap.wire.v2.AskedDirectionsB\x04\xa8\xd4\x18\x01H\x00\x42\x08\n\x06result\"\x0f\n\rAskDirections\"e\n\x0f\x41skedDirections\x12\x13\n\x05\x61sked\x18\x01 \x03(\tB\x04\xa8\xd4\x18\x02\x12\x14\n\x06\x62locks\x18\x02 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x12\n\x04\x64one\x18\x03 \x01(\x04\x42\x04\xa8\xd4\x18\x01\x12\x13\n\x05total\x18\x04 \x01(\x04\x42\x04\xa8\xd4\x18\x01\"\x12\n\x10\x41nswerDirections\"\x10\n\x0eTakeDirections\"\x95\x01\n\x0fInteractiveBody\x12<\n\rroute_queries\x18\x01 \x01(\x0b\x32\x1d.treetap.wire.v2.RouteQueriesB\x04\xa8\xd4\x18\x01H\x00\x12<\n\rroute_answers\x18\x02 \x01(\x0b\x32\x1d.treetap.wire.v2.RouteAnswersB\x04\xa8\xd4\x18\x01H\x00\x42\x06\n\x04\x62ody\"B\n\x0cRouteQueries\x12\x32\n\x07queries\x18\x01 \x03(\x0b\x32\x1b.treetap.wire.v2.RouteQueryB\x04\xa8\xd4\x18\x02\"W\n\nRouteQuery\x12\x14\n\x06handle\x18\x01 \x01(\x04\x42\x04\xa8\xd4\x18\x02\x12\x33\n\x07records\x18\x02 \x01(\x0b\x32\x1c.treetap.wire.v2.RecordChunkB\x04\xa8\xd4\x18\x08\"7\n\x0cRouteAnswers\x12\x13\n\x05\x63ount\x18\x01 \x01(\x04\x42\x04\xa8\xd4\x18\x01\x12\x12\n\x04left\x18\x02 \x01(\x0c\x42\x04\xa8\xd4\x18\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!treetap/wire/v2/interactive.proto\x12\x0ftreetap.wire.v2\x1a\x1dtreetap/wire/v2/reveals.proto\x1a\x1btreetap/wire/v2/types.proto\"\'\n\x11InteractiveParams\x12\x12\n\x04\x66orm\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\"\xe1\x01\n\x0fInteractiveStep\x12>\n\x0e\x61sk_directions\x18\x01 \x01(\x0b\x32\x1e.treetap.wire.v2.AskDirectionsB\x04\xa8\xd4\x18\x01H\x00\x12\x44\n\x11\x61nswer_directions\x18\x02 \x01(\x0b\x32!.treetap.wire.v2.AnswerDirectionsB\x04\xa8\xd4\x18\x01H\x00\x12@\n\x0ftake_directions\x18\x03 \x01(\x0b\x32\x1f.treetap.wire.v2.TakeDirectionsB\x04\xa8\xd4\x18\x01H\x00\x42\x06\n\x04step\"a\n\x11InteractiveResult\x12\x42\n\x10\x61sked_directions\x18\x01 \x01(\x0b\x32 .treetap.wire.v2.AskedDirectionsB\x04\xa8\xd4\x18\x01H\x00\x42\x08\n\x06result\"\x0f\n\rAskDirections\"e\n\x0f\x41skedDirections\x12\x13\n\x05\x61sked\x18\x01 \x03(\tB\x04\xa8\xd4\x18\x02\x12\x14\n\x06\x62locks\x18\x02 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x12\n\x04\x64one\x18\x03 \x01(\x04\x42\x04\xa8\xd4\x18\x01\x12\x13\n\x05total\x18\x04 \x01(\x04\x42\x04\xa8\xd4\x18\x01\"\x12\n\x10\x41nswerDirections\"\x10\n\x0eTakeDirections\"\x95\x01\n\x0fInteractiveBody\x12<\n\rroute_queries\x18\x01 \x01(\x0b\x32\x1d.treetap.wire.v2.RouteQueriesB\x04\xa8\xd4\x18\x01H\x00\x12<\n\rroute_answers\x18\x02 \x01(\x0b\x32\x1d.treetap.wire.v2.RouteAnswersB\x04\xa8\xd4\x18\x01H\x00\x42\x06\n\x04\x62ody\"Y\n\x0cRouteQueries\x12\x32\n\x07queries\x18\x01 \x03(\x0b\x32\x1b.treetap.wire.v2.RouteQueryB\x04\xa8\xd4\x18\x02\x12\x15\n\x07\x61nswers\x18\x02 \x01(\x04\x42\x04\xa8\xd4\x18\x01\"W\n\nRouteQuery\x12\x14\n\x06handle\x18\x01 \x01(\x04\x42\x04\xa8\xd4\x18\x02\x12\x33\n\x07records\x18\x02 \x01(\x0b\x32\x1c.treetap.wire.v2.RecordChunkB\x04\xa8\xd4\x18\x08\"7\n\x0cRouteAnswers\x12\x13\n\x05\x63ount\x18\x01 \x01(\x04\x42\x04\xa8\xd4\x18\x01\x12\x12\n\x04left\x18\x02 \x01(\x0c\x42\x04\xa8\xd4\x18\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -57,6 +57,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_INTERACTIVEBODY'].fields_by_name['route_answers']._serialized_options = b'\250\324\030\001'
   _globals['_ROUTEQUERIES'].fields_by_name['queries']._loaded_options = None
   _globals['_ROUTEQUERIES'].fields_by_name['queries']._serialized_options = b'\250\324\030\002'
+  _globals['_ROUTEQUERIES'].fields_by_name['answers']._loaded_options = None
+  _globals['_ROUTEQUERIES'].fields_by_name['answers']._serialized_options = b'\250\324\030\001'
   _globals['_ROUTEQUERY'].fields_by_name['handle']._loaded_options = None
   _globals['_ROUTEQUERY'].fields_by_name['handle']._serialized_options = b'\250\324\030\002'
   _globals['_ROUTEQUERY'].fields_by_name['records']._loaded_options = None
@@ -82,9 +84,9 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_INTERACTIVEBODY']._serialized_start=641
   _globals['_INTERACTIVEBODY']._serialized_end=790
   _globals['_ROUTEQUERIES']._serialized_start=792
-  _globals['_ROUTEQUERIES']._serialized_end=858
-  _globals['_ROUTEQUERY']._serialized_start=860
-  _globals['_ROUTEQUERY']._serialized_end=947
-  _globals['_ROUTEANSWERS']._serialized_start=949
-  _globals['_ROUTEANSWERS']._serialized_end=1004
+  _globals['_ROUTEQUERIES']._serialized_end=881
+  _globals['_ROUTEQUERY']._serialized_start=883
+  _globals['_ROUTEQUERY']._serialized_end=970
+  _globals['_ROUTEANSWERS']._serialized_start=972
+  _globals['_ROUTEANSWERS']._serialized_end=1027
 # @@protoc_insertion_point(module_scope)

@@ -92,7 +92,7 @@ Global___InteractiveResult: typing_extensions.TypeAlias = InteractiveResult
 
 @typing.final
 class AskDirections(google.protobuf.message.Message):
-    """Label holder: follow its own splits, then ask each owner about the records that are at its nodes."""
+    """Label holder: follow its own splits, then ask each owner about the records that are at its nodes of this stage."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -117,7 +117,9 @@ class AskedDirections(google.protobuf.message.Message):
     total: builtins.int
     @property
     def asked(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """Parties that were asked; none: the block is finished."""
+        """Parties that were asked: the owners of the nodes of this stage, whether records stand there or not; none: the block
+        is finished.
+        """
 
     def __init__(
         self,
@@ -189,14 +191,20 @@ class RouteQueries(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     QUERIES_FIELD_NUMBER: builtins.int
+    ANSWERS_FIELD_NUMBER: builtins.int
+    answers: builtins.int
+    """Bits of the whole answer, in every message of the series: the most that the block's records can need."""
     @property
-    def queries(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___RouteQuery]: ...
+    def queries(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___RouteQuery]:
+        """One for each of the owner's nodes of the stage, records or none."""
+
     def __init__(
         self,
         *,
         queries: collections.abc.Iterable[Global___RouteQuery] | None = ...,
+        answers: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["queries", b"queries"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["answers", b"answers", "queries", b"queries"]) -> None: ...
 
 Global___RouteQueries: typing_extensions.TypeAlias = RouteQueries
 
@@ -222,7 +230,9 @@ Global___RouteQuery: typing_extensions.TypeAlias = RouteQuery
 
 @typing.final
 class RouteAnswers(google.protobuf.message.Message):
-    """Owner to label holder: one bit per record asked, in the order of the queries; 1 is left."""
+    """Owner to label holder: one bit per record asked, in the order of the queries; 1 is left. Bits beyond these are 0, up to
+    the number that was asked for, so that the length does not show how many records stand at the owner's nodes.
+    """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 

@@ -44,6 +44,8 @@ class _DisclosureEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enu
     EMBEDDING: _Disclosure.ValueType  # 16
     EMBEDDING_GRADIENT: _Disclosure.ValueType  # 17
     PREDICTION: _Disclosure.ValueType  # 18
+    SIZE: _Disclosure.ValueType  # 19
+    USAGE: _Disclosure.ValueType  # 20
 
 class Disclosure(_Disclosure, metaclass=_DisclosureEnumTypeWrapper):
     """Disclosure class: the information that the reader of a field learns. Every field of every message that crosses a wire
@@ -71,6 +73,8 @@ EXPLANATION: Disclosure.ValueType  # 15
 EMBEDDING: Disclosure.ValueType  # 16
 EMBEDDING_GRADIENT: Disclosure.ValueType  # 17
 PREDICTION: Disclosure.ValueType  # 18
+SIZE: Disclosure.ValueType  # 19
+USAGE: Disclosure.ValueType  # 20
 Global___Disclosure: typing_extensions.TypeAlias = Disclosure
 
 class _DisclosureKind:

@@ -330,7 +330,7 @@ class Accounted(google.protobuf.message.Message):
     def traffic(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[treetap.wire.v2.types_pb2.TrafficRow]: ...
     @property
     def operations(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[treetap.wire.v2.types_pb2.NamedCount]:
-        """Ciphertext operations by name."""
+        """Ciphertext operations by name, counted by layout: the most that records and nodes of this number can take."""
 
     @property
     def ciphertexts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[treetap.wire.v2.types_pb2.NamedCount]:

@@ -68,7 +68,9 @@ Global___Peer: typing_extensions.TypeAlias = Peer
 
 @typing.final
 class TrafficRow(google.protobuf.message.Message):
-    """Bytes of one disclosure class that went from one process to another in one step."""
+    """Bytes of one disclosure class that went from one process to another in one step. Record sets, and answers to clients,
+    count at the most that they can take, so that the figures do not depend on their content.
+    """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -116,7 +118,7 @@ Global___NamedCount: typing_extensions.TypeAlias = NamedCount
 
 @typing.final
 class NamedAmount(google.protobuf.message.Message):
-    """A duration in seconds, a size in MiB, or a probability, according to the field that holds it."""
+    """A duration in seconds or a size in MiB, according to the field that holds it."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 

@@ -13,8 +13,7 @@ from party.growth.feature_party_job import FeaturePartyJob
 from party.runtime.context import Step, StepContext, empty_result, required
 from party.runtime.messages import Rows, take_drawn
 from party.runtime.step_order import OPENING, RESUMED, Next, StepTable
-from party.setup.steps import PUBLISHED, UNPUBLISHED
-from party.winsorised.layout import implied
+from party.setup.steps import PUBLISHED, UNPUBLISHED, take_key
 from treetap.errors import Malformed
 from treetap.paillier.forest_sums import ForestSums, NodeTask
 from treetap.protocols.job_spec import params_as
@@ -37,7 +36,7 @@ class FeatureParty:
     def __init__(self, config: PartyConfig, context: StepContext, spec: setup_pb2.JobSpec) -> None:
         self._context, self._spec = context, spec
         self._params = params_as(spec, WinsorisedParams)
-        job = self._job = FeaturePartyJob(config, context, spec, self._params, STEPS, implied)
+        job = self._job = FeaturePartyJob(config, context, spec, self._params, STEPS)
         self._growth = FeaturePartyGrowth(context, spec.label_holder, job.order, job.stored)
         self._pool: ForestSums | None = None
         self._ciphertext_bytes = 0
@@ -57,7 +56,7 @@ class FeatureParty:
         """Take the public key, and keep the ciphertext of every record's target in the workers."""
         self._job.order.check(request)
         total, sender = len(self._job.table.ids), self._spec.label_holder
-        public, slots = await self._job.receive_key()
+        public, slots = await take_key(self._context, sender, self._spec.key_bits)
         self._ciphertext_bytes = public.ciphertext_bytes
         token = f"{self._context.job}/{self._context.attempt}"
         pool = self._pool = ForestSums(self._context.engine, public, slots, total, token)
@@ -78,7 +77,8 @@ class FeatureParty:
         nodes, pool = list(request.growth.build_histograms.nodes), required(self._pool)
         tree = await self._growth.take_spaces(t, level) if level else await self._begin_tree(t)
         before = dict(pool.operations)
-        packed = await pool.candidates([self._task(tree, node) for node in nodes], tree.columns.candidates.shapes)
+        tasks, drawn = [self._task(tree, node) for node in nodes], int(required(self._drawn).sum())
+        packed = await pool.candidates(tasks, tree.columns.candidates.shapes, drawn)
         self._context.costs.operations.update(since(before, pool.operations))
         await self._growth.send_sums(tree, level, nodes, packed, self._ciphertext_bytes)
         self._job.order.done(request)

@@ -1,0 +1,182 @@
+"""The cost of a training, computed from the job, the number of records, the parties' candidates and the topology alone.
+
+The messages are made anew with bitmaps and ciphertexts of zeros; nothing of a table enters.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from google.protobuf.message import Message
+
+from tests.blindness.observed import Crossed
+from treetap.paillier.slots import Slots
+from treetap.protocols.job_spec import params_of
+from treetap.trees.params import ForestParams
+from treetap.wire.frame import filled
+from treetap.wire.v2 import (
+    alignment_pb2,
+    boosting_pb2,
+    exchange_pb2,
+    forest_pb2,
+    growth_pb2,
+    setup_pb2,
+    types_pb2,
+)
+
+
+@dataclass
+class Topology:
+    """What the coordinator saw of the trees: owners of the nodes level by level, and the nodes that were built."""
+
+    owners: dict[tuple[int, int], list[tuple[int, str]]] = field(default_factory=dict)  # (tree, level) → (node, owner)
+    build: dict[tuple[int, int], list[int]] = field(default_factory=dict)
+    frontier: dict[tuple[int, int], list[int]] = field(default_factory=dict)
+    trees: int = 0
+
+    @classmethod
+    def of(cls, crossed: Iterable[Crossed]) -> Topology:
+        """The topology by the label holder's results, which hold nothing else of the trees."""
+        found = cls()
+        level = 0
+        for _, _, step, message in crossed:
+            growth = getattr(getattr(message, "result", None), "growth", None)
+            if growth is None:
+                continue
+            at = found.trees, level
+            if step == "choose_splits":
+                found.owners[at] = [(each.node, each.owner) for each in growth.chosen_splits.decisions]
+            elif step == "relay_children":
+                level += 1
+                relayed = growth.relayed_children
+                found.build[found.trees, level] = list(relayed.build)
+                found.frontier[found.trees, level] = list(relayed.frontier)
+            elif step == "finish_tree":
+                found.build[found.trees, 0] = [1]
+                found.trees, level = found.trees + 1, 0
+        return found
+
+    def built(self, tree: int) -> dict[int, list[int]]:
+        """Level → nodes that were summed."""
+        return {level: nodes for (t, level), nodes in self.build.items() if t == tree and nodes}
+
+    def splits(self, tree: int) -> dict[int, str]:
+        """Node → owner."""
+        return {node: owner for (t, _), each in sorted(self.owners.items()) if t == tree for node, owner in each}
+
+
+class Cost:
+    """Messages, bytes, ciphertexts and operations by party."""
+
+    def __init__(
+        self, spec: setup_pb2.JobSpec, records: int, shapes: Mapping[str, Sequence[tuple[int, bool]]], slots: Slots
+    ) -> None:
+        """`shapes`: (bins, has missing) of each column, by feature party; a party has one worker."""
+        self._spec, self._records, self._shapes = spec, records, shapes
+        params = params_of(spec)
+        self._drawn = int(params.subsample * records) if isinstance(params, ForestParams) else records
+        self._width = spec.key_bits // 4
+        self._groups, self._widths = slots.groups_per_plaintext(spec.key_bits), slots.widths
+        self.sent: Counter[tuple[str, str, str]] = Counter()  # (from, to, step) → bytes
+        self.messages: Counter[tuple[str, str, str]] = Counter()
+        self.ciphertexts: dict[str, Counter[str]] = defaultdict(Counter)
+        self.operations: dict[str, Counter[str]] = defaultdict(Counter)
+        self._handles: Counter[str] = Counter()
+
+    def of(self, topology: Topology) -> Cost:
+        """The cost of a training with these trees."""
+        holder, members = self._spec.label_holder, list(self._spec.feature_parties)
+        forest = self._spec.parameters.WhichOneof("protocol") == "forest"
+        for party in members:
+            digest = alignment_pb2.RecordDigest(digest=bytes(32), records=self._records)
+            self._send(party, holder, "record_digest", [digest])
+            key = setup_pb2.PublicKeyMessage(modulus=bytes(self._width // 2), slot_widths=self._widths)
+            self._send(holder, party, "public_key", [key])
+        if forest:
+            self._encrypt(members, "encrypted_labels", forest_pb2.EncryptedLabels, 0)
+        for tree in range(topology.trees):
+            for party in members:
+                sample = growth_pb2.SampledRecords(chunks=[self._bitmap()], times=int(forest))
+                self._send(holder, party, "sampled_records", [sample], tree)
+            if not forest:
+                self._encrypt(members, "gradients", boosting_pb2.Gradients, tree)
+            for level, nodes in sorted(topology.built(tree).items()):
+                for party in members:
+                    self._sums(party, tree, level, nodes)
+            self._levels(topology, tree)
+        return self
+
+    def _levels(self, topology: Topology, tree: int) -> None:
+        holder, members = self._spec.label_holder, list(self._spec.feature_parties)
+        handles: dict[int, int] = {}
+        for (t, level), decisions in sorted(topology.owners.items()):
+            for party in members:
+                own = [node for node, owner in decisions if owner == party and t == tree]
+                for node in own:
+                    handles[node] = self._handles[party]
+                    self._handles[party] += 1
+                children = [growth_pb2.Child(node=node, handle=handles[node], left=self._bitmap()) for node in own]
+                if own:
+                    self._send(party, holder, "children", [growth_pb2.Children(children=children)], tree, level)
+        splits = topology.splits(tree)
+        for (t, level), frontier in sorted(topology.frontier.items()):
+            if t == tree and frontier:
+                for party in members:
+                    spaces = [
+                        growth_pb2.NodeSpace(node=node, records=self._bitmap())
+                        for node in frontier
+                        if splits[node >> 1] != party
+                    ]
+                    bodies = [growth_pb2.InstanceSpaces(spaces=spaces)] if spaces else [growth_pb2.InstanceSpaces()]
+                    self._send(holder, party, "instance_spaces", bodies, tree, level)
+        for party in members:
+            paths = growth_pb2.LeafPaths(leaves=[_path(leaf, party, splits, handles) for leaf in _leaves(splits)])
+            self._send(holder, party, "leaf_paths", [paths], tree)
+
+    def _encrypt(self, members: Sequence[str], kind: str, body: type[Message], tree: int) -> None:
+        holder = self._spec.label_holder
+        for party in members:
+            block = body(first=0, count=self._records, ciphertexts=bytes(self._records * self._width))  # type: ignore[call-arg]
+            self._send(holder, party, kind, [block], tree)
+        self.operations[holder]["encryptions"] += self._records
+        self.ciphertexts[holder][kind] += self._records * len(members)
+
+    def _sums(self, party: str, tree: int, level: int, nodes: Sequence[int]) -> None:
+        shapes, holder = self._shapes[party], self._spec.label_holder
+        candidates = sum(2 * bins - 1 if missing else bins - 1 for bins, missing in shapes)
+        packed = -(-candidates * len(nodes) // self._groups)
+        sums = growth_pb2.CandidateSums(nodes=nodes, candidates=candidates, ciphertexts=bytes(packed * self._width))
+        self._send(party, holder, "candidate_sums", [sums], tree, level)
+        self.operations[holder]["decryptions"] += packed
+        self.operations[party] += Counter(
+            additions=self._drawn * len(shapes) + len(nodes) * candidates, packings=packed, obfuscators=packed
+        )
+        self.ciphertexts[party]["candidate_sums"] += packed
+
+    def _send(self, sender: str, to: str, kind: str, bodies: Sequence[Message], tree: int = 0, level: int = 0) -> None:
+        for part, body in enumerate(bodies):
+            frame = exchange_pb2.PeerMessage(
+                job="job", attempt=1, round=tree, stage=level, part=part, last=part + 1 == len(bodies)
+            )
+            self.messages[sender, to, kind] += 1
+            self.sent[sender, to, kind] += filled(frame, kind, body).ByteSize()
+
+    def _bitmap(self) -> types_pb2.RecordChunk:
+        return types_pb2.RecordChunk(start=0, span=self._records, bitmap=bytes(-(-self._records // 8)))
+
+
+def _leaves(splits: Mapping[int, str], node: int = 1) -> list[int]:
+    """From left to right."""
+    return [*_leaves(splits, 2 * node), *_leaves(splits, 2 * node + 1)] if node in splits else [node]
+
+
+def _path(leaf: int, party: str, splits: Mapping[int, str], handles: Mapping[int, int]) -> growth_pb2.LeafPath:
+    above = [(leaf >> up, leaf >> (up - 1)) for up in range(leaf.bit_length() - 1, 0, -1)]
+    branches = [
+        types_pb2.Branch(handle=handles[parent], left=child % 2 == 0)
+        for parent, child in above
+        if splits[parent] == party
+    ]
+    return growth_pb2.LeafPath(branches=branches)

@@ -1,0 +1,138 @@
+"""Trainings: a record's value moves within its bin, or to another one; what that changes, and for whom."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from tests.blindness.comparison import PLAIN, RECORDS, Shown, between_parties, of_coordinator, shown
+from tests.blindness.layout import Cost, Topology
+from tests.blindness.observed import Act, Crossed, Observed, observed, with_cell
+from tests.simulator import COORDINATOR
+from tests.worlds import PARTIES, Tables, spec, world
+from treetap.paillier.slots import Slots, width_for
+from treetap.trees.loss import loss_for
+from treetap.trees.params import BoostingParams, ForestParams, TreeParams
+from treetap.wire.v2 import jobs_pb2, setup_pb2
+
+N, BINS = 40, 4
+#: Of every column: as many bins as there may be, and whether cells are missing.
+HERE = world(N, (1, 2, 2), seed=4, missing=0.1)
+LABEL_HOLDER, MOVER, _ = PARTIES
+JOBS: dict[str, TreeParams] = {
+    "boosting": BoostingParams(n_estimators=2, max_depth=3, max_bin=BINS, min_child_weight=0.1),
+    "forest": ForestParams(n_estimators=2, max_depth=3, max_bin=BINS, colsample_bytree=1.0),
+    "forest, bins per node": ForestParams(
+        n_estimators=2, max_depth=3, max_bin=BINS, binning="per-node", colsample_bytree=1.0
+    ),
+}
+
+
+class Run(NamedTuple):
+    """All that crossed in a training, and the accounts of the parties."""
+
+    crossed: list[Crossed]
+    accounts: list[jobs_pb2.PartyAccount]
+
+
+def training(job: setup_pb2.JobSpec) -> Act:
+    """Train."""
+
+    async def act(federation: Observed) -> list[jobs_pb2.PartyAccount]:
+        status = await federation.train(job)
+        assert (status.state, status.error) == ("finished", "")
+        return list(status.accounts)
+
+    return act
+
+
+class Runs(NamedTuple):
+    """The same job on three tables: all that crosses, and the accounts of the parties."""
+
+    job: str
+    before: Run
+    near: Run  # a value moved within its bin
+    far: Run  # it moved to another bin
+
+
+@pytest.fixture(scope="module", params=JOBS)
+def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
+    """Runs with the same secret orders of candidates."""
+
+    def generator() -> random.Random:
+        return random.Random(5)
+
+    folder = tmp_path_factory.mktemp("trainings") / "f"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("party.growth.split_table.secrets.SystemRandom", generator)
+        act = training(spec(JOBS[request.param], obfuscation="standard"))
+        tables = (HERE.tables, _moved(far=False), _moved(far=True))
+        yield Runs(request.param, *(Run(*observed(folder, each, act)) for each in tables))
+
+
+def _moved(*, far: bool) -> Tables:
+    """A record of the mover's first column goes half the way to the next greater value, or beyond the greatest.
+
+    The record is in the middle of the lowest bin, so that half the way is within the bin and no cut depends on it.
+    """
+    values = HERE.blocks[1][:, 0]
+    present = np.flatnonzero(~np.isnan(values))
+    record, following = present[np.argsort(values[present])][4:6]
+    value = np.nanmax(values) + 1 if far else values[[record, following]].mean()
+    return with_cell(HERE, MOVER, "train", f"r{record:05d}", float(value), 0)
+
+
+def test_a_value_that_stays_in_its_bin_changes_nothing(runs: Runs) -> None:
+    """The coordinator receives the same bytes, and parties the same but for ciphertexts, record sets included."""
+    before, near = runs.before.crossed, runs.near.crossed
+    assert of_coordinator(before) == of_coordinator(near)
+    assert between_parties(before, PLAIN | RECORDS) == between_parties(near, PLAIN | RECORDS)
+
+
+def test_a_value_that_changes_the_trees_shows_in_topology_first(runs: Runs) -> None:
+    """Up to the first message whose topology differs, control and sizes are the same in every message."""
+    before, far = runs.before.crossed, runs.far.crossed
+    pairs = list(zip(before, far, strict=False))
+    same = next(k for k, (one, other) in enumerate(pairs) if _topology(one) != _topology(other))
+    assert same > 10
+    for one, other in pairs[:same]:
+        assert one[:3] == other[:3]
+        assert shown(one.message, {"CONTROL", "SIZE"}) == shown(other.message, {"CONTROL", "SIZE"})
+
+
+def _topology(crossed: Crossed) -> Shown:
+    return shown(crossed.message, {"TOPOLOGY"})
+
+
+def test_counts_follow_from_the_job_the_number_of_records_and_the_topology(runs: Runs) -> None:
+    """The parties' accounts are what these three give, of the trees before and after."""
+    for crossed, accounts in (runs.before, runs.far):
+        _assert_counts_by_layout(runs.job, crossed, accounts)
+
+
+def _assert_counts_by_layout(job: str, crossed: list[Crossed], accounts: list[jobs_pb2.PartyAccount]) -> None:
+    """The accounts that the coordinator received are those that the job, N and the topology give."""
+    params = JOBS[job]
+    bounds = [*loss_for("binary:logistic", 2).bounds(), 1] if isinstance(params, BoostingParams) else [1, 1]
+    slots = Slots(tuple(width_for(N, largest) for largest in bounds))
+    shapes = {party: [(BINS, bool(np.isnan(column).any())) for column in block.T] for party, block in HERE.parties[1:]}
+    cost = Cost(spec(params, obfuscation="standard"), N, shapes, slots).of(Topology.of(crossed))
+    of_party = {each.party: each.account for each in accounts if each.party != COORDINATOR}
+    for party, account in of_party.items():
+        assert {each.name: each.count for each in account.operations} == cost.operations[party]
+        assert {each.name: each.count for each in account.ciphertexts} == cost.ciphertexts[party]
+    sent: Counter[tuple[str, str, str]] = Counter()
+    messages: Counter[tuple[str, str, str]] = Counter()
+    for account in of_party.values():
+        for row in account.traffic:
+            if row.to != COORDINATOR:
+                place = getattr(row, "from"), row.to, row.step
+                sent[place] += row.bytes
+                messages[place] += row.messages if row.disclosure == "CONTROL" else 0
+    assert sent == cost.sent
+    assert messages == cost.messages
