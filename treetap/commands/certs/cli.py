@@ -43,6 +43,7 @@ def certs_issue(
 
     files = issue(out or ca, name, role, hosts=host or (), days=days, ca_folder=ca)
     typer.echo(f"{files.certificate}\n{files.key}: keep it to {name}")
+    _say_who_names(name, role)
 
 
 @certs.command("request")
@@ -84,5 +85,15 @@ def certs_sign(
 
     path, found = sign_request(request, Identity(name, role), ca, out, host or (), days, fingerprint)
     typer.echo(f"{path}: send it back, with {ca / 'ca.crt'}\nSHA-256 of the key: {found}")
+    _say_who_names(name, role)
     if fingerprint is None:
         typer.echo(f"compare it with what `treetap certs request` printed at {name} before you send anything", err=True)
+
+
+def _say_who_names(name: str, role: Role) -> None:
+    """Of a party: where its name belongs before its first job."""
+    if role is Role.PARTY:
+        typer.echo(
+            f'the other parties\' policies: name "{name}" under label_holders if it may open sums over their columns, '
+            "else under peers; without that they refuse its jobs"
+        )
