@@ -165,11 +165,11 @@ def print_run(run: dict[str, Any]) -> None:
     best = ", ".join(f"{row['feature']} ({row['party']})" for row in run["importance"][:5])
     terminal.out.print(terminal.text(f"most important: {best}"))
     if run.get("audit"):
-        scored = terminal.table("party", "attack", "V-measure", "accuracy", "groups")
+        scored = terminal.table("party", "attack", "V-measure", "after trees", "accuracy", "groups")
         for party, attacks in run["audit"].items():
             for name, each in attacks.items():
-                cells = (_shown(each["v_measure"]), _shown(each["accuracy"]), str(each["groups"] or ""))
-                scored.add_row(party, name, *cells)
+                sizes = (str(each["after_trees"] or ""), _shown(each["accuracy"]), str(each["groups"] or ""))
+                scored.add_row(party, name, _shown(each["v_measure"]), *sizes)
         terminal.out.print(scored)
         terminal.out.print(f"audit: {run['audit_report']}", soft_wrap=True)
     peak = max(run["peak_rss_mb"].items(), key=lambda item: item[1], default=("", 0.0))
