@@ -19,6 +19,7 @@ from treetap import terminal
 from treetap.errors import BadInput
 from treetap.tables.labels import Labels
 from treetap.tables.reading import Table
+from treetap.tables.typed import typed
 
 
 @dataclass(frozen=True)
@@ -94,12 +95,13 @@ def run(task: Task) -> Found:
 
 
 def write(found: Found, path: Path) -> None:
-    """Write id (without a table: position in the common order) and group of every record, as Parquet."""
+    """Write id and group of every record, as Parquet: the id as the table has it, without one `position`, from 0."""
     groups = pa.array(found.outcome.clusters)
     if found.table is None:
         content = pa.table({"position": pa.array(np.arange(found.view.records)), "group": groups})
     else:
-        content = pa.table({"id": found.table.ids, "group": groups})
+        table = found.table
+        content = pa.table([typed(table.ids, table.id_type), groups], names=[table.id_column, "group"])
     try:
         pq.write_table(content, path, compression="zstd")
     except OSError as failure:

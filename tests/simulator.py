@@ -136,9 +136,9 @@ def _ignored(ended: asyncio.Task[Any]) -> None:
 class Federation:
     """Parties and a coordinator on one virtual network; make it inside `run`.
 
-    `tables`: party → (columns, {table name: pyarrow table}); column `y` is its label. `encode`: its columns of text;
-    `serve`: party → whom it answers; `coordinators`: whom all parties obey, the first is the one that `jobs` means;
-    `engine`: party → what computes for it.
+    `tables`: party → (columns, {table name: pyarrow table}); the first column has the ids, `y` is the label.
+    `encode`: its columns of text; `serve`: party → whom it answers; `coordinators`: whom all parties obey, the first is
+    the one that `jobs` means; `engine`: party → what computes for it.
     """
 
     def __init__(
@@ -332,7 +332,8 @@ class Federation:
             path = folder / f"{table_name}.parquet"
             pq.write_table(table, path)
             label = "y" if "y" in table.column_names else None
-            configs[table_name] = TableConfig(path=path, id="id", columns=columns, label=label, encode=self.encode)
+            ids = table.column_names[0]
+            configs[table_name] = TableConfig(path=path, id=ids, columns=columns, label=label, encode=self.encode)
         more: dict[str, Any] = {"tables": configs, "data": folder, "serve": self.serve.get(name)}
         config = PartyConfig(name=name, state=folder / "state", tls=NOWHERE, silence_s=self.silence_s, **more)
         return config.under(self.policy(name))

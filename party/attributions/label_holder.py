@@ -23,6 +23,7 @@ from treetap.errors import Malformed
 from treetap.paillier.masked_sums import EntryKeyHolder, ciphertexts_of
 from treetap.paillier.secret_key import SecretKey
 from treetap.protocols.prediction import present
+from treetap.tables.typed import typed
 from treetap.trees.leaf_entries import SUM_BITS
 from treetap.trees.paths import Floats
 from treetap.trees.shapley import expected_score
@@ -143,9 +144,11 @@ class Attributions:
         """The attributions of every record that has a score, beside the predictions."""
         target = path.with_name(f"{self._context.job}.attributions.parquet")
         scores, found = scored.rows("scores", known), scored.rows(ATTRIBUTIONS, known)
-        players, classes, expected = required(self._entries).players, self._opened.classes, required(self._expected)
+        players, expected = required(self._entries).players, required(self._expected)
+        own, classes = self._opened.aligned, typed(self._opened.classes, self._opened.class_type)
+        column, ids = own.id_column, typed(known, own.id_type)
         await self._context.offload(
-            lambda: write_attributions(target, known, scores, expected, found, players, self._chain, classes)
+            lambda: write_attributions(target, column, ids, scores, expected, found, players, self._chain, classes)
         )
         written.attributions = str(target)
 

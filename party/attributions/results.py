@@ -17,23 +17,24 @@ from treetap.tables.reading import Floats
 
 def write_attributions(
     path: Path,
-    ids: Sequence[str],
+    column: str,
+    ids: pa.Array,
     scores: Floats,
     expected: Floats,
     values: npt.NDArray[np.float64],
     players: Sequence[str],
     parties: Collection[str],
-    classes: Sequence[str],
+    classes: pa.Array,
 ) -> None:
     """Write values (n, players, outputs) of records with these scores (n, outputs); `expected` (outputs,).
 
-    A row per record, or per record and class if a score has several columns: `id`, perhaps `class`, `score`,
-    `expected`, then a column per player, `own:FEATURE` or `party:NAME`.
+    A row per record, or per record and class if a score has several columns: `column` with the ids, perhaps `class`,
+    `score`, `expected`, then a column per player, `own:FEATURE` or `party:NAME`.
     """
     n, outputs = scores.shape
-    columns: dict[str, Any] = {"id": np.repeat(np.array(ids, dtype=object), outputs)}
+    columns: dict[str, Any] = {column: ids.take(pa.array(np.repeat(np.arange(n), outputs)))}
     if outputs > 1:
-        columns["class"] = list(classes) * n
+        columns["class"] = classes.take(pa.array(np.tile(np.arange(outputs), n)))
     columns |= {"score": scores.ravel(), "expected": np.tile(expected, n)}
     for place, player in enumerate(players):
         columns[f"party:{player}" if player in parties else player] = values[:, place].ravel()

@@ -132,6 +132,7 @@ class LabelHolderJob:
             "role": "label_holder",
             "feature_parties": list(self._spec.feature_parties),
             "classes": self.data.labels.classes,
+            "class_type": str(self.data.labels.kind),
             **manifest_of(self._context, self._spec, self.data.table, self._params.missing),
             "trees": len(trees),
             **state.summary(),

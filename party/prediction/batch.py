@@ -21,9 +21,13 @@ from party.setup.steps import fingerprint
 from treetap.errors import DataError
 from treetap.models.durable import write_whole
 from treetap.tables.reading import Floats, Table, read_ids
+from treetap.tables.typed import typed
 from treetap.wire.frame import result
 from treetap.wire.v2 import control_pb2, prediction_pb2
 
+#: Names of columns in the written files, which the id column cannot have.
+TAKEN = ("prediction", "probability", "score", "guessed", "class", "expected", "paths")
+TAKEN_PREFIXES = ("probability_", "score_", "own:", "party:")
 #: Writes a further file beside the predictions: given their path, the ids that have a score, the stored arrays, and
 #: the answer, for the paths of further files.
 Beside = Callable[[Path, list[str], ScoreStore, prediction_pb2.WrittenPredictions], Awaitable[None]]
@@ -56,7 +60,16 @@ class BatchPrediction:
         self.steps: Mapping[str, Step] = {"write_predictions": self.write_predictions}
 
     async def open(self, table: Table) -> None:
-        """Find the ids to predict, and those that earlier attempts have scored."""
+        """Find the ids to predict, and those that earlier attempts have scored.
+
+        Raises:
+            DataError: the ids cannot be found, or their column has the name of one that the written files have.
+        """
+        if table.id_column in TAKEN or table.id_column.startswith(TAKEN_PREFIXES):
+            raise DataError(
+                f"{table.path}: the id column is called {table.id_column!r}, as a column of the predictions is; "
+                "give it another name"
+            ).at(self._config.name)
         self._asked_for = self._ids_asked_for(table)
         self._scored.open(await self._context.offload(lambda: fingerprint(table)), table.path)
 
@@ -92,14 +105,14 @@ class BatchPrediction:
         """One Parquet file: id, raw score(s), and probability, class or value."""
         self._opened.order.check(request)
         path = self._store.predictions / f"{self._context.job}.parquet"
-        ids, objective, classes = self._asked_for, self._opened.objective, self._opened.classes
+        ids = self._asked_for
         known = self._scored.known(ids)
         found = known, self._scored.rows("scores", known), self._scored.rows("guessed", known)
         degraded = self._opening.away_policy == "degrade"
         written = prediction_pb2.WrittenPredictions(path=str(path), records=len(ids))
         for write in self._beside:
             await write(path, known, self._scored, written)
-        await self._context.offload(lambda: _write(path, ids, found, objective, classes, degraded=degraded))
+        await self._context.offload(lambda: _write(path, ids, found, self._opened, degraded=degraded))
         self._scored.discard()
         self._opened.order.done(request)
         return result(written)
@@ -149,25 +162,20 @@ class BatchPrediction:
 
 
 def _write(
-    path: Path,
-    ids: list[str],
-    found: tuple[list[str], Floats, Imputed],
-    objective: str,
-    classes: list[str],
-    *,
-    degraded: bool,
+    path: Path, ids: list[str], found: tuple[list[str], Floats, Imputed], opened: OpenedModel, *, degraded: bool
 ) -> None:
     """Write the predictions, a row per id; empty cells where a record is not common to all parties.
 
-    `degraded`: with a column of each record's share of imputed directions.
+    Ids have the name and the type of the party's table, classes the type of the label's column. `degraded`: with a
+    column of each record's share of imputed directions.
     """
     known, scores, imputed = found
-    columns = {"id": known, **Outcome.of(objective, classes, scores).columns(classes)}
+    columns = Outcome.of(opened.objective, opened.classes, scores).columns(opened.classes, opened.class_type)
     if degraded:
         columns["guessed"] = imputed
-    table = pa.table(columns)
-    if len(known) < len(ids):
-        table = pa.table({"id": ids}).join(table, "id").sort_by("id")
+    place = {value: row for row, value in enumerate(known)}
+    rows = pa.table(columns).take(pa.array([place.get(value) for value in ids], pa.int64()))
+    own = opened.aligned
     content = pa.BufferOutputStream()
-    pq.write_table(table, content, compression="zstd")
+    pq.write_table(rows.add_column(0, own.id_column, typed(ids, own.id_type)), content, compression="zstd")
     write_whole(path, content.getvalue())

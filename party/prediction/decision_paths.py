@@ -1,6 +1,6 @@
 """The file of candidate paths: of each record, tree by tree, the leaves that it may have reached and their conditions.
 
-A row per record, written a few at a time: `id`, and `paths`, a list of `tree` and `leaf` (heap number), each with its
+A row per record, written a few at a time: its id, and `paths`, a list of `tree` and `leaf` (heap number), each with its
 `conditions` from the root down. Conditions are few and repeat, so they are kept as a dictionary.
 """
 
@@ -26,22 +26,14 @@ Meaning = Callable[[Split, bool], str]
 OPEN_LEAVES = "open_leaves"
 #: Approximate number of paths in memory at a time.
 PATHS_AT_ONCE = 200_000
-SCHEMA = pa.schema(
-    [
-        ("id", pa.string()),
-        (
-            "paths",
-            pa.list_(
-                pa.struct(
-                    [
-                        ("tree", pa.int32()),
-                        ("leaf", pa.int64()),
-                        ("conditions", pa.list_(pa.dictionary(pa.int32(), pa.string()))),
-                    ]
-                )
-            ),
-        ),
-    ]
+PATHS = pa.list_(
+    pa.struct(
+        [
+            ("tree", pa.int32()),
+            ("leaf", pa.int64()),
+            ("conditions", pa.list_(pa.dictionary(pa.int32(), pa.string()))),
+        ]
+    )
 )
 
 
@@ -57,14 +49,19 @@ def foreign(split: Split, names: Mapping[int, str], left: bool | None) -> str:
     return what if left is None else f"{what} ({'left' if left else 'right'})"
 
 
-def write_paths(path: Path, ids: Sequence[str], leaves: Bytes, trees: Sequence[Tree], meaning: Meaning) -> None:
-    """Write the open leaves of records: `leaves` (records, bytes) as `packed` makes them of the trees."""
+def write_paths(path: Path, column: str, ids: pa.Array, leaves: Bytes, trees: Sequence[Tree], meaning: Meaning) -> None:
+    """Write the open leaves of records: `leaves` (records, bytes) as `packed` makes them of the trees.
+
+    `column`, `ids`: the column of ids as the party's table has it.
+    """
+    schema = pa.schema([(column, ids.type), ("paths", PATHS)])
     known = _Leaves(trees, meaning)
     step = max(1, PATHS_AT_ONCE // max(1, len(known.tree)))
-    with writing_whole(path) as file, pq.ParquetWriter(file, SCHEMA, compression="zstd") as writer:
+    with writing_whole(path) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
         for start in range(0, len(ids), step):
             part = slice(start, start + step)
-            writer.write_table(known.table(ids[part], known.unpacked(leaves[part])))
+            lists = known.lists(known.unpacked(leaves[part]))
+            writer.write_table(pa.table([ids[part], lists], schema=schema))
 
 
 class _Leaves:
@@ -93,8 +90,8 @@ class _Leaves:
         masks = (np.unpackbits(part, axis=1, count=size) for part, size in zip(parts, self._sizes, strict=True))
         return np.concatenate(list(masks), axis=1)
 
-    def table(self, ids: Sequence[str], leaves: Bytes) -> pa.Table:
-        """Rows of some records; `leaves` (records, leaves) marks the open ones."""
+    def lists(self, leaves: Bytes) -> pa.ListArray:
+        """The paths of some records; `leaves` (records, leaves) marks the open ones."""
         records, found = np.nonzero(leaves)
         lengths = self._lengths[found]
         ends = np.cumsum(lengths)
@@ -108,9 +105,8 @@ class _Leaves:
             ],
             names=["tree", "leaf", "conditions"],
         )
-        each = np.cumsum(np.bincount(records, minlength=len(ids)))
-        lists = pa.ListArray.from_arrays(_offsets(each), ways)
-        return pa.table([pa.array(ids, pa.string()), lists], schema=SCHEMA)
+        each = np.cumsum(np.bincount(records, minlength=len(leaves)))
+        return pa.ListArray.from_arrays(_offsets(each), ways)
 
 
 def _offsets(ends: npt.NDArray[np.int64]) -> pa.Array:

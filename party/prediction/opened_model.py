@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import logging
 
+import pyarrow as pa
+
 from party.alignment.steps import ALIGNMENT, Alignment, alignment_steps
 from party.config import PartyConfig
 from party.prediction.feature_names import NAMES, Naming, naming_steps
@@ -20,6 +22,7 @@ from treetap.protocols.prediction import present
 from treetap.tables.categories import Category
 from treetap.tables.config import TableConfig
 from treetap.tables.reading import Table
+from treetap.tables.typed import named_type
 from treetap.wire.frame import result
 from treetap.wire.timeouts import Timeouts
 from treetap.wire.v2 import control_pb2, prediction_pb2
@@ -118,6 +121,11 @@ class OpenedModel:
     def classes(self) -> list[str]:
         """Values of the label, which the label holder knows; none for a regression."""
         return list(self.manifest["classes"])
+
+    @property
+    def class_type(self) -> pa.DataType:
+        """The type of the label in its table; text of a model whose manifest does not say it."""
+        return named_type(self.manifest.get("class_type", "string"))
 
     def _check_parties(self) -> None:
         me, opening, manifest = self._config.name, self._opening, self.manifest

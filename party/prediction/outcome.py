@@ -7,20 +7,24 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from treetap.tables.reading import Floats
+from treetap.tables.typed import typed
 from treetap.trees.loss import outcome_of
 from treetap.trees.params import BINARY, REGRESSIONS
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of n records: `predictions` (classes or values), `scores` (n, outputs), `probabilities`.
+    """Of n records: `classes`, or of a regression `predictions`; `scores` (n, outputs), `probabilities`.
 
-    The last is (n, 1) for two classes (that of the second), (n, classes) for more, (n, 0) for a regression.
+    The last is (n, 1) for two classes (that of the second), (n, classes) for more, (n, 0) for a regression. Of
+    `classes` and `predictions` the other one is empty.
     """
 
-    predictions: list[str] | list[float]
+    classes: list[str]
+    predictions: list[float]
     scores: Floats
     probabilities: Floats
 
@@ -29,15 +33,15 @@ class Outcome:
         """The outcome by the scores (n, outputs) of a model that was trained for an objective."""
         found = outcome_of(objective, len(classes), scores)
         if objective in REGRESSIONS:
-            return cls(found.tolist(), scores[:, :1], np.zeros((len(scores), 0)))
+            return cls([], found.tolist(), scores[:, :1], np.zeros((len(scores), 0)))
         if objective in BINARY:
             second = found.tolist()
-            return cls([classes[int(p > 0.5)] for p in second], scores[:, :1], found.reshape(-1, 1))
-        return cls([classes[k] for k in found.argmax(axis=1)], scores, found)
+            return cls([classes[int(p > 0.5)] for p in second], [], scores[:, :1], found.reshape(-1, 1))
+        return cls([classes[k] for k in found.argmax(axis=1)], [], scores, found)
 
-    def columns(self, classes: Sequence[str]) -> dict[str, Any]:
-        """Name → n values, as a file of predictions has them."""
-        found: dict[str, Any] = {"prediction": self.predictions}
+    def columns(self, classes: Sequence[str], kind: pa.DataType) -> dict[str, Any]:
+        """Name → n values, as a file of predictions has them; `kind`: the type of the classes in their table."""
+        found: dict[str, Any] = {"prediction": typed(self.classes, kind) if classes else self.predictions}
         if 0 < self.probabilities.shape[1] == len(classes):
             found |= {f"probability_{name}": self.probabilities[:, k] for k, name in enumerate(classes)}
             return found | {f"score_{name}": self.scores[:, k] for k, name in enumerate(classes)}

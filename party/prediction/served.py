@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import pyarrow as pa
 
 from party.config import PartyConfig, ServeConfig
 from party.prediction.opened_model import OpenedModel
@@ -137,6 +138,7 @@ class ServedPrediction:
             job=self.job,
             predictions=self._answers(ids, places, found),
             classes=self._opened.classes,
+            class_type=self._class_type(),
         )
         self._context.costs.byte_counts.sent(client, "predict", bytes_by_class(self._counted(answer)))
         self._context.recorder.answered(client, self._context.attempt, answer)
@@ -158,6 +160,7 @@ class ServedPrediction:
             protocol=prediction_name(self._opening),
             objective=self._opened.objective,
             classes=self._opened.classes,
+            class_type=self._class_type(),
             records=len(self._open_for_requests()),
             most_ids=self.config.most_ids,
             deadline_s=self.config.deadline_s,
@@ -195,11 +198,10 @@ class ServedPrediction:
         scores = np.stack([found[places[answer.id]] for answer in known])
         outcome = Outcome.of(self._opened.objective, self._opened.classes, scores)
         for k, answer in enumerate(known):
-            prediction = outcome.predictions[k]
-            if isinstance(prediction, str):
-                answer.label = prediction
+            if outcome.classes:
+                answer.label = outcome.classes[k]
             else:
-                answer.value = prediction
+                answer.value = outcome.predictions[k]
             answer.scores.extend(outcome.scores[k].tolist())
             answer.probabilities.extend(outcome.probabilities[k].tolist())
         return answers
@@ -219,6 +221,18 @@ class ServedPrediction:
             each.scores[:] = outcome.scores[0].tolist()
             each.probabilities[:] = outcome.probabilities[0].tolist()
         return counted
+
+    def _class_type(self) -> serving_pb2.ClassType.ValueType:
+        """How a client is to read the classes."""
+        if "class_type" not in self._opened.manifest or not self._opened.classes:
+            return serving_pb2.CLASS_TYPE_UNSPECIFIED
+        kind = self._opened.class_type
+        if pa.types.is_boolean(kind):
+            return serving_pb2.CLASS_BOOLEAN
+        if pa.types.is_integer(kind):
+            return serving_pb2.CLASS_WHOLE_NUMBER
+        number = pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+        return serving_pb2.CLASS_NUMBER if number else serving_pb2.CLASS_TEXT
 
     def _status(self, value: str, places: Mapping[str, int]) -> serving_pb2.RecordStatus.ValueType:
         if value in places:

@@ -16,6 +16,7 @@ from party.runtime.context import StepContext
 from party.runtime.job_store import Arrays
 from party.runtime.messages import Rows
 from treetap.tables.reading import Floats
+from treetap.tables.typed import typed
 from treetap.trees.ensemble import Split
 from treetap.trees.paths import Bools, condition
 from treetap.wire.v2 import prediction_pb2
@@ -68,8 +69,9 @@ class TreeResults:
         shown = known[: opening.explain_limit or len(known)]
         target = path.with_name(f"{self._context.job}.explained.parquet")
         leaves = scored.rows(OPEN_LEAVES, shown)
-        trees = self._model.ensemble.used_trees
-        await self._context.offload(lambda: write_paths(target, shown, leaves, trees, self._meaning))
+        trees, own = self._model.ensemble.used_trees, self._opened.aligned
+        ids = typed(shown, own.id_type)
+        await self._context.offload(lambda: write_paths(target, own.id_column, ids, leaves, trees, self._meaning))
         written.explanations = str(target)
         written.withheld.extend(names.withheld)
 

@@ -88,11 +88,11 @@ class HttpScoring:
         except ValidationError as failure:
             self._served_models.malformed(client)
             return _problem(422, "; ".join(map(_where, failure.errors(include_url=False, include_input=False))))
-        asked = serving_pb2.PredictRecords(model=form.model or "", ids=form.ids)
+        asked = serving_pb2.PredictRecords(model=form.model or "", ids=map(str, form.ids))
         answer = await self._served_models.predict(client, asked, form.deadline_s)
         if len(answer.predictions) == 1 and (fault := _fault(answer.predictions[0])):
             return fault
-        return _json(200, predict_reply(answer))
+        return _json(200, predict_reply(answer, form.ids))
 
     async def model(self, request: web.Request) -> web.Response:
         """The description of a served model."""

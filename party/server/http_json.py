@@ -16,7 +16,13 @@ MOST_BODY = 1024 * 1024
 SLOWEST_S = 10.0
 #: Seconds that a connection may be idle between two requests.
 IDLE_S = 60.0
-Id = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=1024)]  #: as in files of ids
+#: As in files of ids, or a whole number as 64 bits hold it.
+Id = (
+    Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=1024)]
+    | Annotated[int, Field(ge=-(2**63), lt=2**64)]
+)
+#: A class in the type that it has in the label's table.
+Class = bool | int | float | str
 #: Outcome of one record in JSON.
 Status = Literal["predicted", "unknown_id", "not_common"]
 STATUS: dict[serving_pb2.RecordStatus.ValueType, Status] = {
@@ -41,14 +47,17 @@ class PredictRequest(BaseModel):
 class RecordPrediction(BaseModel):
     """The answer for one record, with the column names of a file of predictions."""
 
-    id: str
+    id: Annotated[str | int, Field(description="As it was requested.")]
     status: Annotated[
         Status,
         Field(
             description="predicted; unknown_id: the label holder lacks the record; not_common: another party lacks it."
         ),
     ]
-    prediction: Annotated[str | float | None, Field(description="The class; in a regression, the value.")] = None
+    prediction: Annotated[
+        Class | None,
+        Field(description="The class, in the type of the label's column; in a regression, the value."),
+    ] = None
     probability: Annotated[float | None, Field(description="With two classes: the probability of the second.")] = None
     score: Annotated[float | None, Field(description="The raw score, where the model has one.")] = None
     probabilities: Annotated[
@@ -72,7 +81,9 @@ class ModelReply(BaseModel):
     job: str
     protocol: str
     objective: str
-    classes: Annotated[list[str], Field(description="Values of the label; empty for a regression.")]
+    classes: Annotated[
+        list[Class], Field(description="Values of the label, in the type of its column; empty for a regression.")
+    ]
     records: Annotated[int, Field(description="Number of records that can be predicted.")]
     most_ids: Annotated[int, Field(description="Most ids in one request.")]
     deadline_s: Annotated[float, Field(description="Most seconds that a request waits.")]
@@ -98,9 +109,9 @@ def predict_request(most_ids: int) -> type[PredictRequest]:
     return create_model("PredictRequest", __base__=PredictRequest, __doc__=PredictRequest.__doc__, ids=(ids, ...))
 
 
-def predict_reply(answer: serving_pb2.PredictedRecords) -> PredictReply:
-    """The answer to a client."""
-    found = [_record(each, answer.classes) for each in answer.predictions]
+def predict_reply(answer: serving_pb2.PredictedRecords, ids: Sequence[str | int]) -> PredictReply:
+    """The answer to a client who requested these ids."""
+    found = [_record(each, value, answer) for each, value in zip(answer.predictions, ids, strict=True)]
     return PredictReply(model=answer.model, job=answer.job, predictions=found)
 
 
@@ -111,21 +122,33 @@ def model_reply(found: serving_pb2.ModelDescription) -> ModelReply:
         job=found.job,
         protocol=found.protocol,
         objective=found.objective,
-        classes=list(found.classes),
+        classes=[_class(name, found.class_type) for name in found.classes],
         records=found.records,
         most_ids=found.most_ids,
         deadline_s=found.deadline_s,
     )
 
 
-def _record(found: serving_pb2.RecordPrediction, classes: Sequence[str]) -> RecordPrediction:
-    made = RecordPrediction(id=found.id, status=STATUS[found.status])
+def _class(name: str, kind: serving_pb2.ClassType.ValueType) -> Class:
+    """A class in its type; text where that is not known."""
+    if kind == serving_pb2.CLASS_BOOLEAN:
+        return name == "True"
+    if kind == serving_pb2.CLASS_WHOLE_NUMBER:
+        return int(name)
+    return float(name) if kind == serving_pb2.CLASS_NUMBER else name
+
+
+def _record(
+    found: serving_pb2.RecordPrediction, asked: str | int, answer: serving_pb2.PredictedRecords
+) -> RecordPrediction:
+    made = RecordPrediction(id=asked, status=STATUS[found.status])
     if made.status != "predicted":
         return made
-    made.prediction = found.label if found.WhichOneof("prediction") == "label" else found.value
-    if len(found.probabilities) == len(classes) > 0:
-        made.probabilities = dict(zip(classes, found.probabilities, strict=True))
-        made.scores = dict(zip(classes, found.scores, strict=True))
+    is_class = found.WhichOneof("prediction") == "label"
+    made.prediction = _class(found.label, answer.class_type) if is_class else found.value
+    if len(found.probabilities) == len(answer.classes) > 0:
+        made.probabilities = dict(zip(answer.classes, found.probabilities, strict=True))
+        made.scores = dict(zip(answer.classes, found.scores, strict=True))
         return made
     made.score = found.scores[0]
     made.probability = found.probabilities[0] if found.probabilities else None

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import party.prediction
@@ -54,5 +55,5 @@ def test_an_objective_says_what_scores_mean(
     objective: str, classes: list[str], scores: list[list[float]], expected: dict[str, list[object]]
 ) -> None:
     """Columns of a file of predictions follow from objective and classes alone."""
-    columns = Outcome.of(objective, classes, np.array(scores)).columns(classes)
-    assert {name: list(columns[name]) for name in expected} == expected
+    columns = pa.table(Outcome.of(objective, classes, np.array(scores)).columns(classes, pa.string()))
+    assert {name: columns.column(name).to_pylist() for name in expected} == expected

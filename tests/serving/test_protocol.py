@@ -80,7 +80,7 @@ def test_an_answer_is_a_line_of_the_file_of_predictions(tmp_path: Path) -> None:
             status = await federation.predict(predict_request(model="job"))
             table = pq.read_table(status.predictions)
             for row, found in zip(table.to_pylist(), answer.predictions, strict=True):
-                assert (row["id"], row["prediction"]) == (found.id, found.label)
+                assert (row["id"], str(row["prediction"])) == (found.id, found.label)
                 assert ([row["probability"]], [row["score"]]) == (list(found.probabilities), list(found.scores))
 
     run(main())
@@ -104,7 +104,7 @@ def test_classes_and_values(objective: str, tmp_path: Path) -> None:
             assert (list(found.scores), list(found.probabilities)) == ([row["score"]], [])
         else:
             described = federation.node(LABEL_HOLDER).served_models.describe("app")
-            assert found.label == row["prediction"]
+            assert found.label == str(row["prediction"])
             assert list(found.scores) == [row[f"score_{name}"] for name in described.classes]
             assert list(found.probabilities) == [row[f"probability_{name}"] for name in described.classes]
         await federation.close()

@@ -13,15 +13,20 @@ from treetap.errors import DataError
 from treetap.tables.categories import is_text, most_categories
 from treetap.tables.numbers import kind_name
 from treetap.tables.reading import Table
+from treetap.tables.typed import STRING
 from treetap.trees.params import BINARY, REGRESSIONS
 
 
 @dataclass(frozen=True)
 class Labels:
-    """`values`: N class numbers (int64) or targets (float64); `classes`: their names, none for a regression."""
+    """`values`: N class numbers (int64) or targets (float64); `classes`: their names, none for a regression.
+
+    `kind`: the type of the classes in their table.
+    """
 
     values: np.ndarray[tuple[int], np.dtype[Any]]
     classes: list[str]
+    kind: pa.DataType = STRING
 
     def __repr__(self) -> str:
         return f"<Labels of {len(self.values)} records>"
@@ -31,7 +36,7 @@ class Labels:
         if not self.classes:
             return Labels(self.values[records], [])
         present, numbers = np.unique(self.values[records], return_inverse=True)
-        return Labels(numbers.astype(np.int64), [self.classes[number] for number in present.tolist()])
+        return Labels(numbers.astype(np.int64), [self.classes[number] for number in present.tolist()], self.kind)
 
 
 def read_labels(table: Table, column: str, objective: str) -> Labels:
@@ -73,8 +78,10 @@ def read_classes(table: Table, column: str) -> Labels:
         raise DataError(
             f"{_where(table, column)}: holds {kind_name(cells.type)}; classes are numbers, text or booleans"
         )
-    names, numbers = np.unique(np.asarray(cells.to_pylist()), return_inverse=True)
-    return Labels(numbers.astype(np.int64), [class_name(name) for name in names])
+    whole = pa.types.is_integer(cells.type)  # from Python's numbers numpy would make 64 bits without sign a fraction
+    values = cells.to_numpy(zero_copy_only=False) if whole else np.asarray(cells.to_pylist())
+    names, numbers = np.unique(values, return_inverse=True)
+    return Labels(numbers.astype(np.int64), [class_name(name) for name in names], cells.type)
 
 
 def _targets(table: Table, column: str, objective: str) -> Labels:

@@ -23,6 +23,7 @@ from treetap.errors import DataError
 from treetap.tables.categories import Category, encoded
 from treetap.tables.config import TableConfig
 from treetap.tables.numbers import BLOCK, csv_rows, kind_name, row_name
+from treetap.tables.typed import STRING, id_type
 
 log = logging.getLogger(__name__)
 Floats = np.ndarray[tuple[int, int], np.dtype[np.float64]]
@@ -37,7 +38,8 @@ class Table:
 
     `ids`: N strings. `columns`: names of the d features. `features`: (N, d) float64, NaN where missing. `label`: N
     values as read, or None. `rows`: (N,) each record's row in the file, from 0. `sources`: the file's columns
-    that the features were made of; `categories`: how those of text were encoded.
+    that the features were made of; `categories`: how those of text were encoded. `id_column`, `id_type`: name and type
+    of the ids in the file.
     """
 
     path: Path
@@ -48,6 +50,8 @@ class Table:
     rows: np.ndarray[tuple[int], np.dtype[np.int64]]
     sources: list[str] = field(default_factory=list)
     categories: Mapping[str, Category] = field(default_factory=dict)
+    id_column: str = "id"
+    id_type: pa.DataType = STRING
 
     def __repr__(self) -> str:
         return f"<Table of {len(self.ids)} records>"
@@ -80,6 +84,8 @@ class Table:
             self.rows[records],
             self.sources,
             self.categories,
+            self.id_column,
+            self.id_type,
         )
 
     def digest(self) -> bytes:
@@ -121,7 +127,9 @@ def read_table(
     names, values, found = encoded(config.path, chosen, len(ids), config.encode, categories, missing)
     features = values[order]
     label = _ordered(config.path, config.label, columns[config.label], order) if with_label and config.label else None
-    return Table(config.path, [ids[i] for i in order], names, features, label, order, list(config.columns), found)
+    sorted_ids, sources = [ids[i] for i in order], list(config.columns)
+    kind = id_type(sorted_ids, columns[config.id].type, in_csv=config.path.suffix != ".parquet")
+    return Table(config.path, sorted_ids, names, features, label, order, sources, found, config.id, kind)
 
 
 def read_ids(path: Path) -> list[str]:

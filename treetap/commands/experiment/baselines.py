@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from treetap.commands.experiment.experiment_file import ExperimentFile
+from treetap.commands.experiment.joined_table import ID
 from treetap.errors import DataError
 from treetap.protocols.registry import training
 from treetap.tables.config import TableConfig
@@ -62,7 +63,7 @@ class Comparison:
         Raises:
             DataError: the file has other records.
         """
-        if self._asked[self._holder].ids != predictions.column("id").to_pylist():
+        if self._asked[self._holder].ids != predictions.column(ID).to_pylist():
             raise DataError("the predictions are of other records than the centralised model's")
         names = [name for name in predictions.column_names if name == "score" or name.startswith("score_")]
         scores = np.column_stack([predictions.column(name).to_numpy() for name in names])

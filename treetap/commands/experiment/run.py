@@ -208,7 +208,7 @@ def test_metrics(
     experiment: ExperimentFile, manifest: dict[str, Any], scores: pa.Table, rows: pa.Table
 ) -> dict[str, float]:
     """Measures of the label holder's predictions against the labels of the same rows; infinite where they overflow."""
-    place = {value: i for i, value in enumerate(scores.column("id").to_pylist())}
+    place = {value: i for i, value in enumerate(scores.column(ID).to_pylist())}
     order = [place[str(value)] for value in rows.column(ID).to_pylist()]
     label = rows.column(experiment.data.label).to_pylist()
     objective = experiment.job.params().objective

@@ -18,6 +18,7 @@ from treetap import terminal
 from treetap.errors import BadInput, DataError
 from treetap.models.own_split import OwnSplit
 from treetap.models.store import Names, read_model, read_names
+from treetap.tables.typed import named_type, value_of
 from treetap.terminal import text
 from treetap.trees.ensemble import ROOT, Importance, Split, Tree, importance, importance_by_owner, used_of
 from treetap.trees.paths import condition
@@ -88,13 +89,20 @@ def _label_holder(manifest: Json, shards: list[Json], names: Names) -> Json:
         "label_holder": name,
         "feature_parties": manifest["feature_parties"],
         "objective": manifest["objective"],
-        "classes": manifest["classes"],
+        "classes": _classes(manifest),
         "params": manifest["params"],
         "metrics": manifest["training_metrics"],
         "used_trees": len(used),
         "importance": found,
         "trees": [_tree(tree, name, own, columns, names) for tree in trees],
     }
+
+
+def _classes(manifest: Json) -> list[Any]:
+    """The label's values in the type of its column, as far as JSON has it; text where the manifest does not say it."""
+    kind = named_type(manifest.get("class_type", "string"))
+    values = (value_of(name, kind) for name in manifest["classes"])
+    return [value if isinstance(value, bool | int | float) else str(value) for value in values]
 
 
 def _named_feature(split: Split, names: Names) -> str:

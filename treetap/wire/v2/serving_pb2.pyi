@@ -19,6 +19,32 @@ else:
 
 DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
+class _ClassType:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _ClassTypeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_ClassType.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    CLASS_TYPE_UNSPECIFIED: _ClassType.ValueType  # 0
+    """A regression, or a model whose release did not keep the type."""
+    CLASS_TEXT: _ClassType.ValueType  # 1
+    CLASS_WHOLE_NUMBER: _ClassType.ValueType  # 2
+    CLASS_NUMBER: _ClassType.ValueType  # 3
+    CLASS_BOOLEAN: _ClassType.ValueType  # 4
+    """"True" or "False"."""
+
+class ClassType(_ClassType, metaclass=_ClassTypeEnumTypeWrapper):
+    """Classes are sent as text; this is what they were."""
+
+CLASS_TYPE_UNSPECIFIED: ClassType.ValueType  # 0
+"""A regression, or a model whose release did not keep the type."""
+CLASS_TEXT: ClassType.ValueType  # 1
+CLASS_WHOLE_NUMBER: ClassType.ValueType  # 2
+CLASS_NUMBER: ClassType.ValueType  # 3
+CLASS_BOOLEAN: ClassType.ValueType  # 4
+""""True" or "False"."""
+Global___ClassType: typing_extensions.TypeAlias = ClassType
+
 class _RecordStatus:
     ValueType = typing.NewType("ValueType", builtins.int)
     V: typing_extensions.TypeAlias = ValueType
@@ -72,9 +98,12 @@ class PredictedRecords(google.protobuf.message.Message):
     JOB_FIELD_NUMBER: builtins.int
     PREDICTIONS_FIELD_NUMBER: builtins.int
     CLASSES_FIELD_NUMBER: builtins.int
+    CLASS_TYPE_FIELD_NUMBER: builtins.int
     model: builtins.str
     job: builtins.str
     """The serving job."""
+    class_type: Global___ClassType.ValueType
+    """Type of the classes in the label's table."""
     @property
     def predictions(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___RecordPrediction]:
         """One for each id, in the order of the request."""
@@ -90,8 +119,9 @@ class PredictedRecords(google.protobuf.message.Message):
         job: builtins.str = ...,
         predictions: collections.abc.Iterable[Global___RecordPrediction] | None = ...,
         classes: collections.abc.Iterable[builtins.str] | None = ...,
+        class_type: Global___ClassType.ValueType = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["classes", b"classes", "job", b"job", "model", b"model", "predictions", b"predictions"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["class_type", b"class_type", "classes", b"classes", "job", b"job", "model", b"model", "predictions", b"predictions"]) -> None: ...
 
 Global___PredictedRecords: typing_extensions.TypeAlias = PredictedRecords
 
@@ -163,6 +193,7 @@ class ModelDescription(google.protobuf.message.Message):
     RECORDS_FIELD_NUMBER: builtins.int
     MOST_IDS_FIELD_NUMBER: builtins.int
     DEADLINE_S_FIELD_NUMBER: builtins.int
+    CLASS_TYPE_FIELD_NUMBER: builtins.int
     model: builtins.str
     job: builtins.str
     protocol: builtins.str
@@ -173,6 +204,8 @@ class ModelDescription(google.protobuf.message.Message):
     """Most ids of one request."""
     deadline_s: builtins.float
     """Most seconds that a request may wait."""
+    class_type: Global___ClassType.ValueType
+    """Type of the classes in the label's table."""
     @property
     def classes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Values of the label; none of a regression."""
@@ -188,8 +221,9 @@ class ModelDescription(google.protobuf.message.Message):
         records: builtins.int = ...,
         most_ids: builtins.int = ...,
         deadline_s: builtins.float = ...,
+        class_type: Global___ClassType.ValueType = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["classes", b"classes", "deadline_s", b"deadline_s", "job", b"job", "model", b"model", "most_ids", b"most_ids", "objective", b"objective", "protocol", b"protocol", "records", b"records"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["class_type", b"class_type", "classes", b"classes", "deadline_s", b"deadline_s", "job", b"job", "model", b"model", "most_ids", b"most_ids", "objective", b"objective", "protocol", b"protocol", "records", b"records"]) -> None: ...
 
 Global___ModelDescription: typing_extensions.TypeAlias = ModelDescription
 

@@ -1,0 +1,174 @@
+"""Predictions have the ids and the classes of the label holder's table: by name and by type, so that a join works."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from party.attributions.results import write_attributions
+from party.server.http_json import model_reply, predict_reply
+from tests.replay import HERE, JOB
+from tests.serving.served import ask, config, serve
+from tests.simulator import Federation, Message, run
+from tests.worlds import PARTIES, manifest
+from treetap.commands.model.view import describe
+from treetap.protocols.prediction import predict_request
+from treetap.tables.typed import typed
+from treetap.wire.v2 import serving_pb2, setup_pb2
+
+LABEL_HOLDER, B, _ = PARTIES
+#: Published models of each format.
+MODELS = Path(__file__).parent.parent / "library" / "models"
+
+
+def _tables(labels: pa.DataType, ids: pa.DataType, column: str = "customer") -> dict[str, Any]:
+    """The world's tables with other ids, and the classes 0 and 1 as -5 and 7, or as that type has them."""
+    found = {}
+    for party, (columns, own) in HERE.tables.items():
+        tables = {}
+        for name, table in own.items():
+            numbers = [int(value[1:]) for value in table.column("id").to_pylist()]
+            cells = pa.array([f"c{number}" if ids == pa.string() else number for number in numbers], ids)
+            made = table.set_column(0, column if party == LABEL_HOLDER else "id", cells)
+            if "y" in made.column_names:
+                y = [{0: -5, 1: 7}[value] for value in made.column("y").to_pylist()]
+                values: list[Any] = [value > 0 for value in y] if labels == pa.bool_() else y
+                cells = pa.array(list(map(str, values)) if labels == pa.string() else values, labels)
+                made = made.set_column(made.column_names.index("y"), "y", cells)
+            tables[name] = made
+        found[party] = (columns, tables)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("labels", "ids"),
+    [
+        (pa.int64(), pa.int64()),
+        (pa.int8(), pa.int32()),
+        (pa.string(), pa.string()),
+        (pa.bool_(), pa.uint64()),
+        (pa.float64(), pa.int64()),
+        (pa.decimal128(5, 2), pa.int64()),
+    ],
+    ids=str,
+)
+def test_a_file_of_predictions(labels: pa.DataType, ids: pa.DataType, tmp_path: Path) -> None:
+    """Its table joins it, also after an interruption, and where another party lacks a record; so do explanations."""
+    tables = _tables(labels, ids)
+    feature = tables[B][1]["train"]
+    tables[B][1]["new"] = feature.slice(1)
+    for party in (LABEL_HOLDER, PARTIES[2]):
+        tables[party][1]["new"] = tables[party][1]["train"]
+
+    async def main() -> None:
+        federation = Federation(tmp_path, tables)
+        job = setup_pb2.JobSpec()
+        job.CopyFrom(JOB)
+        job.alignment = "psi"
+        assert (await federation.train(job)).state == "finished"
+
+        def kill(message: Message) -> None:
+            if message.word == "ask_directions" and federation.jobs.status("p")[0].round == 3:
+                federation.hook = None
+                federation.kill(B)
+
+        federation.hook = kill
+        request = predict_request(model="job", job="p", table="new", block=4, explain=True)
+        assert (await federation.predict(request)).state == "interrupted"
+        federation.start(B)
+        status = await federation.resume("p")
+        assert (status.state, status.error) == ("finished", "")
+        own = tables[LABEL_HOLDER][1]["new"]
+        found = pq.read_table(status.predictions)
+        assert found.column_names[:2] == ["customer", "prediction"]
+        assert (found.schema.field("customer").type, found.schema.field("prediction").type) == (ids, labels)
+        joined = own.join(found, "customer", join_type="inner")
+        assert joined.num_rows == len(HERE.y)
+        assert joined.column("prediction").null_count == 1
+        kept = joined.filter(pa.compute.is_valid(joined.column("prediction")))
+        assert set(kept.column("prediction").to_pylist()) == set(own.column("y").to_pylist())
+        right = pa.compute.equal(kept.column("prediction"), kept.column("y")).to_pylist()
+        assert sum(right) > 0.8 * len(right)
+        paths = pq.read_table(status.explanations)
+        assert own.join(paths.select(["customer"]), "customer", join_type="inner").num_rows == len(HERE.y) - 1
+        await federation.close()
+
+    run(main())
+
+
+def test_a_class_in_json(tmp_path: Path) -> None:
+    """`treetap model show --json` has classes in their type; one of an earlier release, text."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, _tables(pa.int8(), pa.int64()))
+        assert (await federation.train(JOB)).state == "finished"
+        folder = federation.state(LABEL_HOLDER) / "models" / "job"
+        assert manifest(federation.state(LABEL_HOLDER))["class_type"] == "int8"
+        assert describe(folder)["classes"] == [-5, 7]
+        await federation.close()
+
+    run(main())
+    assert describe(MODELS / "v1" / "bank")["classes"] == ["0", "1"]
+
+
+@pytest.mark.parametrize("column", ["prediction", "score", "score_a", "paths"])
+def test_an_id_column_of_a_taken_name(column: str, tmp_path: Path) -> None:
+    """It is refused before any work; it would replace a column of the predictions."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, _tables(pa.int64(), pa.int64(), column))
+        assert (await federation.train(JOB)).state == "finished"
+        status = await federation.predict(predict_request(model="job"))
+        assert (status.state, status.bad_input) == ("failed", True)
+        assert f"the id column is called {column!r}, as a column of the predictions is" in status.error
+        await federation.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("labels", "told", "classes"),
+    [
+        (pa.int64(), serving_pb2.CLASS_WHOLE_NUMBER, [-5, 7]),
+        (pa.float32(), serving_pb2.CLASS_NUMBER, [-5.0, 7.0]),
+        (pa.bool_(), serving_pb2.CLASS_BOOLEAN, [False, True]),
+        (pa.string(), serving_pb2.CLASS_TEXT, ["-5", "7"]),
+    ],
+    ids=str,
+)
+def test_answers_to_clients(labels: pa.DataType, told: Any, classes: list[Any], tmp_path: Path) -> None:
+    """Over gRPC the type is told; over HTTP classes have it, and ids are as they were asked."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, _tables(labels, pa.int64()), serve={LABEL_HOLDER: config()})
+        assert (await federation.train(JOB)).state == "finished"
+        await serve(federation)
+        answer = await ask(federation, "16", "17", "99")
+        assert (answer.class_type, {each.label for each in answer.predictions[:2]} <= {*answer.classes}) == (told, True)
+        reply = json.loads(predict_reply(answer, [16, "17", 99]).model_dump_json(exclude_none=True))
+        assert [row["id"] for row in reply["predictions"]] == [16, "17", 99]
+        for row in reply["predictions"][:2]:
+            assert row["prediction"] in classes
+            assert type(row["prediction"]) is type(classes[0])
+        described = model_reply(federation.node(LABEL_HOLDER).served_models.describe("app", ""))
+        assert [(type(value), value) for value in described.classes] == [(type(value), value) for value in classes]
+        await federation.close()
+
+    run(main())
+
+
+def test_attributions(tmp_path: Path) -> None:
+    """A row per record and class, both in their types."""
+    ids, classes = typed(["10", "7"], pa.int64()), typed(["1", "2", "11"], pa.int8())
+    none, path = np.zeros((2, 3)), tmp_path / "a.parquet"
+    write_attributions(path, "customer", ids, none, np.zeros(3), np.zeros((2, 1, 3)), ["telco"], ["telco"], classes)
+    found = pq.read_table(path)
+    assert (found.schema.field("customer").type, found.schema.field("class").type) == (pa.int64(), pa.int8())
+    assert found.column("customer").to_pylist() == [10, 10, 10, 7, 7, 7]
+    assert found.column("class").to_pylist() == [1, 2, 11, 1, 2, 11]
