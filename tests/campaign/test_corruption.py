@@ -1,0 +1,42 @@
+"""A sample of corruptions: `python -m tests.campaign.corruption` carries out thousands."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.campaign import corruption
+from tests.campaign.corruption import HOW, STAGES, Corruption, carry_out, carry_out_all, drawn, kept
+from treetap.models import checksums
+
+
+def test_damage_is_named_or_does_no_harm(tmp_path: Path) -> None:
+    """Whatever is changed in whichever file: the right model and scores, or an error that names the file."""
+    summary = carry_out_all(range(40), tmp_path)
+    assert summary.findings == []
+    assert summary.right + summary.named == 40
+    assert summary.named > 20
+
+
+def test_corruptions_are_drawn_from_all_files_and_ways() -> None:
+    """A seed is one corruption; among many there are all files of all stages, and all ways to damage one."""
+    found = [drawn(seed) for seed in range(2000)]
+    assert found == [drawn(seed) for seed in range(2000)]
+    assert {(each.stage, each.path) for each in found} == {(stage, path) for stage in STAGES for path in kept(stage)}
+    assert {each.how for each in found} == set(HOW)
+    assert {"scores.npz", "trees.jsonl", "job.json"} <= {Path(path).name for path in kept("growing")}
+    assert {"manifest.json", "scores.npz"} <= {Path(path).name for path in kept("publishing")}
+    assert any("block-0" in path for path in kept("predicting"))
+
+
+def test_without_checksums_wrong_models_would_be_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The judge is no yes-man: where checksums fit whatever they are of, changed digits make other models."""
+    monkeypatch.setattr(checksums, "_chained", lambda before, body: "0" * 64)
+    monkeypatch.setattr(corruption, "stopped", cache(corruption.stopped.__wrapped__))
+    outcomes = [
+        carry_out(Corruption(seed, "growing", "label-holder/state/jobs/job/trees.jsonl", "digit"), tmp_path / str(seed))
+        for seed in range(12)
+    ]
+    assert any(outcome.startswith("WRONG") for outcome in outcomes)
