@@ -6,7 +6,7 @@ party's transcript and columns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -72,6 +72,7 @@ def audit(file: AuditFile, *, by_tree: bool, progress: Progress) -> Document:
             "attempt": max(view.attempt for view in views.values()),
             "records": first.records,
             "classes": None if known is None else len(known.classes),
+            "class_names": None if known is None else known.classes,
             "labelled": file.label is not None,
             "trees": max(len(view.trees) for view in views.values()),
             "max_depth": first.max_depth,
@@ -82,37 +83,6 @@ def audit(file: AuditFile, *, by_tree: bool, progress: Progress) -> Document:
             "traffic": _traffic(views),
         }
     )
-
-
-def exceeded(document: Document, limits: Mapping[str, float]) -> list[str]:
-    """Attacks whose V-measure is above their limit, a line each. `id2graph` stands for every form of it.
-
-    An attacker may stop after any tree, so the largest figure of an attack counts.
-
-    Raises:
-        BadInput: an attack was not run, or nothing was scored.
-    """
-    found = []
-    for name, limit in limits.items():
-        rows = [
-            (party, kind, result)
-            for party, each in document.parties.items()
-            for kind, result in each.attacks.items()
-            if kind == name or (name == "id2graph" and kind.startswith("id2graph-"))
-        ]
-        if document.classes is None:
-            why = "the label is a number, not a class" if document.labelled else "no [label] is given"
-            raise BadInput(f"--fail-above {name}: there is no V-measure: {why}")
-        if not rows:
-            raise BadInput(f"--fail-above {name}: this attack was not run; name it in --attacks or in audit.toml")
-        for party, kind, result in rows:
-            steps = enumerate(result.by_tree or [result.v_measure], start=1)
-            figures = {trees: value for trees, value in steps if value is not None}
-            best = max(figures, key=figures.__getitem__)
-            if figures[best] > limit:
-                after = f" after {best} of {document.trees} trees"
-                found.append(f"{party}: {kind} reaches a V-measure of {figures[best]:.3f}{after}, above {limit:g}")
-    return found
 
 
 def incomplete(document: Document) -> list[str]:
@@ -171,30 +141,40 @@ def _attacked(
     settings: Settings,
     by_tree: bool,
 ) -> dict[str, Any]:
+    """One attack's result, with labels that after the number of trees where its V-measure is largest (the first)."""
     features = None if table is None else table.features
+    every = len(leaves)
 
     def run(trees: int) -> Outcome:
         return attack(kind, leaves[:trees], view.records, features, clusters, settings)
 
-    last = run(len(leaves))
-    measured = scores(labels, last.clusters)
-    steps: list[float | None] | None = None
-    if labels is not None:
-        whole = measured["v_measure"]
-        if kind == "cl":  # CL uses no tree
-            steps = [whole] * len(leaves)
-        else:
-            before: Sequence[float | None] = [
-                scores(labels, run(trees).clusters)["v_measure"] if by_tree else None for trees in range(1, len(leaves))
-            ]
-            steps = [*before, whole] if leaves else []
+    if labels is None or kind == "cl":  # nothing to choose by, or no tree in use
+        outcome, after = run(every), None if kind == "cl" else every
+        measured = scores(labels, outcome.clusters)
+        steps: list[float | None] | None = None if labels is None else [measured["v_measure"]] * every
+        accuracies: list[float | None] | None = None if labels is None else [measured["accuracy"]] * every
+    else:
+        found: tuple[float, int, Outcome, dict[str, float | None]] | None = None
+        steps, accuracies = [None] * every, [None] * every
+        for trees in range(1 if by_tree and every else every, every + 1):
+            outcome = run(trees)
+            measured = scores(labels, outcome.clusters)
+            reached = measured["v_measure"] or 0.0
+            if trees:
+                steps[trees - 1], accuracies[trees - 1] = measured["v_measure"], measured["accuracy"]
+            if found is None or reached > found[0]:
+                found = reached, trees, outcome, measured
+        assert found is not None
+        _, after, outcome, measured = found
     return {
+        "after_trees": after,
         **measured,
-        "seconds": sum(last.seconds.values()),
-        "groups": last.found,
-        "clusters": len(set(last.clusters.tolist())),
-        "parameters": last.parameters,
+        "seconds": sum(outcome.seconds.values()),
+        "groups": outcome.found,
+        "clusters": len(set(outcome.clusters.tolist())),
+        "parameters": outcome.parameters,
         "by_tree": steps,
+        "accuracy_by_tree": accuracies,
     }
 
 

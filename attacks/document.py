@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from treetap.errors import BadInput
 from treetap.protocols.registry import TRAINING
@@ -62,11 +62,14 @@ class TrafficRow(_Row):
 class AttackResult(_Part):
     """One attack on one party's view. Scores compare its clusters with the labels: null where there are none.
 
-    `accuracy` is that of the best matching of clusters and classes. `groups`: communities or components before
-    k-means, null for an attack that forms none. `by_tree`: V-measure after the first tree, the first two, ...; null
-    without labels, an entry null where it was not computed.
+    All figures but the lists are those after `after_trees` trees: the number with the largest V-measure, since an
+    attacker may stop after any tree; without labels all trees; null for an attack that uses no tree. `accuracy` is that
+    of the best matching of clusters and classes. `groups`: communities or components before k-means, null for an
+    attack that forms none. `by_tree`, `accuracy_by_tree`: V-measure and accuracy after the first tree, the first two,
+    ...; null without labels, an entry null where it was not computed.
     """
 
+    after_trees: Count | None
     v_measure: float | None
     homogeneity: float | None
     completeness: float | None
@@ -78,6 +81,7 @@ class AttackResult(_Part):
     clusters: Count
     parameters: dict[str, Any]
     by_tree: list[float | None] | None
+    accuracy_by_tree: list[float | None] | None
 
 
 class BoundRow(_Part):
@@ -158,6 +162,7 @@ class Party(_Part):
 class Document(_Part):
     """One job's audit. `classes` is null for regression and without labels; `labelled` distinguishes the two.
 
+    `class_names`: the labels as their table has them, in the order of every count by class; null with `classes`.
     `traffic` is the union over the transcripts at hand, each message counted once.
     """
 
@@ -167,6 +172,7 @@ class Document(_Part):
     attempt: Count
     records: Count
     classes: int | None = Field(ge=1)
+    class_names: list[str] | None
     labelled: bool
     trees: Count
     max_depth: Count
@@ -175,6 +181,12 @@ class Document(_Part):
     treetap: str
     parties: dict[str, Party]
     traffic: list[TrafficRow]
+
+    @model_validator(mode="after")
+    def _named(self) -> Document:
+        if self.classes != (None if self.class_names is None else len(self.class_names)):
+            raise ValueError("class_names must name every class")
+        return self
 
     def plain(self) -> dict[str, Any]:
         """The document as JSON types, under the names of the JSON object."""

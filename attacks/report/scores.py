@@ -45,11 +45,14 @@ class ScoreRow(NamedTuple):
     parameters: str
 
 
-SCORE_HEADS = ("V-measure", "homogeneity", "completeness", "ARI", "NMI", "accuracy", "groups", "clusters", "time")
+SCORE_HEADS = (
+    *("V-measure", "after trees", "homogeneity", "completeness", "ARI", "NMI", "accuracy"),
+    *("groups", "clusters", "time"),
+)
 
 
 def best(party: Party) -> tuple[AttackName, AttackResult] | None:
-    """The attack with the highest V-measure, except CL; None without scores."""
+    """The attack with the highest V-measure after any number of trees, except CL; None without scores."""
     scored = [(name, it) for name, it in party.attacks.items() if name != "cl" and it.v_measure is not None]
     return max(scored, key=lambda pair: pair[1].v_measure or 0.0, default=None)
 
@@ -122,8 +125,9 @@ def score_rows(document: Document) -> list[ScoreRow]:
 
 def figures(it: AttackResult) -> list[str]:
     """An attack's figures in the order of `SCORE_HEADS`."""
-    scores = (it.v_measure, it.homogeneity, it.completeness, it.ari, it.nmi, it.accuracy)
-    return [*map(score, scores), count(it.groups), count(it.clusters), seconds(it.seconds)]
+    scores = (it.homogeneity, it.completeness, it.ari, it.nmi, it.accuracy)
+    sizes = (count(it.groups), count(it.clusters), seconds(it.seconds))
+    return [score(it.v_measure), count(it.after_trees), *map(score, scores), *sizes]
 
 
 def _series(name: AttackName, it: AttackResult, trees: int) -> Sequence[float | None]:

@@ -21,6 +21,7 @@ class Glance(NamedTuple):
     cl: str
     best: str
     attack: str
+    after: str
     style: str
     cl_at: str
     best_at: str
@@ -34,10 +35,10 @@ class Glance(NamedTuple):
 
 def glances(document: Document) -> list[Glance]:
     """The lines of all feature parties."""
-    return [glance(name, party) for name, party in document.parties.items()]
+    return [glance(name, party, document.trees) for name, party in document.parties.items()]
 
 
-def glance(name: str, party: Party) -> Glance:
+def glance(name: str, party: Party, trees: int) -> Glance:
     """One party's line."""
     found, alone = best(party), party.attacks.get("cl")
     base = None if alone is None else alone.v_measure
@@ -55,6 +56,7 @@ def glance(name: str, party: Party) -> Glance:
         cl=score(base),
         best=score(top),
         attack="" if found is None else ATTACKS[found[0]].label,
+        after="" if found is None else f"after {count(found[1].after_trees)} of {count(trees)} trees",
         style="" if found is None else ATTACKS[found[0]].style,
         cl_at="" if base is None else short(x(base)),
         best_at="" if top is None else short(x(top)),

@@ -45,8 +45,9 @@ def print_summary(document: Document | Mapping[str, Any], console: Console) -> N
     if reason := unscored(content):
         _say(console, reason)
     words = (
-        "V-measure: 0 if groups are independent of the classes, 1 if they are the classes. CL uses the party's own "
-        "columns alone. Bounds are per node, not joint. " + NOT_A_PROOF
+        "V-measure: 0 if groups are independent of the classes, 1 if they are the classes. It is the largest over the "
+        "number of trees, since an attacker may stop after any of them. CL uses the party's own columns alone. Bounds "
+        "are per node, not joint. " + NOT_A_PROOF
     )
     _say(console, *textwrap.wrap(words, min(console.width, PROSE_COLUMNS)))
 

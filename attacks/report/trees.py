@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -76,7 +77,7 @@ class Overview:
     totals: dict[str, int]
 
 
-TABLE_HEADS = ("node", "depth", "known by", "records", "records by class", "own split")
+TABLE_HEADS = ("node", "depth", "known by", "records", "records by label", "own split")
 STYLES = ("received", "own", "difference", "hidden")
 
 
@@ -106,7 +107,8 @@ def draw(document: Document, tree: SeenTree) -> Drawing:
         children[above].append(number) if above else tops.append(number)
     y = _rows(nodes, children, tops)
     column = max([COLUMN, *(math.ceil(LETTER * len(_brief(node)) + 10) for node in tree.nodes)])
-    boxes = [_box(nodes[number], y[number], column) for number in sorted(nodes)]
+    names = document.class_names or []
+    boxes = [_box(nodes[number], y[number], column, names) for number in sorted(nodes)]
     links = [
         _link(nodes[number], y[number], nodes[child], y[child], document.records, column)
         for number, below in children.items()
@@ -122,7 +124,7 @@ def draw(document: Document, tree: SeenTree) -> Drawing:
         height=2 * MARGIN + max(1, leaves) * ROW,
         boxes=boxes,
         links=links,
-        table=[_table_row(nodes[number]) for number in sorted(nodes)],
+        table=[_table_row(nodes[number], names) for number in sorted(nodes)],
     )
 
 
@@ -194,11 +196,11 @@ def _left(node: TreeNode, column: int) -> float:
     return MARGIN + node.depth * column
 
 
-def _box(node: TreeNode, y: float, column: int) -> Box:
+def _box(node: TreeNode, y: float, column: int, names: Sequence[str]) -> Box:
     text = "hidden" if not node.known else count(node.records)
     split = _split(node)
     known = _known_by(node)
-    classes = "" if node.classes is None else f", by class {_classes(node)}"
+    classes = "" if node.classes is None else f" ({_classes(node, names)})"
     title = f"node {node.node}, {known}"
     if node.known:
         title += f", {count(node.records)} records{classes}"
@@ -248,10 +250,12 @@ def _known_by(node: TreeNode) -> str:
     return words[node.source]
 
 
-def _classes(node: TreeNode) -> str:
-    return " / ".join(map(count, node.classes or []))
+def _classes(node: TreeNode, names: Sequence[str]) -> str:
+    """Records by class, under the labels' own names."""
+    return ", ".join(f"{name}: {count(size)}" for name, size in zip(names, node.classes or [], strict=False))
 
 
-def _table_row(node: TreeNode) -> list[str]:
+def _table_row(node: TreeNode, names: Sequence[str]) -> list[str]:
     known = _known_by(node) + (", a leaf to this party" if node.leaf else "")
-    return [str(node.node), str(node.depth), known, count(node.records), _classes(node) or "–", _split(node) or "–"]
+    cells = (known, count(node.records), _classes(node, names) or "–", _split(node) or "–")
+    return [str(node.node), str(node.depth), *cells]

@@ -13,9 +13,9 @@ from party.prediction.paillier_scheme import PaillierMasking
 from party.prediction.tree_model import OwnSplits
 from party.runtime.context import Step, StepContext, empty_result, required
 from party.runtime.messages import Rows
-from treetap.paillier.masked_sums import SLOT_BITS, EntryMember, ciphertexts_of
+from treetap.paillier.masked_sums import EntryMember, ciphertexts_of, entry_slots
 from treetap.paillier.public_key import PublicKey
-from treetap.paillier.slots import Slots
+from treetap.protocols.prediction import present
 from treetap.wire.v2 import control_pb2, prediction_pb2
 
 
@@ -46,7 +46,13 @@ class Attributions:
         context, place = self._context, self._place
         messages = context.mailbox.series(place.label_holder, "attribution_layout", 0, 0)
         layout = await take_layout(
-            messages, context.party, place.label_holder, self._opened.shard, outputs, last=place.last
+            messages,
+            context.party,
+            place.label_holder,
+            self._opened.shard,
+            outputs,
+            len(present(self._opening)),
+            last=place.last,
         )
         entries = layout.entries
         entries.check_place(place)
@@ -56,7 +62,7 @@ class Attributions:
         member = EntryMember(
             context.engine,
             public,
-            Slots((SLOT_BITS,) * slots),
+            entry_slots(slots),
             (entries.outgoing[:, np.newaxis] * count + each).ravel(),
             (entries.constant[:, np.newaxis] * count + each).ravel(),
             None if place.last else self._opening.parameters.eini.obfuscation,

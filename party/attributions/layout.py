@@ -64,10 +64,13 @@ async def take_layout(
     label_holder: str,
     shard: Sequence[dict[str, Any]],
     outputs: int,
+    members: int,
     *,
     last: bool,
 ) -> AttributedLayout:
-    """Take the layout for this party and check it against its shard. `outputs`: columns of the score.
+    """Take the layout for this party and check it against its shard.
+
+    `outputs`: columns of the score; `members`: feature parties of the chain, which are the last players.
 
     Raises:
         DataError: the trees differ from those of the shard.
@@ -102,6 +105,8 @@ async def take_layout(
         raise Malformed(f"{label_holder} has announced {players} players")
     if any(not playing <= set(range(players)) or (nodes and not playing) for _, playing, nodes in splits):
         raise Malformed(f"{label_holder} has sent wrong players of a tree, of {players}")
+    if not set(range(players - members)) <= set().union(*(playing for _, playing, _ in splits)) or players < members:
+        raise Malformed(f"{label_holder} has announced {players} players, not all of which have a tree")
     entries = MemberEntries(
         branches,
         np.array(outgoing, dtype=np.int64),

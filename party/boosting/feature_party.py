@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from party.alignment.steps import ALIGNED, ALIGNMENT
+from party.boosting.layout import implied
 from party.config import PartyConfig
 from party.growth.feature_party import SITS_OUT, TAKES_PART, TREE_STEPS, FeaturePartyGrowth, OwnTree, since
 from party.growth.feature_party_job import FeaturePartyJob
@@ -42,7 +44,7 @@ class FeatureParty:
     def __init__(self, config: PartyConfig, context: StepContext, spec: setup_pb2.JobSpec) -> None:
         self._context, self._spec = context, spec
         self._params = params_as(spec, BoostingParams)
-        job = self._job = FeaturePartyJob(config, context, spec, self._params, STEPS)
+        job = self._job = FeaturePartyJob(config, context, spec, self._params, STEPS, partial(implied, self._params))
         self._growth = FeaturePartyGrowth(context, spec.label_holder, job.order, job.stored)
         self._sums: EncryptedSums | None = None
         self.steps: Mapping[str, Step] = {

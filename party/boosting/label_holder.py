@@ -8,6 +8,7 @@ import numpy as np
 
 from party.alignment.steps import ALIGNED, ALIGNMENT
 from party.boosting.gradients import BoostingState
+from party.boosting.layout import layout
 from party.config import PartyConfig
 from party.growth.label_holder import TREE_STEPS, LabelHolderGrowth
 from party.growth.label_holder_job import LabelHolderJob
@@ -15,7 +16,7 @@ from party.runtime.context import Step, StepContext, empty_result, required
 from party.runtime.messages import sampled_messages
 from party.runtime.step_order import OPENING, RESUMED, Next, StepTable
 from party.setup.keys import fitting
-from treetap.paillier.slots import Slots, width_for
+from treetap.paillier.slots import Slots
 from treetap.protocols.job_spec import params_as, taking_part
 from treetap.tables.labels import Labels
 from treetap.trees.boosting_criterion import BoostingCriterion
@@ -100,7 +101,7 @@ class LabelHolder:
         await self._job.keys.close()
 
     def _slots(self, labels: Labels) -> Slots:
-        """A record's plaintext, g_0.., h_0.., 1, each slot wide enough for the sum over all records.
+        """The layout of a record's plaintext: see `party.boosting.layout`.
 
         Raises:
             DataError: the labels do not fit the loss.
@@ -109,10 +110,8 @@ class LabelHolder:
         loss = self._loss(labels)
         loss.check(labels.values)
         records, outputs = len(labels.values), self._params.outputs_per_tree(len(labels.classes))
-        g_max, h_max = loss.bounds()
-        widths = [width_for(records, g_max)] * outputs + [width_for(records, h_max)] * outputs + [width_for(records, 1)]
         remedy = "multi_strategy = 'one_output_per_tree' or a longer key"
-        return fitting(Slots(tuple(widths)), labels, self._spec.key_bits, remedy)
+        return fitting(layout(self._params, records, outputs), labels, self._spec.key_bits, remedy)
 
     def _loss(self, labels: Labels) -> Loss:
         return loss_for(self._params.objective, len(labels.classes))

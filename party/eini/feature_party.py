@@ -18,7 +18,7 @@ from party.runtime.context import Step, StepContext, empty_result, required
 from party.runtime.job_store import Store
 from party.runtime.step_order import NEXT_ROUND, THIS_ROUND, Next, StepTable
 from party.setup.steps import take_key
-from treetap.paillier.masked_sums import EntryMember
+from treetap.paillier.masked_sums import EntryMember, entry_slots
 from treetap.wire.v2 import control_pb2, prediction_pb2
 
 STEPS: StepTable = {
@@ -62,7 +62,7 @@ class FeatureParty:
         """Take the public key of this prediction, the entry that each leaf is in, and the constant entries."""
         self._opened.order.check(request)
         context, options, place = self._context, self._opening.parameters.eini, self._place
-        public, slots = await take_key(context, place.label_holder, options.key_bits)
+        public, slots = await take_key(context, place.label_holder, options.key_bits, entry_slots)
         messages = context.mailbox.series(place.label_holder, "entry_layout", 0, 0)
         outputs = len(slots.widths)
         layout = await take_layout(messages, context.party, place.label_holder, self._opened.shard, outputs)

@@ -64,6 +64,8 @@ async def take_layout(
             for entry, to, way in zip(tree.incoming, tree.outgoing, own, strict=True):
                 if branches.setdefault(entry, way) != way or outgoing.setdefault(entry, to) != to:
                     raise Malformed(f"{label_holder} has put leaves of tree {tree.tree} in one entry that differ here")
+    if set().union(*nodes) != set(range(outputs)):
+        raise Malformed(f"{label_holder} has laid out {outputs} columns of the score, not all of which have a tree")
     numbers = sorted(branches)
     if numbers != list(range(len(numbers))) or not set(constant) <= set(numbers[1:]) or branches[0]:
         raise Malformed(f"{label_holder} has numbered the entries wrongly")

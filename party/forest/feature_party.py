@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 import numpy as np
 
 from party.alignment.steps import ALIGNED, ALIGNMENT
 from party.config import PartyConfig
+from party.forest.layout import implied
 from party.growth.feature_party import SITS_OUT, TAKES_PART, TREE_STEPS, FeaturePartyGrowth, OwnTree, since
 from party.growth.feature_party_job import FeaturePartyJob
 from party.runtime.context import Step, StepContext, empty_result, required
@@ -45,7 +47,7 @@ class FeatureParty:
     def __init__(self, config: PartyConfig, context: StepContext, spec: setup_pb2.JobSpec) -> None:
         self._context, self._spec = context, spec
         self._params = params_as(spec, ForestParams)
-        job = self._job = FeaturePartyJob(config, context, spec, self._params, STEPS)
+        job = self._job = FeaturePartyJob(config, context, spec, self._params, STEPS, partial(implied, self._params))
         self._growth = FeaturePartyGrowth(context, spec.label_holder, job.order, job.stored)
         self._pool: ForestSums | None = None
         self._drawn: Rows | None = None

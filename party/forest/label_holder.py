@@ -9,13 +9,14 @@ import numpy as np
 from party.alignment.steps import ALIGNED, ALIGNMENT
 from party.config import PartyConfig
 from party.forest.forest_scores import ForestScores
+from party.forest.layout import layout
 from party.growth.label_holder import TREE_STEPS, LabelHolderGrowth
 from party.growth.label_holder_job import LabelHolderJob
 from party.runtime.context import Step, StepContext, empty_result, required
 from party.runtime.messages import drawn_messages
 from party.runtime.step_order import OPENING, RESUMED, Next, StepTable
 from party.setup.keys import fitting
-from treetap.paillier.slots import Slots, width_for
+from treetap.paillier.slots import Slots
 from treetap.protocols.job_spec import params_as, taking_part
 from treetap.tables.labels import Labels
 from treetap.trees.forest_criterion import ForestCriterion, Targets, check_labels, targets
@@ -121,17 +122,14 @@ class LabelHolder:
         return np.concatenate([sums, sums.sum(axis=-1, keepdims=True)], axis=-1) if self._counts else sums
 
     def _slots(self, labels: Labels) -> Slots:
-        """The layout of a record's plaintext: one slot per class, for counts; or the target and 1.
-
-        Each slot is wide enough for the sum over all records; a tree draws no more records than there are.
+        """The layout of a record's plaintext: see `party.forest.layout`.
 
         Raises:
             DataError: the labels do not fit the criterion.
             BadInput: one record does not fit a plaintext of the job's key.
         """
-        found, records = self._targets_of(labels), len(labels.values)
-        widths = [width_for(records, found.largest)] * found.values.shape[1]
-        slots = Slots(tuple(widths if self._counts else [*widths, width_for(records, 1)]))
+        outputs = self._targets_of(labels).values.shape[1]
+        slots = layout(self._params, len(labels.values), outputs)
         return fitting(slots, labels, self._spec.key_bits, "a longer key")
 
     def _targets_of(self, labels: Labels) -> Targets:

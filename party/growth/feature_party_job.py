@@ -5,6 +5,8 @@ It is the same for every training protocol; the protocol's feature party adds th
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from party.alignment.steps import ALIGNED, ALIGNMENT, Alignment, alignment_steps
 from party.config import PartyConfig
 from party.growth.feature_party import SITS_OUT, TAKES_PART
@@ -32,10 +34,20 @@ class FeaturePartyJob:
     """
 
     def __init__(
-        self, config: PartyConfig, context: StepContext, spec: setup_pb2.JobSpec, params: TreeParams, table: StepTable
+        self,
+        config: PartyConfig,
+        context: StepContext,
+        spec: setup_pb2.JobSpec,
+        params: TreeParams,
+        table: StepTable,
+        implied: Callable[[int, int], Slots],
     ) -> None:
-        """`table`: the role's steps, with the phase `ALIGNMENT` and the conditions `TAKES_PART` and `SITS_OUT`."""
+        """`table`: the role's steps, with the phase `ALIGNMENT` and the conditions `TAKES_PART` and `SITS_OUT`.
+
+        `implied`: (records, slots) → the layout of a record's plaintext that the job implies.
+        """
         self._config, self._context, self._spec, self._params = config, context, spec, params
+        self._implied = implied
         members = [spec.label_holder, *spec.feature_parties]
         self.order = StepOrder(
             table,
@@ -77,9 +89,17 @@ class FeaturePartyJob:
     async def take_key(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Receive the public key of the label holder."""
         self.order.check(request)
-        self._key = await take_key(self._context, self._spec.label_holder, self._spec.key_bits)
+        await self.receive_key()
         self.order.done(request)
         return empty_result()
+
+    async def receive_key(self) -> tuple[PublicKey, Slots]:
+        """The label holder's key and the layout of a record's plaintext, which must be the one that the job implies."""
+        records = len(self.table.ids)
+        self._key = await take_key(
+            self._context, self._spec.label_holder, self._spec.key_bits, lambda slots: self._implied(records, slots)
+        )
+        return self._key
 
     async def publish(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Publish the stored trees as a model."""

@@ -91,6 +91,8 @@ def _check_tree(
             f"tree {tree.tree} has {tree.leaves} leaves at {label_holder}, {len(own)} in this party's shard: "
             "the shards are of different jobs"
         ).at(party)
+    if len(found) >= len(own):
+        raise Malformed(f"{label_holder} has {len(found)} columns of tree {tree.tree}, which has {len(own) - 1} splits")
     possible = {way[:length] for way in own for length in range(len(way) + 1)}
     if not set(found) <= possible:
         raise Malformed(f"{label_holder} has a column of tree {tree.tree} to which no way leads here")

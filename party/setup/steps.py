@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -128,8 +129,14 @@ async def send_key(context: StepContext, secret: SecretKey, slots: Slots, featur
         await context.outbox.send(party, "public_key", [message])
 
 
-async def take_key(context: StepContext, label_holder: str, bits: int) -> tuple[PublicKey, Slots]:
-    """Feature party: receive public key and slot widths; a key of another size than the job's is refused."""
+async def take_key(
+    context: StepContext, label_holder: str, bits: int, implied: Callable[[int], Slots]
+) -> tuple[PublicKey, Slots]:
+    """Feature party: receive public key and slot widths; a key of another size than the job's is refused.
+
+    `implied`: the layout that the job implies for so many slots, as far as this party knows the job. Wider slots would
+    leave room in a plaintext for more than sums, narrower ones would add up what the job keeps apart.
+    """
     async for message in context.mailbox.series(label_holder, "public_key", 0, 0):
         key = message.setup.public_key
         length = int.from_bytes(key.modulus, "big").bit_length()
@@ -139,7 +146,19 @@ async def take_key(context: StepContext, label_holder: str, bits: int) -> tuple[
             public = PublicKey.from_bytes(key.modulus, allow_512=bits == PAPER_KEY_BITS)
             slots = Slots(tuple(key.slot_widths))
             slots.groups_per_plaintext(bits)
-        except (BadInput, PlaintextOverflow) as failure:
+            expected = implied(len(slots.widths))
+        except (BadInput, PlaintextOverflow, Malformed) as failure:
             raise Malformed(f"the key of {label_holder} cannot be used: {failure}") from failure
+        if slots != expected:
+            raise Malformed(
+                f"the key of {label_holder} cannot be used: it comes with slots of {_listed(slots)} bits, the job "
+                f"implies {_listed(expected)}"
+            )
         return public, slots
     raise Malformed(f"{label_holder} sent no public key")
+
+
+def _listed(slots: Slots) -> str:
+    """The widths as runs of equal ones: "2 x 40, 7"."""
+    runs = ((width, len(list(run))) for width, run in groupby(slots.widths))
+    return ", ".join(f"{count} x {width}" if count > 1 else str(width) for width, count in runs)

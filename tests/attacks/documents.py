@@ -88,6 +88,7 @@ def made(
         attempt=1,
         records=records,
         classes=classes if labelled else None,
+        class_names=[str(number + 1) for number in range(classes)] if labelled and classes else None,
         labelled=labelled,
         trees=trees,
         max_depth=depth,
@@ -281,7 +282,7 @@ def _attacks(draw: np.random.Generator, trees: int, classes: int, scored: bool) 
         end = max(0.004, base + gain * float(draw.uniform(0.6, 1.0)))
         course = [base + (end - base) * (1 - math.exp(-3 * (k + 1) / max(trees, 2))) for k in range(trees)]
         course = [min(0.98, max(0.0, value + (name != "cl") * float(draw.normal(0, 0.015)))) for value in course]
-        last = course[-1] if course else end
+        last = max(course, default=end)
         apart = min(0.9, float(draw.uniform(0.9, 1.0)))
         homogeneity = last * apart
         scores = {
@@ -295,7 +296,9 @@ def _attacks(draw: np.random.Generator, trees: int, classes: int, scored: bool) 
         found[name] = AttackResult.model_validate(
             {
                 **{key: value if scored else None for key, value in scores.items()},
+                "after_trees": None if name == "cl" else course.index(last) + 1 if scored and course else trees,
                 "by_tree": course if scored else None,
+                "accuracy_by_tree": [0.5 + value / 2 for value in course] if scored else None,
                 "seconds": float(draw.uniform(0.05, 9)),
                 "groups": None if name == "cl" else int(draw.integers(classes, 40)),
                 "clusters": classes,

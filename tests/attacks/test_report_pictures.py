@@ -48,8 +48,8 @@ def test_a_tree_shows_what_is_known_and_what_is_hidden() -> None:
     assert [box.split for box in drawn.boxes] == ["", "", "age < 51.25", "", "", ""]
     assert [box.leaf for box in drawn.boxes] == [False, False, False, True, False, True]
     assert (drawn.known, drawn.hidden) == (4, 2)
-    assert drawn.boxes[2].title == "node 3, received, 60 records, by class 45 / 15, own split age < 51.25"
-    assert drawn.table[2] == ["3", "1", "received", "60", "45 / 15", "age < 51.25"]
+    assert drawn.boxes[2].title == "node 3, received, 60 records (1: 45, 2: 15), own split age < 51.25"
+    assert drawn.table[2] == ["3", "1", "received", "60", "1: 45, 2: 15", "age < 51.25"]
 
 
 def test_class_bars_fill_a_box() -> None:

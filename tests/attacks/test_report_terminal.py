@@ -40,9 +40,8 @@ def test_wide_tables_are_one_each() -> None:
     document = made(parties=1, trees=2)
     it = document.parties["lab-north"].attacks["id2graph"]
     (row,) = [line.split() for line in _printed(document, 160) if line.split()[1:2] == ["ID2Graph"]]
-    assert row[2:8] == [
-        f"{value:.3f}" for value in (it.v_measure, it.homogeneity, it.completeness, it.ari, it.nmi, it.accuracy)
-    ]
+    others = (it.homogeneity, it.completeness, it.ari, it.nmi, it.accuracy)
+    assert row[2:9] == [f"{it.v_measure:.3f}", str(it.after_trees), *(f"{value:.3f}" for value in others)]
 
 
 @pytest.mark.parametrize(

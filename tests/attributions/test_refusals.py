@@ -70,7 +70,7 @@ def test_a_feature_partys_own_bound(players: list[set[int]], spare: float) -> No
         layout = attributions_pb2.AttributionLayout(trees=trees, players=2)
         yield filled(exchange_pb2.PeerMessage(), "attribution_layout", layout)
 
-    found = run(take_layout(parcels(), "b", "a", shard, 1, last=True))
+    found = run(take_layout(parcels(), "b", "a", shard, 1, 1, last=True))
     assert found.entries.spare == pytest.approx(spare)
 
 
@@ -163,6 +163,16 @@ def no_players(parcel: exchange_pb2.PeerMessage) -> None:
     parcel.protocol.attributions.attribution_layout.players = 0
 
 
+def players_of_no_tree(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.protocol.attributions.attribution_layout.players += 8
+
+
+def fewer_players_than_parties(parcel: exchange_pb2.PeerMessage) -> None:
+    for tree in parcel.protocol.attributions.attribution_layout.trees:
+        tree.players[:] = [0]
+    parcel.protocol.attributions.attribution_layout.players = 1
+
+
 def constants_in_the_middle(parcel: exchange_pb2.PeerMessage) -> None:
     parcel.protocol.attributions.attribution_layout.constant.append(1)
 
@@ -184,6 +194,16 @@ LIES: dict[str, tuple[str, str, Callable[[exchange_pb2.PeerMessage], None], str]
     "a tree twice": (LAST, "attribution_layout", a_tree_twice, r"label-holder has named tree 0 twice"),
     "players missing": (LAST, "attribution_layout", players_missing, r"has sent wrong players of a tree, of \d"),
     "no players": (FIRST, "attribution_layout", no_players, r"label-holder has announced 0 players"),
+    "players of no tree": (
+        LAST,
+        "attribution_layout",
+        players_of_no_tree,
+        r"\d+ players, not all of which have a tree",
+    ),
+    "fewer players than parties": (
+        *(LAST, "attribution_layout", fewer_players_than_parties),
+        r"announced 1 players, not all of which have a tree",
+    ),
     "constants in the middle": (LAST, "attribution_layout", constants_in_the_middle, r"to the first of the chain only"),
     "columns": (LAST, "attribution_layout", columns_that_are_not_there, r"has named columns of the score wrongly"),
     "no sums": (LABEL_HOLDER, "attribution_sums", no_sums, r"candidates are \d ciphertexts of 256 bytes, got 0"),

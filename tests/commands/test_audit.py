@@ -28,7 +28,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]
     rng = np.random.default_rng(5)
     x = rng.normal(size=(ROWS, COLUMNS))
     label = (x[:, 1] + 0.7 * x[:, 3] + 0.7 * x[:, 5] > 0).astype(int)
-    content = {f"x{j}": x[:, j] for j in range(COLUMNS)} | {"y": label}
+    content = {f"x{j}": x[:, j] for j in range(COLUMNS)} | {"y": label + 1}
     pq.write_table(pa.table(content), folder / "data.parquet")
     experiment = {
         "data": {"path": "data.parquet", "label": "y", "seed": 3},
@@ -53,13 +53,16 @@ def test_an_experiment_scores_every_attack_on_every_feature_party(run: tuple[Pat
     assert set(found["audit"]) == {"shop", "telco"}
     for attacks in found["audit"].values():
         assert set(attacks) == {"cl", "id2graph", "id2graph-quotient"}
-        for each in attacks.values():
+        for name, each in attacks.items():
             assert 0 <= each["v_measure"] <= 1
             assert len(each["by_tree"]) == 3
-            assert each["by_tree"][-1] == each["v_measure"]
+            assert max(each["by_tree"]) == each["v_measure"]
+            assert name == "cl" or each["by_tree"].index(each["v_measure"]) + 1 == each["after_trees"]
+            assert each["accuracy_by_tree"][(each["after_trees"] or 1) - 1] == each["accuracy"]
     assert found["audit_report"] == str(folder / "audit.html")
     document = json.loads((folder / "audit.json").read_text())
     assert document["parties"]["shop"]["attacks"] == found["audit"]["shop"]
+    assert document["class_names"] == ["1", "2"]
     assert all(row["nats"] >= 0 for row in document["parties"]["shop"]["bounds"])
 
 
@@ -79,9 +82,9 @@ def test_audit_of_a_moved_folder_finds_the_same(run: tuple[Path, dict[str, Any]]
 def test_fail_above_is_status_1_and_says_who(run: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
     """A pipeline stops where an attack finds more than is allowed; a form of ID2Graph counts as ID2Graph."""
     folder, found = run
-    best = max(each["id2graph-quotient"]["v_measure"] for each in found["audit"].values())
+    best = max(each["id2graph-quotient"]["by_tree"][-1] for each in found["audit"].values())
     words = ["audit", str(folder), "--attacks", "id2graph-quotient", "--last-tree-only", "--html", str(tmp_path / "r")]
-    assert treetap(*words, "--fail-above", f"id2graph={best + 0.001}").status == 0
+    assert treetap(*words, "--fail-above", f"any={best + 0.001}", "--fail-above", "information=1").status == 0
     above = treetap(*words, "--fail-above", f"id2graph={best - 0.001}")
     assert above.status == 1
     assert "id2graph-quotient reaches a V-measure of" in above.err
@@ -98,7 +101,7 @@ def test_attack_is_scored_as_the_audit_scores_it(run: tuple[Path, dict[str, Any]
     )
     assert done.status == 0, done.err
     report = json.loads(done.out)
-    assert report["v_measure"] == pytest.approx(found["audit"]["shop"]["id2graph-quotient"]["v_measure"])
+    assert report["v_measure"] == pytest.approx(found["audit"]["shop"]["id2graph-quotient"]["by_tree"][-1])
     groups = pq.read_table(out).to_pydict()
     labels = pq.read_table(folder / "bank" / "train.parquet").to_pydict()
     truth = dict(zip(map(str, labels[_id(folder)]), labels["y"], strict=True))
@@ -125,14 +128,18 @@ def _id(folder: Path) -> str:
     [
         (["audit", "{tmp}"], "holds no audit.toml"),
         (["audit", "{run}", "--attacks", "guess"], "unknown attack 'guess'"),
-        (["audit", "{run}", "--fail-above", "id2graph"], "say ATTACK=V"),
+        (["audit", "{run}", "--fail-above", "id2graph"], "say LIMIT=V"),
         (["audit", "{run}", "--attacks", "cl", "--fail-above", "uni=0.1", "--html", "{tmp}/r"], "was not run"),
         (["audit", "{run}", "--job", "other"], "other"),
         (["attack", "guess", "{run}/shop/state", "--party", "shop", "--classes", "2"], "attack 'guess': unknown"),
         (["attack", "uni+cl", "{run}/shop/state", "--party", "shop"], "say --classes C"),
         (["attack", "uni+cl", "{run}/shop/state", "--party", "shop", "--classes", "0"], "not 0"),
         (["audit", "{run}", "--fail-above", "id2graph=nan"], "with V from 0 to 1"),
-        (["audit", "{run}", "--fail-above", "guess=0.1"], "unknown attack 'guess'"),
+        (["audit", "{run}", "--fail-above", "guess=0.1"], "unknown limit 'guess'"),
+        (
+            ["audit", "{run}", "--attacks", "cl", "--fail-above", "any=0.1", "--html", "{tmp}/r"],
+            "no attack but cl was run",
+        ),
         (["audit", "{run}", "--html", "{tmp}/nowhere/r"], "no such folder"),
         (
             [

@@ -85,7 +85,8 @@ def test_a_feature_partys_own_bound(outputs: list[tuple[int, ...]], spare: float
     async def parcels() -> AsyncIterator[exchange_pb2.PeerMessage]:
         yield _layout(outputs)
 
-    assert run(take_layout(parcels(), "b", "a", shard, 3)).spare == pytest.approx(spare)
+    columns = len({column for named in outputs for column in named})
+    assert run(take_layout(parcels(), "b", "a", shard, columns)).spare == pytest.approx(spare)
 
 
 def test_paths_enough_to_hide(tmp_path: Path) -> None:

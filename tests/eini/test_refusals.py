@@ -78,6 +78,14 @@ def columns_that_are_not_there(parcel: exchange_pb2.PeerMessage) -> None:
     parcel.protocol.eini.entry_layout.trees[1].outputs[:] = [1]
 
 
+def a_wider_slot(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.setup.public_key.slot_widths[0] += 1
+
+
+def a_slot_too_many(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.setup.public_key.slot_widths.append(parcel.setup.public_key.slot_widths[0])
+
+
 def constants_in_the_middle(parcel: exchange_pb2.PeerMessage) -> None:
     parcel.protocol.eini.entry_layout.constant.append(1)
 
@@ -144,6 +152,14 @@ LIES: dict[str, Lie] = {
         "entry_layout",
         columns_that_are_not_there,
         r"has named columns of the score wrongly",
+    ),
+    "a wider slot": (
+        *(LABEL_HOLDER, FIRST, "public_key", a_wider_slot),
+        r"slots of 63 bits, the job implies 62",
+    ),
+    "a slot too many": (
+        *(LABEL_HOLDER, LAST, "public_key", a_slot_too_many),
+        r"has laid out 2 columns of the score, not all of which have a tree",
     ),
     "constants in the middle": (LABEL_HOLDER, LAST, "entry_layout", constants_in_the_middle, r"to the first of the"),
     "records that are not there": (LABEL_HOLDER, FIRST, "block_records", records_beyond, r"chunk|record"),

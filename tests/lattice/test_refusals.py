@@ -90,6 +90,11 @@ def a_column_of_others_less(parcel: exchange_pb2.PeerMessage) -> None:
     del columns[next(j for j, column in enumerate(columns) if not column.branches)]
 
 
+def columns_of_no_node(parcel: exchange_pb2.PeerMessage) -> None:
+    for _ in range(8):
+        parcel.protocol.lattice.column_layout.trees[1].columns.add()
+
+
 def a_leaf_less(parcel: exchange_pb2.PeerMessage) -> None:
     parcel.protocol.lattice.column_layout.trees[1].leaves -= 1
 
@@ -162,6 +167,10 @@ LIES: dict[str, Lie] = {
     "a column that only others decide left out": (
         *(LABEL_HOLDER, LAST, "column_layout", a_column_of_others_less),
         r"other lattice parameters than this job agreed on",
+    ),
+    "columns of no node": (
+        *(LABEL_HOLDER, LAST, "column_layout", columns_of_no_node),
+        r"has \d+ columns of tree 1, which has \d splits",
     ),
     "a leaf less": (
         *(LABEL_HOLDER, FIRST, "column_layout", a_leaf_less),

@@ -52,6 +52,19 @@ def wide_slot(parcel: exchange_pb2.PeerMessage) -> None:
     parcel.setup.public_key.slot_widths[0] = 64
 
 
+def wider_slot(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.setup.public_key.slot_widths[0] += 1
+
+
+def narrower_slot(parcel: exchange_pb2.PeerMessage) -> None:
+    parcel.setup.public_key.slot_widths[2] -= 1
+
+
+def slots_of_two_outputs(parcel: exchange_pb2.PeerMessage) -> None:
+    g, h, count = parcel.setup.public_key.slot_widths
+    parcel.setup.public_key.slot_widths[:] = [g, g, h, h, count]
+
+
 def many_slots(parcel: exchange_pb2.PeerMessage) -> None:
     parcel.setup.public_key.slot_widths.extend([60] * 20)
 
@@ -230,6 +243,9 @@ TRAINING: list[tuple[str, str, Change, str]] = [
     ("public_key", LABEL_HOLDER, even_key, "the key of label-holder cannot be used: a Paillier modulus is odd"),
     ("public_key", LABEL_HOLDER, no_slots, "the key of label-holder cannot be used: slots need widths"),
     ("public_key", LABEL_HOLDER, wide_slot, "the key of label-holder cannot be used: slots need widths"),
+    ("public_key", LABEL_HOLDER, wider_slot, "slots of 39, 36, 6 bits, the job implies 38, 36, 6"),
+    ("public_key", LABEL_HOLDER, narrower_slot, "slots of 38, 36, 5 bits, the job implies 38, 36, 6"),
+    ("public_key", LABEL_HOLDER, slots_of_two_outputs, "5 slots are not g and h of each output and a count"),
     ("public_key", LABEL_HOLDER, many_slots, "the key of label-holder cannot be used: one record needs"),
     ("sampled_records", LABEL_HOLDER, sample_beyond, "records: a range of 17 from 0 cannot follow 0 of 16"),
     ("sampled_records", LABEL_HOLDER, sample_cut, "records: the ranges end at 15 of 16 records"),

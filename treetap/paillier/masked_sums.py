@@ -42,13 +42,18 @@ SLOT_BITS = 62
 CALL_BYTES = 512 * 1024
 
 
+def entry_slots(values: int) -> Slots:
+    """The layout of an entry of so many values that lie in one ciphertext."""
+    return Slots((SLOT_BITS,) * values)
+
+
 def ciphertexts_of(values: int, key_bits: int) -> tuple[int, int]:
     """The number of ciphertexts of an entry of `values` values, and the number of slots of each.
 
     Raises:
         PlaintextOverflow: not even one value fits a plaintext of this key.
     """
-    count = -(-values // Slots((SLOT_BITS,)).groups_per_plaintext(key_bits))
+    count = -(-values // entry_slots(1).groups_per_plaintext(key_bits))
     return count, -(-values // count)
 
 
@@ -74,7 +79,7 @@ class EntryKeyHolder:
     def __init__(
         self, engine: Engine, secret: SecretKey, outputs: int, obfuscation: str, sum_bits: int, token: str
     ) -> None:
-        self.slots = Slots((SLOT_BITS,) * outputs)
+        self.slots = entry_slots(outputs)
         self.ciphertext_bytes = secret.public.ciphertext_bytes
         self._bound = 1 << sum_bits
         self._per_call = max(1, CALL_BYTES // self.ciphertext_bytes)

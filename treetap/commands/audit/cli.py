@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,7 +29,11 @@ def audit(
     ] = False,
     fail_above: Annotated[
         list[str] | None,
-        typer.Option(metavar="ATTACK=V", help="Exit with 1 if an attack reaches a higher V-measure; may be repeated."),
+        typer.Option(
+            metavar="LIMIT=V",
+            help="Exit with 1 above it; may be repeated. any: V-measure of every attack but cl; an attack's name: its "
+            "own; accuracy: of every attack but cl; information: share of the label's entropy that all nodes tell.",
+        ),
     ] = None,
     allow_partial: Annotated[
         bool, typer.Option(help="Let --fail-above judge transcripts that end before their job does, or lack trees.")
@@ -41,16 +44,17 @@ def audit(
     RUN/audit.toml names the transcripts, the parties' own tables, and the labels that score the attacks:
     docs/audit.md. `treetap demo` and `treetap experiment` with --workdir leave one.
 
-    treetap audit runs/demo/federation --fail-above id2graph=0.3
+    treetap audit runs/demo/federation --fail-above any=0.4
     """
     from treetap import terminal
     from treetap.commands.jobs import progress_view
 
     with needs("audit"):
         from attacks import audit, audit_file
+        from attacks import limits as gate
         from attacks.report import html as report
         from attacks.report import print_summary
-    limits = _limits(fail_above or [])
+    limits = gate.parse(fail_above or [])
     file = audit_file.read(run)
     if attacks is not None:
         try:
@@ -67,7 +71,7 @@ def audit(
     with progress_view.steps("audit") as progress, _damage():
         found = audit.audit(file, by_tree=not last_tree_only, progress=progress)
     content = json.dumps(found.plain(), indent=1)
-    above = audit.exceeded(found, limits)
+    above = gate.exceeded(found, limits)
     if limits and not above and not allow_partial and (faults := audit.incomplete(found)):
         raise BadInput(f"{faults[0]}; figures may be too small: --fail-above needs --allow-partial to judge by them")
     _write(path, report(found.plain()), "--html")
@@ -179,26 +183,6 @@ def _write(path: Path, content: str, option: str) -> None:
         path.write_text(content, encoding="utf-8")
     except OSError as failure:
         raise BadInput(f"{path}: cannot be written: {failure.strerror}; say {option} FILE") from None
-
-
-def _limits(texts: list[str]) -> dict[str, float]:
-    from attacks.registry import ATTACKS
-
-    limits: dict[str, float] = {}
-    for text in texts:
-        name, _, value = text.partition("=")
-        try:
-            limit = float(value)
-        except ValueError:
-            limit = math.nan
-        if not 0 <= limit <= 1:
-            raise BadInput(f"--fail-above {text!r}: say ATTACK=V with V from 0 to 1, as in id2graph=0.3")
-        if name not in ATTACKS:
-            raise BadInput(f"--fail-above {text!r}: unknown attack {name!r}; known are {', '.join(ATTACKS)}")
-        if name in limits:
-            raise BadInput(f"--fail-above names {name} twice")
-        limits[name] = limit
-    return limits
 
 
 @contextmanager

@@ -13,7 +13,8 @@ from party.growth.feature_party_job import FeaturePartyJob
 from party.runtime.context import Step, StepContext, empty_result, required
 from party.runtime.messages import Rows, take_drawn
 from party.runtime.step_order import OPENING, RESUMED, Next, StepTable
-from party.setup.steps import PUBLISHED, UNPUBLISHED, take_key
+from party.setup.steps import PUBLISHED, UNPUBLISHED
+from party.winsorised.layout import implied
 from treetap.errors import Malformed
 from treetap.paillier.forest_sums import ForestSums, NodeTask
 from treetap.protocols.job_spec import params_as
@@ -36,7 +37,7 @@ class FeatureParty:
     def __init__(self, config: PartyConfig, context: StepContext, spec: setup_pb2.JobSpec) -> None:
         self._context, self._spec = context, spec
         self._params = params_as(spec, WinsorisedParams)
-        job = self._job = FeaturePartyJob(config, context, spec, self._params, STEPS)
+        job = self._job = FeaturePartyJob(config, context, spec, self._params, STEPS, implied)
         self._growth = FeaturePartyGrowth(context, spec.label_holder, job.order, job.stored)
         self._pool: ForestSums | None = None
         self._ciphertext_bytes = 0
@@ -56,7 +57,7 @@ class FeatureParty:
         """Take the public key, and keep the ciphertext of every record's target in the workers."""
         self._job.order.check(request)
         total, sender = len(self._job.table.ids), self._spec.label_holder
-        public, slots = await take_key(self._context, sender, self._spec.key_bits)
+        public, slots = await self._job.receive_key()
         self._ciphertext_bytes = public.ciphertext_bytes
         token = f"{self._context.job}/{self._context.attempt}"
         pool = self._pool = ForestSums(self._context.engine, public, slots, total, token)

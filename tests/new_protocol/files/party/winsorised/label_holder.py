@@ -17,7 +17,8 @@ from party.runtime.job_store import JobStore
 from party.runtime.messages import Rows, drawn_messages
 from party.runtime.step_order import OPENING, RESUMED, Next, StepTable
 from party.setup.keys import fitting
-from treetap.paillier.slots import Slots, width_for
+from party.winsorised.layout import layout
+from treetap.paillier.slots import Slots
 from treetap.protocols.job_spec import params_as, taking_part
 from treetap.protocols.winsorised import WinsorisedParams
 from treetap.tables.labels import Labels
@@ -133,9 +134,8 @@ class LabelHolder:
         await self._job.keys.close()
 
     def _slots(self, labels: Labels) -> Slots:
-        found, records = self._targets_of(labels), len(labels.values)
-        slots = Slots((width_for(records, found.largest), width_for(records, 1)))
-        return fitting(slots, labels, self._spec.key_bits, "a longer key")
+        self._targets_of(labels)
+        return fitting(layout(len(labels.values)), labels, self._spec.key_bits, "a longer key")
 
     def _targets_of(self, labels: Labels) -> Targets:
         return targets(self._params.winsorised(labels.values), self._params.objective, 0)

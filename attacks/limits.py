@@ -1,0 +1,110 @@
+"""Limits on what an audit may find, for a pipeline: `treetap audit --fail-above LIMIT=VALUE`.
+
+An attacker may stop after any tree, so the largest figure over the number of trees counts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+from attacks.document import AttackName, AttackResult, Document
+from attacks.registry import ATTACKS
+from treetap.errors import BadInput
+
+#: Limit → what it is on. CL needs no training, so the limits on several attacks leave it out.
+GENERAL = {
+    "any": "the V-measure of every attack but cl",
+    "accuracy": "the accuracy of every attack but cl",
+    "information": "the share of the label's entropy that all known nodes of a party tell together, chance included",
+}
+
+
+def parse(texts: Sequence[str]) -> dict[str, float]:
+    """Limit → value, from texts such as `any=0.4`.
+
+    Raises:
+        BadInput: an unknown limit, one that is named twice, or a value outside 0 to 1.
+    """
+    limits: dict[str, float] = {}
+    for text in texts:
+        name, _, value = text.partition("=")
+        try:
+            limit = float(value)
+        except ValueError:
+            limit = math.nan
+        if not 0 <= limit <= 1:
+            raise BadInput(f"--fail-above {text!r}: say LIMIT=V with V from 0 to 1, as in any=0.4")
+        if name not in (*GENERAL, *ATTACKS):
+            known = ", ".join([*GENERAL, *ATTACKS])
+            raise BadInput(f"--fail-above {text!r}: unknown limit {name!r}; known are {known}")
+        if name in limits:
+            raise BadInput(f"--fail-above names {name} twice")
+        limits[name] = limit
+    return limits
+
+
+def exceeded(document: Document, limits: Mapping[str, float]) -> list[str]:
+    """Figures above their limit, a line each. `id2graph` stands for every form of it.
+
+    Raises:
+        BadInput: an attack was not run, or nothing was scored.
+    """
+    found: list[str] = []
+    for name, limit in limits.items():
+        if document.classes is None:
+            why = "the label is a number, not a class" if document.labelled else "no [label] is given"
+            raise BadInput(f"--fail-above {name}: nothing is scored: {why}")
+        if name == "information":
+            found += _informed(document, limit)
+            continue
+        what, kind = ("an accuracy", "accuracy") if name == "accuracy" else ("a V-measure", "v_measure")
+        for party, attack, result in _results(document, name):
+            trees, value = _largest(result, kind)
+            if value > limit:
+                after = "" if attack == "cl" else f" after {trees} of {document.trees} trees"
+                found.append(f"{party}: {attack} reaches {what} of {value:.3f}{after}, above {limit:g}")
+    return found
+
+
+def _results(document: Document, name: str) -> list[tuple[str, AttackName, AttackResult]]:
+    """Party, attack and result of all that a limit is on."""
+
+    def meant(attack: str) -> bool:
+        if name in GENERAL:
+            return attack != "cl"
+        return attack == name or (name == "id2graph" and attack.startswith("id2graph-"))
+
+    rows = [
+        (party, attack, result)
+        for party, each in document.parties.items()
+        for attack, result in each.attacks.items()
+        if meant(attack)
+    ]
+    if not rows:
+        what = "no attack but cl" if name in GENERAL else "this attack"
+        was = "was run" if name in GENERAL else "was not run"
+        raise BadInput(f"--fail-above {name}: {what} {was}; name attacks in --attacks or in audit.toml")
+    return rows
+
+
+def _largest(result: AttackResult, kind: str) -> tuple[int, float]:
+    """The number of trees with the largest figure, the first of several, and that figure."""
+    steps = (result.by_tree if kind == "v_measure" else result.accuracy_by_tree) or [getattr(result, kind)]
+    figures = [(trees, value) for trees, value in enumerate(steps, start=1) if value is not None]
+    return max(figures, key=lambda figure: figure[1])
+
+
+def _informed(document: Document, limit: float) -> Iterator[str]:
+    for name, party in document.parties.items():
+        entropy = party.signature.label_entropy
+        steps = [(k, each) for k, each in enumerate(party.signature.by_tree, 1) if each.mutual_information is not None]
+        if not entropy or not steps:
+            continue
+        trees, step = max(steps, key=lambda step: step[1].mutual_information or 0.0)
+        told, chance = ((nats or 0.0) / entropy for nats in (step.mutual_information, step.by_chance))
+        if told > limit:
+            yield (
+                f"{name}: all known nodes together tell {told:.3f} of the label's entropy after {trees} of "
+                f"{document.trees} trees ({chance:.3f} by chance), above {limit:g}"
+            )

@@ -1,0 +1,32 @@
+"""The layout of a record's plaintext in boosting, which the label holder makes and a feature party expects."""
+
+from __future__ import annotations
+
+from treetap.errors import Malformed
+from treetap.paillier.slots import Slots, width_for
+from treetap.trees.loss import loss_for
+from treetap.trees.params import BoostingParams
+
+
+def layout(params: BoostingParams, records: int, outputs: int) -> Slots:
+    """Slots g_0.., h_0.., 1 of a tree with so many outputs, each wide enough for the sum over all records.
+
+    Raises:
+        PlaintextOverflow: such sums need wider slots than there are.
+    """
+    g_max, h_max = loss_for(params.objective, 2).bounds()  # the same for any number of classes
+    widths = [width_for(records, g_max)] * outputs + [width_for(records, h_max)] * outputs + [width_for(records, 1)]
+    return Slots(tuple(widths))
+
+
+def implied(params: BoostingParams, records: int, slots: int) -> Slots:
+    """The layout of so many slots that a job implies; it does not tell a feature party how many classes there are.
+
+    Raises:
+        Malformed: no number of classes makes so many slots.
+    """
+    outputs, rest = divmod(slots - 1, 2)
+    # of two classes and of more, every number is possible; of fewer there is nothing to learn
+    if rest or outputs < params.outputs_per_tree(2) or (outputs > 1 and params.outputs_per_tree(3) == 1):
+        raise Malformed(f"{slots} slots are not g and h of each output and a count")
+    return layout(params, records, outputs)

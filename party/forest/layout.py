@@ -1,0 +1,32 @@
+"""The layout of a record's plaintext in a forest, which the label holder makes and a feature party expects."""
+
+from __future__ import annotations
+
+from treetap.errors import Malformed
+from treetap.paillier.slots import Slots, width_for
+from treetap.trees.loss import UNIT
+from treetap.trees.params import ForestParams
+
+
+def layout(params: ForestParams, records: int, outputs: int) -> Slots:
+    """One slot per class, for counts; or the target and 1. Each is wide enough for the sum over all records.
+
+    A tree draws no more records than there are.
+
+    Raises:
+        PlaintextOverflow: such sums need wider slots than there are.
+    """
+    if params.criterion == "gini":
+        return Slots((width_for(records, 1),) * outputs)
+    return Slots((width_for(records, UNIT), width_for(records, 1)))
+
+
+def implied(params: ForestParams, records: int, slots: int) -> Slots:
+    """The layout of so many slots that a job implies; it does not tell a feature party how many classes there are.
+
+    Raises:
+        Malformed: no number of classes makes so many slots.
+    """
+    if slots < 2:
+        raise Malformed(f"{slots} slots are not counts of classes, nor a target and a count")
+    return layout(params, records, slots)

@@ -1,0 +1,17 @@
+"""The layout of a record's plaintext: the target and 1."""
+
+from __future__ import annotations
+
+from treetap.paillier.slots import Slots, width_for
+from treetap.trees.loss import UNIT
+
+
+def layout(records: int) -> Slots:
+    """Both slots are wide enough for the sum over all records."""
+    return Slots((width_for(records, UNIT), width_for(records, 1)))
+
+
+def implied(records: int, slots: int) -> Slots:
+    """The layout that a job implies, however many slots there are said to be."""
+    del slots
+    return layout(records)

@@ -1,0 +1,50 @@
+"""A feature party takes no layout of plaintexts but that which the job implies, for some number of classes."""
+
+from __future__ import annotations
+
+import pytest
+
+from party.boosting import layout as boosting
+from party.forest import layout as forest
+from treetap.errors import Malformed
+from treetap.paillier.slots import Slots
+from treetap.trees.params import OBJECTIVES, BoostingParams, ForestParams
+
+N = 1000
+SOFTMAX = {"objective": "multi:softprob", "multi_strategy": "multi_output_tree"}
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("strategy", ["one_output_per_tree", "multi_output_tree"])
+@pytest.mark.parametrize("classes", [2, 3, 7])
+def test_boosting_has_two_slots_for_each_output_and_one_for_the_count(
+    objective: str, strategy: str, classes: int
+) -> None:
+    """What the label holder makes for its classes is what the job implies for so many slots."""
+    params = BoostingParams(objective=objective, multi_strategy=strategy)
+    made = boosting.layout(params, N, params.outputs_per_tree(classes))
+    assert boosting.implied(params, N, len(made.widths)) == made
+    assert boosting.implied(params, N + 24, len(made.widths)) != made
+    assert boosting.implied(params, N + 23, len(made.widths)) == made  # sums of up to 1023 records are as wide
+
+
+@pytest.mark.parametrize(
+    ("changes", "slots"),
+    [({}, 0), ({}, 1), ({}, 2), ({}, 4), ({}, 5), (SOFTMAX, 3), (SOFTMAX, 6), ({"objective": "multi:softprob"}, 7)],
+)
+def test_numbers_of_slots_that_no_boosting_has(changes: dict[str, str], slots: int) -> None:
+    """One output, or as many as classes where a tree has them all: two at least."""
+    with pytest.raises(Malformed, match=f"{slots} slots are not g and h of each output and a count"):
+        boosting.implied(BoostingParams(**changes), N, slots)
+
+
+def test_a_forest_has_a_slot_for_each_class_or_a_target_and_a_count() -> None:
+    """Counts are all of one width; one class alone is nothing to learn; a number needs two slots and no third."""
+    counts, numbers = ForestParams(), ForestParams(criterion="squared_error")
+    for classes in (2, 3, 40):
+        assert forest.implied(counts, N, classes) == forest.layout(counts, N, classes) == Slots((11,) * classes)
+    assert forest.implied(numbers, N, 2) == forest.layout(numbers, N, 1) == Slots((43, 11))
+    assert len(forest.implied(numbers, N, 3).widths) == 2
+    for params in (counts, numbers):
+        with pytest.raises(Malformed, match="1 slots are not counts of classes"):
+            forest.implied(params, N, 1)
