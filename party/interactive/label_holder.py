@@ -10,7 +10,6 @@ stage asks about (`party.interactive.stages`).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 
 import numpy as np
 
@@ -25,7 +24,7 @@ from party.prediction.tree_model import TreeModel, open_trees
 from party.prediction.tree_results import TreeResults
 from party.runtime.context import Step, StepContext, empty_result, required
 from party.runtime.job_store import Store
-from party.runtime.messages import CountedItem, Rows, counted_bodies, counted_items
+from party.runtime.messages import CountedItem, Rows, counted_bodies
 from party.runtime.step_order import NEXT_STAGE, SAME, Next, StepTable
 from party.serving.registry import ServedModels
 from treetap.errors import Malformed
@@ -34,8 +33,8 @@ from treetap.trees.ensemble import Split, Tree
 from treetap.trees.missing_party import Guesses, Places, Walk
 from treetap.wire import records
 from treetap.wire.frame import result
-from treetap.wire.records import longest_delta, most_bytes
-from treetap.wire.v2 import control_pb2, interactive_pb2, prediction_pb2, types_pb2
+from treetap.wire.records import ChunkCache, most_bytes
+from treetap.wire.v2 import control_pb2, interactive_pb2, prediction_pb2
 
 Bools = np.ndarray[tuple[int], np.dtype[np.bool_]]
 #: (number of the tree, split, places in the block of the records that stand there).
@@ -197,14 +196,13 @@ def _items(
     """The queries of one owner, of `total` records; the records of a tree count as all that can stand at its nodes."""
     block = len(standing.rows)
     one = most_bytes(block, total)
+    chunks = ChunkCache(total)
     for nodes in asked:
         count = len(nodes.splits)
-        share, more = divmod(min(count * one, block * nodes.at_once * longest_delta(total)), count)
+        share, more = divmod(min(count * one, most_bytes(block * nodes.at_once, total, count)), count)
         for place, split in enumerate(nodes.splits):
             rows = standing.rows[standing.walks[nodes.tree].at(split.node)]
-            for item in counted_items(partial(_query, split.handle), rows, total, share + (place < more)):
-                yield item._replace(most=item.most + one)
-
-
-def _query(handle: int, records: types_pb2.RecordChunk) -> interactive_pb2.RouteQuery:
-    return interactive_pb2.RouteQuery(handle=handle, records=records)
+            for chunk, counting in chunks.pairs(rows, share + (place < more)):
+                counted = interactive_pb2.RouteQuery(handle=split.handle, records=counting)
+                item = interactive_pb2.RouteQuery(handle=split.handle, records=chunk)
+                yield CountedItem(item, counted, counted.ByteSize() + one)

@@ -14,7 +14,8 @@ from google.protobuf.message import Message
 from tests.blindness.observed import Crossed
 from treetap.paillier.slots import Slots
 from treetap.protocols.job_spec import params_of
-from treetap.trees.params import ForestParams
+from treetap.trees import sampling
+from treetap.trees.params import BoostingParams, ForestParams
 from treetap.wire.frame import filled
 from treetap.wire.v2 import (
     alignment_pb2,
@@ -75,8 +76,7 @@ class Cost:
     ) -> None:
         """`shapes`: (bins, has missing) of each column, by feature party; a party has one worker."""
         self._spec, self._records, self._shapes = spec, records, shapes
-        params = params_of(spec)
-        self._drawn = int(params.subsample * records) if isinstance(params, ForestParams) else records
+        self._params = params_of(spec)
         self._width = spec.key_bits // 4
         self._groups, self._widths = slots.groups_per_plaintext(spec.key_bits), slots.widths
         self.sent: Counter[tuple[str, str, str]] = Counter()  # (from, to, step) → bytes
@@ -95,13 +95,13 @@ class Cost:
             key = setup_pb2.PublicKeyMessage(modulus=bytes(self._width // 2), slot_widths=self._widths)
             self._send(holder, party, "public_key", [key])
         if forest:
-            self._encrypt(members, "encrypted_labels", forest_pb2.EncryptedLabels, 0)
+            self._encrypt(members, "encrypted_labels", forest_pb2.EncryptedLabels, 0, self._records)
         for tree in range(topology.trees):
             for party in members:
                 sample = growth_pb2.SampledRecords(chunks=[self._bitmap()], times=int(forest))
                 self._send(holder, party, "sampled_records", [sample], tree)
             if not forest:
-                self._encrypt(members, "gradients", boosting_pb2.Gradients, tree)
+                self._encrypt(members, "gradients", boosting_pb2.Gradients, tree, self._summed(tree))
             for level, nodes in sorted(topology.built(tree).items()):
                 for party in members:
                     self._sums(party, tree, level, nodes)
@@ -135,13 +135,21 @@ class Cost:
             paths = growth_pb2.LeafPaths(leaves=[_path(leaf, party, splits, handles) for leaf in _leaves(splits)])
             self._send(holder, party, "leaf_paths", [paths], tree)
 
-    def _encrypt(self, members: Sequence[str], kind: str, body: type[Message], tree: int) -> None:
+    def _summed(self, tree: int) -> int:
+        """The records that a tree sums over: by the seed and the number of records."""
+        params, n = self._params, self._records
+        if isinstance(params, ForestParams):
+            return int(params.drawn(tree, n).sum())
+        assert isinstance(params, BoostingParams)
+        return int(sampling.rows(params.seed, tree, n, params.subsample, params.training_rows(n)).sum())
+
+    def _encrypt(self, members: Sequence[str], kind: str, body: type[Message], tree: int, count: int) -> None:
         holder = self._spec.label_holder
         for party in members:
-            block = body(first=0, count=self._records, ciphertexts=bytes(self._records * self._width))  # type: ignore[call-arg]
+            block = body(first=0, count=count, ciphertexts=bytes(count * self._width))  # type: ignore[call-arg]
             self._send(holder, party, kind, [block], tree)
-        self.operations[holder]["encryptions"] += self._records
-        self.ciphertexts[holder][kind] += self._records * len(members)
+        self.operations[holder]["encryptions"] += count
+        self.ciphertexts[holder][kind] += count * len(members)
 
     def _sums(self, party: str, tree: int, level: int, nodes: Sequence[int]) -> None:
         shapes, holder = self._shapes[party], self._spec.label_holder
@@ -151,7 +159,7 @@ class Cost:
         self._send(party, holder, "candidate_sums", [sums], tree, level)
         self.operations[holder]["decryptions"] += packed
         self.operations[party] += Counter(
-            additions=self._drawn * len(shapes) + len(nodes) * candidates, packings=packed, obfuscators=packed
+            additions=self._summed(tree) * len(shapes) + len(nodes) * candidates, packings=packed, obfuscators=packed
         )
         self.ciphertexts[party]["candidate_sums"] += packed
 

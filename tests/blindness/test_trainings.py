@@ -26,6 +26,10 @@ HERE = world(N, (1, 2, 2), seed=4, missing=0.1)
 LABEL_HOLDER, MOVER, _ = PARTIES
 JOBS: dict[str, TreeParams] = {
     "boosting": BoostingParams(n_estimators=2, max_depth=3, max_bin=BINS, min_child_weight=0.1),
+    "boosting, sampled and stopped early": BoostingParams(
+        **{"n_estimators": 3, "max_depth": 2, "max_bin": BINS, "min_child_weight": 0.1, "subsample": 0.8},
+        **{"early_stopping_rounds": 1, "validation_share": 0.2},
+    ),
     "forest": ForestParams(n_estimators=2, max_depth=3, max_bin=BINS, colsample_bytree=1.0),
     "forest, bins per node": ForestParams(
         n_estimators=2, max_depth=3, max_bin=BINS, binning="per-node", colsample_bytree=1.0

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from party.interactive.stages import stages_of
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES, assert_oracles_scores, spec, world
 from treetap.models.store import read_model
 from treetap.protocols.prediction import predict_request
+from treetap.trees.ensemble import Leaf, Split, Tree
 from treetap.trees.params import BoostingParams
 from treetap.wire.frame import name_of
 from treetap.wire.v2 import exchange_pb2
@@ -53,3 +55,27 @@ def test_what_a_round_asks_about(form: str, tmp_path: Path) -> None:
         await federation.close()
 
     run(main())
+
+
+def test_stages_follow_from_the_shape_of_the_trees() -> None:
+    """A split is asked about after the present parties' splits above it; below an absent party's a record is twice."""
+    owners = {1: "c", 2: "b", 3: "own", 6: "b", 7: "b", 14: "c"}
+    splits = tuple(Split(node, owner, 10 + node, 1.0, 1.0) for node, owner in owners.items())
+    leaves = tuple(Leaf(node, (0.0,), 1.0) for node in (4, 5, 12, 13, 15, 28, 29))
+    tree = Tree(0, (0,), splits, leaves)
+
+    def shown(*away: str) -> list[dict[str, list[tuple[list[int], int]]]]:
+        stages = stages_of([tree], "own", away, per_tree=False)
+        return [
+            {
+                owner: [([split.node for split in each.splits], each.at_once) for each in found]
+                for owner, found in stage.items()
+            }
+            for stage in stages
+        ]
+
+    assert shown() == [{"c": [([1], 1)]}, {"b": [([2, 6, 7], 1)]}, {"c": [([14], 1)]}]
+    assert shown("c") == [{"b": [([2, 6, 7], 2)]}]
+    assert shown("b") == [{"c": [([1], 1)]}, {"c": [([14], 1)]}]
+    assert len(stages_of([tree, tree], "own", (), per_tree=True)) == 6
+    assert len(stages_of([tree, tree], "own", (), per_tree=False)) == 3

@@ -69,14 +69,13 @@ def _chunks(positions: Positions, total: int, widest: int) -> Iterator[RecordChu
         yield RecordChunk(start, span, pack_bits(flags), None)
 
 
-def longest_delta(total: int) -> int:
-    """LEB128 bytes of the greatest distance between positions below `total`."""
-    return max(1, -(-max(total - 1, 0).bit_length() // 7))
+def most_bytes(most: int, total: int, sets: int = 1) -> int:
+    """Bytes that the codings of some sets never exceed, which have at most `most` of `total` positions together.
 
-
-def most_bytes(most: int, total: int) -> int:
-    """Bytes that the coding of at most `most` of `total` positions never exceeds."""
-    return min(most * longest_delta(total), (total + 7) // 8)
+    The distances of a set add up to less than `total`, so few of them are long: at most total / 128 take a second byte.
+    """
+    deltas = sum(min(most, sets * (total >> 7 * k)) for k in range(_LONGEST))
+    return min(max(deltas, most), sets * ((total + 7) // 8))
 
 
 def counted_chunks(total: int, size: int | None = None) -> Iterator[types_pb2.RecordChunk]:
@@ -90,6 +89,22 @@ def counted_chunks(total: int, size: int | None = None) -> Iterator[types_pb2.Re
         here = min(rest, (span + 7) // 8)
         rest -= here
         yield types_pb2.RecordChunk(start=start, span=span, bitmap=bytes(here))
+
+
+class ChunkCache:
+    """Chunks of many sets out of the same `total` positions, of which most are empty."""
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._empty = list(chunks_of(np.zeros(0, dtype=np.int64), total))
+        self._counted: dict[int, list[types_pb2.RecordChunk]] = {}  # by size
+
+    def pairs(self, rows: Positions, size: int) -> Iterator[tuple[types_pb2.RecordChunk, types_pb2.RecordChunk]]:
+        """The chunks of a set, each with the one that counts for it: see `counted_chunks`."""
+        if size not in self._counted:
+            self._counted[size] = list(counted_chunks(self._total, size))
+        chunks = chunks_of(rows, self._total) if len(rows) else self._empty
+        return zip(chunks, self._counted[size], strict=True)
 
 
 def decode(chunks: Iterable[RecordChunk], total: int) -> Positions:

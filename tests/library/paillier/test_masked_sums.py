@@ -59,6 +59,7 @@ async def first_hop(engine: InProcessEngine | ProcessEngine, owner: EntryKeyHold
     await member.start(constants)
     forwarded = await through(member, FIRST_MASK, sent)
     assert member.operations["obfuscators"] == RECORDS * 3
+    assert member.operations["additions"] == RECORDS * (len(FIRST_OUT) - 3)  # whatever the masks keep
     await member.close()
     return forwarded
 

@@ -11,7 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from treetap.errors import Malformed
-from treetap.wire.records import RecordChunk, decode, encode, pack_bits, unpack_bits
+from treetap.wire.records import (
+    RecordChunk,
+    chunks_of,
+    counted_chunks,
+    decode,
+    encode,
+    most_bytes,
+    pack_bits,
+    unpack_bits,
+)
 
 
 def _array(*positions: int) -> np.ndarray:
@@ -24,6 +33,22 @@ def _sets(draw: st.DrawFn) -> tuple[np.ndarray, int]:
     density = draw(st.sampled_from([0.0, 0.001, 0.02, 0.1, 0.5, 0.99, 1.0]))
     flags = np.random.default_rng(draw(st.integers(0, 2**32))).random(total) < density
     return np.flatnonzero(flags).astype(np.int64), total
+
+
+@settings(deadline=None)
+@given(st.lists(_sets(), min_size=1, max_size=4), st.integers(1, 400_000))
+def test_no_coding_exceeds_the_bytes_that_count_for_it(drawn: list[tuple[np.ndarray, int]], stretch: int) -> None:
+    """Of one set or of several together, over few positions or many; chunks that count have the same ranges."""
+    total = max(total for _, total in drawn) * stretch
+    sets = [positions * stretch for positions, _ in drawn]
+    coded = [sum(len(chunk.bitmap) + len(chunk.deltas) for chunk in chunks_of(each, total)) for each in sets]
+    assert sum(coded) <= most_bytes(sum(map(len, sets)), total, len(sets))
+    for each, size in zip(sets, coded, strict=True):
+        most = most_bytes(len(each), total)
+        assert size <= most <= (total + 7) // 8
+        counted = list(counted_chunks(total, most))
+        assert [(c.start, c.span) for c in counted] == [(c.start, c.span) for c in chunks_of(each, total)]
+        assert sum(len(chunk.bitmap) for chunk in counted) == most
 
 
 @settings(deadline=None)
