@@ -41,7 +41,7 @@ def audit(file: AuditFile, *, by_tree: bool, progress: Progress) -> Document:
         BadInput: a file cannot be used, transcripts are of different jobs, or the number of classes is not given.
         Malformed: a transcript was changed.
     """
-    views = {party.name: read_view(party.transcript, file.job, party.name) for party in file.party}
+    views = {party.name: read_view(party.transcript, file.job, party.name, file.ca) for party in file.party}
     first = _one_job(views)
     held = {party.name: _held(party, views[party.name], file) for party in file.party}
     known = next((labels for _, labels in held.values() if labels is not None), None)
@@ -189,6 +189,7 @@ def _party(view: View, table: Table | None, labels: Labels | None, results: dict
         "signature": sections.signature(view, labels),
         "trees": sections.tree_rows(view, labels),
         "faults": list(view.faults),
+        "signed": str(view.anchor),
     }
 
 

@@ -37,12 +37,14 @@ class AuditedParty(Strict):
 
 
 class AuditFile(Strict):
-    """The audit file. `classes`: the number of groups that an attack looks for; required without [label].
+    """The audit file. `ca`: the federation's authority, by which signatures are verified.
 
+    `classes`: the number of groups that an attack looks for; required without [label].
     `drawn_only`: keep of each leaf the records that the tree was trained on, as far as messages named them.
     """
 
     job: str | None = None
+    ca: Path | None = None
     classes: Annotated[int, Field(ge=2)] | None = None
     attacks: Annotated[list[str], Field(min_length=1)] | None = None
     label: LabelTable | None = None
@@ -109,7 +111,8 @@ def read(run: Path) -> AuditFile:
         )
         for party in file.party
     ]
-    return file.model_copy(update={"label": label, "party": parties})
+    ca = file.ca and base / file.ca
+    return file.model_copy(update={"ca": ca, "label": label, "party": parties})
 
 
 def of_run(parties: Mapping[str, tuple[str, str, list[str]]], id_column: str, label: tuple[str, str]) -> dict[str, Any]:

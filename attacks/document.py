@@ -146,7 +146,10 @@ class SeenTree(_Part):
 
 
 class Party(_Part):
-    """One feature party: its traffic and the attacks' results. `faults`: gaps of the transcript behind all figures."""
+    """One feature party: its traffic and the attacks' results. `faults`: gaps of the transcript behind all figures.
+
+    `signed`: what the transcript's signatures show; empty in documents of versions without them.
+    """
 
     transcript: str
     columns: list[str]
@@ -157,6 +160,7 @@ class Party(_Part):
     signature: Signature
     trees: list[SeenTree]
     faults: list[str] = []
+    signed: str = ""
 
 
 class Document(_Part):

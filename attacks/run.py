@@ -29,6 +29,7 @@ class Task:
     name: str
     transcript: Path
     job: str | None
+    ca: Path | None
     party: str | None
     table: Path | None
     use: list[str] | None
@@ -57,7 +58,7 @@ def run(task: Task) -> Found:
         BadInput: a file cannot be used, or the number of groups is not given.
         Malformed: the transcript was changed.
     """
-    view = read_view(task.transcript, task.job, task.party)
+    view = read_view(task.transcript, task.job, task.party, task.ca)
     table = None if task.table is None else load_own_table(task.table, view, task.id, task.use)
     labels = _labels(task, view, table)
     if task.name == "cl" and table is None:
@@ -90,6 +91,7 @@ def run(task: Task) -> Found:
         "seconds": outcome.seconds,
         "parameters": outcome.parameters,
         "faults": list(view.faults),
+        "signed": str(view.anchor),
     }
     return Found(view, table, outcome, report)
 
@@ -114,6 +116,7 @@ def show_found(found: Found, out: Path | None) -> None:
     for fault in report["faults"]:
         terminal.err.print(f"note: {fault}", soft_wrap=True)
     rows = terminal.table("", "")
+    rows.add_row("transcript", report["signed"])
     known = f"{sum(report['leaves'])} leaves of {report['trees']} trees, {report['records']} records"
     rows.add_row("attacker", f"{report['party']}, job {report['job']} ({report['protocol']})")
     rows.add_row("knows", known + (", by messages alone" if report["received_only"] else ""))

@@ -81,7 +81,7 @@ class PartyNode:
             raise Malformed("a step without content; is the coordinator of another version?")
         name = self._config.name
         if kind == "leave":
-            async for event in follow(name, self._own(self._leave(caller, request))):
+            async for event in follow(name, self._own(self._leave_recorded(caller, request))):
                 self._permitted(caller, event)
                 yield event
             left = control_pb2.StepEvent(result=empty_result())
@@ -98,6 +98,7 @@ class PartyNode:
             session = self._find(caller, request)
         if kind == "account":
             self._expect_more(session)
+            self._record(caller, request)
             account = control_pb2.StepEvent(result=self._account(session))
             self._permitted(caller, account)
             yield account
@@ -111,6 +112,7 @@ class PartyNode:
                 task = session.book.start(step, request, lambda: work(request))
             except Interrupted as ended:
                 raise ended.at(name) from None
+            self._record(caller, request)
             async for event in follow(name, task, session.progress):
                 costs.byte_counts.sent(caller, kind, self._permitted(caller, event))
                 yield event
@@ -130,6 +132,7 @@ class PartyNode:
         if not name_of(message):
             raise Malformed("a message without content; is the sender of another version?")
         await session.context.mailbox.file(caller, message)
+        self._record(caller, message)
         return exchange_pb2.Receipt()
 
     async def close(self) -> None:
@@ -257,6 +260,20 @@ class PartyNode:
     def _account(self, session: Session) -> control_pb2.StepResult:
         account: setup_pb2.Accounted = session.context.costs.account(self._engine.usage())
         return result(account)
+
+    def _record(self, caller: str, message: control_pb2.StepRequest | exchange_pb2.PeerMessage) -> None:
+        """Record a step or message that this party has admitted, if it keeps a transcript."""
+        with disk_faults(self._config.name, name_of(message)):
+            try:
+                self._recorders.of(message.job).received(caller, message)
+            except Interrupted as failure:
+                raise failure.at(self._config.name) from None
+
+    async def _leave_recorded(self, caller: str, request: control_pb2.StepRequest) -> None:
+        """Leave, record it, and close the transcript; a late message of the job opens it again."""
+        await self._leave(caller, request)
+        self._record(caller, request)
+        self._recorders.close(request.job)
 
     async def _leave(self, caller: str, request: control_pb2.StepRequest) -> None:
         """End the session, if there is one of this submission; else the job was left before, which is no error.

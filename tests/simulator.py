@@ -22,7 +22,7 @@ from coordinator.runtime.journal import Journal
 from party.config import PartyConfig, ServeConfig
 from party.node import PartyNode
 from party.policy import Policy
-from party.runtime.transcript_recorder import Recorders, RecordingPort
+from party.runtime.transcript_recorder import Recorders
 from tests.virtual_time import Deadlock, run
 from treetap.errors import Unreachable
 from treetap.process.config import TlsConfig
@@ -95,7 +95,6 @@ class Process:
     frozen: bool = False
     tasks: set[asyncio.Task[Any]] = field(default_factory=set)
     node: PartyNode | None = None
-    port: RecordingPort | None = None
     recorders: Recorders | None = None
     jobs: Jobs | None = None
 
@@ -188,7 +187,6 @@ class Federation:
         config = self.configs[name]
         process.recorders = Recorders(config.state / "transcripts", config.policy.record)
         process.node = PartyNode(config, self.engine(name), dialer, process.recorders, in_place)
-        process.port = RecordingPort(process.node, process.recorders, name)
 
     def kill(self, name: str) -> None:
         """kill -9: nothing is said to anybody, nothing more is written."""
@@ -367,9 +365,9 @@ class SimDialer:
         arrived: asyncio.Queue[control_pb2.StepEvent | None] = asyncio.Queue()
 
         async def call(process: Process, heard: bool) -> None:
-            assert process.port is not None
+            assert process.node is not None
             try:
-                async for event in process.port.step(me.name, control_pb2.StepRequest.FromString(wire)):
+                async for event in process.node.step(me.name, control_pb2.StepRequest.FromString(wire)):
                     if heard and not process.frozen:
                         federation.seen_by_coordinator.append(event.SerializeToString())
                         arrived.put_nowait(control_pb2.StepEvent.FromString(event.SerializeToString()))
@@ -400,9 +398,9 @@ class SimDialer:
         wire = parcel.SerializeToString()
 
         async def call(process: Process, heard: bool) -> exchange_pb2.Receipt:
-            assert process.port is not None
+            assert process.node is not None
             arrived = exchange_pb2.PeerMessage.FromString(wire)
-            return await process.port.deliver(
+            return await process.node.deliver(
                 me, federation.tamper(me, to.name, arrived) if federation.tamper else arrived
             )
 

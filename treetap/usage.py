@@ -36,6 +36,16 @@ def measure_process(pid: int) -> Usage:
     return Usage(_high_water(pid) or 0.0, (user + system) / os.sysconf("SC_CLK_TCK"))
 
 
+def half_of_memory() -> int:
+    """Half of the memory that this process may use, in bytes: the most that one file's content may take up."""
+    most = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        of_group = Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii").strip()
+    except OSError:
+        of_group = ""
+    return min(most, int(of_group) if of_group.isdecimal() else most) // 2
+
+
 def _high_water(pid: int) -> float | None:
     """Largest resident memory in MB, where the system reports it."""
     try:

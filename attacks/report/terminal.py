@@ -37,6 +37,8 @@ def print_summary(document: Document | Mapping[str, Any], console: Console) -> N
     for name, party in content.parties.items():
         for fault in party.faults:
             _say(console, f"{name}: {fault}")
+        if party.signed:
+            _say(console, f"{name}: {party.signed}")
     if not content.parties:
         _say(console, "No feature party's transcript is at hand, so there is nothing to attack.")
     _learned(content, console)

@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from attacks.view.room import Room
 from treetap.errors import Malformed
 from treetap.trees.ensemble import ROOT
 
@@ -103,12 +104,16 @@ class TreeView:
 
 
 def known_nodes(
-    root: Ints, received: Mapping[int, Ints], own: Iterable[tuple[OwnSplit, Ints, Ints]]
+    root: Ints,
+    received: Mapping[int, Ints],
+    own: Iterable[tuple[OwnSplit, Ints, Ints]],
+    room: Room | None = None,
 ) -> dict[int, KnownNode]:
     """Derive all known nodes of one tree from its root, the received spaces and (split, left, right) of own splits.
 
     Of a node and its two children, any two known sets give the third; this is repeated until no new set follows.
-    Raises Malformed if sets contradict each other: they cannot be of one tree.
+    Raises Malformed if sets contradict each other: they cannot be of one tree; and BadInput if what follows does not
+    fit the room.
     """
     known: dict[int, tuple[Ints, Source]] = {ROOT: (root, "root")}
     splits: dict[int, OwnSplit] = {}
@@ -123,6 +128,8 @@ def known_nodes(
     while pending:
         parent = pending.pop()
         for node, rows in _third(known, parent):
+            if room is not None:
+                room.take(rows.nbytes)
             known[node] = (rows, "difference")
             pending |= {node, node >> 1} - {0}
     return {u: KnownNode(u, *known[u], splits.get(u)) for u in sorted(known)}

@@ -7,22 +7,36 @@ a later attempt, and a job's name used again for another submission.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
+from google.protobuf.message import Message
 
 from attacks.view.known_trees import Ints, KnownNode, OwnSplit, TreeView, known_nodes
+from attacks.view.room import Room
 from treetap.errors import BadInput, Malformed
 from treetap.wire.frame import name_of
 from treetap.wire.records import rows_of
-from treetap.wire.transcript import TranscriptReader, open_message, type_of
-from treetap.wire.v2 import control_pb2, exchange_pb2, setup_pb2, transcript_pb2, types_pb2
+from treetap.wire.signed_heads import Anchor
+from treetap.wire.transcript import TranscriptReader, counted, open_message
+from treetap.wire.transcript_writer import Kind
+from treetap.wire.v2 import control_pb2, exchange_pb2, serving_pb2, setup_pb2, transcript_pb2, types_pb2
 from treetap.wire.v2.transcript_pb2 import TranscriptRecord
 
-T = TypeVar("T")
+#: Kind of record → types of the messages in it → their step; empty: that of the content.
+_KINDS: Mapping[Kind, Mapping[type[Message], str]] = {
+    TranscriptRecord.RECEIVED: {
+        control_pb2.StepRequest: "",
+        exchange_pb2.PeerMessage: "",
+        serving_pb2.PredictRecords: "predict",
+    },
+    TranscriptRecord.SENT: {exchange_pb2.PeerMessage: "", serving_pb2.PredictedRecords: "predict"},
+    TranscriptRecord.OWN: {transcript_pb2.OwnSplit: "own_split", transcript_pb2.OwnAlignment: "own_alignment"},
+}
+_MOST_ROWS = 2**62
 #: A set of records as it was sent: chunks, in the order of the messages.
 Chunks = list[types_pb2.RecordChunk]
 
@@ -74,8 +88,12 @@ class TreeReplay:
             sets += [list(split.left), list(split.right)]
         return {chunks[-1].start + chunks[-1].span for chunks in sets if chunks}
 
-    def view(self, total: int) -> TreeView:
-        """The party's view of this tree among `total` records. Raises Malformed if the tree contradicts itself."""
+    def view(self, everybody: Ints, room: Room) -> TreeView:
+        """The party's view of this tree among all records, which `everybody` holds.
+
+        Raises Malformed if the tree contradicts itself, and BadInput if it does not fit the room.
+        """
+        total = len(everybody)
         try:
             if self.stored:
                 self._require_whole()
@@ -83,10 +101,13 @@ class TreeReplay:
             received: dict[int, Ints] = {}
             for node, chunks in self._sets():
                 if node is None:
-                    drawn = np.zeros(total, dtype=np.int64) if drawn is None else drawn
+                    if drawn is None:
+                        drawn = np.zeros(total, dtype=np.int64)
+                        room.take(drawn.nbytes)
                     drawn[rows_of(chunks, total)] += 1
                 else:
                     rows = rows_of(chunks, total)
+                    room.take(rows.nbytes)
                     if not np.array_equal(received.setdefault(node, rows), rows):
                         raise Malformed(f"node {node} is said to hold different records")
             own = [
@@ -97,7 +118,9 @@ class TreeReplay:
                 )
                 for it in self.own.values()
             ]
-            nodes: dict[int, KnownNode] = known_nodes(np.arange(total, dtype=np.int64), received, own)
+            for _, left, right in own:
+                room.take(left.nbytes + right.nbytes)
+            nodes: dict[int, KnownNode] = known_nodes(everybody, received, own, room)
         except Malformed as fault:
             raise Malformed(f"tree {self.index}, attempt {self.attempt}: {fault}") from None
         return TreeView(self.index, self.attempt, self.stored, total, nodes, drawn)
@@ -138,6 +161,7 @@ class TranscriptReplay:
     """One submission of a job as its transcript records it."""
 
     job: str
+    room: Room = field(default_factory=Room, repr=False)
     spec: setup_pb2.JobSpec | None = None
     submission: str = ""
     prediction: bool = False
@@ -156,14 +180,26 @@ class TranscriptReplay:
 
     def take(self, record: TranscriptRecord) -> None:
         """Take the transcript's next record. Raises Malformed."""
+        message = checked(record)
         self.attempts.add(record.attempt)
+        sent = record.kind == TranscriptRecord.SENT
         if record.kind != TranscriptRecord.OWN:
-            for disclosure, size in record.bytes_by_class.items():
-                key = TrafficKey(record.kind == TranscriptRecord.SENT, record.peer, record.step, disclosure)
+            for disclosure, size in counted(record).items():
+                key = TrafficKey(sent, record.peer, record.step, disclosure)
                 self.messages[key] += 1
                 self.bytes[key] += size
-        if type_of(record) == exchange_pb2.PeerMessage.DESCRIPTOR.full_name:
-            self.peers.add(record.peer)
+        if isinstance(message, exchange_pb2.PeerMessage):
+            self._take_message(record, message, sent)
+        elif isinstance(message, control_pb2.StepRequest):
+            self._take_step(record, message)
+        elif isinstance(message, transcript_pb2.OwnAlignment):
+            self._align(record.attempt, message)
+        elif isinstance(message, transcript_pb2.OwnSplit):
+            self.room.take(len(record.message))
+            if self.tree(record.round, record.attempt).own.setdefault(message.node, message) != message:
+                raise Malformed(f"tree {record.round}: node {message.node} was split twice")
+
+    def _take_step(self, record: TranscriptRecord, request: control_pb2.StepRequest) -> None:
         if record.step == "publish":
             self.finished = True
         elif record.step == "store_tree":
@@ -171,20 +207,16 @@ class TranscriptReplay:
         elif record.step == "open_model":
             self.prediction = True
         elif record.step == "apply_splits":
-            request = _content(record, control_pb2.StepRequest)
             self.owners |= {decision.owner for decision in request.growth.apply_splits.decisions}
-        elif record.step == "own_alignment":
-            self._align(record.attempt, _content(record, transcript_pb2.OwnAlignment))
-        elif record.step == "own_split":
-            split = _content(record, transcript_pb2.OwnSplit)
-            if self.tree(record.round, record.attempt).own.setdefault(split.node, split) != split:
-                raise Malformed(f"tree {record.round}: node {split.node} was split twice")
-        elif record.step in ("sampled_records", "instance_spaces") and record.kind == TranscriptRecord.RECEIVED:
+
+    def _take_message(self, record: TranscriptRecord, message: exchange_pb2.PeerMessage, sent: bool) -> None:
+        self.peers.add(record.peer)
+        if record.step in ("sampled_records", "instance_spaces") and not sent:
+            self.room.take(len(record.message))
             where = (record.peer, record.step, record.stage)
-            tree = self.tree(record.round, record.attempt)
-            tree.series.setdefault(where, _Series()).add(_content(record, exchange_pb2.PeerMessage))
-        elif record.step == "record_digest" and record.kind == TranscriptRecord.SENT:
-            self.own_digest = _content(record, exchange_pb2.PeerMessage).alignment.record_digest.digest
+            self.tree(record.round, record.attempt).series.setdefault(where, _Series()).add(message)
+        elif record.step == "record_digest" and sent:
+            self.own_digest = message.alignment.record_digest.digest
 
     def _align(self, attempt: int, part: transcript_pb2.OwnAlignment) -> None:
         if part.first == 0:
@@ -192,17 +224,22 @@ class TranscriptReplay:
         parts = self.alignments.setdefault(attempt, [])
         if part.first != sum(map(len, parts)):
             raise Malformed(f"attempt {attempt}: parts of the alignment are missing")
+        if any(row > _MOST_ROWS for row in part.rows):
+            raise Malformed(f"attempt {attempt}: a row of the party's table is beyond any table")
         parts.append(np.array(part.rows, dtype=np.int64))
+        self.room.take(parts[-1].nbytes)
 
 
-def read_replay(path: Path) -> tuple[TranscriptReplay, list[str]]:
-    """Replay the last submission of the job in one transcript (a folder or file); returns also the faults.
+def read_replay(path: Path, ca: Path | None = None) -> tuple[TranscriptReplay, list[str], Anchor]:
+    """Replay the last submission of the job in one transcript (a folder or file).
+
+    Returns also the faults, and what its signatures show; `ca`: file of the federation's authority.
 
     Raises:
         Malformed: a changed, cut or missing record other than at the very end, or records of another job.
-        BadInput: the file is not the transcript's first one.
+        BadInput: the file is not the transcript's first one, or takes up too much memory.
     """
-    reader = TranscriptReader(path)
+    reader, room = TranscriptReader(path, ca), Room()
     replay: TranscriptReplay | None = None
     faults = []
     for record in reader:
@@ -212,33 +249,47 @@ def read_replay(path: Path) -> tuple[TranscriptReplay, list[str]]:
                     f"{path}: begins with record {record.sequence}: the transcript's files before it are missing; "
                     "give the whole folder"
                 )
-            replay = TranscriptReplay(record.job)
+            replay = TranscriptReplay(record.job, room)
         try:
             if record.job != replay.job:
                 raise Malformed(f"it is of job {record.job!r}, those before it are of job {replay.job!r}")
             if record.step == "prepare":
-                prepare = _content(record, control_pb2.StepRequest).setup.prepare
+                prepare = _prepare(record)
                 if replay.spec is not None and prepare.submission != replay.submission:
                     faults.append(f"job {replay.job!r} was submitted more than once; only the last one counts")
-                    replay = TranscriptReplay(record.job)
+                    replay = TranscriptReplay(record.job, room)
                 if replay.spec not in (None, prepare.spec):
                     raise Malformed("the job is another one than before")
                 replay.spec, replay.submission = prepare.spec, prepare.submission
             replay.take(record)
-        except Malformed as fault:
-            raise Malformed(f"{path}: record {record.sequence}: {fault}") from None
+        except (Malformed, BadInput) as fault:
+            raise type(fault)(f"{path}: record {record.sequence}: {fault}") from None
     if replay is None:
         raise BadInput(f"{path}: holds no record yet")
     if reader.torn:
         faults.append("a record was cut short, as when its party is killed or at work; it is left out")
-    return replay, faults
+    return replay, faults, reader.anchor
 
 
-def _content(record: TranscriptRecord, wanted: type[T]) -> T:
-    """The message of a record, which must be of this type, and of the record's job, attempt, round and stage."""
+def _prepare(record: TranscriptRecord) -> setup_pb2.Prepare:
+    message = checked(record)
+    if not isinstance(message, control_pb2.StepRequest):
+        raise Malformed(f"its message is a {record.message_type}, which is no prepare")
+    return message.setup.prepare
+
+
+def checked(record: TranscriptRecord) -> Message:
+    """The message of a record, which must be one that a party records so, and of its step, job and place.
+
+    Raises Malformed.
+    """
     message = open_message(record)
-    if not isinstance(message, wanted):
-        raise Malformed(f"its message is a {record.message_type}, which is no {record.step}")
+    kinds = _KINDS[record.kind]
+    if not isinstance(message, tuple(kinds)):
+        raise Malformed(f"its message is a {record.message_type}, which is not recorded so")
+    step = kinds[type(message)] or name_of(message)
+    if step != record.step:
+        raise Malformed(f"its message is a {record.message_type} for {step or 'nothing'}, which is no {record.step}")
     if isinstance(message, control_pb2.StepRequest | exchange_pb2.PeerMessage):
         of_message = (message.job, message.attempt, message.round, message.stage)
         if of_message != (record.job, record.attempt, record.round, record.stage):

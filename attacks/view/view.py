@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,11 +18,12 @@ import numpy as np
 from attacks.view.known_trees import Ints, TreeView
 from attacks.view.replay import TranscriptReplay, TreeReplay, read_replay
 from attacks.view.transcripts import located
-from treetap.errors import BadInput, Malformed
-from treetap.protocols.job_spec import params_of
+from treetap.errors import BadInput, ConfigError, Malformed
+from treetap.protocols.job_spec import check_spec, params_of
 from treetap.protocols.registry import training_name
 from treetap.trees.ensemble import ROOT
-from treetap.trees.params import REGRESSIONS
+from treetap.trees.params import REGRESSIONS, TreeParams
+from treetap.wire.signed_heads import Anchor
 from treetap.wire.v2 import setup_pb2
 
 
@@ -46,6 +48,7 @@ class View:
     as of their last growth. `attempt`: the newest one. `finished`: the model was published.
     `max_depth`, `objective`, `missing` (a value that means missing, or None): parameters of the job.
     `sent` is empty unless the party recorded both directions. `faults`: gaps of the transcript that limit every result.
+    `anchor`: what its signatures show.
     """
 
     path: Path
@@ -66,6 +69,7 @@ class View:
     received: tuple[Traffic, ...] = field(repr=False)
     sent: tuple[Traffic, ...] = field(repr=False)
     faults: tuple[str, ...]
+    anchor: Anchor = field(default_factory=lambda: Anchor("empty"))
 
     @property
     def regression(self) -> bool:
@@ -90,39 +94,46 @@ class View:
         return replace(self, trees=trees, unfinished=unfinished)
 
 
-def read_view(path: Path, job: str | None = None, party: str | None = None) -> View:
+def read_view(path: Path, job: str | None = None, party: str | None = None, ca: Path | None = None) -> View:
     """Read the view of the party whose transcript is at `path` (see `attacks.view.transcripts.located`), in one pass.
 
     `job`: required if there are several. `party`: the transcript's owner; required only if the transcript does not
     identify it, as when one of three parties has won no split and exchanged messages with the label holder alone.
+    `ca`: file of the federation's authority, by which signatures are verified.
 
     A job that is still running, or was resumed, has a view too: of each tree the last complete growth counts, in any
     attempt. A record that was cut short at the end of a file is left out and reported in `faults`, as is a transcript
     that ends before its job does.
 
     Raises:
-        BadInput: there is no such transcript, it is ambiguous, or it is not one of a feature party's training.
-        Malformed: records were changed, removed or inserted, are of another job or party, or contradict each other.
+        BadInput: there is no such transcript, it is ambiguous, it is not one of a feature party's training, or it takes
+            up too much memory.
+        Malformed: records were changed, removed or inserted, are of another job or party, or contradict each other; a
+            signature does not fit, or is another party's.
     """
     with located(path, job) as place:
-        replay, faults = read_replay(place)
+        replay, faults, anchor = read_replay(place, ca)
         shown = path if path.is_file() else place  # not the temporary folder of an unpacked archive
         try:
-            return _view(shown, replay, party, [f"{shown}: {fault}" for fault in faults])
+            view = _view(shown, replay, party, anchor, [f"{shown}: {fault}" for fault in faults])
         except Malformed as fault:
             raise Malformed(f"{shown}: {fault}") from None
+        if anchor.signer not in ("", view.party):
+            raise Malformed(f"{shown}: is the transcript of {view.party}, but {anchor.signer!r} has signed it")
+        return view
 
 
-def _view(path: Path, replay: TranscriptReplay, party: str | None, faults: list[str]) -> View:
+def _view(path: Path, replay: TranscriptReplay, party: str | None, anchor: Anchor, faults: list[str]) -> View:
     spec = replay.spec
     if spec is None:
         what = "is of a prediction: no tree is grown in it" if replay.prediction else "holds no training yet"
         raise BadInput(f"{path}: the transcript of {replay.job!r} {what}")
+    params = _params(spec)
     name = _whose(path, replay, spec, party)
     total = _total(replay)
-    trees, unfinished = _trees(replay, total)
-    if gaps := sorted(set(range(trees[-1].index)) - {tree.index for tree in trees}) if trees else []:
-        faults.append(f"{path}: trees {', '.join(map(str, gaps))} are not in the transcript: recording began later")
+    trees, unfinished = _trees(path, replay, total, params.max_depth)
+    if gaps := _gaps([tree.index for tree in trees]):
+        faults.append(f"{path}: trees {gaps} are not in the transcript: recording began later")
     if not replay.finished:
         faults.append(
             f"{path}: ends before its job does (after {len(trees)} complete trees): the job runs or was interrupted, "
@@ -131,7 +142,6 @@ def _view(path: Path, replay: TranscriptReplay, party: str | None, faults: list[
     rows = _rows(replay, total, [*trees, *unfinished])
     if rows is None:
         faults.append(f"{path}: does not say which rows of its party's table the {total} common records are")
-    params = params_of(spec)
     return View(
         path=path,
         party=name,
@@ -151,7 +161,23 @@ def _view(path: Path, replay: TranscriptReplay, party: str | None, faults: list[
         received=_traffic(replay, sent=False),
         sent=_traffic(replay, sent=True),
         faults=tuple(faults),
+        anchor=anchor,
     )
+
+
+def _params(spec: setup_pb2.JobSpec) -> TreeParams:
+    """The job's parameters, once it is known to be a job that parties take part in."""
+    try:
+        check_spec(spec)
+        return params_of(spec)
+    except ConfigError as fault:
+        raise Malformed(f"the job that it records is none: {fault}") from None
+
+
+def _gaps(indices: list[int]) -> str:
+    """The trees before the last one that are not among these, as ranges; empty if there are none."""
+    ranges = [(before + 1, after - 1) for before, after in pairwise([-1, *indices]) if after - before > 1]
+    return ", ".join(f"{first} to {last}" if last > first else str(first) for first, last in ranges)
 
 
 def _whose(path: Path, replay: TranscriptReplay, spec: setup_pb2.JobSpec, party: str | None) -> str:
@@ -181,13 +207,20 @@ def _total(replay: TranscriptReplay) -> int:
     return totals.pop() if totals else max((sum(map(len, parts)) for parts in replay.alignments.values()), default=0)
 
 
-def _trees(replay: TranscriptReplay, total: int) -> tuple[list[TreeView], list[TreeView]]:
+def _trees(path: Path, replay: TranscriptReplay, total: int, max_depth: int) -> tuple[list[TreeView], list[TreeView]]:
     """Complete and unfinished trees: of each tree the last complete growth, else the last one."""
     last: dict[int, TreeReplay] = {}
     for (index, _), tree in sorted(replay.trees_by_attempt.items()):  # a later attempt comes later
         if tree.stored or index not in last or not last[index].stored:
             last[index] = tree
-    views = [tree.view(total) for _, tree in sorted(last.items())]
+    try:
+        everybody = replay.room.rows(total)
+        views = [tree.view(everybody, replay.room) for _, tree in sorted(last.items())]
+    except BadInput as fault:
+        raise BadInput(f"{path}: {fault}") from None
+    for view in views:
+        if beyond := [node for node in view.nodes if node >> (max_depth + 1)]:
+            raise Malformed(f"tree {view.index}: node {beyond[0]} is deeper than the job's trees")
     return [view for view in views if view.complete], [view for view in views if not view.complete]
 
 

@@ -1,22 +1,22 @@
 """The transcript recorder of a party, which models an honest-but-curious party.
 
-`RecordingPort` wraps a party's port and records the messages that it receives; the outbox passes the messages sent and
-the roles pass the party's own splits to the `Recorder`. The recorder has no access to the party's secret key, and
-records only what the party's own policy enables (`record`).
+The node passes the steps and messages that it has admitted, the outbox those sent, and the roles the party's own splits
+to the `Recorder`. The recorder has no access to the party's secret key of any encryption, and records only what the
+party's own policy enables (`record`). Its files are signed with the party's TLS key.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
 from google.protobuf.message import Message
 
-from party.runtime.steps import disk_faults
+from treetap.errors import Interrupted, Malformed
 from treetap.wire.frame import name_of
-from treetap.wire.ports import PartyPort
-from treetap.wire.transcript import Kind, TranscriptWriter
+from treetap.wire.signed_heads import Signer
+from treetap.wire.transcript_writer import Kind, TranscriptWriter
 from treetap.wire.v2 import control_pb2, exchange_pb2, serving_pb2, transcript_pb2
 
 #: Most rows of the party's file in one record of the transcript.
@@ -35,9 +35,9 @@ class Recorder:
         """True if this party records."""
         return self._mode != "off"
 
-    def received(self, peer: str, kind: str, message: control_pb2.StepRequest | exchange_pb2.PeerMessage) -> None:
-        """Record a message that this party received."""
-        self._write(transcript_pb2.TranscriptRecord.RECEIVED, peer, kind, message)
+    def received(self, peer: str, message: control_pb2.StepRequest | exchange_pb2.PeerMessage) -> None:
+        """Record a message that this party received and admitted."""
+        self._write(transcript_pb2.TranscriptRecord.RECEIVED, peer, name_of(message), message)
 
     def sent(self, peer: str, kind: str, message: exchange_pb2.PeerMessage) -> None:
         """Record a message that this party sent."""
@@ -76,43 +76,14 @@ class Recorder:
             writer.append(kind, peer, step, self._job, attempt, round, stage, message)
 
 
-class RecordingPort:
-    """A party's port with a transcript recorder before it."""
-
-    def __init__(self, port: PartyPort, recorders: Recorders, party: str) -> None:
-        """`party`: the name of the party behind the port."""
-        self._port, self._party = port, party
-        self._recorders = recorders
-
-    async def step(self, caller: str, request: control_pb2.StepRequest) -> AsyncIterator[control_pb2.StepEvent]:
-        """See `PartyPort.step`."""
-        recorded = False
-        kind = name_of(request)
-        async for event in self._port.step(caller, request):
-            if not recorded:  # only after the port has admitted the caller
-                with disk_faults(self._party, kind):
-                    self._recorders.of(request.job).received(caller, kind, request)
-                    recorded = True
-                    if kind == "leave":
-                        self._recorders.close(request.job)
-            yield event
-
-    async def deliver(self, caller: str, message: exchange_pb2.PeerMessage) -> exchange_pb2.Receipt:
-        """See `PartyPort.deliver`."""
-        receipt = await self._port.deliver(caller, message)
-        with disk_faults(self._party, name_of(message)):
-            self._recorders.of(message.job).received(caller, name_of(message), message)
-        return receipt
-
-
 class Recorders:
     """The open transcripts of one party, one per job.
 
     A closed transcript opens again with the next message: a late message of a job that was left must be recorded.
     """
 
-    def __init__(self, folder: Path, mode: Mode) -> None:
-        self._folder, self._mode = folder, mode
+    def __init__(self, folder: Path, mode: Mode, signer: Signer | None = None) -> None:
+        self._folder, self._mode, self._signer = folder, mode, signer
         self._writers: dict[str, TranscriptWriter] = {}
 
     def of(self, job: str) -> Recorder:
@@ -120,9 +91,13 @@ class Recorders:
         return Recorder(self, job, self._mode)
 
     def writer(self, job: str) -> TranscriptWriter:
-        """A job's transcript, opened if it is not open."""
+        """A job's transcript, opened if it is not open. Raises Interrupted if one on disk is damaged."""
         if job not in self._writers:
-            self._writers[job] = TranscriptWriter(self._folder / job)
+            folder = self._folder / job
+            try:
+                self._writers[job] = TranscriptWriter(folder, signer=self._signer)
+            except Malformed as damage:
+                raise Interrupted(f"{damage}: move {folder} away for a new transcript, then resume the job") from None
         return self._writers[job]
 
     def close(self, job: str | None = None) -> None:

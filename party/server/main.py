@@ -13,7 +13,7 @@ from grpc_health.v1 import health_pb2
 from party.config import PartyConfig, check_folders, read
 from party.metrics import PartyMetrics
 from party.node import PartyNode
-from party.runtime.transcript_recorder import Recorders, RecordingPort
+from party.runtime.transcript_recorder import Recorders
 from party.server.control import register
 from party.server.scoring import ScoringServers
 from party.server.threads import Threads
@@ -23,6 +23,7 @@ from treetap.wire import rpc
 from treetap.wire.callers import Callers
 from treetap.wire.hello import serve_health
 from treetap.wire.roles import Role
+from treetap.wire.signed_heads import signer_of
 from treetap.wire.timeouts import Timeouts
 from treetap.workers import ProcessEngine
 
@@ -53,14 +54,13 @@ async def _serve(config: PartyConfig, engine: ProcessEngine, until_stdin_closes:
     if silent := config.unanswered():
         log.warning("the policy sends PREDICTION to none of these serve.clients: %s", ", ".join(silent))
     dialer = rpc.GrpcDialer(config.transport(), Timeouts(config.silence_s))
-    recorders = Recorders(config.state / "transcripts", config.policy.record)
+    recorders = Recorders(config.state / "transcripts", config.policy.record, signer_of(config.transport()))
     metrics = PartyMetrics(config.name)
     measured = metrics.serve(config.metrics)
     node = PartyNode(config, engine, dialer, recorders, Threads(config.silence_s), metrics)
-    port = RecordingPort(node, recorders, config.name)
     server, credentials = rpc.server(config.transport())
     callers = Callers(config.name, config.transport())
-    register(server, callers, port)
+    register(server, callers, node)
     status = serve_health(server, callers)
     number = rpc.bind(server, credentials, config.listen)
     address = f"{config.listen.rpartition(':')[0]}:{number}"

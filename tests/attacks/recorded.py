@@ -12,7 +12,8 @@ from tests.oracle import OracleSplit, OracleTree
 from tests.simulator import Federation, run
 from tests.worlds import World, spec
 from treetap.trees.params import BoostingParams, TreeParams
-from treetap.wire.transcript import TranscriptReader, TranscriptWriter, open_message
+from treetap.wire.transcript import TranscriptReader, open_message
+from treetap.wire.transcript_writer import TranscriptWriter
 from treetap.wire.v2.transcript_pb2 import TranscriptRecord
 
 #: node → (records, source)

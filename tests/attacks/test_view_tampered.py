@@ -12,7 +12,7 @@ from tests.attacks.recorded import knowledge, rewritten
 from tests.library.wire.logs import record_ends
 from tests.worlds import PARTIES
 from treetap.errors import BadInput, Malformed
-from treetap.wire.transcript import HEADER
+from treetap.wire.tap_file import HEADER
 from treetap.wire.v2 import exchange_pb2, transcript_pb2
 from treetap.wire.v2.control_pb2 import StepRequest
 from treetap.wire.v2.transcript_pb2 import TranscriptRecord
@@ -210,7 +210,7 @@ def _another_type(records: Records) -> Records:
         (_row_twice, "a row of the party's table is aligned as two records"),
         (_another_own_split, "was split twice"),
         (_another_spec, "the job is another one than before"),
-        (_another_type, "its message is a treetap.wire.v2.OwnSplit, which is no own_alignment"),
+        (_another_type, "its message is a treetap.wire.v2.OwnSplit for own_split, which is no own_alignment"),
     ],
 )
 def test_what_a_sound_chain_does_not_excuse(

@@ -21,7 +21,7 @@ from treetap.commands.model.card import card, page
 from treetap.commands.model.view import describe, find, print_model, select
 from treetap.errors import BadInput, DataError
 from treetap.wire.disclosure import CLASSES
-from treetap.wire.transcript import TranscriptWriter
+from treetap.wire.transcript_writer import TranscriptWriter
 from treetap.wire.v2 import boosting_pb2
 from treetap.wire.v2.transcript_pb2 import TranscriptRecord
 

@@ -17,7 +17,7 @@ from tests.commands.command import refused, treetap
 from treetap import terminal
 from treetap.commands.jobs import progress_view
 from treetap.terminal import PlainConsole
-from treetap.wire.transcript import TranscriptWriter
+from treetap.wire.transcript_writer import TranscriptWriter
 from treetap.wire.v2 import jobs_pb2, transcript_pb2
 
 PATH = "/srv/federation/state/of/the/label/holder/predictions/predict-a-model-0123abcd.parquet"

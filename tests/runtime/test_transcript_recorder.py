@@ -1,104 +1,127 @@
-"""The tap before a party's port: what it writes down, and what it does not."""
+"""What a party writes down of a job, and what it does not."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
-from party.runtime.transcript_recorder import Mode, Recorders, RecordingPort
-from treetap.errors import Refused
+from party.runtime.transcript_recorder import Mode, Recorders
+from tests.replay import HERE, JOB
+from tests.simulator import COORDINATOR, Federation, run
+from tests.worlds import PARTIES
+from treetap.errors import Interrupted, Refused, UnknownJob
 from treetap.wire.frame import filled
 from treetap.wire.transcript import TranscriptReader, open_message
 from treetap.wire.v2 import control_pb2, exchange_pb2, growth_pb2, setup_pb2, transcript_pb2
 
-STEP = filled(control_pb2.StepRequest(job="job", attempt=2, round=3, stage=1), "bin", setup_pb2.Bin())
-LEAVE = filled(control_pb2.StepRequest(job="job", attempt=2), "leave", setup_pb2.Leave())
-PARCEL = filled(exchange_pb2.PeerMessage(job="job", attempt=2, round=3), "children", growth_pb2.Children())
+LABEL_HOLDER, B, C = PARTIES
 OWN = transcript_pb2.OwnSplit(handle=7, feature_name="age")
+LEAVE = filled(control_pb2.StepRequest(job="job", attempt=1), "leave", setup_pb2.Leave())
+Received = list[tuple[int, str, str]]
 
 
-class Port:
-    """Answers the coordinator with a sign of life and a result, a member's parcel with a receipt, others not at all."""
-
-    async def step(self, caller: str, request: control_pb2.StepRequest) -> AsyncIterator[control_pb2.StepEvent]:
-        if caller != "coordinator":
-            raise Refused(caller)
-        yield control_pb2.StepEvent(progress=control_pb2.Progress())
-        yield control_pb2.StepEvent(result=control_pb2.StepResult())
-
-    async def deliver(self, caller: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.Receipt:
-        if caller != "label-holder":
-            raise Refused(caller)
-        return exchange_pb2.Receipt()
+def _recorded(state: Path, job: str = "job") -> Received:
+    return [(record.kind, record.peer, record.step) for record in TranscriptReader(state / "transcripts" / job)]
 
 
-async def _step(port: RecordingPort, caller: str, request: control_pb2.StepRequest) -> None:
-    async for _ in port.step(caller, request):
+def _trained(folder: Path, mode: Mode, then: Callable[[Federation], Awaitable[None]] | None = None) -> Path:
+    """The state of a feature party after a training."""
+
+    async def main() -> Path:
+        federation = Federation(folder, HERE.tables, record=mode)
+        assert (await federation.train(JOB)).state == "finished"
+        if then is not None:
+            await then(federation)
+        await federation.close()
+        return federation.state(B)
+
+    return run(main())
+
+
+async def _step(federation: Federation, caller: str, request: control_pb2.StepRequest, party: str = B) -> None:
+    async for _ in federation.node(party).step(caller, request):
         pass
-
-
-def _kinds(folder: Path) -> list[tuple[int, str, str]]:
-    return [(record.kind, record.peer, record.step) for record in TranscriptReader(folder / "job")]
 
 
 @pytest.mark.parametrize("mode", ["received", "both", "off"])
 def test_what_is_written(mode: Mode, tmp_path: Path) -> None:
-    """Received and own always, sent only if asked, nothing if off; the message itself, and its place in the job."""
-    recorders = Recorders(tmp_path, mode)
-    port = RecordingPort(Port(), recorders, "a")
-    asyncio.run(_step(port, "coordinator", STEP))
-    asyncio.run(port.deliver("label-holder", PARCEL))
-    recorders.of("job").sent("feature-c", "children", PARCEL)
-    recorders.of("job").own(3, 1, 2, OWN)
-    recorders.close()
-    assert recorders.of("job").on == (mode != "off")
+    """Received and own always, sent only if asked, nothing if off; the messages themselves, each in its place."""
+    state = _trained(tmp_path, mode)
     if mode == "off":
-        assert list(tmp_path.iterdir()) == []
+        assert list((state / "transcripts").iterdir()) == []
         return
-    records = list(TranscriptReader(tmp_path / "job"))
-    received = [(1, "coordinator", "bin"), (1, "label-holder", "children")]
-    sent = [(2, "feature-c", "children")] if mode == "both" else []
-    assert _kinds(tmp_path) == [*received, *sent, (3, "", "own_split")]
-    assert [open_message(record) for record in records] == [STEP, PARCEL, *([PARCEL] if sent else []), OWN]
-    assert {(record.job, record.attempt, record.round) for record in records} == {("job", 2, 3)}
+    found = _recorded(state)
+    assert found[0] == (1, COORDINATOR, "prepare")
+    assert found[-1] == (1, COORDINATOR, "leave")
+    assert {(1, COORDINATOR, "publish"), (1, COORDINATOR, "account"), (1, LABEL_HOLDER, "instance_spaces")} < set(found)
+    assert (3, "", "own_split") in found
+    assert {peer for kind, peer, _ in found if kind == 2} == ({LABEL_HOLDER} if mode == "both" else set())
+    for record in TranscriptReader(state / "transcripts" / "job"):
+        message = open_message(record)
+        if isinstance(message, control_pb2.StepRequest | exchange_pb2.PeerMessage):
+            assert (message.job, message.attempt, message.round) == (record.job, record.attempt, record.round)
+    assert [path.name for path in (state / "transcripts" / "job").iterdir()] == ["000001.tap"]
+
+
+@pytest.mark.parametrize("party", [LABEL_HOLDER, B])
+def test_a_step_that_fails_at_once_is_written(party: str, tmp_path: Path) -> None:
+    """What a party was asked to do is in its transcript, however soon the work fails."""
+
+    async def main() -> Federation:
+        federation = Federation(tmp_path, HERE.tables, record="received")
+        federation.configs[party].tables["train"].path.unlink()
+        assert (await federation.train(JOB)).state == "failed"
+        await federation.close()
+        return federation
+
+    assert _recorded(run(main()).state(party))[0] == (1, COORDINATOR, "prepare")
 
 
 def test_strangers_leave_no_trace(tmp_path: Path) -> None:
-    """Whoever the port turns away cannot fill the log, or make one."""
+    """Whoever the party turns away cannot fill the log, or make one."""
+    step = filled(control_pb2.StepRequest(job="job", attempt=1), "bin", setup_pb2.Bin())
+    message = filled(exchange_pb2.PeerMessage(job="job", attempt=1), "children", growth_pb2.Children())
 
-    async def main() -> None:
-        port = RecordingPort(Port(), Recorders(tmp_path, "both"), "a")
+    async def main() -> Federation:
+        federation = Federation(tmp_path, HERE.tables, record="both")
         with pytest.raises(Refused):
-            await _step(port, "feature-c", STEP)
-        with pytest.raises(Refused):
-            await port.deliver("operator", PARCEL)
+            await _step(federation, C, step)
+        with pytest.raises(UnknownJob):
+            await _step(federation, COORDINATOR, step)
+        with pytest.raises(UnknownJob):
+            await federation.node(B).deliver("operator", message)
+        await federation.close()
+        return federation
 
-    asyncio.run(main())
-    assert list(tmp_path.iterdir()) == []
+    assert list((run(main()).state(B) / "transcripts").iterdir()) == []
 
 
-def test_leaving_closes_the_log_of_the_job(tmp_path: Path) -> None:
-    """The last word is in the log, in the same file, and the file is closed: another process may write it now."""
+def test_a_repeated_leave_goes_into_a_new_file(tmp_path: Path) -> None:
+    """The last word closes the log, which another process may write now; a late one does not stop it."""
+
+    async def again(federation: Federation) -> None:
+        Recorders(federation.state(B) / "transcripts", "received").of("job").own(0, 0, 1, OWN)
+        await _step(federation, COORDINATOR, LEAVE)
+
+    state = _trained(tmp_path, "received", again)
+    assert _recorded(state)[-3:] == [(1, COORDINATOR, "leave"), (3, "", "own_split"), (1, COORDINATOR, "leave")]
+    assert sorted(path.name for path in (state / "transcripts" / "job").iterdir()) == [
+        f"00000{number}.tap" for number in (1, 2, 3)
+    ]
+
+
+def test_a_damaged_log_stops_the_job_and_says_what_to_do(tmp_path: Path) -> None:
+    """It is not continued; once it is moved away the job can be resumed."""
+    folder = tmp_path / "job"
+    Recorders(tmp_path, "received").of("job").own(0, 0, 1, OWN)
+    content = (folder / "000001.tap").read_bytes()
+    (folder / "000001.tap").write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     recorders = Recorders(tmp_path, "received")
-    port = RecordingPort(Port(), recorders, "a")
-    asyncio.run(_step(port, "coordinator", STEP))
-    asyncio.run(_step(port, "coordinator", LEAVE))
-    assert _kinds(tmp_path) == [(1, "coordinator", "bin"), (1, "coordinator", "leave")]
-    assert [path.name for path in (tmp_path / "job").iterdir()] == ["000001.tap"]
-    Recorders(tmp_path, "received").of("job").own(0, 0, 3, OWN)
-
-
-def test_a_late_leave_does_not_stop_the_log(tmp_path: Path) -> None:
-    """The leave of an attempt that is over may come late: whoever writes to the job's log goes on writing."""
-    recorders = Recorders(tmp_path, "both")
-    port = RecordingPort(Port(), recorders, "a")
-    of_session = recorders.of("job")
-    of_session.own(0, 0, 2, OWN)
-    asyncio.run(_step(port, "coordinator", LEAVE))
-    of_session.own(1, 0, 2, OWN)
-    asyncio.run(port.deliver("label-holder", PARCEL))
+    with pytest.raises(Interrupted, match=r"000001\.tap: byte 21: the record is damaged: move .*/job away .* resume"):
+        recorders.of("job").own(0, 0, 1, OWN)
+    folder.rename(tmp_path / "away")
+    recorders.of("job").own(0, 0, 1, OWN)
     recorders.close()
-    assert [step for _, _, step in _kinds(tmp_path)] == ["own_split", "leave", "own_split", "children"]
+    assert len(list(TranscriptReader(folder))) == 1

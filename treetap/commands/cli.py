@@ -279,13 +279,15 @@ def resume(
 
 @app.command()
 def transcript(
-    file: Annotated[Path, typer.Argument(help="A transcript's folder or one of its files.")], as_json: Json = False
+    file: Annotated[Path, typer.Argument(help="A transcript's folder or one of its files.")],
+    ca: Annotated[Path | None, typer.Option(help="The federation's ca.crt, to verify the signatures.")] = None,
+    as_json: Json = False,
 ) -> None:
-    """Count a party's messages and bytes by peer, step and disclosure class."""
-    from treetap.wire.transcript import summarise
+    """Count a party's messages and bytes by peer, step and disclosure class; verify its chain and signatures."""
+    from treetap.wire.transcript_summary import summarise
 
     try:
-        found = summarise(file)
+        found = summarise(file, ca)
     except Malformed as damage:  # of a file that the person named, not of a message
         raise BadInput(str(damage)) from None
     if as_json:
@@ -301,6 +303,7 @@ def transcript(
     terminal.out.print(
         f"{found['records']} records, hash chain intact" + (", last record torn" if found["torn"] else "")
     )
+    terminal.out.print(found["signed"]["says"], markup=False, highlight=False, soft_wrap=True)
 
 
 def _follow(client: Operator, job: str, *, detach: bool, as_json: bool) -> None:

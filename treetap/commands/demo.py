@@ -26,7 +26,7 @@ from treetap.commands.experiment.run import run_seed
 from treetap.commands.jobs.job_file import JobTable
 from treetap.commands.local_federation import clean_end, working_folder
 from treetap.errors import BadInput
-from treetap.wire.transcript import summarise
+from treetap.wire.transcript_summary import summarise
 
 LABEL = "benign"
 

@@ -55,7 +55,7 @@ class FixedPoint:
         self.limit = int(sum(np.abs(tree).max() for tree in self.integers))
         self.span = int(sum(tree.max() - tree.min() for tree in self.integers))
         if self.limit > half:
-            raise PlaintextOverflow(f"sums of {trees} trees reach {self.limit}, a plaintext holds at most {half}")
+            raise PlaintextOverflow(f"sums of {trees} trees exceed {half}, the most that a plaintext holds")
 
     def decode(self, sums: Ints) -> Floats:
         """Scores from opened sums, same shape.
@@ -64,7 +64,7 @@ class FixedPoint:
             Malformed: a sum that no choice of one leaf per tree has.
         """
         if sums.size and int(np.abs(sums).max()) > self.limit:
-            raise Malformed(f"an opened score of {int(np.abs(sums).max())} steps exceeds the model's {self.limit}")
+            raise Malformed("an opened score exceeds the largest that the model's weights can make")
         return np.asarray(self._offset + sums * self.step, dtype=np.float64)
 
     def wrap(self, values: Ints) -> Ints:

@@ -76,8 +76,8 @@ class Slots:
             # Two comparisons instead of abs(): |-2^63| does not exist in int64.
             if column.size and (int(column.max()) >= bound or int(column.min()) <= -bound):
                 raise PlaintextOverflow(
-                    f"slot {place} of {width} bits holds values below {bound} in magnitude, got "
-                    f"{int(column.min())} to {int(column.max())}: widen the slot or scale the values down"
+                    f"slot {place} of {width} bits holds values below {bound} in magnitude, got a larger one: "
+                    "widen the slot or scale the values down"
                 )
             values = column.tolist()
             if packed is None:

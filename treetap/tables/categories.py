@@ -82,9 +82,13 @@ def encoded(
         names += category.features
         blocks.append(category.numbers(column.to_pylist()))
         found[name] = category
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise DataError(f"{path}: two features would be called {twice[0]!r}: rename the column of that name")
+    for name, category in found.items():
+        # The feature itself is not named: a category is the text of a cell.
+        if any(names.count(feature) > 1 for feature in category.features):
+            raise DataError(
+                f"{path}: column {name!r}: a feature made of it would have the name of another feature: "
+                "rename the column"
+            )
     return names, np.concatenate([np.empty((rows, 0)), *blocks], axis=1), found
 
 

@@ -101,8 +101,9 @@ def test_what_cannot_be_encoded(tmp_path: Path) -> None:
     config = TableConfig(
         path=_file(tmp_path, "parquet", clash), id="id", columns=["colour", "colour=red"], encode="one-hot"
     )
-    with pytest.raises(DataError, match="two features would be called 'colour=red'"):
+    with pytest.raises(DataError, match="column 'colour': a feature made of it would have the name of") as failure:
         read_table(config, with_label=False, missing=None)
+    assert "red" not in str(failure.value)
     trained = _read(_file(tmp_path, "parquet", TRAIN), "ordinal")
     with pytest.raises(DataError, match="column 'colour' holds double, and text when it was trained on"):
         _read(_file(tmp_path, "parquet", {**TRAIN, "colour": [1.0, 2.0, 3.0, 4.0]}), None, trained)

@@ -6,7 +6,9 @@ from pathlib import Path
 
 from google.protobuf.wrappers_pb2 import StringValue
 
-from treetap.wire.transcript import HEADER, TranscriptReader, TranscriptWriter
+from treetap.wire.tap_file import HEADER
+from treetap.wire.transcript import TranscriptReader
+from treetap.wire.transcript_writer import TranscriptWriter
 from treetap.wire.v2.transcript_pb2 import TranscriptRecord
 
 RECEIVED, SENT, OWN = TranscriptRecord.RECEIVED, TranscriptRecord.SENT, TranscriptRecord.OWN

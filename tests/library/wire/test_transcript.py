@@ -16,8 +16,12 @@ from google.protobuf.wrappers_pb2 import BytesValue, StringValue
 from tests.library.wire.logs import OWN, RECEIVED, SENT, files_of, log, record_ends, texts_of
 from tests.library.wire.samples import Inner, Outer, sample_type
 from treetap.errors import BadInput, Interrupted, Malformed, Refused
-from treetap.wire import transcript
-from treetap.wire.transcript import HEADER, TranscriptReader, TranscriptWriter, open_message, summarise
+from treetap.wire import transcript_writer
+from treetap.wire.signed_heads import Anchor
+from treetap.wire.tap_file import HEADER
+from treetap.wire.transcript import TranscriptReader, open_message
+from treetap.wire.transcript_summary import summarise
+from treetap.wire.transcript_writer import TranscriptWriter
 from treetap.wire.v2.transcript_pb2 import TranscriptRecord
 
 
@@ -53,7 +57,7 @@ def test_files_are_for_their_owner_and_begin_with_magic_and_version(tmp_path: Pa
     log(tmp_path / "log", "a")
     assert (tmp_path / "log").stat().st_mode & 0o777 == 0o700
     assert (tmp_path / "log" / "000001.tap").stat().st_mode & 0o777 == 0o600
-    assert (tmp_path / "log" / "000001.tap").read_bytes().startswith(b"treetap transcript 1\n")
+    assert (tmp_path / "log" / "000001.tap").read_bytes().startswith(b"treetap transcript 2\n")
 
 
 def test_files_rotate_and_read_as_one(tmp_path: Path) -> None:
@@ -135,7 +139,7 @@ def test_a_record_cut_anywhere_at_the_end_is_torn_and_the_rest_is_read(tmp_path:
 def test_a_killed_writer_leaves_a_log_that_reads_and_goes_on(tmp_path: Path) -> None:
     """SIGKILL in the middle of writing loses nothing that append had returned from."""
     code = (
-        "import sys, os; from pathlib import Path; from treetap.wire.transcript import TranscriptWriter as W\n"
+        "import sys, os; from pathlib import Path; from treetap.wire.transcript_writer import TranscriptWriter as W\n"
         "from google.protobuf.wrappers_pb2 import BytesValue as V\n"
         f"w = W(Path({str(tmp_path)!r}), rotate_bytes=300_000); k = 0\n"
         "while True:\n"
@@ -154,7 +158,7 @@ def test_a_killed_writer_leaves_a_log_that_reads_and_goes_on(tmp_path: Path) -> 
 
 def test_a_full_disk_leaves_no_half_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The failed record is taken back and named; once there is space the log goes on without a break."""
-    real = transcript._write_all
+    real = transcript_writer._write_all
     with TranscriptWriter(tmp_path) as writer:
 
         def fill(file: object, *parts: bytes) -> None:
@@ -163,7 +167,7 @@ def test_a_full_disk_leaves_no_half_record(tmp_path: Path, monkeypatch: pytest.M
 
         writer.append(RECEIVED, "p", "s", "j", 1, 0, 0, StringValue(value="a"))
         with monkeypatch.context() as patched:
-            patched.setattr(transcript, "_write_all", fill)
+            patched.setattr(transcript_writer, "_write_all", fill)
             with pytest.raises(Interrupted, match=r"000001\.tap: cannot write the transcript: No space left"):
                 writer.append(RECEIVED, "p", "s", "j", 1, 0, 0, StringValue(value="b"))
         writer.append(RECEIVED, "p", "s", "j", 1, 0, 0, StringValue(value="c"))
@@ -209,6 +213,7 @@ def test_a_summary_counts_by_kind_peer_step_and_class(tmp_path: Path) -> None:
         "first_unix_nanos": 100,
         "last_unix_nanos": 103,
         "torn": True,
+        "signed": Anchor("unsigned").plain(),
         "rows": [
             dict(zip(row, ("received", "bank", "gradients", "CIPHERTEXT", 2, 7), strict=True)),
             dict(zip(row, ("received", "bank", "gradients", "CONTROL", 3, 6), strict=True)),

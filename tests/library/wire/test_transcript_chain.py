@@ -9,7 +9,9 @@ import pytest
 
 from tests.library.wire.logs import files_of, log, record_ends, texts_of
 from treetap.errors import Malformed
-from treetap.wire.transcript import HEADER, TranscriptReader, TranscriptWriter
+from treetap.wire.tap_file import HEADER
+from treetap.wire.transcript import TranscriptReader
+from treetap.wire.transcript_writer import TranscriptWriter
 from treetap.wire.v2.transcript_pb2 import TranscriptRecord
 
 
@@ -83,7 +85,7 @@ def _swap_records(folder: Path) -> str:
 
 
 def _another_version(folder: Path) -> str:
-    (folder / "000002.tap").write_bytes(b"treetap transcript 2\n")
+    (folder / "000002.tap").write_bytes(b"treetap transcript 3\n")
     return "000002.tap: byte 0: not a treetap transcript, or one of another version"
 
 

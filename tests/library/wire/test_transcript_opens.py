@@ -12,7 +12,8 @@ from google.protobuf.wrappers_pb2 import StringValue
 from tests.library.wire.logs import RECEIVED, files_of, log, texts_of
 from tests.opens import opened_to_read, opened_to_write
 from treetap.errors import BadInput
-from treetap.wire.transcript import TranscriptReader, TranscriptWriter
+from treetap.wire.transcript import TranscriptReader
+from treetap.wire.transcript_writer import TranscriptWriter
 
 TEXTS = [f"{number:064}" for number in range(60)]
 ROTATE_BYTES = 1_500

@@ -30,11 +30,15 @@ from treetap.commands.model.view import describe
 from treetap.errors import Conflict, Incompatible
 from treetap.protocols.prediction import predict_request
 from treetap.protocols.registry import prediction_name, training_name
-from treetap.wire.transcript import TranscriptReader, open_message, summarise
+from treetap.wire.signed_heads import Anchor
+from treetap.wire.transcript import TranscriptReader, open_message
+from treetap.wire.transcript_summary import summarise
 from treetap.wire.v2 import jobs_pb2
 
 V1 = Path(__file__).parents[2] / "fixtures" / "v1"
 LABEL_HOLDER, B, C = "label-holder", "feature-b", "feature-c"
+#: What is said of transcripts whose format has no signatures.
+UNSIGNED = Anchor("version-1").plain()
 COLUMNS = {LABEL_HOLDER: ["age", "income"], B: ["calls", "minutes"], C: ["basket", "visits", "plan"]}
 EMITS = {B: {"FEATURE_NAME": [LABEL_HOLDER], "EXPLANATION": [LABEL_HOLDER]}, C: {"EXPLANATION": [LABEL_HOLDER]}}
 #: Prediction of version 1 → how it was asked for.
@@ -85,7 +89,7 @@ def _differences(found: Any, expected: Any, within: float, where: str = "") -> I
 @pytest.mark.parametrize("folder", _folders("transcripts"))
 def test_transcripts_have_the_figures_of_version_1(folder: str) -> None:
     """Messages and bytes by kind, peer, step and class are what version 1 counted, and every message opens."""
-    assert summarise(V1 / folder) == _expected("transcripts.json")[folder]
+    assert summarise(V1 / folder) == {**_expected("transcripts.json")[folder], "signed": UNSIGNED}
     for record in TranscriptReader(V1 / folder):
         assert open_message(record).ByteSize() > 0 or not record.message
 
@@ -102,7 +106,7 @@ def test_the_command_prints_the_figures_of_version_1() -> None:
     folder = f"{LABEL_HOLDER}/state/transcripts/boosting"
     outcome = treetap("transcript", V1 / folder, "--json")
     assert (outcome.status, outcome.err) == (0, "")
-    assert json.loads(outcome.out) == _expected("transcripts.json")[folder]
+    assert json.loads(outcome.out) == {**_expected("transcripts.json")[folder], "signed": UNSIGNED}
 
 
 @pytest.mark.parametrize("job", ["boosting", "forest"])
@@ -116,6 +120,7 @@ def test_audits_have_the_figures_of_version_1(job: str) -> None:
     for what in ("created", "treetap"):
         del found[what]
     for party in found["parties"].values():
+        assert party.pop("signed") == UNSIGNED["says"]
         party["transcript"] = str(Path(party["transcript"]).relative_to(V1))
         for result in party["attacks"].values():
             del result["seconds"]

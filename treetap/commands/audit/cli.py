@@ -23,6 +23,9 @@ def audit(
     ] = None,
     document: Annotated[Path | None, typer.Option(help="Also write the report as JSON here.")] = None,
     job: Annotated[str | None, typer.Option(help="Name of the job, where the transcripts hold several.")] = None,
+    ca: Annotated[
+        Path | None, typer.Option(help="The federation's ca.crt, to verify the transcripts' signatures.")
+    ] = None,
     attacks: Annotated[str | None, typer.Option(help="Names, with commas between; see treetap attack --help.")] = None,
     last_tree_only: Annotated[
         bool, typer.Option(help="Skip the figures after the first tree, the first two, ….")
@@ -64,6 +67,8 @@ def audit(
         file = file.model_copy(update={"attacks": names})
     if job is not None:
         file = file.model_copy(update={"job": job})
+    if ca is not None:
+        file = file.model_copy(update={"ca": ca})
     path = html or (run if run.is_dir() else run.parent) / "audit.html"
     for folder in {path.parent, (document or path).parent}:
         if not folder.is_dir():
@@ -100,6 +105,9 @@ def attack(
     id_column: Annotated[str, typer.Option("--id", help="The table's id column.")] = "id",
     classes: Annotated[int | None, typer.Option(help="Number of groups to look for.")] = None,
     job: Annotated[str | None, typer.Option(help="Name of the job, where the transcript holds several.")] = None,
+    ca: Annotated[
+        Path | None, typer.Option(help="The federation's ca.crt, to verify the transcript's signatures.")
+    ] = None,
     party: Annotated[str | None, typer.Option(help="Name of the transcript's party, if it is not in it.")] = None,
     received_only: Annotated[
         bool, typer.Option(help="Use messages alone, without own splits and set differences.")
@@ -156,6 +164,7 @@ def attack(
         name=name,
         transcript=transcript,
         job=job,
+        ca=ca,
         party=party,
         table=columns,
         use=use,

@@ -21,7 +21,7 @@ from treetap.models.durable import write_whole
 from treetap.protocols.registry import training
 from treetap.visible import visible
 from treetap.wire.disclosure import CLASSES, disclosure_table
-from treetap.wire.transcript import summarise
+from treetap.wire.transcript_summary import summarise
 from treetap.wire.v2 import alignment_pb2, protocols_pb2, setup_pb2
 
 Json = dict[str, Any]

@@ -17,6 +17,7 @@ from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from treetap.errors import Malformed
+from treetap.wire.disclosure import bytes_by_class_of
 from treetap.wire.frame import filled
 from treetap.wire.generated import message_class
 
@@ -57,6 +58,16 @@ def upgraded(full_name: str, serialised: bytes) -> Message:
         if len(unknown):
             raise Malformed(f"{inner.DESCRIPTOR.full_name} has no field {unknown[0].field_number} in version 1")
     return _upgraded(old)
+
+
+def bytes_by_class(full_name: str, serialised: bytes) -> dict[str, int]:
+    """Bytes of a message of version 1 by disclosure class, as version 1 counted them.
+
+    Raises:
+        KeyError: version 1 had no message of that name.
+    """
+    kind = message_factory.GetMessageClass(descriptors().FindMessageTypeByName(full_name))
+    return bytes_by_class_of(serialised, kind)
 
 
 @cache

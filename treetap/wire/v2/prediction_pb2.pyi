@@ -253,7 +253,6 @@ class WrittenPredictions(google.protobuf.message.Message):
 
     PATH_FIELD_NUMBER: builtins.int
     RECORDS_FIELD_NUMBER: builtins.int
-    METRICS_FIELD_NUMBER: builtins.int
     EXPLANATIONS_FIELD_NUMBER: builtins.int
     ATTRIBUTIONS_FIELD_NUMBER: builtins.int
     WITHHELD_FIELD_NUMBER: builtins.int
@@ -264,8 +263,6 @@ class WrittenPredictions(google.protobuf.message.Message):
     """Paths of the candidate paths and the attributions; empty: not requested."""
     attributions: builtins.str
     @property
-    def metrics(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[treetap.wire.v2.types_pb2.NamedMetric]: ...
-    @property
     def withheld(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Feature parties that withhold the names of their features."""
 
@@ -274,12 +271,11 @@ class WrittenPredictions(google.protobuf.message.Message):
         *,
         path: builtins.str = ...,
         records: builtins.int = ...,
-        metrics: collections.abc.Iterable[treetap.wire.v2.types_pb2.NamedMetric] | None = ...,
         explanations: builtins.str = ...,
         attributions: builtins.str = ...,
         withheld: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["attributions", b"attributions", "explanations", b"explanations", "metrics", b"metrics", "path", b"path", "records", b"records", "withheld", b"withheld"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["attributions", b"attributions", "explanations", b"explanations", "path", b"path", "records", b"records", "withheld", b"withheld"]) -> None: ...
 
 Global___WrittenPredictions: typing_extensions.TypeAlias = WrittenPredictions
 

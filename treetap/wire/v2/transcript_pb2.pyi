@@ -22,9 +22,9 @@ DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
 @typing.final
 class TranscriptRecord(google.protobuf.message.Message):
-    """One record of a party's transcript: a message that it received or sent, or a split that it made itself. No service
-    carries the transcript, so every field here is CONTROL; bytes_by_class counts what the recorded message revealed
-    when it crossed the wire.
+    """One record of a party's transcript: a message that it received or sent, an act of its own, or a head that signs all
+    records before it. No service carries the transcript, so every field here is CONTROL; bytes_by_class counts what the
+    recorded message revealed when it crossed the wire.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -42,6 +42,8 @@ class TranscriptRecord(google.protobuf.message.Message):
         """A message that this party sent."""
         OWN: TranscriptRecord._Kind.ValueType  # 3
         """An act of this party itself: a split handle with its feature, bin and children, or the rows of its aligned records."""
+        HEAD: TranscriptRecord._Kind.ValueType  # 4
+        """A signature of this party for all records before this one: a TranscriptHead."""
 
     class Kind(_Kind, metaclass=_KindEnumTypeWrapper): ...
     KIND_UNSPECIFIED: TranscriptRecord.Kind.ValueType  # 0
@@ -51,6 +53,8 @@ class TranscriptRecord(google.protobuf.message.Message):
     """A message that this party sent."""
     OWN: TranscriptRecord.Kind.ValueType  # 3
     """An act of this party itself: a split handle with its feature, bin and children, or the rows of its aligned records."""
+    HEAD: TranscriptRecord.Kind.ValueType  # 4
+    """A signature of this party for all records before this one: a TranscriptHead."""
 
     @typing.final
     class BytesByClassEntry(google.protobuf.message.Message):
@@ -129,6 +133,30 @@ class TranscriptRecord(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "bytes_by_class", b"bytes_by_class", "job", b"job", "kind", b"kind", "message", b"message", "message_type", b"message_type", "peer", b"peer", "previous", b"previous", "round", b"round", "sequence", b"sequence", "stage", b"stage", "step", b"step", "unix_nanos", b"unix_nanos"]) -> None: ...
 
 Global___TranscriptRecord: typing_extensions.TypeAlias = TranscriptRecord
+
+@typing.final
+class TranscriptHead(google.protobuf.message.Message):
+    """The content of a record of kind HEAD. What is signed is the record's own number, time and previous digest, as
+    docs/transcript.md lays them out. Both fields are empty in a federation in plain text.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    CERTIFICATE_FIELD_NUMBER: builtins.int
+    SIGNATURE_FIELD_NUMBER: builtins.int
+    certificate: builtins.bytes
+    """The party's certificate at that time, X.509 in DER."""
+    signature: builtins.bytes
+    """Made with its key: ECDSA as in X.509, or RSA with PKCS #1 v1.5, of SHA-256."""
+    def __init__(
+        self,
+        *,
+        certificate: builtins.bytes = ...,
+        signature: builtins.bytes = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["certificate", b"certificate", "signature", b"signature"]) -> None: ...
+
+Global___TranscriptHead: typing_extensions.TypeAlias = TranscriptHead
 
 @typing.final
 class OwnAlignment(google.protobuf.message.Message):

@@ -1,0 +1,332 @@
+"""Signed heads: what they show of a transcript, which changes they betray, and what is said where there are none."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import zstandard
+
+from tests.commands.command import treetap
+from tests.library.wire.logs import RECEIVED, files_of, record_ends
+from treetap.errors import Malformed
+from treetap.wire.insecure import Insecure
+from treetap.wire.signed_heads import Anchor, KeySigner, PlainText, Signer, signer_of
+from treetap.wire.tap_file import HEADER, frames, opened, packed
+from treetap.wire.tap_file import files_of as tap_files
+from treetap.wire.tls import TlsFiles, create_authority, issue
+from treetap.wire.transcript import TranscriptReader
+from treetap.wire.transcript_summary import summarise
+from treetap.wire.transcript_writer import TranscriptWriter
+from treetap.wire.v2.transcript_pb2 import TranscriptRecord
+from treetap.wire.v2.types_pb2 import NamedMetric
+
+Records = list[TranscriptRecord]
+HEAD = TranscriptRecord.HEAD
+
+
+class Keys(NamedTuple):
+    """An authority, and the files of two of its parties."""
+
+    ca: Path
+    party: TlsFiles
+    other: TlsFiles
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Keys:
+    folder = tmp_path_factory.mktemp("certificates")
+    create_authority(folder)
+    return Keys(folder / "ca.crt", issue(folder, "feature-b"), issue(folder, "feature-c"))
+
+
+def _write(
+    folder: Path, texts: Sequence[str], signer: Signer | None, *, kill: bool = False, rotate: int = 10**6
+) -> None:
+    writer = TranscriptWriter(folder, rotate, signer=signer)
+    for text in texts:
+        writer.append(RECEIVED, "peer", "step", "job", 1, 2, 3, NamedMetric(name=text))
+    if kill:
+        writer._unlock()  # as the system does
+    else:
+        writer.close()
+
+
+def _anchor(path: Path, ca: Path | None = None) -> Anchor:
+    reader = TranscriptReader(path, ca)
+    list(reader)
+    return reader.anchor
+
+
+def _all(folder: Path) -> Records:
+    """Every record, heads too."""
+    found = []
+    for _, path in sorted(tap_files(folder).items()):
+        with opened(path) as file:
+            found += [frame.open()[0] for frame in frames(path, file)]
+    return found
+
+
+def _forged(folder: Path, records: Records) -> None:
+    """A log of one file with these records, its chain computed anew."""
+    compressor, previous, content = zstandard.ZstdCompressor(write_checksum=True), bytes(32), HEADER
+    for number, record in enumerate(records):
+        record.sequence, record.previous = number, previous
+        content += packed(plain := record.SerializeToString(), compressor)
+        previous = hashlib.sha256(plain).digest()
+    for name in files_of(folder)[1:]:
+        (folder / name).unlink()
+    (folder / "000001.tap").write_bytes(content)
+
+
+def test_a_closed_log_is_signed_to_its_end(keys: Keys, tmp_path: Path) -> None:
+    """By the party of the certificate; the records come without the head."""
+    _write(tmp_path, "abc", KeySigner(keys.party))
+    assert [record.kind for record in _all(tmp_path)] == [RECEIVED] * 3 + [HEAD]
+    assert [record.sequence for record in TranscriptReader(tmp_path)] == [0, 1, 2]
+    found = _anchor(tmp_path, keys.ca)
+    assert (found.state, found.up_to, found.signer, found.verified, found.sure) == (
+        "signed",
+        2,
+        "feature-b",
+        True,
+        True,
+    )
+    alone = _anchor(tmp_path)
+    assert (alone.state, alone.verified, alone.sure) == ("signed", False, False)
+    assert "signed up to record 2 by 'feature-b'" in str(alone)
+    assert "not verified: no authority was given, see --ca" in str(alone)
+
+
+def test_every_full_file_is_signed(keys: Keys, tmp_path: Path) -> None:
+    """A head ends each file; of a killed process only the last file's records are unsigned, until the next head."""
+    texts = [f"{number:0200}" for number in range(8)]
+    _write(tmp_path, texts, KeySigner(keys.party), kill=True, rotate=600)
+    files = files_of(tmp_path)
+    assert len(files) > 2
+    killed = _anchor(tmp_path, keys.ca)
+    assert killed.state == "partly"
+    assert killed.up_to is not None
+    assert str(killed).endswith("the rest unsigned: the party's process was killed, is at work, or could not sign")
+    for name in files[:-1]:
+        assert _all_of(tmp_path / name)[-1].kind == HEAD
+    assert _all_of(tmp_path / files[-1])[-1].kind == RECEIVED
+    _write(tmp_path, ["after"], KeySigner(keys.party))
+    assert _anchor(tmp_path, keys.ca).sure
+    assert [record.message[2:].decode() for record in TranscriptReader(tmp_path)][-1] == "after"
+
+
+def _all_of(path: Path) -> Records:
+    with opened(path) as file:
+        return [frame.open()[0] for frame in frames(path, file)]
+
+
+def test_nothing_new_is_not_signed_again(keys: Keys, tmp_path: Path) -> None:
+    """Opening and closing adds a file and no head."""
+    _write(tmp_path, "a", KeySigner(keys.party))
+    _write(tmp_path, "", KeySigner(keys.party))
+    assert [record.kind for record in _all(tmp_path)] == [RECEIVED, HEAD]
+    assert _anchor(tmp_path, keys.ca).sure
+
+
+def _change_a_message(records: Records) -> Records:
+    records[1].message = NamedMetric(name="forged").SerializeToString()
+    return records
+
+
+def _drop_a_record(records: Records) -> Records:
+    return records[:1] + records[2:]
+
+
+def _insert_a_record(records: Records) -> Records:
+    return [records[0], TranscriptRecord.FromString(records[0].SerializeToString()), *records[1:]]
+
+
+def _other_time(records: Records) -> Records:
+    records[-1].unix_nanos += 1
+    return records
+
+
+def _broken_signature(records: Records) -> Records:
+    records[-1].message = records[-1].message[:-3] + b"abc"
+    return records
+
+
+def _no_certificate(records: Records) -> Records:
+    records[-1].message = b"\x0a\x03abc\x12\x03abc"
+    return records
+
+
+def _no_head(records: Records) -> Records:
+    records[-1].message = b"\x0a\xff"
+    return records
+
+
+def _another_type(records: Records) -> Records:
+    records[-1].message_type = "treetap.wire.v2.NamedMetric"
+    return records
+
+
+def _head_first(records: Records) -> Records:
+    return records[::-1]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        _change_a_message,
+        _drop_a_record,
+        _insert_a_record,
+        _other_time,
+        _broken_signature,
+        _no_certificate,
+        _no_head,
+        _another_type,
+        _head_first,
+    ],
+)
+def test_a_chain_computed_anew_does_not_fit_its_signature(
+    change: Callable[[Records], Records], keys: Keys, tmp_path: Path
+) -> None:
+    """Whoever has not the party's key can change nothing that is signed, with or without the authority at hand."""
+    _write(tmp_path, "abc", KeySigner(keys.party))
+    _forged(tmp_path, _all(tmp_path))
+    assert _anchor(tmp_path, keys.ca).sure
+    _forged(tmp_path, change(_all(tmp_path)))
+    for ca in (None, keys.ca):
+        with pytest.raises(Malformed, match=r"000001\.tap: byte \d+: record \d: "):
+            _anchor(tmp_path, ca)
+    outcome = treetap("transcript", tmp_path, "--ca", keys.ca)
+    assert outcome.status == 2
+    assert "Traceback" not in outcome.err
+
+
+def test_an_end_that_was_cut_off_or_added_is_unsigned(keys: Keys, tmp_path: Path) -> None:
+    """What follows the last head proves nothing, and that is said."""
+    _write(tmp_path, "ab", KeySigner(keys.party))
+    _write(tmp_path, "c", None)
+    assert (_anchor(tmp_path, keys.ca).state, _anchor(tmp_path, keys.ca).up_to) == ("partly", 1)
+
+
+def test_a_stranger_s_signature_is_refused(keys: Keys, tmp_path: Path) -> None:
+    """A key of another federation, and another party's of the same, for the records that the party had signed."""
+    strange = tmp_path / "strange"
+    strange.mkdir()
+    create_authority(strange)
+    _write(tmp_path / "log", "a", KeySigner(issue(strange, "feature-b")))
+    assert _anchor(tmp_path / "log").state == "signed"
+    with pytest.raises(Malformed, match="was not issued by the given authority"):
+        _anchor(tmp_path / "log", keys.ca)
+    _write(tmp_path / "two", "a", KeySigner(keys.party))
+    _write(tmp_path / "two", "b", KeySigner(keys.other))
+    with pytest.raises(Malformed, match="is signed by 'feature-c', those before it by 'feature-b'"):
+        _anchor(tmp_path / "two")
+
+
+def test_signatures_outlive_certificates(keys: Keys, tmp_path: Path) -> None:
+    """They are verified as of their own time, not of today; one made before or after its certificate is refused."""
+    now, day = time.time_ns(), int(timedelta(days=1).total_seconds() * 10**9)
+    for days, fits in ((-1, False), (0, True), (300, True), (400, False), (4000, False)):
+        folder = tmp_path / str(days)
+        with TranscriptWriter(
+            folder, clock=lambda moment=now + days * day: moment, signer=KeySigner(keys.party)
+        ) as log:
+            log.append(RECEIVED, "peer", "step", "job", 1, 2, 3, NamedMetric(name="a"))
+        if fits:
+            assert _anchor(folder, keys.ca).sure
+        else:
+            with pytest.raises(Malformed, match="was not valid at the time of the signature"):
+                _anchor(folder, keys.ca)
+
+
+def test_a_renewed_certificate_signs_the_next_head(tmp_path: Path) -> None:
+    """Files are read anew for each head; one signs nothing while its key does not belong to its certificate."""
+    certificates = tmp_path / "certificates"
+    certificates.mkdir()
+    create_authority(certificates)
+    files = issue(certificates, "feature-b")
+    folder = tmp_path / "log"
+    first = files.certificate.read_bytes()
+    with TranscriptWriter(folder, signer=KeySigner(files)) as writer:
+        writer.append(RECEIVED, "peer", "step", "job", 1, 2, 3, NamedMetric(name="a"))
+        files.certificate.unlink()
+        files.key.unlink()
+        issue(certificates, "feature-b")
+    assert _anchor(folder, certificates / "ca.crt").sure
+    files.certificate.write_bytes(first)
+    _write(folder, "b", KeySigner(files))
+    assert _anchor(folder, certificates / "ca.crt").state == "partly"
+
+
+def test_a_key_that_fails_is_logged(keys: Keys, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The record is kept, unsigned; the job goes on."""
+    gone = TlsFiles(keys.ca, keys.party.certificate, tmp_path / "gone.key")
+    with caplog.at_level(logging.WARNING):
+        _write(tmp_path / "log", "a", KeySigner(gone))
+    assert "the transcript is not signed up to here" in caplog.text
+    assert str(_anchor(tmp_path / "log")).startswith("not signed: the party's process was killed")
+
+
+def test_what_is_not_signed_is_said(keys: Keys, tmp_path: Path) -> None:
+    """Plain text, version 1 of the format, a killed process, nothing at all: each is told apart, with status 0."""
+    assert isinstance(signer_of(Insecure("a")), PlainText)
+    _write(tmp_path / "plain", "a", PlainText())
+    _write(tmp_path / "old", "a", None)
+    old = tmp_path / "old" / "000001.tap"
+    old.write_bytes(old.read_bytes().replace(HEADER, b"treetap transcript 1\n"))
+    _write(tmp_path / "killed", "a", KeySigner(keys.party), kill=True)
+    _write(tmp_path / "empty", "", KeySigner(keys.party))
+    said = {
+        "plain": "not signed: the federation was in plain text",
+        "old": "not signed: version 1 of the format has no signatures",
+        "killed": "not signed: the party's process was killed, is at work, or could not sign",
+        "empty": "no record",
+    }
+    for name, sentence in said.items():
+        outcome = treetap("transcript", tmp_path / name)
+        assert outcome.status == 0
+        assert sentence in outcome.out
+        assert summarise(tmp_path / name)["signed"]["says"] == sentence
+
+
+def test_a_transcript_that_goes_on_from_version_1_is_signed_whole(keys: Keys, tmp_path: Path) -> None:
+    """A head of today is for the records of older files too; an older file can hold none."""
+    _write(tmp_path, "a", None)
+    old = tmp_path / "000001.tap"
+    old.write_bytes(old.read_bytes().replace(HEADER, b"treetap transcript 1\n"))
+    _write(tmp_path, "b", KeySigner(keys.party))
+    assert _anchor(tmp_path, keys.ca).sure
+    new = tmp_path / "000002.tap"
+    new.write_bytes(new.read_bytes().replace(HEADER, b"treetap transcript 1\n"))
+    with pytest.raises(Malformed, match="a head that cannot be there"):
+        _anchor(tmp_path, keys.ca)
+
+
+def test_the_command_verifies_under_the_authority(keys: Keys, tmp_path: Path) -> None:
+    """`treetap transcript --ca`: in words and as JSON; a wrong file of the authority is told."""
+    _write(tmp_path, "abc", KeySigner(keys.party))
+    outcome = treetap("transcript", tmp_path, "--ca", keys.ca)
+    assert outcome.status == 0
+    assert "signed up to record 2 by 'feature-b'" in outcome.out
+    found = json.loads(treetap("transcript", tmp_path, "--ca", keys.ca, "--json").out)["signed"]
+    assert (found["state"], found["up_to"], found["verified"]) == ("signed", 2, True)
+    assert treetap("transcript", tmp_path, "--ca", tmp_path / "none").status == 2
+
+
+def test_a_cut_file_still_begins_the_chain(keys: Keys, tmp_path: Path) -> None:
+    """The end of a signed file cut within its head: torn, and unsigned from the head before it on."""
+    _write(tmp_path, "ab", KeySigner(keys.party))
+    path = tmp_path / "000001.tap"
+    content = path.read_bytes()
+    path.write_bytes(content[: record_ends(content)[-1] - 5])
+    reader = TranscriptReader(tmp_path, keys.ca)
+    assert len(list(reader)) == 2
+    assert reader.torn
+    assert reader.anchor.state == "unsigned"

@@ -1,0 +1,232 @@
+"""Signed heads of a transcript: a party's signature, with its TLS key, for all records up to one.
+
+A head is a record of the chain whose content is a :class:`TranscriptHead`. It signs its own number, the digest of the
+record before it and its time, so it signs every record before it. It is verified against an authority as of its time:
+certificates expire, transcripts do not.
+
+A head shows that nobody without the party's key has changed what it signs. It proves nothing against the party itself.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal, Protocol
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
+
+from treetap.errors import ConfigError, Malformed
+from treetap.wire.insecure import Insecure, Transport
+from treetap.wire.tls import TlsFiles, common_name, fingerprint
+from treetap.wire.v2.transcript_pb2 import TranscriptHead, TranscriptRecord
+
+log = logging.getLogger(__name__)
+_PURPOSE = b"treetap transcript head\n"  # no other signature of the same key is of bytes that begin so
+_DIGEST = hashes.SHA256()
+
+
+class Signer(Protocol):
+    """The signature at the end of a transcript's files."""
+
+    def sign(self, record: TranscriptRecord) -> TranscriptHead:
+        """The content of a head with this number, predecessor and time. Raises ConfigError without a usable key."""
+
+
+@dataclass(frozen=True)
+class KeySigner:
+    """Signs with a process's TLS key, read anew for each head: certificates are renewed while a process runs."""
+
+    files: TlsFiles
+
+    def sign(self, record: TranscriptRecord) -> TranscriptHead:
+        """See `Signer.sign`."""
+        _, pem, secret = self.files.read()
+        try:
+            certificate = x509.load_pem_x509_certificates(pem)[0]
+            key = serialization.load_pem_private_key(secret, password=None)
+        except (ValueError, TypeError, UnsupportedAlgorithm):
+            raise ConfigError(f"{self.files.key}: no certificate and key in PEM form to sign a transcript") from None
+        if key.public_key() != certificate.public_key():
+            raise ConfigError(f"{self.files.key}: this key does not belong to the certificate {self.files.certificate}")
+        if isinstance(key, ec.EllipticCurvePrivateKey):
+            signature = key.sign(statement(record), ec.ECDSA(_DIGEST))
+        elif isinstance(key, rsa.RSAPrivateKey):
+            signature = key.sign(statement(record), padding.PKCS1v15(), _DIGEST)
+        else:
+            raise ConfigError(f"{self.files.key}: neither an elliptic-curve nor an RSA key: it signs no transcript")
+        return TranscriptHead(certificate=certificate.public_bytes(serialization.Encoding.DER), signature=signature)
+
+
+class PlainText:
+    """Heads without a signature: of a federation in plain text, whose parties have no key."""
+
+    def sign(self, record: TranscriptRecord) -> TranscriptHead:
+        """See `Signer.sign`."""
+        del record
+        return TranscriptHead()
+
+
+def signer_of(transport: Transport) -> Signer:
+    """The signer for a party's transport."""
+    return PlainText() if isinstance(transport, Insecure) else KeySigner(transport)
+
+
+def statement(record: TranscriptRecord) -> bytes:
+    """The bytes that a head signs: its purpose, number (8 bytes, big-endian), time (8), digest of its predecessor."""
+    numbers = record.sequence.to_bytes(8, "big") + record.unix_nanos.to_bytes(8, "big", signed=True)
+    return _PURPOSE + numbers + record.previous
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """What a transcript's heads show of it.
+
+    `state`: `signed`, all of it; `partly`, up to a record; `unsigned`; `plain-text`, of a federation without
+    certificates; `version-1`, of a format without heads; `empty`. `up_to`: number of the last signed record.
+    `signer`, `fingerprint`: of the certificate of the last signature. `verified`: it is of the given authority.
+    """
+
+    state: Literal["signed", "partly", "unsigned", "plain-text", "version-1", "empty"]
+    up_to: int | None = None
+    signer: str = ""
+    fingerprint: str = ""
+    verified: bool = False
+
+    @property
+    def sure(self) -> bool:
+        """True if the whole transcript is signed, under the given authority."""
+        return self.state == "empty" or (self.state == "signed" and self.verified)
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON types."""
+        names = ("state", "up_to", "signer", "fingerprint", "verified")
+        return {**{name: getattr(self, name) for name in names}, "says": str(self)}
+
+    def __str__(self) -> str:
+        unsigned = {
+            "empty": "no record",
+            "plain-text": "not signed: the federation was in plain text",
+            "version-1": "not signed: version 1 of the format has no signatures",
+            "unsigned": "not signed: the party's process was killed, is at work, or could not sign",
+        }
+        if self.state in unsigned:
+            return unsigned[self.state]
+        known = "of the given authority" if self.verified else "not verified: no authority was given, see --ca"
+        signed = f"signed up to record {self.up_to} by {self.signer!r} (certificate {self.fingerprint}, {known})"
+        rest = ", the rest unsigned: the party's process was killed, is at work, or could not sign"
+        return signed + (rest if self.state == "partly" else "")
+
+
+class Heads:
+    """Follows the records of one transcript, in order, and verifies its heads.
+
+    Args:
+        authorities: the federation's; None: signatures are verified against the certificates beside them alone.
+    """
+
+    def __init__(self, authorities: Sequence[x509.Certificate] | None) -> None:
+        self._authorities = authorities
+        self._last: int | None = None
+        self._signed: int | None = None
+        self._certificate: x509.Certificate | None = None
+        self._plain = False
+        self._versions: set[int] = set()
+
+    def record(self, sequence: int, version: int) -> None:
+        """A record that is no head, in a file of this version."""
+        self._last = sequence
+        self._versions.add(version)
+
+    def head(self, record: TranscriptRecord, version: int) -> None:
+        """A head. Raises Malformed for one whose signature does not fit what is before it."""
+        if version == 1 or self._last is None or record.message_type != TranscriptHead.DESCRIPTOR.full_name:
+            raise Malformed("a head that cannot be there: it was inserted or changed")
+        head = TranscriptHead.FromString(record.message)
+        if not (head.certificate or head.signature):
+            self._plain = True
+            return
+        certificate = _certificate(head)
+        if self._certificate is not None and common_name(certificate) != common_name(self._certificate):
+            raise Malformed(
+                f"it is signed by {common_name(certificate)!r}, those before it by {common_name(self._certificate)!r}"
+            )
+        if fault := _fault(certificate, head.signature, record, self._authorities):
+            raise Malformed(fault)
+        self._certificate, self._signed = certificate, self._last
+
+    def anchor(self) -> Anchor:
+        """What the heads so far show."""
+        if self._last is None:
+            return Anchor("empty")
+        if self._certificate is None:
+            return Anchor("version-1" if self._versions == {1} else "plain-text" if self._plain else "unsigned")
+        return Anchor(
+            "signed" if self._signed == self._last else "partly",
+            self._signed,
+            common_name(self._certificate),
+            fingerprint(self._certificate),
+            self._authorities is not None,
+        )
+
+
+def _certificate(head: TranscriptHead) -> x509.Certificate:
+    try:
+        return x509.load_der_x509_certificate(head.certificate)
+    except ValueError:
+        raise Malformed("its certificate cannot be read: the signature was changed") from None
+
+
+def _fault(
+    certificate: x509.Certificate,
+    signature: bytes,
+    record: TranscriptRecord,
+    authorities: Sequence[x509.Certificate] | None,
+) -> str | None:
+    """The reason why a signature does not fit its record, or its certificate the authorities; None if both do."""
+    if not _fits(certificate, signature, record):
+        return "its signature does not fit the records before it: records or the signature were changed"
+    moment = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=record.unix_nanos // 1000)
+    when = f"at the time of the signature, {moment:%Y-%m-%d %H:%M} UTC"
+    if not _valid(certificate, moment):
+        return f"its certificate was not valid {when}"
+    if authorities is None:
+        return None
+    signers = [authority for authority in authorities if _issued(certificate, authority)]
+    if not signers:
+        return (
+            f"its certificate ({common_name(certificate)!r}, {fingerprint(certificate)}) was not issued by the given "
+            "authority: the transcript was changed, or the authority is another federation's"
+        )
+    return None if any(_valid(signer, moment) for signer in signers) else f"the authority was not valid {when}"
+
+
+def _fits(certificate: x509.Certificate, signature: bytes, record: TranscriptRecord) -> bool:
+    """True if the signature was made for the head by the holder of the certificate's key."""
+    try:
+        public = certificate.public_key()
+        if isinstance(public, ec.EllipticCurvePublicKey):
+            public.verify(signature, statement(record), ec.ECDSA(_DIGEST))
+            return True
+        if isinstance(public, rsa.RSAPublicKey):
+            public.verify(signature, statement(record), padding.PKCS1v15(), _DIGEST)
+            return True
+    except (ValueError, UnsupportedAlgorithm, InvalidSignature):
+        pass
+    return False
+
+
+def _valid(certificate: x509.Certificate, moment: datetime) -> bool:
+    return certificate.not_valid_before_utc <= moment <= certificate.not_valid_after_utc
+
+
+def _issued(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
+        return False
+    return True
