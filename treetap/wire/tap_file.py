@@ -33,7 +33,7 @@ TAP = re.compile(r"(\d{6,})\.tap")
 #: The predecessor's digest in record 0.
 ORIGIN = bytes(32)
 #: The most bytes of a record, uncompressed.
-MOST_BYTES = 64 * 2**20
+MOST_BYTES = 20 * 2**20
 
 _LONGEST = MOST_BYTES + MOST_BYTES // 128 + 1024  # bytes of a frame; zstd hardly lengthens what does not compress
 _SECTOR = 512

@@ -81,7 +81,7 @@ class TranscriptWriter:
     ) -> None:
         """Log one message; it is with the operating system when this returns.
 
-        Raises Refused for a type that holds secrets, BadInput for a message of more than 64 MiB, and Interrupted if the
+        Raises Refused for a type that holds secrets, BadInput for a message of more than 20 MiB, and Interrupted if the
         disk does not take the record.
         """
         if secret := _secret_type(cast(Descriptor, message.DESCRIPTOR)):

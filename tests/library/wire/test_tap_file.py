@@ -1,0 +1,286 @@
+"""Files of a transcript after a power loss or a full disk, and files that were made to harm their reader."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import zstandard
+from google.protobuf.wrappers_pb2 import BytesValue, StringValue
+
+from tests.library.wire.logs import RECEIVED, files_of, log, record_ends, texts_of
+from treetap.errors import BadInput, Interrupted, Malformed
+from treetap.wire import transcript_writer
+from treetap.wire.signed_heads import PlainText
+from treetap.wire.tap_file import HEADER, MOST_BYTES
+from treetap.wire.transcript import TranscriptReader, counted
+from treetap.wire.transcript_summary import summarise
+from treetap.wire.transcript_writer import TranscriptWriter
+from treetap.wire.v2.transcript_pb2 import TranscriptRecord
+
+#: Longer than a sector of the disk each.
+TEXTS = [os.urandom(700).hex() for _ in range(3)]
+
+
+def _bytes_after(content: bytes, first: int) -> bytes:
+    """The content with zeros from `first` on."""
+    return content[:first] + bytes(len(content) - first)
+
+
+@pytest.mark.parametrize("tail", [1, 3, 4, 5, 511, 4096, 3 << 20])
+def test_zeros_after_the_last_record_are_torn(tail: int, tmp_path: Path) -> None:
+    """A power loss may leave the file longer than its content; every record is read, and the next writer goes on."""
+    log(tmp_path, *TEXTS)
+    path = tmp_path / "000001.tap"
+    path.write_bytes(path.read_bytes() + bytes(tail))
+    assert texts_of(tmp_path) == TEXTS
+    assert TranscriptReader(tmp_path).torn
+    log(tmp_path, "after")
+    assert texts_of(tmp_path) == [*TEXTS, "after"]
+
+
+def test_zeros_from_a_sector_or_a_write_on_are_torn(tmp_path: Path) -> None:
+    """Wherever the zeros begin: whole records are read, the rest is torn, and the next writer goes on."""
+    log(tmp_path / "whole", *TEXTS)
+    whole = (tmp_path / "whole" / "000001.tap").read_bytes()
+    ends = record_ends(whole)
+    begins = [*range(0, len(whole), 512), *(end for end in ends[:-1]), *(end + 4 for end in ends[:-1])]
+    for first in begins:
+        folder = tmp_path / f"from-{first}"
+        folder.mkdir()
+        (folder / "000001.tap").write_bytes(_bytes_after(whole, first))
+        kept = TEXTS[: sum(end <= first for end in ends)]
+        assert texts_of(folder) == kept
+        assert TranscriptReader(folder).torn
+        log(folder, "after")
+        assert texts_of(folder) == [*kept, "after"]
+
+
+def test_zeros_elsewhere_are_damage(tmp_path: Path) -> None:
+    """Within a sector, or with something behind them, zeros are no trace of a power loss."""
+    log(tmp_path, *TEXTS)
+    path = tmp_path / "000001.tap"
+    whole = path.read_bytes()
+    first, second, _ = record_ends(whole)
+    changed = {
+        "a length": whole[:first] + bytes(4) + whole[first + 4 :],
+        "a record": whole[:first] + bytes(second - first) + whole[second:],
+        "the last bytes": _bytes_after(whole, len(whole) - 3),
+        "the begin": bytes(len(HEADER)) + whole[len(HEADER) :],
+    }
+    for content in changed.values():
+        path.write_bytes(content)
+        with pytest.raises(Malformed, match=r"000001\.tap: byte \d+: "):
+            texts_of(tmp_path)
+
+
+def test_a_file_is_on_disk_before_the_next_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In rotation, after a restart and at the close: every file that another one follows was synchronised whole."""
+    synced: dict[str, int] = {}
+    begun: list[str] = []
+    real_sync, real_open = os.fsync, os.open
+
+    def sync(descriptor: int) -> None:
+        synced[os.readlink(f"/proc/self/fd/{descriptor}")] = os.fstat(descriptor).st_size
+        real_sync(descriptor)
+
+    def opened(name: str | Path, flags: int, *more: int) -> int:
+        if flags & os.O_CREAT:
+            begun.append(Path(name).name)
+            for path in tmp_path.glob("*.tap"):
+                assert synced[str(path)] == path.stat().st_size
+        return real_open(name, flags, *more)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    monkeypatch.setattr(os, "open", opened)
+
+    def append(writer: TranscriptWriter, text: str) -> None:
+        writer.append(RECEIVED, "p", "s", "j", 1, 0, 0, StringValue(value=text))
+
+    with TranscriptWriter(tmp_path, 1_200, signer=PlainText()) as writer:
+        for text in TEXTS:
+            append(writer, text)
+    killed = TranscriptWriter(tmp_path)
+    append(killed, "a")
+    killed._unlock()  # as the system does
+    synced.clear()
+    for path in sorted(tmp_path.glob("*.tap"))[:3]:  # on disk since the first writer
+        synced[str(path)] = path.stat().st_size
+    log(tmp_path, "b")
+    assert begun == [f"00000{number}.tap" for number in range(1, 6)]
+    assert synced[str(tmp_path / "000005.tap")] == (tmp_path / "000005.tap").stat().st_size
+    assert texts_of(tmp_path) == [*TEXTS, "a", "b"]
+
+
+@pytest.mark.parametrize("moment", ["made", "begun", "the old one is synchronised"])
+def test_a_failed_rotation_leaves_no_gap(moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The record that needed a new file is refused by name; once the disk takes it, numbers go on without a gap."""
+    fault = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def fail(*_: object) -> None:
+        raise fault
+
+    with TranscriptWriter(tmp_path, 1_200, signer=PlainText()) as writer:
+
+        def append(text: str) -> None:
+            writer.append(RECEIVED, "p", "s", "j", 1, 0, 0, StringValue(value=text))
+
+        append(TEXTS[0])
+        with monkeypatch.context() as patched:
+            if moment == "made":
+                patched.setattr(transcript_writer.os, "open", fail)
+            elif moment == "begun":
+                real = transcript_writer._write_all
+                patched.setattr(
+                    transcript_writer,
+                    "_write_all",
+                    lambda file, *parts: fail() if HEADER in parts else real(file, *parts),
+                )
+            else:
+                patched.setattr(transcript_writer.os, "fsync", fail)
+            for _ in range(3):
+                with pytest.raises(Interrupted, match=r"\.tap: cannot write the transcript: No space left"):
+                    append(TEXTS[1])
+        append(TEXTS[2])
+    assert files_of(tmp_path) == ["000001.tap", "000002.tap"]
+    assert texts_of(tmp_path) == [TEXTS[0], TEXTS[2]]
+
+
+def test_a_record_that_cannot_be_taken_back_is_torn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk takes half a record and does not let it be cut off: the next record begins a new file."""
+    real = transcript_writer._write_all
+
+    def half(file: object, *parts: bytes) -> None:
+        real(file, *(part[: len(part) // 2] for part in parts))  # type: ignore[arg-type]
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with TranscriptWriter(tmp_path, signer=PlainText()) as writer:
+        writer.append(RECEIVED, "p", "s", "j", 1, 0, 0, StringValue(value="a"))
+        with monkeypatch.context() as patched:
+            patched.setattr(transcript_writer, "_write_all", half)
+            patched.setattr(transcript_writer.os, "ftruncate", fail)
+            with pytest.raises(Interrupted, match=r"000001\.tap: cannot write the transcript: Input/output error"):
+                writer.append(RECEIVED, "p", "s", "j", 1, 0, 0, StringValue(value="b"))
+        writer.append(RECEIVED, "p", "s", "j", 1, 0, 0, StringValue(value="c"))
+    assert texts_of(tmp_path) == ["a", "c"]
+    assert files_of(tmp_path) == ["000001.tap", "000002.tap"]
+    assert TranscriptReader(tmp_path).anchor.state == "empty"  # nothing was read yet
+
+
+# --- made to harm
+
+
+def _file(folder: Path, *frames: bytes) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / "000001.tap").write_bytes(HEADER + b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames))
+    return folder
+
+
+def _zeros(size: int) -> bytes:
+    """A frame of so many zeros."""
+    compressor = zstandard.ZstdCompressor(level=1, write_checksum=True).compressobj()
+    block = bytes(1 << 20)
+    parts = [compressor.compress(block) for _ in range(size >> 20)]
+    return b"".join(parts) + compressor.flush()
+
+
+def _bomb() -> bytes:
+    return _zeros(256 << 20)
+
+
+def _bomb_of_said_size() -> bytes:
+    return zstandard.ZstdCompressor(write_checksum=True).compress(bytes(128 << 20))
+
+
+def _lying_size() -> bytes:
+    """A frame that says 1 kB and holds 64 MiB."""
+    frame = bytearray(zstandard.ZstdCompressor(write_checksum=True).compress(bytes(64 << 20)))
+    size = (64 << 20).to_bytes(4, "little")
+    at = frame.index(size, 4)
+    frame[at : at + 4] = (1 << 10).to_bytes(4, "little")
+    return bytes(frame)
+
+
+@pytest.mark.parametrize("bomb", [_bomb, _bomb_of_said_size, _lying_size])
+def test_a_bomb_is_refused_within_bounded_memory(bomb: Callable[[], bytes], tmp_path: Path) -> None:
+    """A frame that unpacks to far more than a record may hold, whatever it says of itself, whole or cut short."""
+    frame = bomb()
+    assert len(frame) < 1 << 20
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    whole = _file(tmp_path / "whole", frame)
+    with pytest.raises(Malformed, match=r"000001\.tap: byte 21: the record (unpacks to more than|is damaged)"):
+        list(TranscriptReader(whole))
+    cut = _file(tmp_path / "cut", frame)
+    content = (cut / "000001.tap").read_bytes()
+    (cut / "000001.tap").write_bytes(content[:-1])
+    with suppress(Malformed):  # the streamed bomb; the two others unpack to nothing, or to less than a record
+        assert list(TranscriptReader(cut)) == []
+        assert bomb is not _bomb
+    with pytest.raises(Malformed):
+        TranscriptWriter(whole)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 << 10  # kB
+
+
+def test_lengths_that_no_record_has_are_refused(tmp_path: Path) -> None:
+    """A sparse file of gigabytes takes neither memory nor time."""
+    folder = tmp_path / "log"
+    folder.mkdir()
+    for length in (MOST_BYTES * 2, 0xFFFFFFFF):
+        with (folder / "000001.tap").open("wb") as file:
+            file.write(HEADER + length.to_bytes(4, "big") + b"\x28\xb5\x2f\xfd")
+            file.truncate(16 << 30)
+            file.seek(16 << 30)
+            file.write(b"x")
+        with pytest.raises(Malformed, match="the record's length was changed"):
+            list(TranscriptReader(folder))
+
+
+def test_what_readers_refuse_is_never_written(tmp_path: Path) -> None:
+    """A message of more than a record may hold."""
+    with TranscriptWriter(tmp_path) as writer:
+        with pytest.raises(BadInput, match="does not fit a transcript"):
+            writer.append(RECEIVED, "p", "s", "j", 1, 0, 0, BytesValue(value=bytes(MOST_BYTES)))
+        writer.append(RECEIVED, "p", "s", "j", 1, 0, 0, StringValue(value="a"))
+    assert texts_of(tmp_path) == ["a"]
+
+
+def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
+    """A pipe, whose opening would wait for ever, and a folder."""
+    folder = tmp_path / "log"
+    folder.mkdir()
+    os.mkfifo(folder / "000001.tap")
+    with pytest.raises(BadInput, match=r"000001\.tap: is not a file"):
+        list(TranscriptReader(folder))
+    (folder / "000001.tap").unlink()
+    (folder / "000001.tap").mkdir()
+    with pytest.raises(BadInput, match=r"000001\.tap: is not a file"):
+        TranscriptWriter(folder)
+
+
+def test_an_unknown_kind_is_refused(tmp_path: Path) -> None:
+    """A number that is no kind of record, also where nothing else is wrong."""
+    for kind in (0, 9):
+        record = TranscriptRecord(kind=kind, previous=bytes(32))  # type: ignore[arg-type]
+        folder = _file(tmp_path / str(kind), zstandard.ZstdCompressor().compress(record.SerializeToString()))
+        with pytest.raises(Malformed, match=f"record 0: its kind is {kind}, which is none"):
+            summarise(folder)
+
+
+def test_bytes_by_class_are_those_of_the_message(tmp_path: Path) -> None:
+    """They are computed; a record that says others, or names a class that there is not, is refused."""
+    log(tmp_path, "a")
+    (record,) = TranscriptReader(tmp_path)
+    assert counted(record) == record.bytes_by_class
+    for classes in ({}, {"CONTROL": 3}, {"NONSENSE": 3}, {**record.bytes_by_class, "CONTROL": 1}):
+        record.bytes_by_class.clear()
+        record.bytes_by_class.update(classes)
+        with pytest.raises(Malformed, match="record 0: its bytes by class are not those of its message"):
+            counted(record)
