@@ -35,6 +35,8 @@ def read_toml(path: Path) -> dict[str, Any]:
     """The content of a TOML file; `ConfigError` names the file and the fault."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
+    except RecursionError:
+        raise ConfigError(f"{path}: is nested too deeply") from None
     except FileNotFoundError:
         raise ConfigError(f"{path}: there is no such file") from None
     except OSError as failure:

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import lzma
-import re
-import shutil
-import tarfile
 import tempfile
-import zipfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path, PurePosixPath
-from typing import IO, Literal, NamedTuple
+from pathlib import Path
+from typing import Literal, NamedTuple
 
+from attacks.view.archives import unpack
 from treetap.errors import BadInput, Malformed
+from treetap.wire.tap_file import TAP
 from treetap.wire.transcript import TranscriptReader
 
 _BELOW = 3  # greatest depth of transcripts below a party's state, its parent folder or a container's volume
 _IN_ARCHIVES = 10  # archives may have further leading folders
-_UNREADABLE = (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError)
-_TAP = re.compile(r"\d{6,}\.tap")
 
 
 class Found(NamedTuple):
@@ -47,7 +41,7 @@ def located(path: Path, job: str | None = None) -> Iterator[Path]:
         yield _chosen(path, path, job)
         return
     with tempfile.TemporaryDirectory(prefix="treetap-transcript-") as scratch:
-        _unpack(path, Path(scratch))
+        unpack(path, Path(scratch))
         try:
             yield _chosen(Path(scratch), path, job, below=_IN_ARCHIVES)
         except (Malformed, BadInput) as fault:
@@ -87,7 +81,7 @@ def _chosen(path: Path, named: Path, job: str | None, below: int = _BELOW) -> Pa
 
 
 def _has_files(folder: Path) -> bool:
-    return folder.is_dir() and any(_TAP.fullmatch(file.name) for file in folder.glob("*.tap"))
+    return folder.is_dir() and any(TAP.fullmatch(file.name) for file in folder.glob("*.tap"))
 
 
 def _look(path: Path) -> Found:
@@ -101,36 +95,3 @@ def _look(path: Path) -> Found:
     except Malformed:
         pass
     return Found(job, path, "unknown")
-
-
-def _unpack(archive: Path, into: Path) -> None:
-    """Unpack the .tap files of an archive below `into`, with their folders."""
-    try:
-        if zipfile.is_zipfile(archive):
-            with zipfile.ZipFile(archive) as packed:
-                for entry in packed.infolist():
-                    if not entry.is_dir():
-                        with packed.open(entry) as content:
-                            _place(archive, entry.filename, content, into)
-            return
-        with tarfile.open(archive) as tar:
-            for member in tar:
-                if member.isfile() and (taken := tar.extractfile(member)) is not None:
-                    _place(archive, member.name, taken, into)
-    except _UNREADABLE as failure:
-        raise BadInput(
-            f"{archive}: cannot be unpacked ({type(failure).__name__}): give a transcript's folder, one .tap file, or "
-            "a tar or zip archive"
-        ) from failure
-
-
-def _place(archive: Path, name: str, content: IO[bytes], into: Path) -> None:
-    place = PurePosixPath(name)
-    if not _TAP.fullmatch(place.name):
-        return
-    if place.is_absolute() or ".." in place.parts:
-        raise BadInput(f"{archive}: {name} leads out of the archive")
-    target = into / place
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with target.open("wb") as file:
-        shutil.copyfileobj(content, file)

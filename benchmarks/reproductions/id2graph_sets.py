@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from treetap.errors import BadInput
+from treetap.models.arrays import read_arrays
 
 MODELS = ("forest", "boosting")
 SIDE = 28  # pixels of a Fashion-MNIST image, each way
@@ -164,10 +165,10 @@ def _read(given: DataSet) -> pa.Table:
         return _breast_cancer()
     path = _path(given.file)
     if given.images:
-        with np.load(path) as held:
-            pixels = held["train_images"].reshape(-1, SIDE * SIDE)
-            columns = {f"p{j:03d}": pa.array(pixels[:, j]) for j in range(pixels.shape[1])}
-            return pa.table(columns | {given.label: pa.array(held["train_labels"])})
+        held = read_arrays(path)
+        pixels = held["train_images"].reshape(-1, SIDE * SIDE)
+        columns = {f"p{j:03d}": pa.array(pixels[:, j]) for j in range(pixels.shape[1])}
+        return pa.table(columns | {given.label: pa.array(held["train_labels"])})
     table = pq.read_table(path)
     content = {}
     for column in table.column_names:

@@ -28,6 +28,7 @@ import numpy as np
 
 from party.runtime.sweep import DRAFT, sweep
 from treetap.errors import BadInput, ConfigError, DataError
+from treetap.models.arrays import read_arrays
 from treetap.models.checksums import KEY, sealed, unsealed, with_checksum, without_checksum
 from treetap.models.durable import make_folder, remnant, remove_folder, sync_folder, write_whole
 from treetap.models.line_file import LineFile
@@ -162,8 +163,10 @@ class JobStore:
         if not path.is_file():
             return None
         content = io.BytesIO(unsealed(path, path.read_bytes(), self._seed(name)))
-        with np.load(content, allow_pickle=False) as archive:
-            return {key: archive[key] for key in archive.files}
+        try:
+            return read_arrays(content)
+        except ValueError:
+            raise DataError(f"{path}: is damaged; bring a back-up of it back, or cancel the job") from None
 
     def path(self, name: str) -> Path:
         """A further file of the job, its folder made."""

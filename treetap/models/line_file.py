@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from itertools import accumulate
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 from treetap.errors import DataError
 from treetap.models.checksums import bodies_of, checked_line, first, whole_lines
 from treetap.models.durable import append, make_folder, write_whole
+from treetap.models.json_text import parse
 
 Line = dict[str, Any]
 
@@ -34,7 +34,10 @@ class LineFile:
         Raises:
             DataError: a line is not what was written.
         """
-        return [json.loads(body) for body in self._bodies()]
+        try:
+            return [parse(body) for body in self._bodies()]
+        except ValueError:
+            raise DataError(f"{self.path}: is damaged; bring a back-up of the file back") from None
 
     def plain(self) -> bytes:
         """The stored lines without their checksums, which are compared first; raises as `read` does."""

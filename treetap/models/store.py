@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 from collections.abc import Mapping
 from functools import cache
@@ -12,6 +11,7 @@ from typing import Any
 
 from treetap.errors import DataError
 from treetap.models import checksums
+from treetap.models.json_text import parse
 
 #: Format of a published model, in its manifest. Raised when an older treetap could not read what is written; older
 #: formats are read for good, and one of each is kept below tests/library/models.
@@ -102,7 +102,7 @@ def read_model(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     manifest, files = _read_checked(folder)
     path = _file_of(folder, TREES, files)
     try:
-        return manifest, [json.loads(line) for line in path.read_bytes().splitlines()]
+        return manifest, [parse(line) for line in path.read_bytes().splitlines()]
     except ValueError:
         raise DataError(f"{path}: is damaged; bring a back-up of it back") from None
 
@@ -162,7 +162,7 @@ def _file_of(folder: Path, kind: str, files: Mapping[str, str]) -> Path:
 def read_json(path: Path) -> dict[str, Any]:
     """A file that holds one JSON object; `DataError` names one that does not, or is not there."""
     try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
+        return dict(parse(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         raise DataError(f"{path}: there is no such file") from None
     except (ValueError, TypeError):

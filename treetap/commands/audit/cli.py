@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from treetap.errors import BadInput, Malformed
+from treetap.models.durable import write_whole
 
 Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON on standard output and nothing else.")]
 
@@ -79,9 +80,9 @@ def audit(
     above = gate.exceeded(found, limits)
     if limits and not above and not allow_partial and (faults := audit.incomplete(found)):
         raise BadInput(f"{faults[0]}; figures may be too small: --fail-above needs --allow-partial to judge by them")
-    _write(path, report(found.plain()), "--html")
+    _write(path, report(found.plain()), "--html", named=html is not None)
     if document is not None:
-        _write(document, content, "--document")
+        _write(document, content, "--document", named=True)
     if as_json:
         print(content, flush=True)
     else:
@@ -187,9 +188,13 @@ def attack(
         run.show_found(found, out)
 
 
-def _write(path: Path, content: str, option: str) -> None:
+def _write(path: Path, content: str, option: str, *, named: bool) -> None:
+    """Write a report. Where the person has not named the place, a link is replaced: RUN may be from elsewhere."""
     try:
-        path.write_text(content, encoding="utf-8")
+        if named:
+            path.write_text(content, encoding="utf-8")
+        else:
+            write_whole(path, content.encode(), mode=0o644)
     except OSError as failure:
         raise BadInput(f"{path}: cannot be written: {failure.strerror}; say {option} FILE") from None
 

@@ -165,7 +165,7 @@ def download(source: Source, path: Path) -> None:
         console=terminal.err,
     )
     try:
-        with opener.open(source.url, timeout=SILENCE_S) as response, bars, path.open("wb") as file:
+        with opener.open(source.url, timeout=SILENCE_S) as response, bars, path.open("xb") as file:
             announced = response.headers.get("Content-Length", "")
             total = int(announced) if announced.isdecimal() else None
             bar = bars.add_task(source.name, total=total)

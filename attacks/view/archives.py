@@ -1,0 +1,95 @@
+"""Transcripts out of a tar or zip archive, which may come from anybody: no more is unpacked than a transcript holds."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import tarfile
+import tempfile
+import zipfile
+import zlib
+from pathlib import Path, PurePosixPath
+from typing import IO, Any
+
+from treetap.errors import BadInput
+from treetap.wire.tap_file import TAP
+
+_UNREADABLE = (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError)
+#: Most times an archive's size that it may unpack to: files of a transcript are compressed already.
+_TIMES = 20
+_AT_LEAST = 16 << 20
+_BLOCK = 1 << 20
+_COMPRESSIONS: tuple[Any, ...] = (gzip.open, bz2.open, lzma.open)
+
+
+def unpack(archive: Path, into: Path) -> None:
+    """Unpack the .tap files of an archive below `into`, with their folders.
+
+    Raises:
+        BadInput: it is no archive, is damaged, leads out of `into`, or unpacks to too much.
+    """
+    try:
+        room = _Room(archive)
+        if zipfile.is_zipfile(archive):
+            with zipfile.ZipFile(archive) as packed:
+                for entry in packed.infolist():
+                    if not entry.is_dir():
+                        with packed.open(entry) as content:
+                            _place(room, entry.filename, content, into)
+            return
+        with tempfile.TemporaryFile() as plain:
+            _decompress(room, archive, plain)
+            plain.seek(0)
+            # Of a plain file no header can take up more memory than the file is long.
+            with tarfile.open(fileobj=plain, mode="r:") as tar:
+                for member in tar:
+                    if member.isfile() and (taken := tar.extractfile(member)) is not None:
+                        _place(room, member.name, taken, into)
+    except (*_UNREADABLE, ValueError) as failure:
+        raise BadInput(
+            f"{archive}: cannot be unpacked ({type(failure).__name__}): give a transcript's folder, one .tap file, or "
+            "a tar or zip archive"
+        ) from failure
+
+
+class _Room:
+    """Counts the bytes that come out of an archive."""
+
+    def __init__(self, archive: Path) -> None:
+        self.archive = archive
+        self._left = self._limit = _AT_LEAST + _TIMES * archive.stat().st_size
+
+    def copy(self, source: IO[bytes], target: IO[bytes]) -> None:
+        while block := source.read(_BLOCK):
+            self._left -= len(block)
+            if self._left < 0:
+                raise BadInput(f"{self.archive}: unpacks to more than {self._limit} bytes, which no transcript does")
+            target.write(block)
+
+
+def _decompress(room: _Room, archive: Path, plain: IO[bytes]) -> None:
+    """Copy an archive out of its compression, if it has one."""
+    for compression in _COMPRESSIONS:
+        with compression(archive) as packed:
+            try:
+                packed.read(1)
+            except _UNREADABLE:
+                continue
+            packed.seek(0)
+            room.copy(packed, plain)
+            return
+    with archive.open("rb") as file:
+        room.copy(file, plain)
+
+
+def _place(room: _Room, name: str, content: IO[bytes], into: Path) -> None:
+    place = PurePosixPath(name)
+    if not TAP.fullmatch(place.name):
+        return
+    if place.is_absolute() or ".." in place.parts:
+        raise BadInput(f"{room.archive}: {name!r} leads out of the archive")
+    target = into / place
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with target.open("wb") as file:
+        room.copy(content, file)

@@ -1,0 +1,134 @@
+"""Models, shards, arrays and configuration files that were made to harm their reader: one named error each."""
+
+from __future__ import annotations
+
+import io
+import os
+import resource
+import struct
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from party.runtime.job_store import Store
+from tests.commands.command import treetap
+from treetap.errors import ConfigError, DataError
+from treetap.models.arrays import read_arrays
+from treetap.models.durable import write_whole
+from treetap.models.line_file import LineFile
+from treetap.models.store import read_json
+from treetap.strict import read_toml
+
+DEEP = 200_000
+
+
+def _npy(header: str, content: bytes = b"", version: bytes = b"\x01\x00") -> bytes:
+    text = header.encode("latin1")
+    return b"\x93NUMPY" + version + struct.pack("<H", len(text)) + text + content
+
+
+def _npz(path: Path, entries: dict[str, bytes], compression: int = zipfile.ZIP_STORED) -> Path:
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        for name, content in entries.items():
+            archive.writestr(f"{name}.npy", content)
+    return path
+
+
+def test_arrays_come_back(tmp_path: Path) -> None:
+    """Of all kinds, orders and sizes, as numpy wrote them, and open to be changed."""
+    arrays = {
+        "ints": np.arange(12, dtype=np.int64).reshape(3, 4),
+        "fortran": np.asfortranarray(np.arange(6.0).reshape(2, 3)),
+        "flags": np.array([True, False]),
+        "text": np.array(["a", "bcd"]),
+        "one": np.array(7),
+        "none": np.zeros((0, 3)),
+    }
+    for save in (np.savez, np.savez_compressed):
+        save(tmp_path / "arrays.npz", **arrays)
+        found = read_arrays(tmp_path / "arrays.npz")
+        assert found.keys() == arrays.keys()
+        for name, array in arrays.items():
+            assert found[name].dtype == array.dtype
+            assert np.array_equal(found[name], array)
+        found["ints"][0, 0] = 5
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        _npy("{'descr': '<f8', 'fortran_order': False, 'shape': (1099511627776,), }\n"),
+        _npy("{'descr': '<f8', 'fortran_order': False, 'shape': (1099511627776, 4096), }\n", bytes(64)),
+        _npy("{'descr': '<f8', 'fortran_order': False, 'shape': (-1,), }\n", bytes(8)),
+        _npy("{'descr': '|V0', 'fortran_order': False, 'shape': (99999999999,), }\n"),
+        _npy("{'descr': '|O', 'fortran_order': False, 'shape': (1,), }\n", bytes(8)),
+        _npy("{'descr': '<f8', 'fortran_order': False, 'shape': (1,), }\n", bytes(16)),
+        _npy("(" * 9000),
+        _npy("{" * 9000),
+        _npy("nonsense"),
+        _npy("{'descr': '<f8', 'fortran_order': False, 'shape': (1,), }\n", bytes(8), b"\x03\x00"),
+        b"PK nothing",
+        b"",
+    ],
+    ids=range(12),
+)
+def test_a_header_that_does_not_fit_is_refused(content: bytes, tmp_path: Path) -> None:
+    """Terabytes, negative sizes, objects, nonsense: a ValueError, and no memory is taken for what is not there."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    path = _npz(tmp_path / "scores.npz", {"a": content})
+    with pytest.raises(ValueError, match=r"."):
+        read_arrays(path)
+    job = Store(tmp_path / "state").job("job")
+    path.rename(job.path("scores.npz"))
+    with pytest.raises(DataError, match=r"scores\.npz: is damaged; bring a back-up of it back"):
+        job.load_arrays("scores")
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10  # kB
+
+
+def test_a_bomb_of_arrays_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compressed zeros beyond half of the memory are not unpacked; nor is an archive cut short or changed."""
+    content = io.BytesIO()
+    np.save(content, np.zeros(4 << 20))
+    path = _npz(tmp_path / "bomb.npz", {"a": content.getvalue()}, zipfile.ZIP_DEFLATED)
+    assert path.stat().st_size < 1 << 20
+    monkeypatch.setattr("treetap.models.arrays.half_of_memory", lambda: 1 << 20)
+    with pytest.raises(ValueError, match="larger than half of the memory"):
+        read_arrays(path)
+    monkeypatch.undo()
+    whole = path.read_bytes()
+    for changed in (whole[:-30], whole[:2000] + b"xxxx" + whole[2004:]):
+        path.write_bytes(changed)
+        with pytest.raises(ValueError, match="damaged"):
+            read_arrays(path)
+
+
+def test_deep_nesting_is_damage(tmp_path: Path) -> None:
+    """JSON and TOML of any depth: an error that names the file."""
+    path = tmp_path / "manifest.json"
+    for text in ("[" * DEEP, '{"a":' * DEEP, "[" * DEEP + "]" * DEEP):
+        path.write_text(text)
+        with pytest.raises(DataError, match=r"manifest\.json: is damaged"):
+            read_json(path)
+        path.write_text(text + "\n")
+        with pytest.raises(DataError, match=r"manifest\.json: line 1 is damaged"):
+            LineFile(path).read()
+    job = tmp_path / "job.toml"
+    job.write_text("a = " + "[" * DEEP)
+    with pytest.raises(ConfigError, match=r"job\.toml: is nested too deeply"):
+        read_toml(job)
+    for command in (["train", job], ["party", "--config", job], ["audit", job]):
+        outcome = treetap(*command)
+        assert outcome.status == 2
+        assert "Traceback" not in outcome.err
+
+
+def test_a_draft_that_is_a_link_is_replaced(tmp_path: Path) -> None:
+    """Whoever may write beside a file cannot have another one written instead."""
+    target = tmp_path / "precious"
+    target.write_text("mine")
+    (tmp_path / "file.part").symlink_to(target)
+    write_whole(tmp_path / "file", b"new")
+    assert (target.read_text(), (tmp_path / "file").read_bytes()) == ("mine", b"new")
+    assert sorted(os.listdir(tmp_path)) == ["file", "precious"]
