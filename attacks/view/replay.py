@@ -65,7 +65,7 @@ class _Series:
 
     @property
     def whole(self) -> bool:
-        return self.last is not None and sorted(self.parts) == list(range(self.last + 1))
+        return self.last is not None and len(self.parts) == self.last + 1 == max(self.parts) + 1
 
     def in_order(self) -> list[exchange_pb2.PeerMessage]:
         return [self.parts[part] for part in sorted(self.parts)]

@@ -9,13 +9,15 @@ import pytest
 
 from attacks.view.view import read_view
 from tests.attacks.recorded import knowledge, rewritten
-from tests.library.wire.logs import record_ends
+from tests.library.wire.logs import chained, record_ends
 from tests.worlds import PARTIES
 from treetap.errors import BadInput, Malformed
 from treetap.wire.tap_file import HEADER
+from treetap.wire.transcript import TranscriptReader
 from treetap.wire.v2 import exchange_pb2, transcript_pb2
 from treetap.wire.v2.control_pb2 import StepRequest
 from treetap.wire.v2.transcript_pb2 import TranscriptRecord
+from treetap.wire.v2.types_pb2 import RecordChunk
 
 FEATURE = PARTIES[1]
 Records = list[TranscriptRecord]
@@ -194,9 +196,65 @@ def _another_type(records: Records) -> Records:
     return records
 
 
+def _another_step(records: Records) -> Records:
+    """A message under the name of another step: a job that is said to be published."""
+    next(record for record in records if record.step == "bin").step = "publish"
+    return records
+
+
+def _own_message(records: Records) -> Records:
+    next(record for record in records if record.step == "instance_spaces").kind = TranscriptRecord.OWN
+    return records
+
+
+def _sent_step(records: Records) -> Records:
+    next(record for record in records if record.step == "prepare").kind = TranscriptRecord.SENT
+    return records
+
+
+def _far_part(records: Records) -> Records:
+    """The last part of a series that is said to have four thousand million."""
+    place = next(i for i, record in enumerate(records) if record.step == "instance_spaces")
+    message = exchange_pb2.PeerMessage.FromString(records[place].message)
+    message.part, message.last = 2**32 - 1, True
+    records[place].message = message.SerializeToString()
+    return records
+
+
+def _deep_node(records: Records) -> Records:
+    place = next(i for i, record in enumerate(records) if record.step == "own_split")
+    split = transcript_pb2.OwnSplit.FromString(records[place].message)
+    split.node = 2**63
+    records[place].message = split.SerializeToString()
+    return records
+
+
+def _far_row(records: Records) -> Records:
+    place = next(i for i, record in enumerate(records) if record.step == "own_alignment")
+    part = transcript_pb2.OwnAlignment.FromString(records[place].message)
+    part.rows[0] = 2**64 - 1
+    records[place].message = part.SerializeToString()
+    return records
+
+
+def _no_job(records: Records) -> Records:
+    place = next(i for i, record in enumerate(records) if record.step == "prepare")
+    request = StepRequest.FromString(records[place].message)
+    request.setup.prepare.spec.parameters.boosting.trees.max_depth = 4_000_000_000
+    records[place].message = request.SerializeToString()
+    return records
+
+
 @pytest.mark.parametrize(
     ("change", "fault"),
     [
+        (_another_step, "its message is a treetap.wire.v2.StepRequest for bin, which is no publish"),
+        (_own_message, "its message is a treetap.wire.v2.PeerMessage, which is not recorded so"),
+        (_sent_step, "its message is a treetap.wire.v2.StepRequest, which is not recorded so"),
+        (_far_part, "messages of the instance_spaces that label-holder sent for level 1 are missing"),
+        (_deep_node, "node 9223372036854775808 is deeper than the job's trees"),
+        (_far_row, "a row of the party's table is beyond any table"),
+        (_no_job, "the job that it records is none"),
         (_other_job, "it is of job 'other', those before it are of job 'job'"),
         (_other_message, "its message is of job 'other'"),
         (_other_attempt, "its message is of job 'job', attempt 1"),
@@ -274,3 +332,56 @@ def test_recording_that_began_late_is_reported(sound: Path, tmp_path: Path) -> N
         True,
         True,
     ]
+
+
+@pytest.mark.parametrize("total", [2**62, 10**10])
+def test_a_set_of_more_records_than_fit_is_refused(total: int, sound: Path, tmp_path: Path) -> None:
+    """A few bytes can name a set of any size; no memory is taken for it."""
+
+    def huge(records: Records) -> Records:
+        for record in records:
+            if record.step in ("sampled_records", "instance_spaces"):
+                message = exchange_pb2.PeerMessage.FromString(record.message)
+                for chunks in (message.growth.sampled_records.chunks, *_sets_of(message)):
+                    for chunk in chunks:
+                        chunk.span, chunk.deltas = total, b"\x01"
+                record.message = message.SerializeToString()
+        return [record for record in records if record.step not in ("own_split", "own_alignment")]
+
+    with pytest.raises(BadInput, match=f"its sets are of {total} records, too many for this machine's memory"):
+        read_view(rewritten(sound, tmp_path / "log", huge), party=FEATURE)
+
+
+def _sets_of(message: exchange_pb2.PeerMessage) -> list[list[RecordChunk]]:
+    return [[space.records] for space in message.growth.instance_spaces.spaces]
+
+
+def test_what_is_kept_of_a_transcript_fits_its_room(sound: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages and sets are counted while they are read, and the first that does not fit ends the reading."""
+    said: dict[int, str] = {}
+    monkeypatch.setattr("attacks.view.room._SETS", 0)
+    for limit in range(0, 20_000, 250):
+        monkeypatch.setattr("attacks.view.room.half_of_memory", lambda limit=limit: limit)
+        try:
+            read_view(sound)
+        except BadInput as fault:
+            said[limit] = str(fault)
+    assert list(said) == list(range(0, max(said) + 1, 250))
+    assert all(text.startswith(f"{sound}: ") for text in said.values())
+    assert all("half of this machine's memory" in text for text in said.values())
+    assert ": record " in said[0]  # a message
+    assert ": record " not in said[max(said)]  # a set that follows from others
+
+
+def test_bytes_by_class_are_not_believed(sound: Path, tmp_path: Path) -> None:
+    """A transcript that says other bytes or classes than its messages have, in a chain of its own."""
+    for classes in ({"CONTROL": 10**9}, {"NONSENSE": 1}, {}):
+        folder = tmp_path / str(len(str(classes)))
+        folder.mkdir()
+        records = list(TranscriptReader(sound))
+        place = next(i for i, record in enumerate(records) if record.step == "instance_spaces")
+        records[place].bytes_by_class.clear()
+        records[place].bytes_by_class.update(classes)
+        chained(folder, records)
+        with pytest.raises(Malformed, match=f"{folder}: record {place}: .*its bytes by class are not those of its"):
+            read_view(folder)

@@ -15,6 +15,7 @@ import pytest
 from attacks.scores import score
 from tests.commands.command import refused, treetap
 from treetap.commands.local_federation import to_toml
+from treetap.wire.tls import create_authority
 
 pytestmark = pytest.mark.xdist_group("audit")
 
@@ -45,6 +46,36 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]
     assert done.status == 0, done.err
     (found,) = json.loads(done.out)["runs"]
     return folder / "work" / "seed-3", found
+
+
+def test_transcripts_of_real_processes_are_signed(run: tuple[Path, dict[str, Any]]) -> None:
+    """Whole, by each party itself; another authority, and a signature of another party, are tampering."""
+    folder, _ = run
+    for name, party in json.loads((folder / "audit.json").read_text())["parties"].items():
+        assert party["signed"].startswith("signed up to record ")
+        assert party["signed"].endswith("of the given authority)")
+        assert f"by '{name}'" in party["signed"]
+    shown = treetap(
+        "transcript", folder / "shop" / "state" / "transcripts" / "experiment", "--ca", folder / "certs" / "ca.crt"
+    )
+    assert "of the given authority" in shown.out
+    create_authority(folder / "other")
+    line = refused(treetap("audit", folder, "--ca", folder / "other" / "ca.crt"))
+    assert "was not issued by the given authority" in line
+
+
+def test_a_report_does_not_follow_a_link_of_the_run(run: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    """A run's folder may come from elsewhere: the report that it gets by itself replaces a link."""
+    folder = tmp_path / "run"
+    shutil.copytree(run[0], folder)
+    mine = tmp_path / "mine"
+    mine.write_text("mine")
+    (folder / "audit.html").unlink()
+    (folder / "audit.html").symlink_to(mine)
+    done = treetap("audit", folder, "--last-tree-only", "--attacks", "uni", "--json")
+    assert done.status == 0
+    assert mine.read_text() == "mine"
+    assert (folder / "audit.html").read_text().startswith("<!")
 
 
 def test_an_experiment_scores_every_attack_on_every_feature_party(run: tuple[Path, dict[str, Any]]) -> None:

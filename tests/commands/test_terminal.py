@@ -18,7 +18,7 @@ from treetap import terminal
 from treetap.commands.jobs import progress_view
 from treetap.terminal import PlainConsole
 from treetap.wire.transcript_writer import TranscriptWriter
-from treetap.wire.v2 import jobs_pb2, transcript_pb2
+from treetap.wire.v2 import jobs_pb2, transcript_pb2, types_pb2
 
 PATH = "/srv/federation/state/of/the/label/holder/predictions/predict-a-model-0123abcd.parquet"
 ERROR = "the coordinator knows no party 'stranger' (its [parties] are: bank, telco, shop); mend it and go on [bold]"
@@ -90,7 +90,9 @@ def test_a_transcript_on_a_narrow_terminal(tmp_path: Path) -> None:
     """Peers and classes of a transcript's table are not cut either."""
     peer = "a-party-with-a-name-of-quite-some-length-indeed"
     with TranscriptWriter(tmp_path) as log:
-        log.append(transcript_pb2.TranscriptRecord.RECEIVED, peer, "step", "job", 1, 0, 0, StringValue(value="v"))
+        log.append(
+            transcript_pb2.TranscriptRecord.RECEIVED, peer, "step", "job", 1, 0, 0, types_pb2.NamedMetric(name="v")
+        )
     environment = {**os.environ, "COLUMNS": "50", "TERM": "dumb"}
     command = [sys.executable, "-m", "treetap", "transcript", str(tmp_path)]
     out = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60).stdout
@@ -98,7 +100,7 @@ def test_a_transcript_on_a_narrow_terminal(tmp_path: Path) -> None:
     lines = out.splitlines()
     (header,) = [line for line in lines if "peer" in line]
     first, last = header.index("peer"), header.index("step")
-    below = lines[lines.index(header) + 2 : -1]
+    below = lines[lines.index(header) + 2 : -2]
     assert "".join(line[first:last].strip() for line in below) == peer
 
 

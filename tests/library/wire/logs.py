@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 
+import zstandard
 from google.protobuf.wrappers_pb2 import StringValue
 
-from treetap.wire.tap_file import HEADER
+from treetap.wire.tap_file import HEADER, ORIGIN, packed
 from treetap.wire.transcript import TranscriptReader
 from treetap.wire.transcript_writer import TranscriptWriter
 from treetap.wire.v2.transcript_pb2 import TranscriptRecord
@@ -38,3 +41,15 @@ def record_ends(content: bytes) -> list[int]:
         at += 4 + int.from_bytes(content[at : at + 4], "big")
         ends.append(at)
     return ends
+
+
+def chained(folder: Path, records: Sequence[TranscriptRecord]) -> None:
+    """Make the folder's log one file with these records, as they are but for a chain that is computed anew."""
+    compressor, previous, content = zstandard.ZstdCompressor(write_checksum=True), ORIGIN, HEADER
+    for number, record in enumerate(records):
+        record.sequence, record.previous = number, previous
+        content += packed(plain := record.SerializeToString(), compressor)
+        previous = hashlib.sha256(plain).digest()
+    for path in folder.glob("*.tap"):
+        path.unlink()
+    (folder / "000001.tap").write_bytes(content)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import time
@@ -12,14 +11,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-import zstandard
 
 from tests.commands.command import treetap
-from tests.library.wire.logs import RECEIVED, files_of, record_ends
+from tests.library.wire.logs import RECEIVED, chained, files_of, record_ends
 from treetap.errors import Malformed
 from treetap.wire.insecure import Insecure
 from treetap.wire.signed_heads import Anchor, KeySigner, PlainText, Signer, signer_of
-from treetap.wire.tap_file import HEADER, frames, opened, packed
+from treetap.wire.tap_file import HEADER, frames, opened
 from treetap.wire.tap_file import files_of as tap_files
 from treetap.wire.tls import TlsFiles, create_authority, issue
 from treetap.wire.transcript import TranscriptReader
@@ -72,18 +70,6 @@ def _all(folder: Path) -> Records:
         with opened(path) as file:
             found += [frame.open()[0] for frame in frames(path, file)]
     return found
-
-
-def _forged(folder: Path, records: Records) -> None:
-    """A log of one file with these records, its chain computed anew."""
-    compressor, previous, content = zstandard.ZstdCompressor(write_checksum=True), bytes(32), HEADER
-    for number, record in enumerate(records):
-        record.sequence, record.previous = number, previous
-        content += packed(plain := record.SerializeToString(), compressor)
-        previous = hashlib.sha256(plain).digest()
-    for name in files_of(folder)[1:]:
-        (folder / name).unlink()
-    (folder / "000001.tap").write_bytes(content)
 
 
 def test_a_closed_log_is_signed_to_its_end(keys: Keys, tmp_path: Path) -> None:
@@ -197,9 +183,9 @@ def test_a_chain_computed_anew_does_not_fit_its_signature(
 ) -> None:
     """Whoever has not the party's key can change nothing that is signed, with or without the authority at hand."""
     _write(tmp_path, "abc", KeySigner(keys.party))
-    _forged(tmp_path, _all(tmp_path))
+    chained(tmp_path, _all(tmp_path))
     assert _anchor(tmp_path, keys.ca).sure
-    _forged(tmp_path, change(_all(tmp_path)))
+    chained(tmp_path, change(_all(tmp_path)))
     for ca in (None, keys.ca):
         with pytest.raises(Malformed, match=r"000001\.tap: byte \d+: record \d: "):
             _anchor(tmp_path, ca)

@@ -179,6 +179,7 @@ def _audited(experiment: ExperimentFile, table: AuditTable, drawn: Split, folder
         if not party.labels
     }
     more = table.model_dump(include={"attacks", "classes", "drawn_only", "settings"}, exclude_none=True)
+    more["ca"] = "certs/ca.crt"
     label = (folder / holder / "train.parquet", experiment.data.label)
     started = time.monotonic()
     document = local_job.run(folder, local_job.write_file(folder, parties, ID, label, more), by_tree=table.by_tree)

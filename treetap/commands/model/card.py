@@ -16,7 +16,7 @@ from typing import Any, cast
 from google.protobuf.descriptor import Descriptor
 
 from treetap.commands.model.view import describe, reading
-from treetap.errors import BadInput, ConfigError, DataError
+from treetap.errors import BadInput, ConfigError, DataError, Malformed
 from treetap.models.durable import write_whole
 from treetap.protocols.registry import training
 from treetap.visible import visible
@@ -105,7 +105,10 @@ def _transcript(folder: Path, model: str) -> list[Json] | None:
     with reading(path):
         if folder.parent.name != "models" or not path.is_dir():
             return None
-        rows = summarise(path)["rows"]
+        try:
+            rows = summarise(path)["rows"]
+        except Malformed as damage:  # of a file on this machine, not of a message
+            raise BadInput(str(damage)) from None
     totals: defaultdict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0])
     for row in rows:
         if row["kind"] in ("received", "sent"):

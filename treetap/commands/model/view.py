@@ -15,6 +15,7 @@ from rich.tree import Tree as Drawing
 
 from party.config import read
 from treetap import terminal
+from treetap.commands.model.schema import check
 from treetap.errors import BadInput, DataError
 from treetap.models.own_split import OwnSplit
 from treetap.models.store import Names, read_model, read_names
@@ -61,7 +62,7 @@ def describe(folder: Path) -> Json:
             if manifest["role"] == "label_holder"
             else _feature_party(manifest, shards)
         )
-        return {
+        found = {
             "model": manifest["job"],
             "format": manifest.get("version", 1),
             "party": manifest["party"],
@@ -69,7 +70,8 @@ def describe(folder: Path) -> Json:
             "protocol": manifest["protocol"],
             **shown,
         }
-    except (KeyError, TypeError, ValueError, IndexError) as error:
+        return check(found, folder)
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
         raise DataError(f"{folder}: is not a model that this command can read ({error!r})") from error
 
 

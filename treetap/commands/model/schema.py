@@ -1,0 +1,116 @@
+"""The form of a described model: a file that was made to mislead ends here, not where it is printed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+
+from treetap.errors import DataError
+from treetap.names import Name
+from treetap.trees.ensemble import ROOT
+
+Node = Annotated[int, Field(ge=ROOT, lt=2**32)]
+Count = Annotated[int, Field(ge=0, lt=2**53)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
+
+
+class _Split(_Part):
+    node: Node
+    handle: Count
+    feature: str | None = None
+    left: str | None = None
+
+
+class _DrawnSplit(_Split):
+    owner: str
+    gain: float
+    cover: float
+
+
+class _Leaf(_Part):
+    node: Node
+    weights: list[float]
+
+
+class _DrawnTree(_Part):
+    tree: Count
+    outputs: list[Count]
+    splits: list[_DrawnSplit]
+    leaves: list[_Leaf]
+
+    @model_validator(mode="after")
+    def _is_a_tree(self) -> _DrawnTree:
+        inner, outer = [split.node for split in self.splits], [leaf.node for leaf in self.leaves]
+        expected = [ROOT, *(child for node in inner for child in (2 * node, 2 * node + 1))]
+        if sorted(expected) != sorted([*inner, *outer]):
+            raise ValueError("its nodes make no tree")
+        return self
+
+
+class _Branch(_Part):
+    handle: Count
+    left: bool
+
+
+class _ListedTree(_Part):
+    tree: Count
+    splits: list[_Split]
+    leaves: list[list[_Branch]]
+
+
+class _Rank(_Part):
+    name: str
+    weight: Count
+
+
+class _Gain(_Rank):
+    gain: float
+    cover: float
+    total_gain: float
+
+
+class _Model(_Part):
+    model: Name
+    party: str
+    protocol: str
+    label_holder: str
+
+
+class _LabelHolder(_Model):
+    role: Literal["label_holder"]
+    feature_parties: list[str]
+    objective: str
+    classes: list[str]
+    params: dict[str, Any]
+    metrics: dict[str, float | None]
+    used_trees: Count
+    importance: dict[str, list[_Gain]]
+    trees: list[_DrawnTree]
+
+
+class _FeatureParty(_Model):
+    role: Literal["feature_party"]
+    importance: dict[str, list[_Rank]]
+    trees: list[_ListedTree]
+
+
+_ROLES: dict[str, TypeAdapter[Any]] = {
+    "label_holder": TypeAdapter(_LabelHolder),
+    "feature_party": TypeAdapter(_FeatureParty),
+}
+
+
+def check(found: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """The description of the model in `folder`, once it is one. Raises DataError, which names the first wrong field."""
+    try:
+        _ROLES[found["role"]].validate_python(found)
+    except ValidationError as failure:
+        first = failure.errors(include_input=False, include_url=False)[0]
+        where = ".".join(map(str, first["loc"])) or "the model"
+        raise DataError(f"{folder}: is not a model that this command can read: {where}: {first['msg']}") from None
+    return found
