@@ -13,7 +13,6 @@ from typing import Any, NoReturn
 
 import grpc
 import pytest
-from google.protobuf.wrappers_pb2 import StringValue
 
 from attacks.report import html, print_summary
 from tests.attacks.documents import made
@@ -27,8 +26,8 @@ from treetap.commands.model.card import page
 from treetap.commands.model.view import print_model
 from treetap.errors import Unreachable
 from treetap.wire.status import ERROR_KEY
-from treetap.wire.transcript import TranscriptWriter
-from treetap.wire.v2 import jobs_pb2, jobs_pb2_grpc, serving_pb2, transcript_pb2
+from treetap.wire.transcript_writer import TranscriptWriter
+from treetap.wire.v2 import jobs_pb2, jobs_pb2_grpc, serving_pb2, transcript_pb2, types_pb2
 
 #: Markup, an emoji's name, sequences that clear and colour a screen, a carriage return, a forged line, text from right
 #: to left.
@@ -240,7 +239,8 @@ def test_models(screen: io.StringIO) -> None:
 def test_a_transcript(tmp_path: Path, screen: io.StringIO) -> None:
     """A transcript of another host may hold any peer and step."""
     with TranscriptWriter(tmp_path) as log:
-        log.append(transcript_pb2.TranscriptRecord.RECEIVED, HOSTILE, HOSTILE, "job", 1, 0, 0, StringValue(value="v"))
+        message = types_pb2.NamedMetric(name="v")
+        log.append(transcript_pb2.TranscriptRecord.RECEIVED, HOSTILE, HOSTILE, "job", 1, 0, 0, message)
     treetap_here("transcript", str(tmp_path))
     _assert_harmless(screen.getvalue(), 2)
 

@@ -12,7 +12,7 @@ import pytest
 from tests.replay import HERE, JOB, ORACLE
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES, assert_oracles_model
-from treetap.wire.transcript import TranscriptWriter
+from treetap.wire.transcript_writer import TranscriptWriter
 
 
 def _refuse_below(patch: pytest.MonkeyPatch, folder: Path, name: str = "fsync") -> None:
