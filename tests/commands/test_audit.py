@@ -14,8 +14,8 @@ import pytest
 
 from attacks.scores import score
 from tests.commands.command import refused, treetap
+from treetap.commands.certs.authority import create_authority
 from treetap.commands.local_federation import to_toml
-from treetap.wire.tls import create_authority
 
 pytestmark = pytest.mark.xdist_group("audit")
 

@@ -21,8 +21,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 
 from treetap.errors import ConfigError, Malformed
+from treetap.wire.identity import NoIdentity, identity
 from treetap.wire.insecure import Insecure, Transport
-from treetap.wire.tls import TlsFiles, common_name, fingerprint
+from treetap.wire.roles import Role
+from treetap.wire.tls import TlsFiles, fingerprint
 from treetap.wire.v2.transcript_pb2 import TranscriptHead, TranscriptRecord
 
 log = logging.getLogger(__name__)
@@ -134,6 +136,7 @@ class Heads:
         self._last: int | None = None
         self._signed: int | None = None
         self._certificate: x509.Certificate | None = None
+        self._signer = ""
         self._plain = False
         self._versions: set[int] = set()
 
@@ -150,14 +153,12 @@ class Heads:
         if not (head.certificate or head.signature):
             self._plain = True
             return
-        certificate = _certificate(head)
-        if self._certificate is not None and common_name(certificate) != common_name(self._certificate):
-            raise Malformed(
-                f"it is signed by {common_name(certificate)!r}, those before it by {common_name(self._certificate)!r}"
-            )
+        certificate, signer = _certificate(head)
+        if self._signer not in ("", signer):
+            raise Malformed(f"it is signed by {signer!r}, those before it by {self._signer!r}")
         if fault := _fault(certificate, head.signature, record, self._authorities):
             raise Malformed(fault)
-        self._certificate, self._signed = certificate, self._last
+        self._certificate, self._signer, self._signed = certificate, signer, self._last
 
     def anchor(self) -> Anchor:
         """What the heads so far show."""
@@ -168,17 +169,24 @@ class Heads:
         return Anchor(
             "signed" if self._signed == self._last else "partly",
             self._signed,
-            common_name(self._certificate),
+            self._signer,
             fingerprint(self._certificate),
             self._authorities is not None,
         )
 
 
-def _certificate(head: TranscriptHead) -> x509.Certificate:
+def _certificate(head: TranscriptHead) -> tuple[x509.Certificate, str]:
+    """The certificate beside a signature, and the party that it names."""
     try:
-        return x509.load_der_x509_certificate(head.certificate)
+        certificate = x509.load_der_x509_certificate(head.certificate)
+        found = identity(certificate, Role.PARTY)
+    except NoIdentity as fault:
+        raise Malformed(f"its signature is no party's: {fault}") from None
     except ValueError:
         raise Malformed("its certificate cannot be read: the signature was changed") from None
+    if found.role is not Role.PARTY:
+        raise Malformed(f"its signature is that of {found}, not of a party")
+    return certificate, found.name
 
 
 def _fault(
@@ -199,8 +207,8 @@ def _fault(
     signers = [authority for authority in authorities if _issued(certificate, authority)]
     if not signers:
         return (
-            f"its certificate ({common_name(certificate)!r}, {fingerprint(certificate)}) was not issued by the given "
-            "authority: the transcript was changed, or the authority is another federation's"
+            f"its certificate ({fingerprint(certificate)}) was not issued by the given authority: the "
+            " transcript was changed, or the authority is another federation's"
         )
     return None if any(_valid(signer, moment) for signer in signers) else f"the authority was not valid {when}"
 

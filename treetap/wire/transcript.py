@@ -18,7 +18,7 @@ from treetap.wire.disclosure import bytes_by_class_of
 from treetap.wire.generated import message_class
 from treetap.wire.signed_heads import Anchor, Heads
 from treetap.wire.tap_file import ORIGIN, TAP, files_of, frames, opened
-from treetap.wire.tls import load_authorities
+from treetap.wire.tls import read_certificates
 from treetap.wire.v1 import convert
 from treetap.wire.v2.transcript_pb2 import TranscriptRecord
 
@@ -36,7 +36,7 @@ class TranscriptReader:
     """
 
     def __init__(self, path: Path, ca: Path | None = None) -> None:
-        self._authorities = None if ca is None else load_authorities(ca)
+        self._authorities = None if ca is None else read_certificates(ca)
         self._heads = Heads(self._authorities)
         self._whole = path.is_dir()
         self._files = files_of(path) if self._whole else {0: path}

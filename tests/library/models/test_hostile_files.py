@@ -23,6 +23,7 @@ from treetap.commands.model.card import export
 from treetap.commands.model.view import describe
 from treetap.errors import ConfigError, DataError
 from treetap.models.arrays import read_arrays
+from treetap.models.checksums import checked_line, first
 from treetap.models.durable import write_whole
 from treetap.models.line_file import LineFile
 from treetap.models.store import read_json
@@ -120,9 +121,12 @@ def test_deep_nesting_is_damage(tmp_path: Path) -> None:
         path.write_text(text)
         with pytest.raises(DataError, match=r"manifest\.json: is damaged"):
             read_json(path)
-        path.write_text(text + "\n")
-        with pytest.raises(DataError, match=r"manifest\.json: line 1 is damaged"):
-            LineFile(path).read()
+    line, _ = checked_line({"a": 1}, first("seed"))
+    body = b'{"a":' + b"[" * DEEP + b"}"
+    digest = hashlib.sha256(first("seed").encode() + body).hexdigest()
+    path.write_bytes(body[:-1] + line[6:].replace(line[-67:-3], digest.encode()))
+    with pytest.raises(DataError, match=r"manifest\.json: is damaged"):
+        LineFile(path, lambda: "seed").read()
     job = tmp_path / "job.toml"
     job.write_text("a = " + "[" * DEEP)
     with pytest.raises(ConfigError, match=r"job\.toml: is nested too deeply"):

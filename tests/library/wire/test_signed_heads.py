@@ -14,12 +14,14 @@ import pytest
 
 from tests.commands.command import treetap
 from tests.library.wire.logs import RECEIVED, chained, files_of, record_ends
+from treetap.commands.certs.authority import create_authority, issue
 from treetap.errors import Malformed
 from treetap.wire.insecure import Insecure
+from treetap.wire.roles import Role
 from treetap.wire.signed_heads import Anchor, KeySigner, PlainText, Signer, signer_of
 from treetap.wire.tap_file import HEADER, frames, opened
 from treetap.wire.tap_file import files_of as tap_files
-from treetap.wire.tls import TlsFiles, create_authority, issue
+from treetap.wire.tls import TlsFiles
 from treetap.wire.transcript import TranscriptReader
 from treetap.wire.transcript_summary import summarise
 from treetap.wire.transcript_writer import TranscriptWriter
@@ -42,7 +44,7 @@ class Keys(NamedTuple):
 def keys(tmp_path_factory: pytest.TempPathFactory) -> Keys:
     folder = tmp_path_factory.mktemp("certificates")
     create_authority(folder)
-    return Keys(folder / "ca.crt", issue(folder, "feature-b"), issue(folder, "feature-c"))
+    return Keys(folder / "ca.crt", issue(folder, "feature-b", Role.PARTY), issue(folder, "feature-c", Role.PARTY))
 
 
 def _write(
@@ -206,7 +208,7 @@ def test_a_stranger_s_signature_is_refused(keys: Keys, tmp_path: Path) -> None:
     strange = tmp_path / "strange"
     strange.mkdir()
     create_authority(strange)
-    _write(tmp_path / "log", "a", KeySigner(issue(strange, "feature-b")))
+    _write(tmp_path / "log", "a", KeySigner(issue(strange, "feature-b", Role.PARTY)))
     assert _anchor(tmp_path / "log").state == "signed"
     with pytest.raises(Malformed, match="was not issued by the given authority"):
         _anchor(tmp_path / "log", keys.ca)
@@ -214,6 +216,14 @@ def test_a_stranger_s_signature_is_refused(keys: Keys, tmp_path: Path) -> None:
     _write(tmp_path / "two", "b", KeySigner(keys.other))
     with pytest.raises(Malformed, match="is signed by 'feature-c', those before it by 'feature-b'"):
         _anchor(tmp_path / "two")
+
+
+def test_only_a_party_signs(keys: Keys, tmp_path: Path) -> None:
+    """The certificate of an operator or of the coordinator is valid, and signs no transcript."""
+    files = issue(tmp_path, "feature-b", Role.OPERATOR, ca_folder=keys.ca.parent)
+    _write(tmp_path / "log", "a", KeySigner(files))
+    with pytest.raises(Malformed, match="its signature is that of operator 'feature-b', not of a party"):
+        _anchor(tmp_path / "log", keys.ca)
 
 
 def test_signatures_outlive_certificates(keys: Keys, tmp_path: Path) -> None:
@@ -237,14 +247,14 @@ def test_a_renewed_certificate_signs_the_next_head(tmp_path: Path) -> None:
     certificates = tmp_path / "certificates"
     certificates.mkdir()
     create_authority(certificates)
-    files = issue(certificates, "feature-b")
+    files = issue(certificates, "feature-b", Role.PARTY)
     folder = tmp_path / "log"
     first = files.certificate.read_bytes()
     with TranscriptWriter(folder, signer=KeySigner(files)) as writer:
         writer.append(RECEIVED, "peer", "step", "job", 1, 2, 3, NamedMetric(name="a"))
         files.certificate.unlink()
         files.key.unlink()
-        issue(certificates, "feature-b")
+        issue(certificates, "feature-b", Role.PARTY)
     assert _anchor(folder, certificates / "ca.crt").sure
     files.certificate.write_bytes(first)
     _write(folder, "b", KeySigner(files))
