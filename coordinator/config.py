@@ -25,7 +25,8 @@ class CoordinatorConfig(Process):
 
     def addresses(self) -> dict[str, str]:
         """See `Process.addresses`."""
-        return {"listen": self.listen} | {f"parties.{name}": at for name, at in self.parties.items()}
+        metrics = {"metrics": self.metrics} if self.metrics else {}
+        return {"listen": self.listen} | metrics | {f"parties.{name}": at for name, at in self.parties.items()}
 
     @model_validator(mode="after")
     def _distinct(self) -> CoordinatorConfig:

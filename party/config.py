@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_network
 from itertools import combinations
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, PrivateAttr, model_validator
+from pydantic import AfterValidator, Field, PrivateAttr, StringConstraints, model_validator
 
 from party.policy import Policy
 from treetap.errors import ConfigError
@@ -15,12 +16,17 @@ from treetap.process.config import Process, Silence
 from treetap.strict import Strict, load
 from treetap.tables.config import TableConfig
 
+Network = Annotated[str, AfterValidator(lambda text: str(ip_network(text)))]  #: an address, or ADDRESS/BITS
+Host = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:-]{1,253}$")]  #: a name or an address, without a port
+
 
 class ServeConfig(Strict):
     """Clients that may request predictions of served models, addresses and limits; without the table no client may.
 
     `window_ms`: the time that the first request of a round waits for others to join it. `most_ids`: the most ids in one
-    request; `queue`: the most records that wait for a round; `deadline_s`: the longest wait for an answer.
+    request; `queue`: the most records that wait for a round; `deadline_s`: the longest wait for an answer. `hosts`:
+    names under which HTTP is asked, beside the certificate's. `handshakes`: the most HTTP connections of one address
+    that have not shaken hands; `proxies`: addresses and networks for which that does not hold.
     """
 
     clients: Annotated[list[Name], Field(min_length=1)]
@@ -31,6 +37,9 @@ class ServeConfig(Strict):
     most_ids: Annotated[int, Field(ge=1, le=10_000)] = 256
     queue: Annotated[int, Field(ge=1, le=1_000_000)] = 4096
     deadline_s: Annotated[float, Field(gt=0, le=600)] = 10.0
+    hosts: list[Host] = []
+    handshakes: Annotated[int, Field(ge=1, le=4096)] = 64
+    proxies: list[Network] = []
 
     @model_validator(mode="after")
     def _reachable(self) -> ServeConfig:
@@ -73,6 +82,7 @@ class PartyConfig(Process):
         """See `Process.addresses`."""
         served = self.serve
         asked = {"serve.listen": served.listen, "serve.http": served.http} if served else {}
+        asked["metrics"] = self.metrics
         return {"listen": self.listen} | {field: address for field, address in asked.items() if address}
 
     @property

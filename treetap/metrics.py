@@ -12,18 +12,25 @@ import threading
 from collections.abc import Sequence
 from socketserver import ThreadingMixIn
 from typing import Any
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+from wsgiref.simple_server import ServerHandler, WSGIRequestHandler, WSGIServer
 
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from treetap.errors import BadInput
+from treetap.names import on_loopback
 from treetap.version import PROTOCOL_VERSION, package_version
 from treetap.wire.listening import bound
 
 log = logging.getLogger(__name__)
 #: Connections that the system holds until they are accepted.
 BACKLOG = 16
+#: Seconds that a request may take to come.
+SLOWEST_S = 10.0
+#: Most requests at once; further ones are closed.
+MOST_REQUESTS = 16
+#: Most bytes of a request's first line.
+MOST_LINE = 65536
 
 
 class ProcessMetrics:
@@ -75,6 +82,8 @@ class ProcessMetrics:
                 f"metrics = {listen!r}: cannot listen there: {failure.strerror}; choose a free port of this host"
             ) from None
         answer = prometheus_client.make_wsgi_app(self.registry)
+        if on_loopback(listen):
+            answer = _asked_near(answer)
         for listener in listeners:
             server = _Scraped(listener)
             server.set_app(answer)
@@ -84,8 +93,21 @@ class ProcessMetrics:
         return address
 
 
+def _asked_near(answer: Any) -> Any:
+    """The application for requests that name loopback: another name is that of a page which a browser was led from."""
+
+    def check(environ: dict[str, Any], start: Any) -> Any:
+        host = environ.get("HTTP_HOST", "")
+        if on_loopback(host) or on_loopback(f"{host}:0"):
+            return answer(environ, start)
+        start("421 Misdirected Request", [("Content-Type", "text/plain")])
+        return [b"metrics are asked for at this host's own address\n"]
+
+    return check
+
+
 class _Scraped(ThreadingMixIn, WSGIServer):
-    """Answers at a listening socket, each request in a thread."""
+    """Answers at a listening socket, each request in a thread, of which there are not many."""
 
     daemon_threads = True
 
@@ -96,10 +118,48 @@ class _Scraped(ThreadingMixIn, WSGIServer):
         self.socket, self.server_address = listener, place
         self.server_name, self.server_port = place[:2]
         self.setup_environ()
+        self._room = threading.BoundedSemaphore(MOST_REQUESTS)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """See `ThreadingMixIn`."""
+        if self._room.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """See `ThreadingMixIn`."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._room.release()
+
+
+class _Handler(ServerHandler):
+    server_software = ""
 
 
 class _Quiet(WSGIRequestHandler):
-    """No line on standard error for each request."""
+    """No line on standard error for each request, no name of a library in its answer, and an end to waiting for it."""
+
+    timeout = SLOWEST_S
+
+    def handle(self) -> None:
+        """See `WSGIRequestHandler`."""
+        try:
+            self.raw_requestline = self.rfile.readline(MOST_LINE + 1)
+            if len(self.raw_requestline) > MOST_LINE or not self.parse_request():
+                return
+            makes: Any = _Handler
+            handler = makes(self.rfile, self.wfile, self.get_stderr(), self.get_environ(), multithread=False)
+            handler.request_handler = self
+            handler.run(self.server.get_app())  # type: ignore[attr-defined]
+        except OSError as failure:
+            log.debug("metrics: no request: %s", failure)
+
+    def send_response(self, code: int, message: str | None = None) -> None:
+        """See `BaseHTTPRequestHandler`: of a request that cannot be read."""
+        self.send_response_only(code, message)
 
     def log_message(self, format: str, *args: Any) -> None:
         """See `BaseHTTPRequestHandler`."""

@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import ssl
 from collections.abc import Awaitable, Callable
-from http import HTTPStatus
 from typing import Any
 
 from aiohttp import web
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from party.config import ServeConfig
-from party.server.http_connections import HttpListener, awaits_requests
+from party.server.http_answers import problem, respond
+from party.server.http_connections import HttpListener, Waiting, awaits_requests
+from party.server.http_hosts import asked_by_name, own_names
 from party.server.http_json import (
     MOST_BODY,
     SLOWEST_S,
     STATUS,
     HealthReply,
     PredictRequest,
-    Problem,
     model_reply,
     predict_reply,
     predict_request,
 )
-from party.server.openapi import PROBLEMS, document
+from party.server.openapi import document
 from party.serving.registry import ServedModels
 from treetap import errors, logs
 from treetap.errors import BadInput, Refused
@@ -46,8 +47,6 @@ STATUSES: list[tuple[type[errors.TreetapError], int]] = [
     (errors.NotServed, 503),
     (errors.Silent, 504),
 ]
-#: Seconds after which a client that was turned away may retry.
-RETRY_AFTER_S = 1
 
 
 class HttpScoring:
@@ -73,7 +72,7 @@ class HttpScoring:
         self._served_models.admit(client)
         if request.content_type != "application/json":
             self._served_models.malformed(client)
-            return _problem(415, "the body must be application/json")
+            return problem(415, "the body must be application/json")
         try:
             async with asyncio.timeout(SLOWEST_S):
                 body = await request.read()
@@ -82,36 +81,36 @@ class HttpScoring:
             raise
         except TimeoutError:
             self._served_models.malformed(client)
-            return _problem(408, f"the body did not come within {SLOWEST_S:g} s")
+            return problem(408, f"the body did not come within {SLOWEST_S:g} s")
         try:
             form = self._form.model_validate_json(body)
         except ValidationError as failure:
             self._served_models.malformed(client)
-            return _problem(422, "; ".join(map(_where, failure.errors(include_url=False, include_input=False))))
+            return problem(422, "; ".join(map(_where, failure.errors(include_url=False, include_input=False))))
         asked = serving_pb2.PredictRecords(model=form.model or "", ids=map(str, form.ids))
         answer = await self._served_models.predict(client, asked, form.deadline_s)
         if len(answer.predictions) == 1 and (fault := _fault(answer.predictions[0])):
             return fault
-        return _json(200, predict_reply(answer, form.ids))
+        return respond(200, predict_reply(answer, form.ids))
 
     async def model(self, request: web.Request) -> web.Response:
         """The description of a served model."""
         found = self._served_models.describe(self._client(request), request.query.get("model", ""))
-        return _json(200, model_reply(found))
+        return respond(200, model_reply(found))
 
     async def health(self, request: web.Request) -> web.Response:
         """Status 200 while predictions are served, else 503; open to every holder of a certificate with a role."""
         self._recognised(request)
         return (
-            _json(200, HealthReply(status="serving"))
+            respond(200, HealthReply(status="serving"))
             if self._served_models.ready
-            else _json(503, HealthReply(status="idle"))
+            else respond(503, HealthReply(status="idle"))
         )
 
     async def openapi(self, request: web.Request) -> web.Response:
         """The OpenAPI document of the endpoint; open as `health` is."""
         self._recognised(request)
-        return web.json_response(self._document)
+        return respond(200, json.dumps(self._document))
 
     def _client(self, request: web.Request) -> str:
         """The name of the client that calls."""
@@ -141,15 +140,18 @@ def context(files: TlsFiles) -> ssl.SSLContext:
     return made
 
 
-async def start(made: HttpScoring, listen: str, files: TlsFiles | None) -> tuple[web.AppRunner, str]:
-    """Listen at `host:port` (port 0: a free one) until the runner is cleaned up; returns the runner and the address.
+async def start(made: HttpScoring, serve: ServeConfig, files: TlsFiles | None) -> tuple[web.AppRunner, str]:
+    """Listen at `serve.http` (port 0: a free one) until the runner is cleaned up; returns the runner and the address.
 
     Raises `BadInput` if listening there fails.
     """
+    listen = str(serve.http)
     host, _, port = listen.rpartition(":")
+    made.application.middlewares.append(asked_by_name(own_names(listen, files, serve.hosts)))
     runner = web.AppRunner(made.application, access_log=None, handler_cancellation=True, shutdown_timeout=2.0)
     await runner.setup()
-    listener = HttpListener(runner, host.strip("[]"), int(port), None if files is None else context(files))
+    limits = Waiting(serve.handshakes, serve.proxies)
+    listener = HttpListener(runner, host.strip("[]"), int(port), None if files is None else context(files), limits)
     try:
         await listener.start()
     except OSError as failure:
@@ -167,37 +169,22 @@ async def _problems(request: web.Request, handler: Handler) -> web.StreamRespons
         except errors.TreetapError as error:
             log.warning("refused: %s: %s", type(error).__name__, error)
             status = next((status for kind, status in STATUSES if isinstance(error, kind)), 500)
-            return _problem(status, str(error))
+            return problem(status, str(error))
         except web.HTTPException as error:
-            return _problem(error.status, error.reason, dict(error.headers))
+            return problem(error.status, error.reason, dict(error.headers))
         except Exception as error:
             log.exception("a defect")
-            return _problem(500, f"a defect ({type(error).__name__}): the log has the details")
+            return problem(500, f"a defect ({type(error).__name__}): the log has the details")
 
 
 def _fault(found: serving_pb2.RecordPrediction) -> web.Response | None:
     """The response for a record without a prediction; None if it has one."""
     if STATUS[found.status] == "unknown_id":
-        return _problem(404, "the label holder's table has no such id")
+        return problem(404, "the label holder's table has no such id")
     if STATUS[found.status] == "not_common":
-        return _problem(422, "not all parties hold the record of this id")
+        return problem(422, "not all parties hold the record of this id")
     return None
 
 
 def _where(error: Any) -> str:
     return f"{'.'.join(map(str, error['loc'])) or 'the body'}: {error['msg']}"
-
-
-def _problem(status: int, detail: str, headers: dict[str, str] | None = None) -> web.Response:
-    made = Problem(title=HTTPStatus(status).phrase, status=status, detail=detail)
-    kept = {name: value for name, value in (headers or {}).items() if name.lower() == "allow"}
-    if status in (429, 503):
-        kept["Retry-After"] = str(RETRY_AFTER_S)
-    return _json(status, made, PROBLEMS, kept)
-
-
-def _json(
-    status: int, body: BaseModel, kind: str = "application/json", headers: dict[str, str] | None = None
-) -> web.Response:
-    text = body.model_dump_json(exclude_none=True)
-    return web.Response(status=status, text=text, content_type=kind, headers=headers)

@@ -6,21 +6,58 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
+from ipaddress import ip_address, ip_network
 from typing import Any
 
 from aiohttp import web
 
+from party.server.http_answers import problem
 from party.server.http_json import IDLE_S, SLOWEST_S
 from treetap.wire.listening import bound
 
 log = logging.getLogger(__name__)
-#: Most connections open at once; further ones are turned away.
+#: Most connections at once that have shaken hands, half of them of one certificate; further ones are turned away.
 MOST_CONNECTIONS = 512
+#: Most connections at once that have not shaken hands.
+MOST_WAITING = 4096
 #: Connections that the operating system queues until they are accepted.
 BACKLOG = 1024
 #: Seconds until the next try if the process has no file descriptor for a connection.
 SHORT_S = 1.0
+
+
+class Waiting:
+    """Connections that have not shaken hands yet, or without TLS sent no request: each address has a share of them.
+
+    Args:
+        share: the most of one address.
+        proxies: addresses and networks that have all of them.
+    """
+
+    def __init__(self, share: int, proxies: Iterable[str] = ()) -> None:
+        self._share, self._proxies = share, [ip_network(each) for each in proxies]
+        self._by_address: Counter[str] = Counter()
+
+    def admits(self, address: str) -> bool:
+        """True if one more connection of an address may wait."""
+        if self._by_address.total() >= MOST_WAITING:
+            return False
+        if self._by_address[address] < self._share:
+            return True
+        found = ip_address(address.partition("%")[0])
+        return any(found in each for each in self._proxies)
+
+    @contextmanager
+    def one(self, address: str) -> Iterator[None]:
+        """Count a connection."""
+        self._by_address[address] += 1
+        try:
+            yield
+        finally:
+            self._by_address -= Counter([address])
 
 
 class HttpConnection(web.RequestHandler):
@@ -31,6 +68,7 @@ class HttpConnection(web.RequestHandler):
         quiet: dict[str, Any] = {"access_log": None}
         super().__init__(server, loop=loop, **quiet)
         self.lost: asyncio.Future[None] = loop.create_future()
+        self.asked: asyncio.Future[None] = loop.create_future()  #: done with the first request, or when it is lost
         self._end: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -42,8 +80,24 @@ class HttpConnection(web.RequestHandler):
         """See `asyncio.Protocol`."""
         self.expect(None)
         super().connection_lost(exc)
-        if not self.lost.done():
-            self.lost.set_result(None)
+        for each in (self.asked, self.lost):
+            if not each.done():
+                each.set_result(None)
+
+    @property
+    def certified(self) -> str:
+        """The common name of the other side's certificate; empty without one."""
+        shown = (self.transport.get_extra_info("peercert") if self.transport else None) or {}
+        return next((value for part in shown.get("subject", ()) for key, value in part if key == "commonName"), "")
+
+    def handle_error(
+        self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
+    ) -> web.StreamResponse:
+        """See aiohttp: the answer to what is no request."""
+        del request, exc, message
+        found = problem(status, "this is no request of HTTP that can be answered")
+        found.force_close()
+        return found
 
     def expect(self, within_s: float | None) -> None:
         """Close the connection unless a request arrives within `within_s` seconds; None: remove the limit."""
@@ -62,6 +116,8 @@ async def awaits_requests(
     connection = request.protocol
     assert isinstance(connection, HttpConnection)
     connection.expect(None)
+    if not connection.asked.done():
+        connection.asked.set_result(None)
     try:
         return await handler(request)
     finally:
@@ -71,10 +127,13 @@ async def awaits_requests(
 class HttpListener(web.BaseSite):
     """Accepts the connections of a runner; `port` is valid after `start`."""
 
-    def __init__(self, runner: web.AppRunner, host: str, port: int, secured: ssl.SSLContext | None) -> None:
+    def __init__(
+        self, runner: web.AppRunner, host: str, port: int, secured: ssl.SSLContext | None, waiting: Waiting
+    ) -> None:
         super().__init__(runner)
         assert runner.server is not None
         self._host, self.port, self._secured, self._web = host, port, secured, runner.server
+        self._waiting, self._shaken, self._full = waiting, Counter[str](), False
         self._listeners: list[socket.socket] = []
         self._accepting: list[asyncio.Task[None]] = []
         self._open: set[asyncio.Task[None]] = set()
@@ -104,34 +163,49 @@ class HttpListener(web.BaseSite):
         await super().stop()
 
     async def _accept(self, listener: socket.socket) -> None:
-        loop, full = asyncio.get_running_loop(), False
+        loop = asyncio.get_running_loop()
         while True:
             try:
-                taken, _ = await loop.sock_accept(listener)
+                taken, (address, *_) = await loop.sock_accept(listener)
             except OSError as failure:  # no file descriptor is free until a connection ends
                 log.warning("serve.http: no connection can be accepted: %s", failure.strerror)
                 await asyncio.sleep(SHORT_S)
                 continue
-            if len(self._open) >= MOST_CONNECTIONS:
+            if not self._waiting.admits(address):
                 taken.close()
-                if not full:
-                    log.warning("serve.http: %d connections are open, more are turned away", MOST_CONNECTIONS)
-                full = True
                 continue
-            full = False
-            task = asyncio.ensure_future(self._hold(taken))
+            task = asyncio.ensure_future(self._hold(taken, address))
             self._open.add(task)
             task.add_done_callback(self._open.discard)
 
-    async def _hold(self, taken: socket.socket) -> None:
+    async def _hold(self, taken: socket.socket, address: str) -> None:
         """Do the TLS handshake, and count the connection as open until it is lost."""
         connection = HttpConnection(self._web)
         limit = None if self._secured is None else SLOWEST_S
-        try:
-            await asyncio.get_running_loop().connect_accepted_socket(
-                lambda: connection, taken, ssl=self._secured, ssl_handshake_timeout=limit
-            )
-        except OSError as failure:  # no certificate, an untrusted one, too slow, or gone
-            log.debug("serve.http: no connection: %s", failure)
+        with self._waiting.one(address):
+            try:
+                transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
+                    lambda: connection, taken, ssl=self._secured, ssl_handshake_timeout=limit
+                )
+            except OSError as failure:  # no certificate, an untrusted one, too slow, or gone
+                log.debug("serve.http: no connection: %s", failure)
+                return
+            if self._secured is None:
+                await connection.asked
+        name = connection.certified
+        if not self._has_room(name):
+            transport.abort()
             return
-        await connection.lost
+        self._shaken[name] += 1
+        try:
+            await connection.lost
+        finally:
+            self._shaken -= Counter([name])
+
+    def _has_room(self, name: str) -> bool:
+        """True if one more connection may stay open; the first that may not is logged."""
+        full = self._shaken.total() >= MOST_CONNECTIONS
+        if full and not self._full:
+            log.warning("serve.http: %d connections are open, more are turned away", MOST_CONNECTIONS)
+        self._full = full
+        return not full and (not name or self._shaken[name] < MOST_CONNECTIONS // 2)

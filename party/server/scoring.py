@@ -65,7 +65,7 @@ class ScoringServers:
                 )
             made = http.HttpScoring(served_models, served, None if plain else callers)
             files = None if isinstance(transport, Insecure) or plain else transport
-            self._runner, served_models.http = await http.start(made, served.http, files)
+            self._runner, served_models.http = await http.start(made, served, files)
 
     async def close(self, grace_s: float) -> None:
         """Stop; calls under way may take `grace_s` seconds to end."""

@@ -1,0 +1,49 @@
+"""The names under which HTTP is asked. A request for another was led here: by a page in a client's browser, say, whose
+own name has been turned into this host's address.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+
+from aiohttp import web
+from aiohttp.typedefs import Middleware
+from cryptography import x509
+
+from treetap.wire.tls import TlsFiles
+
+_NEAR = ("localhost", "127.0.0.1", "::1")
+
+
+def own_names(listen: str, files: TlsFiles | None, more: Iterable[str]) -> frozenset[str]:
+    """The hosts that a request may name: `more`, that of `listen`, and the certificate's; without one, loopback's."""
+    names = [listen.rpartition(":")[0].strip("[]"), *more, *(_NEAR if files is None else _certified(files))]
+    return frozenset(name.lower() for name in names)
+
+
+def _certified(files: TlsFiles) -> list[str]:
+    certificate = x509.load_pem_x509_certificate(files.certificate.read_bytes())
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return names.get_values_for_type(x509.DNSName) + [str(each) for each in names.get_values_for_type(x509.IPAddress)]
+
+
+def asked_by_name(names: frozenset[str]) -> Middleware:
+    """Refuse requests for other hosts: 421, and 400 where there is none or more than one."""
+
+    @web.middleware
+    async def check(
+        request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        hosts = request.headers.getall("Host", [])
+        if len(hosts) != 1:
+            raise web.HTTPBadRequest(reason="a request names one Host")
+        if _without_port(hosts[0]) not in names:
+            raise web.HTTPMisdirectedRequest(reason="this Host is not served here (serve.hosts = ...)")
+        return await handler(request)
+
+    return check
+
+
+def _without_port(host: str) -> str:
+    name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+    return name.lower().rstrip(".")

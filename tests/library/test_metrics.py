@@ -1,0 +1,53 @@
+"""Metrics over HTTP: who may ask, for how long, how many at once, and what the answer tells of the server."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from treetap import metrics
+from treetap.metrics import ProcessMetrics
+
+
+def _asked(address: str, request: bytes) -> bytes:
+    host, _, port = address.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=5) as made:
+        made.sendall(request)
+        found = b""
+        try:
+            while more := made.recv(1 << 16):
+                found += more
+        except ConnectionError:
+            pass
+    return found
+
+
+@pytest.mark.parametrize(
+    ("host", "status"), [("127.0.0.1:9464", 200), ("localhost", 200), ("rebound.example:9464", 421), ("", 421)]
+)
+def test_metrics_on_loopback_are_asked_for_there(host: str, status: int) -> None:
+    """A page that a browser was led from reads none; no answer names the library."""
+    address = ProcessMetrics("party", "bank").serve("127.0.0.1:0")
+    assert address is not None
+    found = _asked(address, f"GET /metrics HTTP/1.0\r\nHost: {host}\r\n\r\n".encode())
+    head, _, body = found.partition(b"\r\n\r\n")
+    assert int(head.split(b" ")[1]) == status
+    assert (b"treetap_build_info" in body) == (status == 200)
+    assert b"server:" not in head.lower()
+    assert b"server:" not in _asked(address, b"\x16\x03\x01 no HTTP\r\n\r\n").lower()
+
+
+def test_silent_connections_do_not_keep_collectors_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So many may say nothing, for a bounded time; one more is closed at once."""
+    monkeypatch.setattr(metrics, "MOST_REQUESTS", 2)
+    monkeypatch.setattr(metrics._Quiet, "timeout", 0.3)
+    address = ProcessMetrics("party", "bank").serve("127.0.0.1:0")
+    assert address is not None
+    host, _, port = address.rpartition(":")
+    silent = [socket.create_connection((host, int(port)), timeout=5) for _ in range(3)]
+    assert silent[2].recv(1) == b""
+    assert silent[0].recv(1) == silent[1].recv(1) == b""
+    assert b"200 OK" in _asked(address, b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n")
+    for each in silent:
+        each.close()

@@ -1,0 +1,234 @@
+"""HTTP: shares of addresses and certificates in its connections, and the names under which it is asked."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from party.config import PartyConfig
+from party.metrics import PartyMetrics
+from party.serving.registry import ServedModels
+from treetap.commands.certs.authority import create_authority, issue
+from treetap.errors import ConfigError
+from treetap.process.config import TlsConfig
+from treetap.strict import load
+from treetap.wire.roles import Role
+
+pytest.importorskip("aiohttp", reason="the HTTP endpoint needs the extra serve")
+from party.server import http_connections, scoring
+
+NEAR, FAR = "127.0.0.1", "127.0.0.2"
+Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class _Http:
+    """A party's HTTP endpoint, and the ends of connections to it."""
+
+    def __init__(self, port: int, certs: Path | None) -> None:
+        self._port, self._certs = port, certs
+        self._held: list[asyncio.StreamWriter] = []
+
+    async def silent(self, address: str) -> asyncio.StreamReader:
+        """A connection from an address that says nothing."""
+        reader, writer = await asyncio.open_connection(NEAR, self._port, local_addr=(address, 0))
+        self._held.append(writer)
+        return reader
+
+    async def shaken(self, client: str = "app", address: str = NEAR) -> Ends:
+        """A connection over TLS, as far as there is any; it lasts until the endpoint is closed."""
+        context = None
+        if self._certs is not None:
+            context = ssl.create_default_context(cafile=str(self._certs / "ca.crt"))
+            context.check_hostname = False
+            context.load_cert_chain(self._certs / f"{client}.crt", self._certs / f"{client}.key")
+        ends = await asyncio.open_connection(NEAR, self._port, local_addr=(address, 0), ssl=context)
+        self._held.append(ends[1])
+        return ends
+
+    async def close(self) -> None:
+        """Close all connections."""
+        for writer in self._held:
+            writer.close()
+
+
+async def _answer(ends: Ends, head: bytes = b"Host: localhost\r\n") -> bytes:
+    """The head of the answer to a request for the state; empty where the connection is closed instead."""
+    reader, writer = ends
+    try:
+        writer.write(b"GET /healthz HTTP/1.1\r\n" + head + b"\r\n")
+        async with asyncio.timeout(5):
+            found = b""
+            while not found.endswith(b"\r\n\r\n") and (line := await reader.readline()):
+                found += line
+    except ConnectionError:
+        return b""
+    return found
+
+
+async def _ended(reader: asyncio.StreamReader, within_s: float = 0.2) -> bool:
+    """True if the connection is closed at once."""
+    try:
+        async with asyncio.timeout(within_s):
+            return not await reader.read(1)
+    except ConnectionError:
+        return True
+    except TimeoutError:
+        return False
+
+
+@asynccontextmanager
+async def _listening(folder: Path, *, secured: bool, **serve: object) -> AsyncIterator[_Http]:
+    """A party's HTTP endpoint, with certificates for two clients or with none at all."""
+    certs = folder / "certs" if secured else None
+    transport: dict[str, object] = {"insecure": True}
+    if certs is not None:
+        create_authority(certs)
+        for name, role in (("bank", Role.PARTY), ("app", Role.CLIENT), ("batch", Role.CLIENT)):
+            issue(certs, name, role, hosts=[NEAR], days=2)
+        transport = {"tls": TlsConfig(ca=certs / "ca.crt", certificate=certs / "bank.crt", key=certs / "bank.key")}
+    settings = {"clients": ["app", "batch"], "http": f"{NEAR}:0", **serve}
+    config = PartyConfig.model_validate({"name": "bank", "state": folder / "state", "serve": settings, **transport})
+    servers, served_models = scoring.ScoringServers(), ServedModels(config, PartyMetrics(config.name))
+    await servers.open(config, served_models)
+    http = _Http(int(served_models.http.rpartition(":")[2]), certs)
+    try:
+        yield http
+    finally:
+        await http.close()
+        await servers.close(0)
+
+
+@pytest.mark.parametrize("secured", [False, True], ids=["plain", "tls"])
+def test_an_address_has_a_share_of_handshakes(secured: bool, tmp_path: Path) -> None:
+    """One too many is closed at once, and another address is answered: also when those that end are renewed."""
+
+    async def main() -> None:
+        async with _listening(tmp_path, secured=secured, handshakes=3) as http:
+            held = [await http.silent(FAR) for _ in range(3)]
+            for _ in range(20):
+                assert await _ended(await http.silent(FAR))
+            assert not await _ended(held[0])
+            head = b"Host: 127.0.0.1\r\n"
+            for _ in range(5):
+                assert (await _answer(await http.shaken(), head)).startswith(b"HTTP/1.1 503")
+
+    asyncio.run(main())
+
+
+def test_a_listed_proxy_has_all_handshakes(tmp_path: Path) -> None:
+    """All clients behind it come from its address."""
+
+    async def main() -> None:
+        async with _listening(tmp_path, secured=False, handshakes=1, proxies=["127.0.0.2/31"]) as http:
+            held = [await http.silent(FAR) for _ in range(4)]
+            assert not any([await _ended(each, 0.02) for each in held])
+            await http.silent(NEAR)
+            assert await _ended(await http.silent(NEAR))
+
+    asyncio.run(main())
+
+
+def test_connections_count_from_their_handshake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Silent ones take no place; one certificate has half of the places, and one that ends leaves its place."""
+    monkeypatch.setattr(http_connections, "MOST_CONNECTIONS", 4)
+
+    async def main() -> None:
+        async with _listening(tmp_path, secured=True) as http:
+            for _ in range(8):
+                await http.silent(NEAR)
+            head = b"Host: 127.0.0.1\r\n"
+            ends = [await http.shaken(name) for name in ("app", "app", "batch")]
+            assert all([await _answer(each, head) for each in ends])
+            assert not await _answer(await http.shaken("app"), head)
+            ends.append(await http.shaken("batch"))
+            assert await _answer(ends[-1], head)
+            assert not await _answer(await http.shaken("batch"), head)
+            ends[0][1].close()
+            await asyncio.sleep(0.1)
+            assert await _answer(await http.shaken("app"), head)
+
+    asyncio.run(main())
+
+
+def test_plain_connections_count_from_their_first_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is no handshake to wait for."""
+    monkeypatch.setattr(http_connections, "MOST_CONNECTIONS", 2)
+
+    async def main() -> None:
+        async with _listening(tmp_path, secured=False) as http:
+            for _ in range(3):
+                await http.silent(NEAR)
+            ends = [await http.shaken() for _ in range(2)]
+            assert all([await _answer(each) for each in ends])
+            third, _ = await http.shaken()
+            ends[0][1].close()
+            await asyncio.sleep(0.1)
+            assert not third.at_eof()
+
+    asyncio.run(main())
+
+
+HOSTS = [
+    (b"Host: localhost\r\n", b"503"),
+    (b"Host: LOCALHOST.:8443\r\n", b"503"),
+    (b"Host: [::1]:8443\r\n", b"503"),
+    (b"Host: scores.example\r\n", b"503"),
+    (b"Host: rebound.example\r\n", b"421"),
+    (b"Host: 10.0.0.5\r\n", b"421"),
+    (b"", b"400"),
+    (b"Host: localhost\r\nHost: localhost\r\n", b"400"),
+    (b"Host\r\n", b"400"),
+]
+
+
+@pytest.mark.parametrize(("head", "status"), HOSTS)
+def test_the_host_is_one_of_the_endpoints(head: bytes, status: bytes, tmp_path: Path) -> None:
+    """A page that a browser was led from reads nothing here; and no answer tells which library made it."""
+
+    async def main() -> None:
+        async with _listening(tmp_path, secured=False, hosts=["Scores.example"]) as http:
+            found = await _answer(await http.shaken(), head)
+            assert found.split(b" ")[1] == status
+            assert b"server:" not in found.lower()
+            assert b"application/" in found
+
+    asyncio.run(main())
+
+
+def test_the_certificate_names_the_hosts(tmp_path: Path) -> None:
+    """Under TLS loopback's names are not taken for granted."""
+
+    async def main() -> None:
+        async with _listening(tmp_path, secured=True) as http:
+            asked = {b"bank.party.treetap.internal": b"503", b"127.0.0.1:1": b"503", b"localhost": b"421"}
+            for host, status in asked.items():
+                found = await _answer(await http.shaken(), b"Host: " + host + b"\r\n")
+                assert found.split(b" ")[1] == status
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    "line", ['proxies = ["10.0.0.1/8"]', 'proxies = ["proxy"]', 'hosts = ["https://bank"]', "handshakes = 0"]
+)
+def test_limits_that_cannot_be(line: str, tmp_path: Path) -> None:
+    """The field is named."""
+    path = tmp_path / "party.toml"
+    serve = f'[serve]\nclients = ["a"]\nhttp = "localhost:0"\n{line}'
+    path.write_text(f'name = "bank"\nstate = "s"\ninsecure = true\n{serve}')
+    with pytest.raises(ConfigError, match=rf"serve\.{line.split(maxsplit=1)[0]}"):
+        load(path, PartyConfig)
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:9464", "10.0.0.5:9464", "[::]:9464"])
+def test_metrics_without_certificates_stay_on_loopback(address: str, tmp_path: Path) -> None:
+    """`insecure` is for loopback in every socket."""
+    path = tmp_path / "party.toml"
+    path.write_text(f'name = "bank"\nstate = "s"\ninsecure = true\nmetrics = "{address}"\n')
+    with pytest.raises(ConfigError, match="insecure = true is for loopback only, not for metrics"):
+        load(path, PartyConfig)
