@@ -260,8 +260,8 @@ def test_a_partys_own_faults(tmp_path: Path, certs: Path) -> None:
         **{"words": {"path": "words.csv", **TABLE}, "absent": {"path": "mnt/absent.csv", **TABLE}},
         "columns": {"path": "table.csv", "id": "id", "columns": ["y"]},
     }
-    with _hanging_up() as listen:
-        findings = _doctor(_party(tmp_path, certs, tables=tables, listen=listen, metrics=listen), 2)
+    with _hanging_up() as listen, _hanging_up() as metrics:
+        findings = _doctor(_party(tmp_path, certs, tables=tables, listen=listen, metrics=metrics), 2)
     faults = _of(findings, "fault")
     assert "line 3, column 'id': the id is there already" in faults["table twice"]
     assert "line 2, column 'x': the cell is not a number" in faults["table words"]
@@ -270,7 +270,7 @@ def test_a_partys_own_faults(tmp_path: Path, certs: Path) -> None:
     assert "there is no such folder; mount it" in faults["folders"]
     assert "is a file; name a folder" in faults[f"state = {tmp_path / 'state'}"]
     assert "the process there is not bank" in faults[f"listen = {listen}"]
-    assert "is not bank; choose a free port" in faults[f"metrics = {listen}"]
+    assert "is not bank; choose a free port" in faults[f"metrics = {metrics}"]
     assert _of(findings, "ok")["table train"] == "2 records, 1 feature columns"
     assert "two" not in json.dumps(list(faults.values()))
 
