@@ -254,10 +254,16 @@ def test_a_policy_forbids_what_a_forest_needs(party: str, policy: dict[str, Any]
     run(main())
 
 
+SENT_BY_A_LABEL_HOLDER = {
+    *("CONTROL", "TOPOLOGY", "METRIC", "SIZE", "USAGE"),
+    *("CIPHERTEXT", "PUBLIC_KEY", "INSTANCE_SPACE"),
+}
+
+
 def test_a_policy_of_the_classes_of_a_forest_is_enough(tmp_path: Path) -> None:
     """A forest sends no class beyond those of boosting: whoever allows just these takes part."""
     emits = {
-        name: ["*"] if name in ("CONTROL", "TOPOLOGY", "METRIC", "CIPHERTEXT", "PUBLIC_KEY", "INSTANCE_SPACE") else []
+        name: ["*"] if name in SENT_BY_A_LABEL_HOLDER else []
         for name in (value.name for value in reveals_pb2.Disclosure.DESCRIPTOR.values if value.number)
     }
 
