@@ -48,6 +48,7 @@ class JobsService(jobs_pb2_grpc.JobsServicer):
         async with answering(context, self._callers.own):
             self._admit(context)
             async for status in self._jobs.watch(request.job):
+                self._admit(context)  # a job may outlast its watcher's certificate
                 yield status
 
     async def Status(self, request: jobs_pb2.StatusRequest, context: Context) -> jobs_pb2.StatusReply:

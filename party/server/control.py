@@ -27,6 +27,7 @@ class ControlService(control_pb2_grpc.ControlServicer):
         """See control.proto."""
         async with answering(context, self._callers.own):
             async for event in self._port.step(self._callers.named(context, Role.COORDINATOR), request):
+                self._callers.named(context, Role.COORDINATOR)  # a step may outlast its caller's certificate
                 yield event
 
 

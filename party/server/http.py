@@ -32,6 +32,7 @@ from treetap import errors, logs
 from treetap.errors import BadInput, Refused
 from treetap.wire.callers import Callers
 from treetap.wire.insecure import NAME_KEY
+from treetap.wire.live import Live
 from treetap.wire.roles import Role
 from treetap.wire.tls import TlsFiles
 from treetap.wire.v2 import serving_pb2
@@ -130,14 +131,30 @@ class HttpScoring:
         return self._callers.shown(secured and secured.getpeercert(binary_form=True), *roles)
 
 
-def context(files: TlsFiles) -> ssl.SSLContext:
+class Secured:
     """TLS with the process's certificate, for clients with a certificate of the same authority."""
-    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    made.minimum_version = ssl.TLSVersion.TLSv1_2
-    made.load_cert_chain(files.certificate, files.key)
-    made.load_verify_locations(files.ca)
-    made.verify_mode = ssl.CERT_REQUIRED
-    return made
+
+    def __init__(self, files: TlsFiles) -> None:
+        self._files, self._live = files, Live(files)
+        self._now, self._context = self._live.now(), self._made()
+
+    def context(self) -> ssl.SSLContext:
+        """For one more connection, by the files as they are now."""
+        now = self._live.now()
+        if now.number != self._now.number:
+            try:
+                self._now, self._context = now, self._made()
+            except OSError as fault:  # they change at this moment
+                log.warning("serve.http: changed TLS files cannot be used yet: %s", fault)
+        return self._context
+
+    def _made(self) -> ssl.SSLContext:
+        made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        made.minimum_version = ssl.TLSVersion.TLSv1_2
+        made.load_cert_chain(self._files.certificate, self._files.key)
+        made.load_verify_locations(self._files.ca)
+        made.verify_mode = ssl.CERT_REQUIRED
+        return made
 
 
 async def start(made: HttpScoring, serve: ServeConfig, files: TlsFiles | None) -> tuple[web.AppRunner, str]:
@@ -150,8 +167,9 @@ async def start(made: HttpScoring, serve: ServeConfig, files: TlsFiles | None) -
     made.application.middlewares.append(asked_by_name(own_names(listen, files, serve.hosts)))
     runner = web.AppRunner(made.application, access_log=None, handler_cancellation=True, shutdown_timeout=2.0)
     await runner.setup()
+    secured = None if files is None else Secured(files).context
     limits = Waiting(serve.handshakes, serve.proxies)
-    listener = HttpListener(runner, host.strip("[]"), int(port), None if files is None else context(files), limits)
+    listener = HttpListener(runner, host.strip("[]"), int(port), secured, limits)
     try:
         await listener.start()
     except OSError as failure:

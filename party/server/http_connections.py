@@ -128,7 +128,12 @@ class HttpListener(web.BaseSite):
     """Accepts the connections of a runner; `port` is valid after `start`."""
 
     def __init__(
-        self, runner: web.AppRunner, host: str, port: int, secured: ssl.SSLContext | None, waiting: Waiting
+        self,
+        runner: web.AppRunner,
+        host: str,
+        port: int,
+        secured: Callable[[], ssl.SSLContext] | None,
+        waiting: Waiting,
     ) -> None:
         super().__init__(runner)
         assert runner.server is not None
@@ -185,7 +190,7 @@ class HttpListener(web.BaseSite):
         with self._waiting.one(address):
             try:
                 transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
-                    lambda: connection, taken, ssl=self._secured, ssl_handshake_timeout=limit
+                    lambda: connection, taken, ssl=self._secured and self._secured(), ssl_handshake_timeout=limit
                 )
             except OSError as failure:  # no certificate, an untrusted one, too slow, or gone
                 log.debug("serve.http: no connection: %s", failure)

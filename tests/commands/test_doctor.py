@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -25,11 +26,12 @@ from tests.system.federations import settings
 from tests.worlds import PARTIES, world
 from treetap import version
 from treetap.commands.certs.authority import create_authority, issue
+from treetap.commands.certs.revocation import revoke
 from treetap.commands.doctor import connections
 from treetap.commands.doctor.connections import Finding
 from treetap.commands.local_federation import LocalFederation
 from treetap.wire.ports import Address
-from treetap.wire.roles import Role
+from treetap.wire.roles import Identity, Role
 from treetap.wire.tls import TlsFiles
 
 pytestmark = pytest.mark.xdist_group("doctor")
@@ -293,6 +295,25 @@ def test_certificates(tmp_path: Path, certs: Path) -> None:
     warnings = _of(_doctor(_party(tmp_path, certs, tls=tls), 0), "warning")
     assert "within 30 days" in warnings["certificate"]
     assert "run chmod 600" in warnings["key"]
+
+
+def test_lists_of_revoked_certificates(tmp_path: Path) -> None:
+    """One in order, one that ends soon, and one that names this very process's certificate."""
+    create_authority(tmp_path)
+    tls = dataclasses.replace(issue(tmp_path, "bank", Role.PARTY), revoked=revoke(tmp_path)[0])
+    bank = Identity("bank", Role.PARTY)
+
+    def found() -> Finding:
+        return connections.check_certificate(tls, bank)[0]
+
+    assert found().level == "ok"
+    assert ": 0 revoked, holds until" in found().message
+    revoke(tmp_path, days=3)
+    assert found().level == "warning"
+    assert "which is within 30 days: at the authority, treetap certs revoke" in found().message
+    revoke(tmp_path, ["bank"])
+    assert found().level == "fault"
+    assert "is revoked by its authority" in found().message
 
 
 def test_two_parties_at_one_address(tmp_path: Path, certs: Path) -> None:

@@ -177,7 +177,7 @@ def test_certificates_at_the_start(tmp_path: Path, certs: Path, monkeypatch: pyt
     wrong = _bank(tmp_path, certs, tls=_tls(_own(certs, "coordinator")))
     message = _soon(lambda: treetap("party", "--config", wrong))
     assert "the certificate is that of 'coordinator', not of 'bank'; correct the name" in message
-    monkeypatch.setattr(authority, "_BACKDATED", timedelta(hours=-1))
+    monkeypatch.setattr(authority, "BACKDATED", timedelta(hours=-1))
     ahead = issue(tmp_path, "bank", Role.PARTY, ca_folder=certs)
     message = _soon(lambda: treetap("party", "--config", _bank(tmp_path, certs, tls=_tls(ahead))))
     assert "is not valid before" in message

@@ -20,18 +20,8 @@ from treetap.wire.tls import TlsFiles
 
 COMMANDS = [
     *("", "demo", "experiment", "party", "coordinator", "train", "predict", "status", "cancel", "resume", "transcript"),
-    *(
-        "doctor",
-        "health",
-        "certs",
-        "certs init",
-        "certs issue",
-        "certs request",
-        "certs sign",
-        "data",
-        "data list",
-        "data fetch",
-    ),
+    *("doctor", "health", "data", "data list", "data fetch"),
+    *("certs", "certs init", "certs issue", "certs request", "certs sign", "certs revoke"),
     *("model", "model show", "model export", "audit", "attack", "serve"),
 ]
 

@@ -21,6 +21,7 @@ from party.config import read as read_party
 from tests.certificates import role_of
 from tests.containers.composed import IMAGE, PARTIES, ROOT, Composed, compose_command
 from treetap.commands.certs.authority import create_authority, issue
+from treetap.commands.certs.revocation import revoke
 from treetap.commands.health.question import read as read_address
 from treetap.commands.jobs.client import read as read_operator
 from treetap.commands.jobs.job_file import JobFile
@@ -68,6 +69,7 @@ def test_unit_and_compose_file_start_the_process_of_their_folder(host: str) -> N
 def hosts(composed: Composed, tmp_path: Path) -> Iterator[dict[str, Any]]:
     """A container per host, reached by its host name, with its folder of examples/hosts and its own certificate."""
     create_authority(tmp_path / "authority")
+    revoke(tmp_path / "authority")
     _tables(tmp_path)
     network = composed.client.networks.create(f"treetap-hosts-{secrets.token_hex(3)}", internal=True)
     running: dict[str, Any] = {}
@@ -94,7 +96,10 @@ def test_the_hosts_train_and_predict(hosts: dict[str, Any], tmp_path: Path) -> N
     own = ["--ca", "tls/ca.crt", "--certificate", "tls/operator.crt", "--key", "tls/operator.key"]
     for host in (*PARTIES, "coordinator"):
         address = f"{host}.{DOMAIN}:{7100 if host == 'coordinator' else 7101}"
-        _until(hosts["operator"], ["treetap", "health", "--address", address, "--name", host, *own])
+        _until(
+            hosts["operator"],
+            ["treetap", "health", "--address", address, "--name", host, "--role", role_of(host), *own],
+        )
     status, output = _run(hosts["operator"], ["treetap", "train", "job.toml", "--json"])
     assert status == 0, output
     assert json.loads(output[output.index("{") :])["metrics"]["train_auc"] > 0.8
@@ -127,7 +132,8 @@ def _folder(tmp_path: Path, host: str) -> Path:
     folder = tmp_path / "etc" / host
     shutil.copytree(HOSTS / host, folder)
     issue(folder / "tls", host, role_of(host), ca_folder=tmp_path / "authority")
-    shutil.copy(tmp_path / "authority" / "ca.crt", folder / "tls")
+    for file in ("ca.crt", "crl.pem"):
+        shutil.copy(tmp_path / "authority" / file, folder / "tls")
     return folder
 
 

@@ -89,7 +89,7 @@ async def _step(
 
 async def _job_call(dialer: GrpcDialer, to: Address, method: str) -> TreetapError | None:
     """The error with which one method of the Jobs service answers, None for none."""
-    stub = dialer.jobs(to)
+    stub = await dialer.jobs(to)
     requests = {
         "Submit": jobs_pb2.SubmitRequest(spec=SPEC),
         "Predict": predict_request(model="m"),

@@ -18,19 +18,21 @@ Silence = Annotated[float, Field(ge=LEAST_SILENCE_S, le=3600)]
 
 
 class TlsConfig(Strict):
-    """Paths of the authority's certificate and of this process's own certificate and key."""
+    """Paths of the authority's certificate, of this process's own certificate and key, and of the revocation list."""
 
     ca: Path
     certificate: Path
     key: Path
+    revoked: Path | None = None
 
     def below(self, base: Path) -> TlsConfig:
         """The same with relative paths taken from a folder."""
-        return TlsConfig(ca=base / self.ca, certificate=base / self.certificate, key=base / self.key)
+        revoked = None if self.revoked is None else base / self.revoked
+        return TlsConfig(ca=base / self.ca, certificate=base / self.certificate, key=base / self.key, revoked=revoked)
 
     def files(self) -> TlsFiles:
         """The same as the wire's type."""
-        return TlsFiles(ca=self.ca, certificate=self.certificate, key=self.key)
+        return TlsFiles(self.ca, self.certificate, self.key, self.revoked)
 
 
 class Process(Strict):

@@ -15,6 +15,7 @@ from treetap.visible import visible
 from treetap.wire.callers import Callers
 from treetap.wire.insecure import Insecure, Transport, check_near
 from treetap.wire.ports import Address
+from treetap.wire.probe import examine
 from treetap.wire.status import answering
 
 RELEASE_KEY = "treetap-version"
@@ -71,6 +72,7 @@ def serve_health(server: grpc.aio.Server, callers: Callers) -> Health:
 
 def say_hello(to: Address, transport: Transport, timeout: float) -> Hello:
     """Make one check, for `timeout` seconds at most. Blocks; without an answer `Silent`, `Unreachable` or `Refused`."""
+    _refuse_revoked(to, transport, timeout)
     with _channel(to, transport) as channel:
         began, began_at = time.monotonic(), time.time()
         try:
@@ -88,6 +90,15 @@ def say_hello(to: Address, transport: Transport, timeout: float) -> Hello:
         skew_s=_skew(_text(metadata.get(TIME_KEY)), began_at + took / 2),
         within_s=took / 2,
     )
+
+
+def _refuse_revoked(to: Address, transport: Transport, timeout: float) -> None:
+    """With a list of revoked certificates, look at the server before gRPC connects."""
+    if isinstance(transport, Insecure) or transport.revoked is None:
+        return
+    found = examine(to, transport, timeout)
+    if found.lasting or not found.trusted:
+        raise Unreachable(found.line)
 
 
 def _channel(to: Address, transport: Transport) -> grpc.Channel:

@@ -20,7 +20,7 @@ from cryptography import x509
 from treetap.errors import ConfigError
 from treetap.visible import visible
 from treetap.wire.ports import Address
-from treetap.wire.tls import TlsFiles, certificate_fault, common_name, fingerprint, read_certificates
+from treetap.wire.tls import TlsFiles, common_name, fingerprint, read_certificates
 
 _ADDRESS = re.compile(r"(?:dns:/{0,3}|ipv4:|ipv6:)?(?:\[(?P<six>[^\]]+)\]|(?P<host>[^:/\[\]]+)):(?P<port>[0-9]{1,5})")
 _NO_ROUTE = (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EHOSTDOWN)
@@ -32,11 +32,12 @@ _ABOUT_OURS = ("certificate", "unknown ca", "access denied", "decrypt error")
 class Diagnosis:
     """One line of cause and remedy. ``lasting``: certificates do not fit, so that no repeat helps before that is
     repaired; other causes may pass by themselves. ``there``: a process takes connections and no fault of it was found,
-    so that a repeat may succeed at once."""
+    so that a repeat may succeed at once. ``trusted``: its certificate is the right one, and not revoked."""
 
     line: str
     lasting: bool = False
     there: bool = False
+    trusted: bool = False
 
 
 def diagnose(to: Address, tls: TlsFiles, timeout: float = 3.0) -> str:
@@ -56,7 +57,9 @@ def examine(to: Address, tls: TlsFiles, timeout: float = 3.0) -> Diagnosis:
     thread.join(timeout + 0.25)  # the sockets' own deadlines, with more precise messages, come first
     found = probe.finding or f"{to.name} at {to.location}: no answer within {timeout:g} s while {probe.phase}"
     said = bool(probe.finding)
-    return Diagnosis(visible(" ".join(found.split())), said and probe.lasting, said and probe.there)
+    return Diagnosis(
+        visible(" ".join(found.split())), said and probe.lasting, said and probe.there, said and probe.trusted
+    )
 
 
 @dataclass
@@ -67,6 +70,7 @@ class _Probe:
     phase: str = "starting"
     lasting: bool = False
     there: bool = False
+    trusted: bool = False
     finding: str = ""
 
     def run(self) -> None:
@@ -126,7 +130,7 @@ class _Probe:
                     return self._first_frame(secured)
         except ssl.SSLCertVerificationError as error:
             shown = self._shown_certificate(family, place)
-            fault = shown and certificate_fault(shown, read_certificates(self.tls.ca), self.to.name, self.to.role)
+            fault = shown and self.tls.fault(shown, self.to.name, self.to.role)
             self.lasting = bool(fault)
             return f"its certificate is refused: {fault or error.verify_message}"
         except TimeoutError:
@@ -147,9 +151,10 @@ class _Probe:
         """
         self.phase = "waiting for the first frame"
         shown = x509.load_der_x509_certificate(secured.getpeercert(binary_form=True) or b"")
-        if fault := certificate_fault(shown, read_certificates(self.tls.ca), self.to.name, self.to.role):
+        if fault := self.tls.fault(shown, self.to.name, self.to.role):
             self.lasting = True
             return f"its certificate is refused: {fault}"
+        self.trusted = True
         self._bound(secured)
         try:
             # A gRPC server speaks first. Sending now could turn the alert into a reset connection.

@@ -20,9 +20,12 @@ import grpc.aio
 from treetap import version
 from treetap.errors import BadInput, Incompatible, Interrupted, Refused, Unanswered, Unreachable
 from treetap.wire.admission import MOST_CALLS, Admission
+from treetap.wire.channels import Channels
+from treetap.wire.channels import error_of as unreached
 from treetap.wire.hello import say_hello
 from treetap.wire.insecure import Insecure, Transport, check_near
 from treetap.wire.listening import bound
+from treetap.wire.live import Credentials, Live
 from treetap.wire.ports import Address
 from treetap.wire.probe import examine
 from treetap.wire.status import error_of
@@ -91,8 +94,7 @@ def server(
     """
     credentials = None
     if not isinstance(transport, Insecure):
-        ca, certificate, key = transport.read()
-        credentials = grpc.ssl_server_credentials([(key, certificate)], root_certificates=ca, require_client_auth=True)
+        credentials = server_credentials(Live(transport))
     limits = {
         _LONGEST: most_bytes,
         "grpc.max_concurrent_streams": max(1, most_calls // 2),  # of one connection
@@ -101,6 +103,29 @@ def server(
     }
     options = list({**dict(_SERVER), **limits}.items())
     return grpc.aio.server(options=options, interceptors=[Admission(most_calls)]), credentials
+
+
+def server_credentials(live: Live) -> grpc.ServerCredentials:
+    """Credentials that demand a client certificate; each handshake takes the files as they are then."""
+    shown = live.now()
+
+    def changed() -> grpc.ServerCertificateConfiguration | None:  # None: as before
+        nonlocal shown
+        now = live.now()
+        if now.number == shown.number:
+            return None
+        shown = now
+        return _configuration(now)
+
+    return grpc.dynamic_ssl_server_credentials(
+        _configuration(shown),
+        changed,  # type: ignore[arg-type] # gRPC's stubs do not know None
+        require_client_authentication=True,
+    )
+
+
+def _configuration(now: Credentials) -> grpc.ServerCertificateConfiguration:
+    return grpc.ssl_server_certificate_configuration([(now.key, now.certificate)], root_certificates=now.ca)
 
 
 def bind(
@@ -156,49 +181,48 @@ class GrpcDialer:
 
     def __init__(self, transport: Transport, timeouts: Timeouts | None = None) -> None:
         self._transport, self._timeouts = transport, timeouts or Timeouts()
-        self._options = channel_options(self._timeouts)
-        self._credentials: grpc.ChannelCredentials | None = None
-        self._channels: dict[Address, grpc.aio.Channel] = {}
+        self._channels = Channels(transport, channel_options(self._timeouts), self._timeouts.diagnosis_s)
 
     def channel(self, to: Address) -> grpc.aio.Channel:
-        """The channel to a process, opened on first use."""
-        if to not in self._channels:
-            if isinstance(self._transport, Insecure):
-                check_near(f"{to.name} at", to.location)
-                self._channels[to] = grpc.aio.insecure_channel(to.location, options=self._options)
-                return self._channels[to]
-            if self._credentials is None:
-                ca, certificate, key = self._transport.read()
-                self._credentials = grpc.ssl_channel_credentials(ca, key, certificate)
-            options = [*self._options, ("grpc.ssl_target_name_override", to.dns)]
-            self._channels[to] = grpc.aio.secure_channel(to.location, self._credentials, options=options)
-        return self._channels[to]
+        """The bare channel to a process, opened on first use."""
+        return self._channels.channel(to)
 
     async def step(self, to: Address, request: control_pb2.StepRequest) -> AsyncIterator[control_pb2.StepEvent]:
         """See `Dialer.step`."""
-        stub = control_pb2_grpc.ControlStub(self._telling(to))
-        call = stub.Step(request)
+        self._channels.look_on()
+        channel = await self._channels.ready(to)
+        call = control_pb2_grpc.ControlStub(self._telling(channel)).Step(request)
         try:
             async for event in call:
                 yield event
         except grpc.aio.AioRpcError as failure:
             raise await self.explain(failure, to) from None
+        except asyncio.CancelledError:
+            if self._channels.left(to, channel):
+                raise _renewed(to) from None
+            raise
 
     async def deliver(self, to: Address, message: exchange_pb2.PeerMessage) -> exchange_pb2.Receipt:
         """See `Dialer.deliver`."""
-        stub = exchange_pb2_grpc.ExchangeStub(self._telling(to))
+        self._channels.look_on()
+        channel = await self._channels.ready(to)
+        stub = exchange_pb2_grpc.ExchangeStub(self._telling(channel))
         try:
             return await stub.Deliver(message, timeout=self._timeouts.silence_s)
         except grpc.aio.AioRpcError as failure:
             raise await self.explain(failure, to) from None
+        except asyncio.CancelledError:
+            if self._channels.left(to, channel):
+                raise _renewed(to) from None
+            raise
 
-    def jobs(self, to: Address) -> JobsStub:
+    async def jobs(self, to: Address) -> JobsStub:
         """The stub of a coordinator's operator service."""
-        return jobs_pb2_grpc.JobsStub(self._telling(to))
+        return jobs_pb2_grpc.JobsStub(self._telling(await self._channels.ready(to)))
 
-    def _telling(self, to: Address) -> grpc.aio.Channel:
+    def _telling(self, channel: grpc.aio.Channel) -> grpc.aio.Channel:
         more = self._transport.told() if isinstance(self._transport, Insecure) else ()
-        return cast(grpc.aio.Channel, _Telling(self.channel(to), more))
+        return cast(grpc.aio.Channel, _Telling(channel, more))
 
     async def explain(self, failure: grpc.aio.AioRpcError, to: Address) -> Exception:
         """The error of a failed call; the cause of a bare UNAVAILABLE or UNIMPLEMENTED is diagnosed."""
@@ -207,11 +231,11 @@ class GrpcDialer:
             return await self._other_version(to) or error
         if not isinstance(error, Unreachable):
             return error
+        await self._channels.broken(to)
         if isinstance(self._transport, Insecure):
             return Unanswered(str(error)) if await _listens(to.location, self._timeouts.diagnosis_s) else error
         found = await asyncio.to_thread(examine, to, self._transport, self._timeouts.diagnosis_s)
-        kind = Incompatible if found.lasting else Unanswered if found.there else Unreachable
-        return kind(f"{found.line} (gRPC: {' '.join((failure.details() or 'no details').split())})")
+        return unreached(found, f" (gRPC: {' '.join((failure.details() or 'no details').split())})")
 
     async def _other_version(self, to: Address) -> Incompatible | None:
         """The error of a server that lacks our services since it speaks another version; None where it does not."""
@@ -226,9 +250,12 @@ class GrpcDialer:
 
     async def close(self) -> None:
         """See `Dialer.close`."""
-        for channel in self._channels.values():
-            await channel.close()
-        self._channels.clear()
+        await self._channels.close()
+
+
+def _renewed(to: Address) -> Unanswered:
+    """The error of a call whose channel was closed for new certificates, or for a new list: it is repeated."""
+    return Unanswered(f"{to.name}: the channel was closed, since TLS files have changed; it is dialled anew")
 
 
 async def _listens(location: str, within_s: float) -> bool:

@@ -23,6 +23,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from treetap.errors import ConfigError
 from treetap.wire.identity import NoIdentity, common_names, identity
+from treetap.wire.revoked import Revoked, read_revoked
 from treetap.wire.roles import Identity, Role
 
 log = logging.getLogger(__name__)
@@ -34,11 +35,15 @@ BOTH_ENDS = (ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH)
 
 @dataclass(frozen=True)
 class TlsFiles:
-    """Paths of one process's files for mutual TLS: the authority's certificate, its own, and its key (PEM)."""
+    """Paths of one process's files for mutual TLS: the authority's certificate, its own, and its key (PEM).
+
+    `revoked`: the list of revoked certificates; None: certificates end at their own last day only.
+    """
 
     ca: Path
     certificate: Path
     key: Path
+    revoked: Path | None = None
 
     def check(self, expected_name: str | None, role: Role | None = None) -> str:
         """:meth:`inspect`, and a warning in the log if others can read the key."""
@@ -58,14 +63,14 @@ class TlsFiles:
 
         ``expected_name`` and ``role`` are those that the certificate must carry, or None for any. Raises ConfigError
         with one line that names the file: missing, unreadable, no key of this certificate, out of its dates, signed
-        by another authority, other name or role, no use for both ends.
+        by another authority, revoked, other name or role, no use for both ends.
         """
         authorities = read_certificates(self.ca)
         certificate = read_certificates(self.certificate)[0]
         public = read_key(self.key).public_key()
         if spki(public) != spki(certificate.public_key()):
             raise ConfigError(f"{self.key}: this key does not belong to the certificate {self.certificate}")
-        if fault := certificate_fault(certificate, authorities, expected_name, role):
+        if fault := certificate_fault(certificate, authorities, expected_name, role, self.revocations(authorities)):
             raise ConfigError(f"{self.certificate}: {fault}")
         return identity(certificate).name
 
@@ -73,16 +78,26 @@ class TlsFiles:
         """Contents of (ca, certificate, key), PEM. Raises ConfigError for a file that cannot be read."""
         return read_file(self.ca), read_file(self.certificate), read_file(self.key)
 
+    def revocations(self, authorities: Sequence[x509.Certificate]) -> Revoked | None:
+        """What the authorities have revoked; None without a list. Raises ConfigError for one that cannot be used."""
+        return None if self.revoked is None else read_revoked(self.revoked, authorities)
+
+    def fault(self, certificate: x509.Certificate, expected_name: str | None, role: Role | None) -> str | None:
+        """:func:`certificate_fault` by these files as they are now. Raises ConfigError where they cannot be used."""
+        authorities = read_certificates(self.ca)
+        return certificate_fault(certificate, authorities, expected_name, role, self.revocations(authorities))
+
 
 def certificate_fault(
     certificate: x509.Certificate,
     authorities: Sequence[x509.Certificate],
     expected_name: str | None,
     role: Role | None = None,
+    revoked: Revoked | None = None,
 ) -> str | None:
     """The reason why a process that trusts ``authorities`` would refuse ``certificate`` now; None if it would not.
 
-    ``expected_name``, ``role``: what it must name; None for any.
+    ``expected_name``, ``role``: what it must name; None for any. ``revoked``: None where there is no list.
     """
     if fault := _out_of_dates(certificate, "the certificate"):
         return fault
@@ -95,6 +110,8 @@ def certificate_fault(
             "issue it with the authority that all parties trust"
         )
     if fault := _out_of_dates(signer, "the authority's certificate"):
+        return fault
+    if revoked is not None and (fault := revoked.fault(certificate, signer)):
         return fault
     return _name_fault(certificate, expected_name, role)
 

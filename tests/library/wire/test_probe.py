@@ -183,7 +183,7 @@ def test_an_expired_certificate(
 ) -> None:
     """The line has the date on which the peer's certificate ended."""
     past = datetime.now(UTC) - timedelta(minutes=1)
-    monkeypatch.setattr(authority, "_last_day", lambda days: past)
+    monkeypatch.setattr(authority, "last_day", lambda days: past)
     address = serve(issue(tmp_path, "peer", Role.PARTY, ca_folder=folder))
     assert f"is refused: the certificate expired on {past:%Y-%m-%d %H:%M} UTC" in _diagnose(address, us)
 

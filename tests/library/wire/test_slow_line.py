@@ -41,7 +41,7 @@ async def _main() -> str:
     dialer = rpc.GrpcDialer(Insecure("operator"))
     to = Address("coordinator", f"127.0.0.1:{listener.sockets[0].getsockname()[1]}")
     try:
-        reply = await dialer.jobs(to).Status(jobs_pb2.StatusRequest(job="slow"), timeout=20)
+        reply = await (await dialer.jobs(to)).Status(jobs_pb2.StatusRequest(job="slow"), timeout=20)
         return reply.jobs[0].job
     finally:
         await dialer.close()

@@ -191,16 +191,16 @@ def test_dates_are_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An expired certificate, one of the future, and an expired authority each name their date."""
     past, future = datetime.now(UTC) - timedelta(minutes=1), datetime.now(UTC) + timedelta(hours=1)
     with monkeypatch.context() as patched:
-        patched.setattr(authority, "_last_day", lambda days: past)
+        patched.setattr(authority, "last_day", lambda days: past)
         expired = issue(folder, "expired", Role.PARTY)
     with monkeypatch.context() as patched:
-        patched.setattr(authority, "_BACKDATED", -timedelta(hours=1))
+        patched.setattr(authority, "BACKDATED", -timedelta(hours=1))
         early = issue(folder, "early", Role.PARTY)
     _assert_fault(expired, None, f"{expired.certificate}: the certificate expired on {past:%Y-%m-%d %H:%M} UTC (it is")
     _assert_fault(early, None, f"{early.certificate}: the certificate is not valid before {future:%Y-%m-%d %H:}")
     files = issue(folder, "a", Role.PARTY)
     with monkeypatch.context() as patched:
-        patched.setattr(authority, "_last_day", lambda days: past)
+        patched.setattr(authority, "last_day", lambda days: past)
         (folder / "ca.crt").unlink()
         key = (folder / "ca.key").rename(folder / "kept.key")
         patched.setattr(

@@ -25,7 +25,7 @@ from treetap.wire.tls import BOTH_ENDS, TlsFiles, date, extension, read_certific
 log = logging.getLogger(__name__)
 
 _LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")  # of a DNS name
-_BACKDATED = timedelta(minutes=5)  # clocks of two hosts differ
+BACKDATED = timedelta(minutes=5)  # clocks of two hosts differ
 SigningKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
 
@@ -41,7 +41,7 @@ def create_authority(folder: Path, common_name: str = "treetap CA", days: int = 
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
     builder = (
-        _builder(name, name, key.public_key(), _last_day(days))
+        _builder(name, name, key.public_key(), last_day(days))
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_key_usage(signs_certificates=True), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
@@ -85,7 +85,7 @@ def sign(
     alternatives = [x509.DNSName(process.dns), *general_names(hosts)]
     _refuse_names_of_processes(ca_folder, process, hosts)
     authority, authority_key = open_authority(ca_folder, f"sign the certificate of {process}")
-    last = _last_day(days)
+    last = last_day(days)
     if last > authority.not_valid_after_utc:
         raise ConfigError(
             f"{ca_folder / 'ca.crt'}: the authority ends on {date(authority.not_valid_after_utc)}, "
@@ -99,7 +99,7 @@ def sign(
         .add_extension(x509.ExtendedKeyUsage(BOTH_ENDS), critical=False)
         .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
-        .add_extension(_authority_id(authority, authority_key), critical=False)
+        .add_extension(authority_id(authority, authority_key), critical=False)
     )
     signed = builder.sign(authority_key, hashes.SHA256())
     issued.note(ca_folder, issued.Issued.of(signed, process, hosts))
@@ -148,7 +148,8 @@ def _refuse_names_of_processes(ca_folder: Path, process: Identity, hosts: Sequen
         )
 
 
-def _authority_id(authority: x509.Certificate, key: SigningKey) -> x509.AuthorityKeyIdentifier:
+def authority_id(authority: x509.Certificate, key: SigningKey) -> x509.AuthorityKeyIdentifier:
+    """The authority's key as what it signs names it."""
     own = extension(authority, x509.SubjectKeyIdentifier)
     if own is None:  # an authority made elsewhere
         return x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key())
@@ -164,18 +165,19 @@ def _builder(
         .issuer_name(issuer)
         .public_key(public)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(datetime.now(UTC) - _BACKDATED)
+        .not_valid_before(datetime.now(UTC) - BACKDATED)
         .not_valid_after(last)
     )
 
 
-def _last_day(days: int) -> datetime:
+def last_day(days: int) -> datetime:
+    """The moment so many days from now. Raises ConfigError for none, and for too many."""
     if days < 1:
-        raise ConfigError(f"a certificate for {days} days: it must be at least one")
+        raise ConfigError(f"for {days} days: it must be at least one")
     try:
         return datetime.now(UTC) + timedelta(days=days)
     except OverflowError:
-        raise ConfigError(f"a certificate for {days} days: too many") from None
+        raise ConfigError(f"for {days} days: too many") from None
 
 
 def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:

@@ -21,12 +21,16 @@ Days = Annotated[int, typer.Option(help="Days until it expires.")]
 
 
 @certs.command("init")
-def certs_init(folder: Annotated[Path, typer.Argument(help="Where ca.crt and ca.key go.")]) -> None:
-    """Make a private certificate authority."""
+def certs_init(folder: Annotated[Path, typer.Argument(help="Where ca.crt, ca.key and crl.pem go.")]) -> None:
+    """Make a private certificate authority, and its list of revoked certificates, which is empty."""
     from treetap.commands.certs.authority import create_authority
+    from treetap.commands.certs.revocation import revoke
 
     create_authority(folder)
-    typer.echo(f"{folder / 'ca.crt'}: give it to every process\n{folder / 'ca.key'}: keep it to yourself")
+    revoked, _, _ = revoke(folder)
+    typer.echo(
+        f"{folder / 'ca.crt'} and {revoked}: give them to every process\n{folder / 'ca.key'}: keep it to yourself"
+    )
 
 
 @certs.command("issue")
@@ -88,6 +92,27 @@ def certs_sign(
     _say_who_names(name, role)
     if fingerprint is None:
         typer.echo(f"compare it with what `treetap certs request` printed at {name} before you send anything", err=True)
+
+
+@certs.command("revoke")
+def certs_revoke(
+    ca: Ca,
+    what: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME|FILE.crt]...", help="A process, with all its certificates, or one certificate."),
+    ] = None,
+    days: Annotated[int, typer.Option(help="Days for which the list holds.")] = 365,
+) -> None:
+    """Revoke certificates: write the authority's list, crl.pem, anew. Without any, the same list for longer.
+
+    Every process whose file names a list ([tls] revoked) needs the new one in the place of the old.
+    """
+    from treetap.commands.certs.revocation import revoke
+
+    path, new, until = revoke(ca, what or (), days)
+    for serial in new:
+        typer.echo(f"revoked: serial number {serial}")
+    typer.echo(f"{path}: give it to every process; it holds until {until:%Y-%m-%d}")
 
 
 def _say_who_names(name: str, role: Role) -> None:

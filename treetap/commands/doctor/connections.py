@@ -23,6 +23,7 @@ from treetap import version
 from treetap.errors import ConfigError, Interrupted, Refused
 from treetap.names import asked_at
 from treetap.wire import hello
+from treetap.wire import revoked as lists
 from treetap.wire.insecure import Insecure, Transport
 from treetap.wire.ports import Address
 from treetap.wire.probe import examine
@@ -90,9 +91,15 @@ def check_certificate(tls: Transport, process: Identity) -> list[Finding]:
     if warning := tls.open_key():
         found.append(Finding("warning", "key", warning))
     own = x509.load_pem_x509_certificate(tls.read()[1])
+    authorities = read_certificates(tls.ca)
+    if listed := tls.revocations(authorities):
+        until = f"{tls.revoked}: {sum(map(len, listed.serials.values()))} revoked, holds until {listed.until:%Y-%m-%d}"
+        late = listed.until < datetime.now(UTC) + SOON
+        remedy = f", which is within {SOON.days} days: {lists.REMEDY}"
+        found.append(Finding("warning" if late else "ok", "revoked", until + (remedy if late else "")))
     for what, path, each in [
         (subject, tls.certificate, own),
-        *(("authority", tls.ca, authority) for authority in read_certificates(tls.ca)),
+        *(("authority", tls.ca, authority) for authority in authorities),
     ]:
         last = each.not_valid_after_utc
         until = f"{path}: SHA-256 {fingerprint(each)}, valid until {last:%Y-%m-%d %H:%M} UTC"

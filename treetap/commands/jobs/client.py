@@ -121,7 +121,7 @@ class Operator:
         try:
             while True:
                 try:
-                    return visible_message(await call(dialer.jobs(self._to)), PATHS)
+                    return visible_message(await call(await dialer.jobs(self._to)), PATHS)
                 except grpc.aio.AioRpcError as failure:
                     error = await dialer.explain(failure, self._to)
                 if not (repeat and await _again(error, dialer, reconnects)):
@@ -137,7 +137,8 @@ class Operator:
         try:
             while True:
                 try:
-                    statuses = dialer.jobs(self._to).Watch(jobs_pb2.JobName(job=job)).__aiter__()
+                    stub = await dialer.jobs(self._to)
+                    statuses = stub.Watch(jobs_pb2.JobName(job=job)).__aiter__()
                     while True:
                         async with asyncio.timeout(TIMEOUTS.silence_s):
                             status = visible_message(await anext(statuses), PATHS)

@@ -1,0 +1,97 @@
+"""Clients over HTTPS by their certificates: role and revocation on every request, and a server that changes its own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+from http.client import HTTPSConnection
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+
+from party.config import PartyConfig, ServeConfig
+from party.metrics import PartyMetrics
+from party.server import scoring
+from party.serving.registry import ServedModels
+from tests.certificates import dns_of, role_of
+from treetap.commands.certs.authority import create_authority, issue
+from treetap.commands.certs.revocation import revoke
+from treetap.process.config import TlsConfig
+
+pytest.importorskip("aiohttp", reason="the HTTP endpoint needs the extra serve")
+HOLDER = "label-holder"
+
+
+class _Client:
+    """One connection that stays open."""
+
+    def __init__(self, certs: Path, name: str, address: str) -> None:
+        context = ssl.create_default_context(cafile=str(certs / "ca.crt"))
+        context.load_cert_chain(certs / f"{name}.crt", certs / f"{name}.key")
+        context.check_hostname = False  # compared below: a name is no host
+        host, _, port = address.rpartition(":")
+        self._connection = HTTPSConnection(host, int(port), context=context, timeout=10)
+        self._connection.connect()
+        shown = self._connection.sock.getpeercert(binary_form=True)
+        self.server = x509.load_der_x509_certificate(shown)
+
+    def ask(self, path: str) -> tuple[int, str]:
+        """Status, and the reason of a problem."""
+        self._connection.request("GET", path)
+        answer = self._connection.getresponse()
+        return answer.status, json.loads(answer.read()).get("detail", "")
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def test_who_asks_and_whom(tmp_path: Path) -> None:
+    """An operator and a party may ask how the service is, not about models; whoever is revoked may ask nothing."""
+    certs = tmp_path / "certs"
+    create_authority(certs)
+    revoke(certs)
+    for name in (HOLDER, "app", "operator", "feature-b"):
+        issue(certs, name, role_of(name))
+    own = {"ca": certs / "ca.crt", "certificate": certs / f"{HOLDER}.crt", "key": certs / f"{HOLDER}.key"}
+    tls = TlsConfig.model_validate({**own, "revoked": certs / "crl.pem"})
+    serve = ServeConfig(clients=["app", "operator", "feature-b"], http="127.0.0.1:0")
+    config = PartyConfig(name=HOLDER, state=tmp_path / "state", tls=tls, serve=serve)
+
+    def clients(address: str) -> None:
+        app = _Client(certs, "app", address)
+        before = app.server.serial_number
+        assert dns_of(HOLDER) in app.server.extensions.get_extension_for_class(
+            x509.SubjectAlternativeName
+        ).value.get_values_for_type(x509.DNSName)
+        assert app.ask("/v1/model")[0] == app.ask("/healthz")[0] == 503
+        for name in ("operator", "feature-b"):
+            other = _Client(certs, name, address)
+            assert other.ask("/healthz")[0] == 503
+            status, detail = other.ask("/v1/model")
+            assert status == 403
+            assert detail.startswith(f"{name} is not a client by its certificate")
+            other.close()
+        for file in (f"{HOLDER}.crt", f"{HOLDER}.key"):
+            (certs / file).unlink()
+        issue(certs, HOLDER, role_of(HOLDER))
+        revoke(certs, ["app"])
+        for path in ("/v1/model", "/healthz", "/openapi.json"):
+            status, detail = app.ask(path)
+            assert status == 403
+            assert "is revoked by its authority" in detail
+        app.close()
+        again = _Client(certs, "operator", address)
+        assert again.server.serial_number != before
+        again.close()
+
+    async def main() -> None:
+        servers, served_models = scoring.ScoringServers(), ServedModels(config, PartyMetrics(config.name))
+        await servers.open(config, served_models)
+        try:
+            await asyncio.to_thread(clients, served_models.http)
+        finally:
+            await servers.close(0)
+
+    asyncio.run(main())

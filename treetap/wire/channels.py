@@ -1,0 +1,129 @@
+"""The channels of a process: dialled anew when its TLS files change, and only to servers that are not revoked.
+
+gRPC in Python takes no list of revoked certificates and shows nobody the server's certificate. Where there is a list, a
+handshake of Python's `ssl` looks at the server before each connection of gRPC's. What remains between the two:
+docs/threats.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import grpc
+import grpc.aio
+
+from treetap.errors import Incompatible, Unanswered, Unreachable
+from treetap.wire.insecure import Insecure, Transport, check_near
+from treetap.wire.live import Live
+from treetap.wire.ports import Address
+from treetap.wire.probe import Diagnosis, examine
+
+#: Seconds between two looks at the files, beside the look before every call.
+LOOK_S = 5.0
+_CONNECTED = (grpc.ChannelConnectivity.READY, grpc.ChannelConnectivity.CONNECTING)
+
+
+class Channels:
+    """One channel to each process that is called.
+
+    Args:
+        transport: the process's own credentials.
+        options: gRPC's, of every channel.
+        examine_s: most seconds of a look at a server.
+    """
+
+    def __init__(self, transport: Transport, options: Sequence[tuple[str, str | int]], examine_s: float) -> None:
+        self._transport, self._options, self._examine_s = transport, list(options), examine_s
+        self._live: Live | None = None
+        self._number = 0
+        self._credentials: grpc.ChannelCredentials | None = None
+        self._open: dict[Address, grpc.aio.Channel] = {}
+        self._examining: dict[Address, asyncio.Lock] = {}
+        self._looking: asyncio.Task[None] | None = None
+        self._closed = False
+
+    def channel(self, to: Address) -> grpc.aio.Channel:
+        """The channel to a process, opened on first use, whatever has changed since."""
+        if to not in self._open:
+            self._open[to] = self._dial(to)
+        return self._open[to]
+
+    async def ready(self, to: Address) -> grpc.aio.Channel:
+        """The channel for one more call, by the files as they are now.
+
+        Raises:
+            Incompatible, Unanswered, Unreachable: there is a list, no connection, and the server cannot be called.
+        """
+        await self.renew()
+        if isinstance(self._transport, Insecure) or self._transport.revoked is None:
+            return self.channel(to)
+        async with self._examining.setdefault(to, asyncio.Lock()):
+            if to not in self._open or self._open[to].get_state() not in _CONNECTED:
+                await self._drop(to)
+                found = await asyncio.to_thread(examine, to, self._transport, self._examine_s)
+                if found.lasting or not found.trusted:
+                    raise error_of(found)
+                self.channel(to).get_state(try_to_connect=True)
+        return self.channel(to)
+
+    async def broken(self, to: Address) -> None:
+        """Leave a channel without a connection: with a list, gRPC shall not connect it again by itself."""
+        if isinstance(self._transport, Insecure) or self._transport.revoked is None:
+            return
+        if to in self._open and self._open[to].get_state() is not grpc.ChannelConnectivity.READY:
+            await self._drop(to)
+
+    async def renew(self) -> None:
+        """Close all channels if the files have changed: their calls end with `CancelledError`, see `left`."""
+        if self._live is None or self._live.now().number == self._number:
+            return
+        self._number, self._credentials = self._live.now().number, None
+        for to in list(self._open):
+            await self._drop(to)
+
+    def left(self, to: Address, channel: grpc.aio.Channel) -> bool:
+        """True if a call was cancelled since its channel was closed, and not by whoever waits for it."""
+        task = asyncio.current_task()
+        return not self._closed and self._open.get(to) is not channel and not (task and task.cancelling())
+
+    def look_on(self) -> None:
+        """Also look at the files while no call begins: calls may last for days."""
+        if self._looking is None and not isinstance(self._transport, Insecure):
+            self._looking = asyncio.ensure_future(self._look())
+
+    async def close(self) -> None:
+        """Close all channels for good."""
+        self._closed = True
+        if self._looking is not None:
+            self._looking.cancel()
+        for to in list(self._open):
+            await self._drop(to)
+
+    async def _look(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            await self.renew()
+
+    async def _drop(self, to: Address) -> None:
+        if (channel := self._open.pop(to, None)) is not None:
+            await channel.close()
+
+    def _dial(self, to: Address) -> grpc.aio.Channel:
+        if isinstance(self._transport, Insecure):
+            check_near(f"{to.name} at", to.location)
+            return grpc.aio.insecure_channel(to.location, options=self._options)
+        if self._live is None:
+            self._live = Live(self._transport)
+        if self._credentials is None:
+            now = self._live.now()
+            self._number = now.number
+            self._credentials = grpc.ssl_channel_credentials(now.ca, now.key, now.certificate)
+        options = [*self._options, ("grpc.ssl_target_name_override", to.dns)]
+        return grpc.aio.secure_channel(to.location, self._credentials, options=options)
+
+
+def error_of(found: Diagnosis, more: str = "") -> Unreachable | Incompatible:
+    """The error of a server that could not be called."""
+    kind = Incompatible if found.lasting else Unanswered if found.there else Unreachable
+    return kind(f"{found.line}{more}")

@@ -1,0 +1,125 @@
+"""A process's TLS files as they are now: read again, without a restart, when one of them has changed."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+from cryptography import x509
+
+from treetap.errors import ConfigError, Refused
+from treetap.wire import revoked as lists
+from treetap.wire.identity import NoIdentity, identity
+from treetap.wire.roles import Identity, Role
+from treetap.wire.tls import TlsFiles, certificate_fault, read_certificates, read_key, spki
+
+log = logging.getLogger(__name__)
+#: Callers whose certificates are kept with what was found of them.
+_KEPT = 256
+_Seen = tuple[tuple[int, int, int] | None, ...]
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """One reading of the files. `number` counts readings; the three contents are PEM, as gRPC takes them."""
+
+    number: int
+    ca: bytes
+    certificate: bytes
+    key: bytes
+    own: Identity
+    authorities: tuple[x509.Certificate, ...]
+    revoked: lists.Revoked | None
+    _known: dict[bytes, tuple[Identity, datetime]] = field(default_factory=dict)
+
+    def caller(self, certificate: bytes, needed: Role | None) -> Identity:
+        """Who shows a certificate (PEM or DER). `needed`: the role that a remedy names, None for any.
+
+        Raises:
+            Refused: it names nobody, is out of its dates, revoked, or not of an authority that is trusted now.
+        """
+        found, until = self._known.get(certificate, (None, None))
+        if found is not None and until is not None and lists.now() < until:
+            return found
+        found, until = self._examine(certificate, needed)
+        if len(self._known) >= _KEPT:
+            self._known.clear()
+        self._known[certificate] = found, until
+        return found
+
+    def _examine(self, certificate: bytes, needed: Role | None) -> tuple[Identity, datetime]:
+        """The caller, and until when it need not be looked at again."""
+        try:
+            pem = certificate.startswith(b"-----")
+            read = x509.load_pem_x509_certificate if pem else x509.load_der_x509_certificate
+            shown = read(certificate)
+            found = identity(shown, needed)
+        except NoIdentity as fault:
+            raise Refused(str(fault)) from None
+        except ValueError:
+            raise Refused("the caller's certificate cannot be read") from None
+        if reason := certificate_fault(shown, self.authorities, None, None, self.revoked):
+            raise Refused(f"{found}: {reason}")
+        ends = [shown.not_valid_after_utc, *(each.not_valid_after_utc for each in self.authorities)]
+        return found, min([*ends, *([self.revoked.until] if self.revoked else [])])
+
+
+class Live:
+    """The files of one process. What cannot be used is left: the last reading stays in force, with a warning."""
+
+    def __init__(self, files: TlsFiles) -> None:
+        self._files = files
+        self._lock = threading.Lock()
+        self._seen = self._look()
+        self._now = _read(files, 0)
+
+    def now(self) -> Credentials:
+        """The last reading that can be used; from any thread."""
+        with self._lock:
+            seen = self._look()
+            if seen != self._seen:
+                self._seen = seen
+                try:
+                    self._now = _read(self._files, self._now.number + 1, self._now.own)
+                except ConfigError as fault:
+                    log.warning("changed TLS files cannot be used, those read before stay in force: %s", fault)
+                else:
+                    log.info("TLS files have changed and are read again")
+                    self._warn()
+            return self._now
+
+    def _warn(self) -> None:
+        own = x509.load_pem_x509_certificate(self._now.certificate)
+        if fault := certificate_fault(own, self._now.authorities, None, None, self._now.revoked):
+            log.warning("%s: others will refuse it: %s", self._files.certificate, fault)
+
+    def _look(self) -> _Seen:
+        files = self._files
+        return tuple(_stamp(path) for path in (files.ca, files.certificate, files.key, files.revoked) if path)
+
+
+def _read(files: TlsFiles, number: int, own: Identity | None = None) -> Credentials:
+    """Raises ConfigError: files that do not fit each other, or a certificate of another process than `own`."""
+    authorities = tuple(read_certificates(files.ca))
+    certificate = read_certificates(files.certificate)[0]
+    if spki(read_key(files.key).public_key()) != spki(certificate.public_key()):
+        raise ConfigError(f"{files.key}: this key does not belong to the certificate {files.certificate}")
+    try:
+        found = identity(certificate)
+    except NoIdentity as fault:
+        raise ConfigError(f"{files.certificate}: {fault}") from None
+    if own is not None and found != own:
+        raise ConfigError(f"{files.certificate}: the certificate is that of {found}, and this process is {own}")
+    return Credentials(number, *files.read(), found, authorities, files.revocations(authorities))
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    """What changes when a file is replaced or written; None where there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size

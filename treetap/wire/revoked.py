@@ -1,0 +1,91 @@
+"""Lists of revoked certificates (CRL), one of each trusted authority, in one PEM file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from treetap.errors import ConfigError
+
+_LIST = re.compile(rb"-----BEGIN X509 CRL-----.*?-----END X509 CRL-----", re.DOTALL)
+REMEDY = "at the authority, treetap certs revoke --ca FOLDER makes a new one"
+
+
+@dataclass(frozen=True)
+class Revoked:
+    """The serial numbers that each authority has revoked, by its key, and the moment until which this holds."""
+
+    path: Path
+    serials: Mapping[bytes, frozenset[int]]
+    until: datetime
+
+    def fault(self, certificate: x509.Certificate, signer: x509.Certificate) -> str | None:
+        """The reason why a certificate that `signer` has signed is refused now; None if it is not."""
+        if now() > self.until:
+            return f"{self.path}: the list of revoked certificates ended on {_date(self.until)}: {REMEDY}"
+        if certificate.serial_number in self.serials[_key(signer)]:
+            return f"the certificate (serial number {certificate.serial_number:x}) is revoked by its authority"
+        return None
+
+
+def read_revoked(path: Path, authorities: Sequence[x509.Certificate]) -> Revoked:
+    """The newest list of each authority.
+
+    Raises:
+        ConfigError: the file cannot be read, a list is damaged or out of its dates, or an authority has none.
+    """
+    try:
+        lists = [x509.load_pem_x509_crl(part) for part in _LIST.findall(path.read_bytes())]
+    except OSError as error:
+        raise ConfigError(f"{path}: the list of revoked certificates cannot be read: {error.strerror}") from None
+    except ValueError:
+        raise ConfigError(f"{path}: not a list of revoked certificates in PEM form: {REMEDY}") from None
+    newest = {_key(authority): _newest(path, lists, authority) for authority in authorities}
+    serials = {key: frozenset(each.serial_number for each in found) for key, found in newest.items()}
+    until = min(_until(path, found) for found in newest.values())
+    if now() > until:
+        raise ConfigError(f"{path}: the list of revoked certificates ended on {_date(until)}: {REMEDY}")
+    return Revoked(path, serials, until)
+
+
+def now() -> datetime:
+    """This host's clock."""
+    return datetime.now(UTC)
+
+
+def _newest(
+    path: Path, lists: Sequence[x509.CertificateRevocationList], authority: x509.Certificate
+) -> x509.CertificateRevocationList:
+    own = [each for each in lists if _signed(each, authority)]
+    if not own:
+        name = authority.subject.rfc4514_string()
+        raise ConfigError(f"{path}: has no list of revoked certificates of the authority {name!r} that is trusted here")
+    return max(own, key=lambda each: each.last_update_utc)
+
+
+def _signed(found: x509.CertificateRevocationList, authority: x509.Certificate) -> bool:
+    public = authority.public_key()
+    try:
+        return found.issuer == authority.subject and found.is_signature_valid(public)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return False
+
+
+def _until(path: Path, found: x509.CertificateRevocationList) -> datetime:
+    if found.next_update_utc is None:
+        raise ConfigError(f"{path}: the list of revoked certificates does not say until when it holds: {REMEDY}")
+    return found.next_update_utc
+
+
+def _key(authority: x509.Certificate) -> bytes:
+    return authority.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+
+
+def _date(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%d %H:%M UTC")
