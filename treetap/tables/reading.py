@@ -23,6 +23,7 @@ from treetap.errors import DataError
 from treetap.tables.categories import Category, encoded
 from treetap.tables.config import TableConfig
 from treetap.tables.numbers import BLOCK, csv_rows, kind_name, row_name
+from treetap.tables.parquet import read_parquet
 from treetap.tables.typed import STRING, id_type
 
 log = logging.getLogger(__name__)
@@ -189,7 +190,7 @@ def read_columns(path: Path, wanted: list[str], text: Collection[str]) -> pa.Tab
             quotes whole rows.
     """
     try:
-        table = pq.read_table(path, columns=wanted) if path.suffix == ".parquet" else _read_csv(path, wanted, text)
+        table = read_parquet(path, wanted) if path.suffix == ".parquet" else _read_csv(path, wanted, text)
     except (pa.ArrowException, OSError) as failure:
         raise (_undecodable(path, wanted) or _unreadable(path, failure)) from None
     if table.num_rows == 0:
@@ -235,7 +236,7 @@ def _undecodable(path: Path, wanted: list[str]) -> DataError | None:
         return None
     for name in wanted:
         try:
-            pq.read_table(path, columns=[name])
+            read_parquet(path, [name])
         except (pa.ArrowException, OSError) as failure:
             log.debug("%s: column %r: decoding it raised %s", path, name, type(failure).__name__)
             return DataError(f"{path}: column {name!r} cannot be decoded; is the Parquet file damaged?")

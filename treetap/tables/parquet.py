@@ -1,0 +1,68 @@
+"""Parquet files that anybody may have written: a few kilobytes can hold terabytes, by runs and by dictionaries."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from treetap.errors import DataError
+from treetap.usage import half_of_memory
+
+_ROWS = 8192  # decoded at once
+_NUMBER = 8  # bytes of a number
+_OF_TEXT = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
+
+
+def read_parquet(path: Path, wanted: list[str]) -> pa.Table:
+    """These columns, in the order of the file's rows.
+
+    Raises:
+        DataError: they take up more than half of the memory.
+        pa.ArrowException, OSError: the file cannot be read.
+    """
+    most = half_of_memory()
+    with pq.ParquetFile(path) as file:
+        fields = [file.schema_arrow.field(name) for name in wanted]
+        text = [field.name for field in fields if _is_text(field.type)]
+        if file.metadata.num_rows * _NUMBER * len(wanted) > most or _longest(path, text, most) > most:
+            raise _too_large(path)
+        parts, size = [], 0
+        for batch in file.iter_batches(batch_size=_ROWS, columns=wanted):
+            size += batch.nbytes
+            if size > most:
+                raise _too_large(path)
+            parts.append(batch)
+        return pa.Table.from_batches(parts, parts[0].schema if parts else pa.schema(fields))
+
+
+def _longest(path: Path, text: list[str], most: int) -> int:
+    """The bytes of columns of text, had every cell the longest text of its dictionary, as far as the bound.
+
+    Of each group of rows one cell is decoded, and with it the dictionary, where there is one.
+    """
+    size = 0
+    if not text:
+        return size
+    with pq.ParquetFile(path, read_dictionary=text) as file:
+        for group in range(file.num_row_groups):
+            rows = file.metadata.row_group(group).num_rows
+            first = next(file.iter_batches(batch_size=1, row_groups=[group], columns=text), None)
+            for column in () if first is None else first.columns:
+                size += rows * int(pc.max(pc.binary_length(column.dictionary)).as_py() or 0)
+            if size > most:
+                break
+    return size
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    """True for text and bytes, also where the file keeps them as categories, which become text later."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return any(is_kind(kind) for is_kind in _OF_TEXT)
+
+
+def _too_large(path: Path) -> DataError:
+    return DataError(f"{path}: the columns take up more than half of this machine's memory; leave some out")
