@@ -188,8 +188,8 @@ class Federation:
         process.recorders = Recorders(config.state / "transcripts", config.policy.record)
         process.node = PartyNode(config, self.engine(name), dialer, process.recorders, in_place)
 
-    def kill(self, name: str) -> None:
-        """kill -9: nothing is said to anybody, nothing more is written."""
+    def kill(self, name: str, *, amid_writing: bool = False) -> None:
+        """kill -9: nothing is said to anybody, nothing more is written. `amid_writing`: it is just writing a file."""
         process = self._processes[name]
         process.alive = False
         if process.jobs is not None:
@@ -201,13 +201,19 @@ class Federation:
                     session.expiry.cancel()
             process.tasks.update(process.node.tasks)
         if process.recorders is not None:
-            process.recorders.close()  # the system frees a dead process's locks
+            # The system frees a dead process's locks; a writer that it was just using is closed when that has unwound.
+            asyncio.get_running_loop().call_soon(process.recorders.close) if amid_writing else process.recorders.close()
         for task in list(process.tasks):
             task.cancel()
 
     def freeze(self, name: str, *, thaw: bool = False) -> None:
         """SIGSTOP: it takes connections, and nothing else leaves or reaches it until it is thawed by SIGCONT."""
         self._processes[name].frozen = not thaw
+
+    @staticmethod
+    def life() -> Process | None:
+        """The process on whose behalf the caller runs."""
+        return LIFE.get()
 
     def alive(self, name: str) -> bool:
         """Whether the process runs."""
@@ -324,7 +330,7 @@ class Federation:
 
     def _config(self, name: str, columns: list[str], tables: dict[str, pa.Table]) -> PartyConfig:
         folder = self.folder / name
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)
         configs = {}
         for table_name, table in tables.items():
             path = folder / f"{table_name}.parquet"
@@ -378,6 +384,7 @@ class SimDialer:
         federation.conducted.append(("begin", to.name, request))
         carried = me.run(federation.carry(me, to.name, name_of(request), call))
         carried.add_done_callback(lambda _: arrived.put_nowait(None))
+        carried.add_done_callback(_ignored)  # its caller may have been killed
         result = None
         try:
             while (event := await arrived.get()) is not None:

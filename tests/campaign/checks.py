@@ -1,0 +1,178 @@
+"""What must hold after every schedule, whatever broke."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from tests.campaign.stages import Stage
+from tests.campaign.workers import FaultyEngine
+from tests.oracle import oracle_predict, oracle_without
+from tests.simulator import Federation
+from tests.worlds import PARTIES, assert_oracles_model, lattice_tolerance
+from treetap.wire.transcript import TranscriptReader
+from treetap.wire.v2 import jobs_pb2
+
+#: Files that a party may have below its state when no job is unfinished.
+ALLOWED = re.compile(
+    r"models/[a-z0-9-]+/(trees\.jsonl|job\.json|manifest\.json|names\.json)"
+    r"|transcripts/[a-z0-9-]+/[0-9]+\.tap"
+    r"|predictions/[a-z0-9-]+(\.attributions)?\.parquet"
+    r"|attempts\.json"
+)
+_DEFECT = re.compile(r"defect|Traceback \(most recent|Error\('|object at 0x", re.IGNORECASE)
+
+
+class Findings(list[str]):
+    """What did not hold, each a sentence."""
+
+    def expect(self, holds: bool, otherwise: str) -> None:
+        """Add a finding where something does not hold."""
+        if not holds:
+            self.append(otherwise)
+
+
+class Logged(logging.Handler):
+    """Everything that processes logged; a traceback is a finding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+        self.faults: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """See `logging.Handler.emit`."""
+        text = record.getMessage()
+        self.lines.append(text)
+        if record.exc_info or record.name == "asyncio" or _DEFECT.search(text):
+            error = record.exc_info[1] if record.exc_info else None
+            self.faults.append(f"in the log of {record.name}: {' '.join(text.splitlines()[:3])[:400]} {error!r}")
+
+
+@contextmanager
+def logged() -> Iterator[Logged]:
+    """Within the block all log lines are kept, and shown to nobody."""
+    handler, root = Logged(), logging.getLogger()
+    before, level = root.handlers[:], root.level
+    root.handlers[:] = [handler]
+    root.setLevel(logging.DEBUG)
+    logging.getLogger("asyncio").setLevel(logging.WARNING)
+    try:
+        yield handler
+    finally:
+        root.handlers[:] = before
+        root.setLevel(level)
+
+
+def named(status: jobs_pb2.JobStatus, found: Findings) -> None:
+    """A job that stopped says at whom or what, and how to go on."""
+    if status.state in ("finished", "cancelled"):
+        return
+    found.expect(status.state in ("interrupted", "failed"), f"the job is {status.state!r} after its end")
+    found.expect(bool(status.error), f"{status.state} without a word")
+    who = (*PARTIES, "coordinator", "second")
+    found.expect(any(name in status.error for name in who), f"who is to blame is not said: {status.error!r}")
+    found.expect(not _DEFECT.search(status.error), f"a defect: {status.error!r}")
+    if status.state == "interrupted" and status.kind != "serve":  # which goes on by itself
+        found.expect("treetap resume" in status.error, f"how to go on is not said: {status.error!r}")
+
+
+def model(federation: Federation, stage: Stage, job: str, found: Findings) -> None:
+    """The parties' shards are the oracle's model."""
+    try:
+        assert_oracles_model(federation.states, stage.model, job)
+    except (AssertionError, OSError, KeyError, ValueError) as failure:
+        found.append(f"the model of {job} is not the oracle's: {type(failure).__name__} {failure}"[:400])
+
+
+def scores(stage: Stage, path: str, prediction: dict[str, object], found: Findings) -> None:
+    """A file of predictions has the oracle's scores: exact ones, or those without parties that it marks as guessed."""
+    table = pq.read_table(path)
+    ids = [f"r{16 + i:05d}" for i in range(len(stage.here.new[0]))]
+    found.expect(table.column("id").to_pylist() == ids, "the predicted ids are others")
+    given = np.array(table.column("score").to_pylist())
+    exact = np.array(oracle_predict(stage.model, stage.here.newcomers))[:, 0]
+    guessed = np.zeros(len(given))
+    if "guessed" in table.column_names:
+        guessed = np.array(table.column("guessed").to_pylist())
+    within = float(lattice_tolerance(stage.model)[0]) if prediction.get("protocol") == "eini-lattice" else 1e-9
+    without = []
+    for count in (1, 2):
+        for away in itertools.combinations(PARTIES[1:], count):
+            values, shares = oracle_without(stage.model, stage.here.newcomers, set(away))
+            without.append((np.array(values)[:, 0], np.array(shares)))
+    for k, score in enumerate(given):
+        right = abs(score - exact[k]) <= within
+        if guessed[k]:
+            told = prediction.get("protocol") == "interactive"  # the others tell what is to be expected by the covers
+            right = any(
+                abs(score - values[k]) <= within and (not told or abs(shares[k] - guessed[k]) <= 1e-9)
+                for values, shares in without
+            )
+        found.expect(right, f"record {k} has score {score}, the oracle {exact[k]}, guessed {guessed[k]}")
+
+
+def attributions(path: str, expected: str, found: Findings) -> None:
+    """A file of attributions is the one that a faultless prediction wrote."""
+    mine, theirs = pq.read_table(path), pq.read_table(expected)
+    found.expect(mine.column_names == theirs.column_names, "attributions have other columns")
+    for name in theirs.column_names:
+        a, b = mine.column(name).to_pylist(), theirs.column(name).to_pylist()
+        same = all(x == y if isinstance(y, str) else abs(x - y) < 1e-6 for x, y in zip(a, b, strict=True))
+        found.expect(same, f"attributions differ in column {name}")
+
+
+def files(federation: Federation, found: Findings) -> None:
+    """No draft, no progress, nothing that is not on the list."""
+    for party, state in federation.states.items():
+        for path in state.rglob("*"):
+            name = path.relative_to(state).as_posix()
+            if path.is_file() and not ALLOWED.fullmatch(name):
+                found.append(f"{party} has kept {name}")
+        left = sorted(path.name for path in (state / "jobs").iterdir()) if (state / "jobs").is_dir() else []
+        found.expect(not left, f"{party} has kept folders of jobs: {left}")
+
+
+def keys(folders: Iterable[Path], forms: list[bytes], found: Findings) -> None:
+    """No file below these folders has a part of a secret key in it."""
+    for folder in folders:
+        for path in folder.rglob("*"):
+            if path.is_file():
+                content = path.read_bytes()
+                if any(form in content for form in forms):
+                    found.append(f"{path.relative_to(folder.parent)} holds a secret key")
+
+
+def transcripts(federation: Federation, found: Findings) -> None:
+    """Every transcript is one unbroken chain."""
+    for party, state in federation.states.items():
+        for folder in sorted((state / "transcripts").glob("*")):
+            try:
+                numbers = [record.sequence for record in TranscriptReader(folder)]
+                found.expect(numbers == list(range(len(numbers))), f"{party}: {folder.name}: records are missing")
+            except Exception as failure:  # noqa: BLE001 - any is a finding
+                found.append(f"{party}: the transcript of {folder.name}: {type(failure).__name__}: {failure}")
+
+
+def memory(federation: Federation, engines: dict[str, FaultyEngine], found: Findings) -> None:
+    """No party remembers anything of a job that is over."""
+    for party in federation.configs:
+        node = federation.node(party)
+        found.expect(not node._sessions, f"{party} has kept sessions: {sorted(node._sessions)}")
+        recorders = federation.process(party).recorders
+        found.expect(recorders is not None and not recorders._writers, f"{party} has kept a transcript open")
+        if party in engines:
+            found.expect(not engines[party].remembers, f"{party}'s worker remembers {engines[party].remembers}")
+
+
+def descriptors() -> int:
+    """The number of open descriptors of this process."""
+    return len(os.listdir("/proc/self/fd"))

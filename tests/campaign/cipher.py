@@ -1,0 +1,94 @@
+"""A transparent Paillier cipher behind the same seam, so that ten thousand jobs fit into minutes.
+
+Every obfuscator is 1: Enc(m) = 1 + m·n mod n². All sums, powers, packings and formats are those of production; keys
+come from a small store, since the search for primes would take most of the time. `KeysMade` also keeps the real keys
+that a run makes, so that a checker can look for them on disks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from gmpy2 import mpz
+
+from treetap.paillier.packing import Packer
+from treetap.paillier.public_key import Obfuscators, PublicKey
+from treetap.paillier.secret_key import SecretKey
+
+#: Keys of the transparent cipher: more than one job of the campaign makes.
+_STORE = 8
+_stored: dict[int, list[SecretKey]] = {}
+_generate = SecretKey.generate
+_ONE = mpz(1)
+
+
+class KeysMade:
+    """The secret keys of a run, in the forms in which a file could hold them."""
+
+    def __init__(self) -> None:
+        self._primes: set[int] = set()
+
+    def note(self, key: SecretKey) -> SecretKey:
+        """Remember a key."""
+        self._primes |= {int(key._p), int(key._q)}
+        return key
+
+    def forms(self) -> list[bytes]:
+        """What must be in no file: both primes in hexadecimal and decimal digits and as bytes, also cut at the end."""
+        found = []
+        for prime in self._primes:
+            width = -(-prime.bit_length() // 8)
+            found += [f"{prime:x}".encode()[:48], str(prime).encode()[:48]]
+            found += [prime.to_bytes(width, order)[:24] for order in ("big", "little")]  # type: ignore[arg-type]
+        return found
+
+
+@contextmanager
+def ciphers(keys: KeysMade, *, transparent: bool) -> Iterator[None]:
+    """Within the block, keys that are made are noted; `transparent`: ciphertexts hide nothing."""
+    drawn = 0
+
+    def generate(bits: int = 2048, allow_512: bool = False) -> SecretKey:
+        nonlocal drawn
+        if not transparent:
+            return keys.note(_generate(bits, allow_512))
+        stored = _stored.setdefault(bits, [])
+        if drawn == len(stored):
+            assert drawn < _STORE, "a job makes more keys than the store holds"
+            stored.append(_generate(bits, allow_512))
+        drawn = (drawn + 1) % _STORE
+        return keys.note(stored[drawn - 1])
+
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(SecretKey, "generate", staticmethod(generate)))
+        if transparent:
+            for owner, name, mine in (
+                (SecretKey, "encrypt_many", _encrypt_many),
+                (SecretKey, "decrypt_many", _decrypt_many),
+                (SecretKey, "prepare", lambda self, kind: None),
+                (SecretKey, "_obfuscators", lambda self, count, kind: iter([(_ONE, _ONE)] * count)),
+                (PublicKey, "standard", lambda self: _ONE),
+                (Obfuscators, "__init__", lambda self, public, kind, window=None: None),
+                (Packer, "pack", _pack),
+                (Obfuscators, "draw", lambda self, count: [_ONE] * count),
+            ):
+                stack.enter_context(patch.object(owner, name, mine))
+        yield
+
+
+def _encrypt_many(self: SecretKey, plains: Iterable[int], kind: Any) -> bytes:
+    return self.public.write([self.public.encrypt(plain, _ONE) for plain in plains])
+
+
+def _decrypt_many(self: SecretKey, ciphertexts: bytes) -> list[int]:
+    public = self.public
+    return [public.signed((each - 1) // public.n % public.n) for each in public.read(ciphertexts)]
+
+
+def _pack(self: Packer, ciphertexts: Sequence[mpz], r: mpz) -> mpz:
+    n = self._public.n
+    packed = sum(((each - 1) // n) << (self._bits * place) for place, each in enumerate(ciphertexts))
+    return (1 + packed * n) % self._public.n_squared

@@ -1,0 +1,92 @@
+"""The federations of the campaign, with their oracles; each is trained once without faults and copied from then on."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from party.config import ServeConfig
+from tests.campaign.cipher import KeysMade, ciphers
+from tests.campaign.plans import SECOND
+from tests.oracle import OracleModel
+from tests.replay import HERE, PARAMS
+from tests.serving.served import CLIENT
+from tests.simulator import COORDINATOR, Federation, run
+from tests.trainings import oracle
+from tests.worlds import PARTIES, World, spec, world
+from treetap.trees.params import ForestParams, TreeParams
+from treetap.wire.v2 import setup_pb2
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A world, a job over it and the model that it must have."""
+
+    here: World
+    params: TreeParams
+    job: setup_pb2.JobSpec
+    model: OracleModel
+
+
+#: In which no two candidates tie, since private set intersection orders the records by chance.
+UNTIED = world(16, (1, 1, 1), seed=31, fresh=6)
+
+
+@cache
+def stage(name: str) -> Stage:
+    """A stage by its name in `plans.STAGES`."""
+    here, params, more = HERE, PARAMS, {}
+    if name == "boosting-psi":
+        here, more = UNTIED, {"alignment": "psi"}
+    elif name == "stopping":
+        params = replace(PARAMS, n_estimators=4, early_stopping_rounds=1, validation_share=0.3)
+    elif name == "forest":
+        params = ForestParams(n_estimators=2, max_depth=2, max_bin=3)
+    return Stage(here, params, spec(params, obfuscation="standard", **more), oracle(here, params))
+
+
+def federation(folder: Path, name: str, *, record: bool, **more: Any) -> Federation:
+    """The stage's parties, their coordinator and a second one whom they obey too."""
+    return Federation(
+        folder,
+        stage(name).here.tables,
+        record="both" if record else "off",
+        policies={party: {"emits": {"EXPLANATION": ["parties"]}} for party in PARTIES[1:]},
+        serve={PARTIES[0]: ServeConfig(clients=[CLIENT], listen="127.0.0.1:0")},
+        coordinators=(COORDINATOR, SECOND),
+        **more,
+    )
+
+
+@cache
+def _trained(name: str) -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="treetap-campaign-"))
+
+    async def main() -> None:
+        made = federation(folder, name, record=False)
+        assert (await made.train(stage(name).job)).state == "finished"
+        await made.close()
+
+    with ciphers(KeysMade(), transparent=True):
+        run(main())
+    return folder
+
+
+def lay_out(folder: Path, name: str, *, trained: bool) -> None:
+    """The disks of all processes as a faultless training leaves them, or empty."""
+    if trained:
+        shutil.copytree(_trained(name), folder)
+    else:
+        folder.mkdir(parents=True)
+
+
+def sweep() -> None:
+    """Remove what `lay_out` copies from."""
+    for name in ("boosting", "boosting-psi", "stopping", "forest"):
+        if _trained.cache_info().currsize:
+            shutil.rmtree(_trained(name), ignore_errors=True)
+    _trained.cache_clear()

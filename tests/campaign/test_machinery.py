@@ -1,0 +1,155 @@
+"""The campaign's own machinery: it finds what is planted, repeats itself, and makes failing plans small."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from party.node import PartyNode
+from party.runtime.job_store import JobStore
+from tests.campaign.campaign import Summary
+from tests.campaign.cipher import _stored
+from tests.campaign.disk import Disk, DiskFault, Disks, How
+from tests.campaign.plans import Plan, drawn
+from tests.campaign.schedule import carry_out
+from tests.campaign.shrink import shrunk
+from treetap.models.durable import append, write_whole
+from treetap.trees.boosting_criterion import BoostingCriterion
+
+PLAIN = Plan(1, "boosting", "train")
+
+
+def test_nothing_is_found_where_nothing_breaks(tmp_path: Path) -> None:
+    """Every story on every stage that it can be told on, without faults."""
+    for number, (story, asked) in enumerate(
+        {
+            "train": {},
+            "predict": {"prediction": {"protocol": "eini", "key_bits": 1024, "attributions": True}},
+            "cancel": {"at": 40},
+            "two-jobs": {},
+            "two-coordinators": {"at": 30, "cancels": True},
+            "serve": {"prediction": {"protocol": "interactive"}},
+        }.items()
+    ):
+        outcome = carry_out(Plan(number, "boosting", story, asked, record=True), tmp_path / story)
+        assert outcome.findings == [], story
+        assert (outcome.hits, outcome.killed) == (0, 0)
+
+
+def test_plans_are_data(tmp_path: Path) -> None:
+    """From a seed always the same, and through a file unchanged."""
+    for seed in range(50):
+        (tmp_path / "plan.json").write_text(drawn(seed).to_json())
+        assert Plan.read(tmp_path / "plan.json") == drawn(seed) == drawn(seed)
+
+
+def _planted(what: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Plant a fault into the product; what the finding says."""
+    if what == "wrong weight":
+        right = BoostingCriterion.leaf
+        monkeypatch.setattr(BoostingCriterion, "leaf", lambda self, sums: right(self, sums) + 1e-6)
+        return "is not the oracle's"
+    if what == "traceback":
+        logging_node = PartyNode._expect_more
+        monkeypatch.setattr(
+            PartyNode,
+            "_expect_more",
+            lambda self, session: (logging_node(self, session), logging.exception("defect"))[0],
+        )
+        return "in the log of root"
+    if what == "key on disk":
+        publish = JobStore.publish
+
+        def leaky(self: JobStore, *given: Any) -> None:
+            publish(self, *given)
+            (self.model / "names.json").write_text(hex(_stored[1024][0]._p))
+
+        monkeypatch.setattr(JobStore, "publish", leaky)
+        return "holds a secret key"
+    if what == "left file":
+        close = JobStore.publish
+        monkeypatch.setattr(
+            JobStore, "publish", lambda self, *given: (close(self, *given), (self.model / "x.part").touch())[0]
+        )
+        return "has kept models/job/x.part"
+    if what == "task":
+
+        async def forever() -> None:
+            await asyncio.sleep(1e6)
+
+        own = PartyNode.close
+        monkeypatch.setattr(PartyNode, "close", lambda self: (asyncio.ensure_future(forever()), own(self))[1])
+        return "tasks are left"
+    raise ValueError(what)
+
+
+@pytest.mark.parametrize("what", ["wrong weight", "traceback", "key on disk", "left file", "task"])
+def test_what_is_planted_is_found(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each checker sees the fault that it is there for."""
+    said = _planted(what, monkeypatch)
+    findings = carry_out(Plan(1, "boosting", "train"), tmp_path / "x").findings
+    assert any(said in finding for finding in findings), findings
+
+
+def test_a_summary_counts_what_was_found(tmp_path: Path) -> None:
+    """Figures are those of the schedules that were carried out."""
+    fault = {"kind": "kill", "who": "feature-b", "at": 20, "served": False, "back_s": 0.0}
+    plan = Plan(3, "boosting", "train", faults=(fault,))
+    summary = Summary("some")
+    summary.add(plan, carry_out(plan, tmp_path / "x"))
+    assert (summary.schedules, summary.crashes, summary.as_json()["findings"]) == (1, 1, 0)
+
+
+def test_a_failing_plan_is_made_small() -> None:
+    """What does not matter for the finding goes."""
+    matters = {"kind": "kill", "who": "feature-b", "at": 7, "served": True, "back_s": 0.0}
+    big = Plan(5, "forest", "train", real=True, record=True, faults=(*drawn(8).faults, matters, *drawn(9).faults))
+    small = shrunk(big, lambda plan: matters in plan.faults)
+    assert small == Plan(5, "boosting", "train", faults=(matters,))
+
+
+def _on_disk(folder: Path, seed: int, how: How, at: int) -> tuple[bytes, list[str]]:
+    """The content of a file that is written, replaced and grown, after a fault at an operation; and all names."""
+    (folder / "p").mkdir(parents=True)
+    dead: list[bool] = []
+    disks = Disks(folder)
+    disks.of["p"] = Disk(
+        folder / "p", lambda: bool(dead), lambda: dead.append(True), lambda: 0.0, random.Random(seed),
+        [DiskFault(at, how)],
+    )  # fmt: skip
+    path = folder / "p" / "file"
+    with disks.active():
+        try:
+            write_whole(path, b"old\n")
+            write_whole(path, b"new\n")
+            append(path, b"more\n")
+        except asyncio.CancelledError:
+            assert dead
+    return path.read_bytes() if path.exists() else b"", sorted(os.listdir(folder / "p"))
+
+
+@pytest.mark.parametrize("how", ["before", "after", "torn", "power-ext4", "power-strict"])
+def test_durable_files_survive_every_crash_whole(how: How, tmp_path: Path) -> None:
+    """A file is there with its old or its new content, and what was appended is there up to somewhere."""
+    seen = set()
+    for at in range(14):
+        for seed in range(4):
+            content, names = _on_disk(tmp_path / f"{at}-{seed}", seed, how, at)
+            seen.add(content)
+            assert set(names) <= {"file", "file.part"}
+            assert content in (b"", b"old\n") or content.startswith(b"new\n")
+            assert content.strip(b"\0") in b"new\nmore\n" or content == b"old\n"
+    assert {b"", b"old\n", b"new\n"} <= seen
+
+
+def test_a_disk_that_forgets_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without fsync a power failure takes what was acknowledged: the layer would show it."""
+    monkeypatch.setattr(Disk, "synced", lambda self, inode: None)
+    found = {_on_disk(tmp_path / str(seed), seed, "power-strict", 12)[0] for seed in range(12)}
+    assert b"" in found or b"old\n" in found
