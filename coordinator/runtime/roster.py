@@ -97,11 +97,13 @@ class Roster:
         """Have all parties leave the job, within `within_s` at most; returns those that did not confirm it."""
         body = setup_pb2.Leave(discard=discard, submission=self._submission)
         leaving = {party: asyncio.ensure_future(self._leave(party, body)) for party in self.names}
-        if leaving:
-            _, late = await asyncio.wait(leaving.values(), timeout=within_s)
-            for task in late:
+        try:
+            if leaving:
+                await asyncio.wait(leaving.values(), timeout=within_s)
+        finally:  # also if nobody waits any more
+            for task in leaving.values():
                 task.cancel()
-        ended = await asyncio.gather(*leaving.values(), return_exceptions=True)
+            ended = await asyncio.gather(*leaving.values(), return_exceptions=True)
         return [party for party, outcome in zip(leaving, ended, strict=True) if isinstance(outcome, BaseException)]
 
     async def _leave(self, party: str, body: setup_pb2.Leave) -> None:

@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from party.runtime.sweep import DRAFT, sweep
+from party.runtime.sweep import DRAFT, superseded, sweep
 from treetap.errors import BadInput, ConfigError, DataError
 from treetap.models.arrays import read_arrays
 from treetap.models.checksums import KEY, sealed, unsealed, with_checksum, without_checksum
@@ -66,7 +66,7 @@ class Store:
         try:
             for folder in (self.transcripts, self.predictions, self._jobs, self._models):
                 make_folder(folder)
-            swept = sweep(self.predictions, self._jobs, self._models)
+            swept = sweep(root, self.predictions, self._jobs, self._models)
         except OSError as failure:
             raise BadInput(f"state = {str(root)!r}: cannot be used as state folder: {failure.strerror}") from None
         if swept:
@@ -219,7 +219,8 @@ class JobStore:
         Raises:
             OSError: the disk refuses it.
         """
-        if not self.published and self._owner() in (submission, None):
+        mine = self._owner() in (submission, None)
+        if mine and (not self.published or superseded(self.folder, self.model)):
             remove_folder(self.folder)
 
     def _submission(self) -> str | None:
