@@ -11,6 +11,7 @@ import random
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -126,6 +127,13 @@ async def _awake(*processes: Process) -> None:
         await asyncio.get_running_loop().create_future()
 
 
+def _abandon(recorders: Recorders) -> None:
+    """The system closes a dead process's files and frees its locks; nothing more is written."""
+    for writer in recorders._writers.values():
+        writer._file.close()
+        writer._unlock()
+
+
 def _ignored(ended: asyncio.Task[Any]) -> None:
     """Nobody waits for this task: its error, if any, has been seen."""
     if not ended.cancelled():
@@ -201,8 +209,9 @@ class Federation:
                     session.expiry.cancel()
             process.tasks.update(process.node.tasks)
         if process.recorders is not None:
-            # The system frees a dead process's locks; a writer that it was just using is closed when that has unwound.
-            asyncio.get_running_loop().call_soon(process.recorders.close) if amid_writing else process.recorders.close()
+            # Those that it was just using are closed when that has unwound.
+            abandon = partial(_abandon, process.recorders)
+            asyncio.get_running_loop().call_soon(abandon) if amid_writing else abandon()
         for task in list(process.tasks):
             task.cancel()
 
