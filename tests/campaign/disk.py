@@ -7,7 +7,8 @@ system refuses.
 What a power failure takes is what no fsync has made durable. Two kinds of file system:
 
 * strict: a name (new, moved, removed) is durable once its folder was fsynced; names of one folder become durable in
-  order, those of different folders in any. Data that was not fsynced is there, missing, there in part, or zeros.
+  order, those of different folders in any. Data that was not fsynced is there, missing, there in part, or
+  zeros, from where it begins or from a sector on.
 * ext4: names become durable in the order of the operations, and any fsync makes all earlier ones durable; a file that
   was renamed over another has its data. Data that was not fsynced is there, missing, or there in part.
 """
@@ -31,6 +32,8 @@ from unittest.mock import patch
 How = Literal["before", "after", "torn", "power-ext4", "power-strict", "ENOSPC", "EIO", "EDQUOT", "EROFS"]
 CRASHES: tuple[How, ...] = ("before", "after", "torn", "power-ext4", "power-strict")
 REFUSALS: tuple[How, ...] = ("ENOSPC", "EIO", "EDQUOT", "EROFS")
+#: Bytes that a disk writes as a whole.
+SECTOR = 512
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 
 
@@ -188,7 +191,8 @@ class Disk:
         added = written[len(durable) :]
         kept = self.rng.choice([0, len(added), self.rng.randint(0, len(added))])
         if strict and self.rng.random() < 0.3:
-            return durable + added[:kept] + bytes(len(added) - kept)
+            first = len(durable) if kept == 0 else (len(durable) + kept) // SECTOR * SECTOR
+            return written[: max(first, len(durable))] + bytes(len(written) - max(first, len(durable)))
         return durable + added[:kept]
 
     def _undo(self, name: _Name, inodes: dict[int, Path]) -> None:
