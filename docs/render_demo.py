@@ -5,15 +5,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from rich.console import Console
-
 from treetap import terminal
 from treetap.commands import demo
+from treetap.terminal import PlainConsole
 
 
 def main() -> None:
     """Run the demo on a recording console."""
-    terminal.out = Console(record=True, width=100)
+    terminal.out = PlainConsole(record=True, width=100)
     demo.run(as_json=False, workdir=None, key_bits=2048, audit_report=None)
     picture = terminal.out.export_svg(title="make demo")
     picture = re.sub(r"<!--.*?-->\s*", "", picture, flags=re.DOTALL)
