@@ -16,7 +16,7 @@ from pathlib import Path
 from attacks.report import html
 
 #: The picture's pixels: up to the curves of the attacks for a few parties.
-WIDTH, HEIGHT = 1200, 2120
+WIDTH, HEIGHT = 1200, 2340
 SECONDS = 60
 
 

@@ -85,7 +85,7 @@ class _LabelHolder(_Model):
     role: Literal["label_holder"]
     feature_parties: list[str]
     objective: str
-    classes: list[str]
+    classes: list[bool | int | float | str]
     params: dict[str, Any]
     metrics: dict[str, float | None]
     used_trees: Count
