@@ -251,3 +251,16 @@ def test_fetch_command_reports_and_fails_with_status_1(
     monkeypatch.setitem(CATALOGUE, "obesity", served(status=503))
     assert treetap_here("data", "fetch", "obesity", "--out", str(tmp_path / "elsewhere")) == 1
     assert "answers 503" in capsys.readouterr().err
+
+
+def test_a_link_in_the_place_of_the_archive_is_not_followed(served: Callable[..., Source], tmp_path: Path) -> None:
+    """In a folder that others may write to, nobody can have another file written instead."""
+    source = served()
+    mine = tmp_path / "mine"
+    mine.write_text("mine")
+    link = tmp_path / f".{source.file}.{os.getpid()}.download.part"
+    link.symlink_to(mine)
+    with pytest.raises(TreetapError, match="cannot be written: File exists"):
+        download.fetch(source, tmp_path)
+    assert mine.read_text() == "mine"
+    assert download.fetch(source, tmp_path)  # the link is gone

@@ -77,13 +77,21 @@ def remove_folder(folder: Path) -> None:
         OSError: the disk refuses it.
     """
     gone = folder.with_name(f".{folder.name}.gone")
-    if gone.is_dir():  # an earlier deletion was refused
-        shutil.rmtree(gone)
-    if folder.is_dir():
+    if gone.is_dir() or gone.is_symlink():  # an earlier deletion was refused
+        _delete(gone)
+    if folder.is_dir() or folder.is_symlink():
         folder.replace(gone)
         sync_folder(folder.parent)
-        shutil.rmtree(gone)
+        _delete(gone)
         sync_folder(folder.parent)
+
+
+def _delete(folder: Path) -> None:
+    """Delete a folder, or a link in its place and nothing of what it leads to."""
+    if folder.is_symlink():
+        folder.unlink()
+    else:
+        shutil.rmtree(folder)
 
 
 def remnant(path: Path) -> bool:

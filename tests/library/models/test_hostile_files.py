@@ -24,7 +24,7 @@ from treetap.commands.model.view import describe
 from treetap.errors import ConfigError, DataError
 from treetap.models.arrays import read_arrays
 from treetap.models.checksums import checked_line, first
-from treetap.models.durable import write_whole
+from treetap.models.durable import make_folder, remove_folder, write_whole
 from treetap.models.line_file import LineFile
 from treetap.models.store import read_json
 from treetap.strict import read_toml
@@ -143,6 +143,22 @@ def test_a_draft_that_is_a_link_is_replaced(tmp_path: Path) -> None:
     write_whole(tmp_path / "file", b"new")
     assert (target.read_text(), (tmp_path / "file").read_bytes()) == ("mine", b"new")
     assert sorted(os.listdir(tmp_path)) == ["file", "precious"]
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_link_in_the_place_of_a_folder_is_removed(there: bool, tmp_path: Path) -> None:
+    """A draft of a model that is a link: what it leads to stays, and the folder can be made."""
+    target = tmp_path / "precious"
+    if there:
+        target.mkdir()
+        (target / "file").write_text("mine")
+    draft = tmp_path / "draft"
+    for name in ("draft", ".draft.gone"):
+        (tmp_path / name).symlink_to(target)
+        remove_folder(draft)
+        assert sorted(os.listdir(tmp_path)) == (["precious"] if there else [])
+    make_folder(draft)
+    assert not there or (target / "file").read_text() == "mine"
 
 
 def _tree(lines: list[dict[str, Any]]) -> dict[str, Any]:
