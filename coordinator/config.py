@@ -22,6 +22,7 @@ class CoordinatorConfig(Process):
     parties: dict[Name, Address]
     silence_s: Silence = 30.0
     metrics: Address | None = None
+    keep_days: Annotated[float, Field(ge=0)] | None = None
 
     def addresses(self) -> dict[str, str]:
         """See `Process.addresses`."""

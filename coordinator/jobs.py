@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 
 from google.protobuf.message import Message
 
-from coordinator import protocols, setup
+from coordinator import protocols, retention, setup
 from coordinator.alignment import align
 from coordinator.failover import LEAVE_S, accounts, conduct
 from coordinator.prediction import opening_of
@@ -161,6 +161,19 @@ class Jobs:
         if job:
             return [self._state(job)]
         return [self._list_entry(each) for each in self._journal.listed()]
+
+    def prune(self, names: Sequence[str], days: float, *, dry_run: bool) -> list[str]:
+        """Have the journal forget these jobs, or those that ended more than `days` ago; see `coordinator.retention`."""
+        if names:
+            found = retention.named(self._journal, self._running, names)
+        else:
+            found = retention.old(self._journal, self._running, days)
+        names = [status.job for status in found]
+        if not dry_run:
+            self._journal.remove(names)
+            for status in found:
+                self._metrics.forget(status.state)
+        return names
 
     async def watch(self, job: str) -> AsyncIterator[jobs_pb2.JobStatus]:
         """The status whenever it changes, at most five times a second, until the job no longer runs."""

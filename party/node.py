@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Coroutine, Mapping
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
@@ -109,7 +109,7 @@ class PartyNode:
         costs, step = session.context.costs, (kind, request.round, request.stage)
         with costs.clock(kind, f"job {request.job}: {describe(step)}"):
             try:
-                task = session.book.start(step, request, lambda: work(request))
+                task = session.book.start(step, request, lambda: self._done(caller, work(request)))
             except Interrupted as ended:
                 raise ended.at(name) from None
             self._record(caller, request)
@@ -143,6 +143,12 @@ class PartyNode:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
         self._recorders.close()
+
+    async def _done(self, caller: str, work: Awaitable[control_pb2.StepResult]) -> control_pb2.StepResult:
+        """The result of a step; one that the policy keeps from the coordinator ends the attempt, as a failure does."""
+        found = await work
+        self._permitted(caller, control_pb2.StepEvent(result=found))
+        return found
 
     def _permitted(self, caller: str, event: control_pb2.StepEvent) -> Mapping[str, int]:
         """The bytes of an event by class; `Refused` unless the policy lets each class go to the coordinator."""

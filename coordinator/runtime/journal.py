@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -105,7 +105,9 @@ class Journal:
             found = self._create(job, line) if held is None else self._append(job, line, held)
         except OSError as failure:
             raise Interrupted(f"the coordinator cannot write {self._path(job)}: {failure.strerror}") from failure
-        self._keep(job, _Held(found, lines))
+        held = _Held(found, lines)
+        self._keep(job, held)
+        self._index[job] = _entry_of(job, held)
 
     def read(self, job: str) -> list[Event]:
         """All whole lines of a job.
@@ -148,18 +150,20 @@ class Journal:
         """Seconds since 1970 at which the last line of a job was written."""
         return self._path(job).stat().st_mtime
 
-    def remove(self, job: str) -> None:
-        """Delete what the journal has of a job, durably.
+    def remove(self, jobs: Iterable[str]) -> None:
+        """Delete what the journal has of these jobs, durably.
 
         Raises:
             Interrupted: the disk refuses it.
         """
-        self._release(job)
         try:
-            self._path(job).unlink(missing_ok=True)
+            for job in jobs:
+                self._release(job)
+                self._path(job).unlink(missing_ok=True)
             sync_folder(self._folder)
         except OSError as failure:
-            raise Interrupted(f"the coordinator cannot delete {self._path(job)}: {failure.strerror}") from failure
+            where = failure.filename or self._folder
+            raise Interrupted(f"the coordinator cannot delete {where}: {failure.strerror}") from failure
 
     def _lines(self, job: str) -> Lines:
         held = self._hold(job)
@@ -183,15 +187,7 @@ class Journal:
     def _entry(self, job: str) -> _Entry | None:
         try:
             held = self._hold(job)
-            if held is None:
-                return None
-            when = held.lines.events[0].get("unix_nanos")  # else an earlier release's line
-            return _Entry(
-                _stamp(held.found),
-                when if isinstance(when, int) else held.found.st_ctime_ns,
-                is_cut_off(held.lines.events),
-                for_a_list(self.status(job)).SerializeToString(),
-            )
+            return None if held is None else _entry_of(job, held)
         except (DataError, Interrupted) as damage:
             with_file = self._path(job).stat() if isinstance(damage, DataError) else None
             stamp, when = (None, 0) if with_file is None else (_stamp(with_file), with_file.st_ctime_ns)
@@ -257,6 +253,17 @@ def _understand(path: Path, job: str, lines: Lines) -> None:
             _ = submission_of(job, lines.events, checked=True).members
     except UNREADABLE:
         raise DataError(f"{path}: has a line that says nothing; bring a back-up of the file back") from None
+
+
+def _entry_of(job: str, held: _Held) -> _Entry:
+    events, checked = held.lines.events, held.lines.last is not None
+    when = events[0].get("unix_nanos")  # else an earlier release's line
+    return _Entry(
+        _stamp(held.found),
+        when if isinstance(when, int) else held.found.st_ctime_ns,
+        is_cut_off(events),
+        for_a_list(status_of(job, events, checked=checked)).SerializeToString(),
+    )
 
 
 def _damaged(job: str, damage: Exception) -> jobs_pb2.JobStatus:

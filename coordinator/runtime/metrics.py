@@ -31,6 +31,10 @@ class CoordinatorMetrics(ProcessMetrics):
         if before is not None:
             self._jobs.labels(before).dec()
 
+    def forget(self, state: str) -> None:
+        """Count no longer a job that the journal has forgotten."""
+        self._jobs.labels(state).dec()
+
     @contextmanager
     def asking(self, party: str, step: str) -> Iterator[None]:
         """Measure a step that a party is asked for."""

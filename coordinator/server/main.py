@@ -9,6 +9,7 @@ from grpc_health.v1 import health_pb2
 
 from coordinator.config import CoordinatorConfig, read
 from coordinator.jobs import Jobs
+from coordinator.retention import keep_for
 from coordinator.runtime.journal import Journal
 from coordinator.runtime.metrics import CoordinatorMetrics
 from coordinator.server.service import register
@@ -48,13 +49,19 @@ async def _serve(config: CoordinatorConfig, until_stdin_closes: bool) -> None:
     status = serve_health(server, callers)
     number = rpc.bind(server, credentials, config.listen)
     address = f"{config.listen.rpartition(':')[0]}:{number}"
+    keeping: asyncio.Task[None] | None = None
     try:
         jobs.serve_on()  # before operators can connect
         await server.start()
         await status.set("", health_pb2.HealthCheckResponse.SERVING)
         where = {"name": config.name, "address": address, **({"metrics": measured} if measured else {})}
+        if config.keep_days is not None:
+            days = config.keep_days
+            keeping = asyncio.ensure_future(keep_for(lambda: jobs.prune((), days, dry_run=False), days))
         await serve_until_stopped("coordinator", where, until_stdin_closes=until_stdin_closes)
     finally:
+        if keeping is not None:
+            keeping.cancel()
         await status.enter_graceful_shutdown()
         await jobs.close()
         await server.stop(GRACE_S)

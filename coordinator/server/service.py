@@ -63,6 +63,12 @@ class JobsService(jobs_pb2_grpc.JobsServicer):
             self._admit(context)
             return await self._jobs.cancel(request.job)
 
+    async def Prune(self, request: jobs_pb2.PruneRequest, context: Context) -> jobs_pb2.PruneReply:
+        """See jobs.proto."""
+        async with answering(context, "the coordinator"):
+            self._admit(context)
+            return jobs_pb2.PruneReply(jobs=self._jobs.prune(request.jobs, request.days, dry_run=request.dry_run))
+
     def _admit(self, context: Context) -> None:
         caller = self._callers.named(context, Role.OPERATOR)
         if caller not in self._operators:

@@ -73,9 +73,9 @@ class FeaturePartyJob:
         aligned = self.alignment.begin(table.ids, table.rows, table.path, keep=True)
         await self.stored.read()
         self.order.first_rounds = range(self.stored.count + 1)  # the label holder may have stored fewer
-        published = self._context.store.published
+        stored, published = self.stored.count, self._context.store.published
         self.order.done(request, PUBLISHED if published else UNPUBLISHED, *([ALIGNED] if aligned else []))
-        return result(setup_pb2.Prepared(stored_rounds=self.stored.count, published=published, aligned_attempt=aligned))
+        return result(setup_pb2.Prepared(stored_rounds=stored, published=published, aligned_attempt=aligned))
 
     async def bin(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Select the common records, and bin their columns once for the job."""

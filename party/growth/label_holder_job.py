@@ -76,8 +76,8 @@ class LabelHolderJob:
         self._slots(data.labels)
         aligned = self.alignment.begin(data.table.ids, data.table.rows, data.table.path, keep=True)
         stored, published = await self._trees_with_scores(), self._context.store.published
-        self.order.done(request, *([ALIGNED] if aligned else []))
         model = published_model(self._context.store.manifest()) if published else None
+        self.order.done(request, *([ALIGNED] if aligned else []))
         return result(
             setup_pb2.Prepared(stored_rounds=stored, published=published, aligned_attempt=aligned, model=model)
         )
@@ -112,8 +112,9 @@ class LabelHolderJob:
         if not self._context.store.published:
             await self._publish(required(self._state))
         await self.keys.close()
+        model = published_model(self._context.store.manifest())
         self.order.done(request)
-        return result(published_model(self._context.store.manifest()))
+        return result(model)
 
     @property
     def data(self) -> LabelledTable:

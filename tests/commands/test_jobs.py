@@ -249,6 +249,24 @@ def test_a_job_in_the_background(federation: LocalFederation) -> None:
     assert json.loads(cancelled.out)["state"] == "cancelled"
 
 
+def test_pruning(federation: LocalFederation, trained: Outcome) -> None:
+    """A cancelled job is forgotten by name or by age, and named; a model is not by age; wrong usage is refused."""
+    for name in ("one", "another"):
+        _run(federation, "train", _job(federation, name, n_estimators=200), "--detach")
+        assert f"treetap cancel {name} ends it" in refused(_run(federation, "prune", name))
+        assert _run(federation, "cancel", name).status == 0
+    dry = _run(federation, "prune", "one", "--dry-run")
+    assert (dry.status, dry.out, dry.err) == (0, "one\n", "")
+    assert json.loads(_run(federation, "prune", "one", "--json").out) == {"jobs": ["one"]}
+    assert "there is no job 'one'" in refused(_run(federation, "prune", "one"))
+    old = _run(federation, "prune", "--older-than", "0")
+    assert old.status == 0
+    assert "another" in old.out.splitlines()
+    assert "good" not in old.out.splitlines()
+    assert _run(federation, "status", "good").status == 0
+    assert _run(federation, "prune", "--older-than", "-1").status == 2
+
+
 def test_ctrl_c_stops_the_watching(federation: LocalFederation) -> None:
     """Interrupting `treetap train` leaves the job running."""
     watching = start("train", _job(federation, "watched", n_estimators=5000), folder=federation.folder)

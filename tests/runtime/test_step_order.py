@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -27,7 +29,8 @@ from tests.replay import with_word
 from treetap.errors import OutOfOrder
 from treetap.wire.v2 import control_pb2
 
-DOCS = Path(__file__).parents[2] / "docs"
+PARTY = Path(__file__).parents[2] / "party"
+DOCS = PARTY.parent / "docs"
 TABLE: StepTable = {
     OPENING: (Next("prepare"),),
     "prepare": (Next("aligning"), Next("bin", when="aligned")),
@@ -161,3 +164,34 @@ def test_the_pages_show_the_tables_that_are_executed(tmp_path: Path) -> None:
         checked = subprocess.run(command, capture_output=True, text=True, check=False)
         assert checked.returncode == status, checked.stderr
         assert ("protocol-forest.md is stale: run make orders" in checked.stderr) == bool(status)
+
+
+def _moves(statement: ast.stmt) -> bool:
+    """True for a call of `StepOrder.done`."""
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    return isinstance(call, ast.Call) and ast.unparse(call.func).endswith("order.done")
+
+
+def _after_moves(body: list[ast.stmt], rest: list[ast.stmt]) -> Iterator[list[ast.stmt]]:
+    """What follows each move of the order within a function, to its end."""
+    for place, statement in enumerate(body):
+        after = [*body[place + 1 :], *rest]
+        if _moves(statement):
+            yield after
+        for name in ("body", "orelse", "finalbody"):
+            yield from _after_moves(getattr(statement, name, []), after)
+
+
+def test_the_order_moves_when_the_step_has_succeeded() -> None:
+    """In every step it is the last act before the result: nothing that waits, reads, sends or stores comes after it."""
+    moves = 0
+    for path in sorted(PARTY.rglob("*.py")):
+        for function in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            for after in _after_moves(function.body, []):
+                moves += 1
+                text = "\n".join(map(ast.unparse, after))
+                assert all(isinstance(each, ast.Return | ast.Assign) for each in after), f"{path}: {text}"
+                assert not any(word in text for word in ("await ", ".store", "outbox", "offload")), f"{path}: {text}"
+    assert moves > 30

@@ -19,7 +19,7 @@ from treetap.commands.audit.cli import needs
 from treetap.commands.certs.cli import certs
 from treetap.commands.data.cli import data
 from treetap.commands.health import cli as health
-from treetap.commands.jobs import serve
+from treetap.commands.jobs import prune, serve
 from treetap.commands.jobs.operator_options import AwayDeadline, OperatorFile, Protocol, operating
 from treetap.commands.model.cli import model
 from treetap.commands.stdout import guarded
@@ -224,6 +224,7 @@ def predict(
 
 
 serve.register(app)
+prune.register(app)
 
 
 @app.command()

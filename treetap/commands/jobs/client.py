@@ -8,7 +8,7 @@ answer, it would begin the job twice.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -88,6 +88,13 @@ class Operator:
         _check(job)
         name = jobs_pb2.JobName(job=job)
         return _run(self._ask(lambda stub: stub.Cancel(name, timeout=rpc.ASK_DEADLINE), repeat=True))
+
+    def prune(self, jobs: Sequence[str], days: float, *, dry_run: bool) -> list[str]:
+        """Have the coordinator forget these jobs, or all that ended more than `days` ago; returns their names."""
+        for job in jobs:
+            _check(job)
+        request = jobs_pb2.PruneRequest(jobs=jobs, days=days, dry_run=dry_run)
+        return list(_run(self._ask(lambda stub: stub.Prune(request, timeout=rpc.ASK_DEADLINE), repeat=False)).jobs)
 
     def status(self, job: str = "") -> list[jobs_pb2.JobStatus]:
         """The status of one job or of all."""

@@ -133,6 +133,47 @@ class JobName(google.protobuf.message.Message):
 Global___JobName: typing_extensions.TypeAlias = JobName
 
 @typing.final
+class PruneRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOBS_FIELD_NUMBER: builtins.int
+    DAYS_FIELD_NUMBER: builtins.int
+    DRY_RUN_FIELD_NUMBER: builtins.int
+    days: builtins.float
+    dry_run: builtins.bool
+    """Name the jobs and delete nothing."""
+    @property
+    def jobs(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Jobs to forget; none: all that are over, needed for nothing, and ended more than `days` ago."""
+
+    def __init__(
+        self,
+        *,
+        jobs: collections.abc.Iterable[builtins.str] | None = ...,
+        days: builtins.float = ...,
+        dry_run: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["days", b"days", "dry_run", b"dry_run", "jobs", b"jobs"]) -> None: ...
+
+Global___PruneRequest: typing_extensions.TypeAlias = PruneRequest
+
+@typing.final
+class PruneReply(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOBS_FIELD_NUMBER: builtins.int
+    @property
+    def jobs(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        jobs: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["jobs", b"jobs"]) -> None: ...
+
+Global___PruneReply: typing_extensions.TypeAlias = PruneReply
+
+@typing.final
 class StatusRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -197,7 +238,7 @@ class JobStatus(google.protobuf.message.Message):
     kind: builtins.str
     """train, predict or serve."""
     state: builtins.str
-    """running, finished, failed, interrupted or cancelled."""
+    """running, finished, failed, interrupted, cancelled, or damaged: its record cannot be read."""
     attempt: builtins.int
     phase: builtins.str
     """Current phase: prepare, align, bin, keys, train, publish; align, keys, predict, write;

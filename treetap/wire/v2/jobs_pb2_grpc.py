@@ -65,6 +65,11 @@ class JobsStub(object):
                 request_serializer=treetap_dot_wire_dot_v2_dot_jobs__pb2.JobName.SerializeToString,
                 response_deserializer=treetap_dot_wire_dot_v2_dot_jobs__pb2.JobAccepted.FromString,
                 _registered_method=True)
+        self.Prune = channel.unary_unary(
+                '/treetap.wire.v2.Jobs/Prune',
+                request_serializer=treetap_dot_wire_dot_v2_dot_jobs__pb2.PruneRequest.SerializeToString,
+                response_deserializer=treetap_dot_wire_dot_v2_dot_jobs__pb2.PruneReply.FromString,
+                _registered_method=True)
 
 
 class JobsServicer(object):
@@ -107,6 +112,12 @@ class JobsServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Prune(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_JobsServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -139,6 +150,11 @@ def add_JobsServicer_to_server(servicer, server):
                     servicer.Resume,
                     request_deserializer=treetap_dot_wire_dot_v2_dot_jobs__pb2.JobName.FromString,
                     response_serializer=treetap_dot_wire_dot_v2_dot_jobs__pb2.JobAccepted.SerializeToString,
+            ),
+            'Prune': grpc.unary_unary_rpc_method_handler(
+                    servicer.Prune,
+                    request_deserializer=treetap_dot_wire_dot_v2_dot_jobs__pb2.PruneRequest.FromString,
+                    response_serializer=treetap_dot_wire_dot_v2_dot_jobs__pb2.PruneReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -304,6 +320,33 @@ class Jobs(object):
             '/treetap.wire.v2.Jobs/Resume',
             treetap_dot_wire_dot_v2_dot_jobs__pb2.JobName.SerializeToString,
             treetap_dot_wire_dot_v2_dot_jobs__pb2.JobAccepted.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Prune(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/treetap.wire.v2.Jobs/Prune',
+            treetap_dot_wire_dot_v2_dot_jobs__pb2.PruneRequest.SerializeToString,
+            treetap_dot_wire_dot_v2_dot_jobs__pb2.PruneReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -121,7 +121,23 @@ _JobsResumeType = typing_extensions.TypeVar(
     ],
 )
 
-class JobsStub(typing.Generic[_JobsSubmitType, _JobsPredictType, _JobsWatchType, _JobsStatusType, _JobsCancelType, _JobsResumeType]):
+_JobsPruneType = typing_extensions.TypeVar(
+    '_JobsPruneType',
+    grpc.UnaryUnaryMultiCallable[
+        treetap.wire.v2.jobs_pb2.PruneRequest,
+        treetap.wire.v2.jobs_pb2.PruneReply,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        treetap.wire.v2.jobs_pb2.PruneRequest,
+        treetap.wire.v2.jobs_pb2.PruneReply,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        treetap.wire.v2.jobs_pb2.PruneRequest,
+        treetap.wire.v2.jobs_pb2.PruneReply,
+    ],
+)
+
+class JobsStub(typing.Generic[_JobsSubmitType, _JobsPredictType, _JobsWatchType, _JobsStatusType, _JobsCancelType, _JobsResumeType, _JobsPruneType]):
     """Operator to coordinator."""
 
     @typing.overload
@@ -149,6 +165,10 @@ class JobsStub(typing.Generic[_JobsSubmitType, _JobsPredictType, _JobsWatchType,
         grpc.UnaryUnaryMultiCallable[
             treetap.wire.v2.jobs_pb2.JobName,
             treetap.wire.v2.jobs_pb2.JobAccepted,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            treetap.wire.v2.jobs_pb2.PruneRequest,
+            treetap.wire.v2.jobs_pb2.PruneReply,
         ],
     ], channel: grpc.Channel) -> None: ...
 
@@ -178,6 +198,10 @@ class JobsStub(typing.Generic[_JobsSubmitType, _JobsPredictType, _JobsWatchType,
             treetap.wire.v2.jobs_pb2.JobName,
             treetap.wire.v2.jobs_pb2.JobAccepted,
         ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            treetap.wire.v2.jobs_pb2.PruneRequest,
+            treetap.wire.v2.jobs_pb2.PruneReply,
+        ],
     ], channel: grpc.aio.Channel) -> None: ...
 
     Submit: _JobsSubmitType
@@ -191,6 +215,8 @@ class JobsStub(typing.Generic[_JobsSubmitType, _JobsPredictType, _JobsWatchType,
     Cancel: _JobsCancelType
 
     Resume: _JobsResumeType
+
+    Prune: _JobsPruneType
 
 JobsAsyncStub: typing_extensions.TypeAlias = JobsStub[
     grpc.aio.UnaryUnaryMultiCallable[
@@ -216,6 +242,10 @@ JobsAsyncStub: typing_extensions.TypeAlias = JobsStub[
     grpc.aio.UnaryUnaryMultiCallable[
         treetap.wire.v2.jobs_pb2.JobName,
         treetap.wire.v2.jobs_pb2.JobAccepted,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        treetap.wire.v2.jobs_pb2.PruneRequest,
+        treetap.wire.v2.jobs_pb2.PruneReply,
     ],
 ]
 
@@ -263,5 +293,12 @@ class JobsServicer(metaclass=abc.ABCMeta):
         request: treetap.wire.v2.jobs_pb2.JobName,
         context: _ServicerContext,
     ) -> typing.Union[treetap.wire.v2.jobs_pb2.JobAccepted, collections.abc.Awaitable[treetap.wire.v2.jobs_pb2.JobAccepted]]: ...
+
+    @abc.abstractmethod
+    def Prune(
+        self,
+        request: treetap.wire.v2.jobs_pb2.PruneRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[treetap.wire.v2.jobs_pb2.PruneReply, collections.abc.Awaitable[treetap.wire.v2.jobs_pb2.PruneReply]]: ...
 
 def add_JobsServicer_to_server(servicer: JobsServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

@@ -1,0 +1,71 @@
+"""What the journal may forget: jobs that are over, of which nothing later needs the record.
+
+A finished training stays, because predictions with its model need its record. So does a job that can still be resumed,
+because its parties hold files that only `cancel` deletes; and a damaged one, because only a person knows what it was.
+An operator who names them gives finished trainings and damaged jobs up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Collection
+
+from coordinator.runtime.journal import Journal
+from treetap.errors import Conflict, TreetapError, UnknownJob
+from treetap.wire.v2 import jobs_pb2
+
+log = logging.getLogger(__name__)
+DAY_S = 86_400.0
+#: Seconds between two looks for jobs that are over for long enough.
+LOOK_S = 3600.0
+
+
+def named(journal: Journal, running: Collection[str], jobs: Collection[str]) -> list[jobs_pb2.JobStatus]:
+    """The statuses of these jobs, which an operator gives up.
+
+    Raises:
+        UnknownJob: one is not there.
+        Conflict: one runs, or can be resumed: its parties hold files.
+    """
+    found = []
+    for job in jobs:
+        if not journal.has(job):
+            raise UnknownJob(f"there is no job {job!r}")
+        status = journal.status(job)
+        if job in running:
+            raise Conflict(f"job {job} is running: treetap cancel {job} ends it")
+        if status.state != "damaged" and not is_over(status):
+            raise Conflict(f"job {job} is {status.state}, and its parties hold files of it: treetap cancel {job} first")
+        found.append(status)
+    return found
+
+
+def old(journal: Journal, running: Collection[str], days: float) -> list[jobs_pb2.JobStatus]:
+    """The statuses of jobs that nothing later needs and that ended more than `days` ago."""
+    before = time.time() - days * DAY_S
+    return [
+        status
+        for status in journal.listed()
+        if is_over(status)
+        and (status.kind, status.state) != ("train", "finished")
+        and status.job not in running
+        and journal.ended_at(status.job) < before
+    ]
+
+
+def is_over(status: jobs_pb2.JobStatus) -> bool:
+    """True if the job cannot be resumed."""
+    return status.state in ("finished", "cancelled") or (status.state == "failed" and status.bad_input)
+
+
+async def keep_for(prune: Callable[[], list[str]], days: float) -> None:
+    """Prune again and again, until it is cancelled. `prune`: forgets what is older than `days`, and names it."""
+    while True:
+        try:
+            if gone := prune():
+                log.info("the journal keeps jobs for %g days; it has forgotten %s", days, ", ".join(gone))
+        except TreetapError as failure:
+            log.error("jobs that are over stay in the journal: %s", failure)
+        await asyncio.sleep(LOOK_S)
