@@ -56,7 +56,7 @@ def test_after_early_stopping_the_best_round_is_reported(tmp_path: Path, monkeyp
                 seen.append({metric.name: metric.value for metric in status.metrics})
 
         federation.hook = watch
-        status = await federation.train(spec(STOPPED, 2))
+        status = await federation.train(spec(STOPPED, 2, obfuscation="standard"))
         _assert_model_s(status, federation)
         assert status.stored_trees == len(oracle)
         assert seen[0] != {metric.name: metric.value for metric in status.metrics}
@@ -82,7 +82,7 @@ def test_a_resumed_job_reports_the_published_model(word: str, tmp_path: Path) ->
                 federation.kill("coordinator")
 
         federation.hook = kill
-        federation.jobs.submit(jobs_pb2.SubmitRequest(job="job", spec=spec(STOPPED, 2)))
+        federation.jobs.submit(jobs_pb2.SubmitRequest(job="job", spec=spec(STOPPED, 2, obfuscation="standard")))
         await federation.jobs.wait("job")
         federation.start("coordinator")
         assert (federation.state(LABEL_HOLDER) / "models" / "job").is_dir()
@@ -112,7 +112,7 @@ def test_trees_are_counted_once_they_are_stored(tmp_path: Path, monkeypatch: pyt
             federation.hook = kill
 
         kill_in(0)
-        status = await federation.train(spec(BoostingParams(**params), 2))
+        status = await federation.train(spec(BoostingParams(**params), 2, obfuscation="standard"))
         assert (status.state, status.round, status.stored_trees) == ("interrupted", 1, 0)
         assert " 0/3 " in _shown(monkeypatch, status)
         federation.start(PARTIES[1])
@@ -138,7 +138,7 @@ def test_steps_of_predictions_are_no_trees(tmp_path: Path, caplog: pytest.LogCap
 
     async def main() -> None:
         federation = Federation(tmp_path, HERE.tables)
-        await federation.train(spec(BoostingParams(n_estimators=2, max_depth=2, max_bin=4), 2))
+        await federation.train(spec(BoostingParams(n_estimators=2, max_depth=2, max_bin=4), 2, obfuscation="standard"))
         caplog.clear()
         with caplog.at_level("DEBUG"):
             assert (await federation.predict(predict_request(model="job", job="p"))).state == "finished"

@@ -50,11 +50,9 @@ def _tables(labels: pa.DataType, ids: pa.DataType, column: str = "customer") -> 
     ("labels", "ids"),
     [
         (pa.int64(), pa.int64()),
-        (pa.int8(), pa.int32()),
         (pa.string(), pa.string()),
         (pa.bool_(), pa.uint64()),
-        (pa.float64(), pa.int64()),
-        (pa.decimal128(5, 2), pa.int64()),
+        (pa.decimal128(5, 2), pa.int32()),
     ],
     ids=str,
 )
