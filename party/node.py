@@ -204,6 +204,7 @@ class PartyNode:
             role = self._role(caller, context, request, kind)
         except BadInput as failure:
             raise failure.at(self._config.name) from None
+        context.mailbox.expect(role.receives)
         return Session(context, role, caller, frozenset(members - {self._config.name}), opening, _submission(request))
 
     def _role(self, caller: str, context: StepContext, request: control_pb2.StepRequest, kind: str) -> Role:

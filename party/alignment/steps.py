@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -18,6 +19,7 @@ from typing import Any, Literal
 import numpy as np
 
 from party.runtime.context import Step, StepContext, empty_result, required
+from party.runtime.expected import Expected, Receives
 from party.runtime.messages import Rows
 from party.runtime.step_order import StepOrder
 from party.runtime.steps import StepId
@@ -32,6 +34,8 @@ log = logging.getLogger(__name__)
 POINTS_PER_MESSAGE = 32_768
 #: Points in one call to a worker: some tenths of a second of work, so that progress is reported often.
 POINTS_PER_CALL = 4_096
+#: Most ids of a party's list.
+MOST_IDS = 1 << 27
 STORED = "alignment"
 #: Rules of a policy: of trainings, and of predictions.
 CommonRecords = Literal["min_common_records", "min_prediction_records"]
@@ -53,6 +57,17 @@ def alignment_steps(members: Sequence[str], mode: str, party: str) -> list[StepI
     if mode == "psi":
         return [(turn.step, 0, turn.stage) for turn in _own_turns(members, party)]
     raise ConfigError(f"alignment = {mode!r}: this party supports psi and sorted-ids")
+
+
+def received(members: Sequence[str], mode: str, party: str) -> Receives:
+    """What a party receives: lists of points in the passes of its turns, and at the label holder digests."""
+    me, stages = members.index(party), defaultdict(set)
+    for turn in _own_turns(members, party) if mode == "psi" else ():
+        for here, there in turn.routes:
+            if there == me != here:
+                stages[members[here]].add(turn.stage)
+    digests = {"record_digest": Expected(members[1:], lambda: 0)} if me == 0 else {}
+    return {"blinded_ids": Expected(list(stages), lambda: MOST_IDS * psi.POINT_BYTES, stages=stages), **digests}
 
 
 def _own_turns(members: Sequence[str], party: str) -> list[AlignmentTurn]:
@@ -84,6 +99,7 @@ class Alignment:
         self._common = b""
         self._found: tuple[psi.Rows, bytes] = (self._shuffle, b"")  # the label holder's result, until all parties agree
         self._exponent, self._fresh, self._once = (psi.Exponent.draw() for _ in range(3))
+        self.receives = received(self._members, mode, context.party)
         self.steps: dict[str, Step] = {
             name: getattr(self, name) for name, _, _ in alignment_steps(self._members, mode, context.party)
         }

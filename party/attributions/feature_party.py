@@ -8,14 +8,16 @@ import numpy as np
 
 from party.attributions.layout import VALUES, AttributedLayout, take_layout
 from party.prediction.chain import ChainPlace, blaming, check_hides
+from party.prediction.expected import ShardSize, entries
 from party.prediction.opened_model import OpenedModel
 from party.prediction.paillier_scheme import PaillierMasking
 from party.prediction.tree_model import OwnSplits
 from party.runtime.context import Step, StepContext, empty_result, required
+from party.runtime.expected import Expected, Receives, ciphertext_size
 from party.runtime.messages import Rows
 from treetap.paillier.masked_sums import EntryMember, ciphertexts_of, entry_slots
 from treetap.paillier.public_key import PublicKey
-from treetap.protocols.prediction import present
+from treetap.protocols.prediction import MOST_ATTRIBUTING, present
 from treetap.wire.v2 import control_pb2, prediction_pb2
 
 
@@ -38,6 +40,12 @@ class Attributions:
         self._rows: Rows = np.zeros(0, dtype=np.int64)  # of the block whose scores have been masked
         self.steps: Mapping[str, Step] = {"mask_attributions": self.mask_attributions}
 
+    def receives(self, size: ShardSize) -> Receives:
+        """See `Role.receives`; an entry for each leaf and each set of feature parties on its way."""
+        sets = 1 << MOST_ATTRIBUTING
+        layout = Expected([self._place.label_holder], lambda: size.layout(sets))
+        return {"attribution_layout": layout, **entries(self._place, VALUES, self._entry_bytes)}
+
     async def begin(self, public: PublicKey, outputs: int) -> None:
         """Take the layout of the entries, each of as many ciphertexts as its values need, and the constant entries.
 
@@ -54,17 +62,17 @@ class Attributions:
             len(present(self._opening)),
             last=place.last,
         )
-        entries = layout.entries
-        entries.check_place(place)
-        check_hides(context, entries.spare, f"a sum and of the attributions to {layout.players} players")
+        found = layout.entries
+        found.check_place(place)
+        check_hides(context, found.spare, f"a sum and of the attributions to {layout.players} players")
         count, slots = ciphertexts_of(layout.players * outputs, public.bits)
         each = np.arange(count)
         member = EntryMember(
             context.engine,
             public,
             entry_slots(slots),
-            (entries.outgoing[:, np.newaxis] * count + each).ravel(),
-            (entries.constant[:, np.newaxis] * count + each).ravel(),
+            (found.outgoing[:, np.newaxis] * count + each).ravel(),
+            (found.constant[:, np.newaxis] * count + each).ravel(),
             None if place.last else self._opening.parameters.eini.obfuscation,
             f"{context.job}/{context.attempt}/attributions",
         )
@@ -88,6 +96,13 @@ class Attributions:
         context.mailbox.forget(number)
         self._opened.order.done(request)
         return empty_result()
+
+    def _entry_bytes(self) -> int:
+        """Bytes of the entries of one record, once their layout is known."""
+        if self._layout is None:
+            return 0
+        bits = self._opening.parameters.eini.key_bits
+        return len(self._layout.entries.branches) * self._ciphertexts * ciphertext_size(bits)
 
     async def close(self) -> None:
         """Make the workers forget the ciphertexts."""

@@ -18,6 +18,7 @@ from party.prediction.scores_on_disk import Imputed, ScoreStore
 from party.prediction.tree_model import TreeModel
 from party.prediction.tree_results import TreeResults
 from party.runtime.context import Step, StepContext, required
+from party.runtime.expected import BLOCKS, Expected, Receives, ciphertext_size
 from party.runtime.messages import Rows
 from treetap.errors import Malformed
 from treetap.paillier.masked_sums import EntryKeyHolder, ciphertexts_of
@@ -69,6 +70,10 @@ class Attributions:
         self._scheme: PaillierScheme | None = None
         self._held: _Held | None = None
         self.steps: Mapping[str, Step] = {"attribute_block": self.attribute_block}
+
+    def receives(self) -> Receives:
+        """See `Role.receives`: values of every player, as many ciphertexts of them as are needed."""
+        return {VALUES.sums: Expected(self._chain[-1:], self._sums_bytes, BLOCKS)}
 
     def lay_out(self, score_bits: int) -> None:
         """Compute the entries, and the expected score; slow.
@@ -157,6 +162,14 @@ class Attributions:
         scheme, self._scheme = self._scheme, None
         if scheme is not None:
             await scheme.close()
+
+    def _sums_bytes(self) -> int:
+        """Bytes of the sums of a block, once the entries are laid out."""
+        if self._entries is None:
+            return 0
+        bits = self._opening.parameters.eini.key_bits
+        count, _ = ciphertexts_of(len(self._entries.players) * len(required(self._expected)), bits)
+        return self._records.size * count * ciphertext_size(bits)
 
     def _check_complete(self, number: int, found: Floats, scores: Floats) -> None:
         """Check that expected score and values add up to the score, as they do for any masks that are also the score's.

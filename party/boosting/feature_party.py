@@ -8,9 +8,11 @@ from functools import partial
 from party.alignment.steps import ALIGNED, ALIGNMENT
 from party.boosting.layout import implied
 from party.config import PartyConfig
+from party.growth.expected import MOST_CLASSES, of_ciphertexts
 from party.growth.feature_party import SITS_OUT, TAKES_PART, TREE_STEPS, FeaturePartyGrowth, OwnTree, since
 from party.growth.feature_party_job import FeaturePartyJob
 from party.runtime.context import Step, StepContext, empty_result, required
+from party.runtime.expected import Receives
 from party.runtime.messages import take_sampled
 from party.runtime.step_order import OPENING, RESUMED, Next, StepTable
 from party.setup.steps import PUBLISHED, UNPUBLISHED
@@ -57,6 +59,13 @@ class FeatureParty:
             "store_tree": self.store_tree,
             "publish": job.publish,
         }
+
+    @property
+    def receives(self) -> Receives:
+        """See `Role.receives`."""
+        trees = self._params.n_estimators * self._params.trees_per_round(MOST_CLASSES)
+        gradients = of_ciphertexts(self._spec, self._job.records, range(trees))
+        return {**self._job.received(trees), "gradients": gradients}
 
     async def build_histograms(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Step 2 of a tree.

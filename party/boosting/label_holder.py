@@ -10,9 +10,11 @@ from party.alignment.steps import ALIGNED, ALIGNMENT
 from party.boosting.gradients import BoostingState
 from party.boosting.layout import layout
 from party.config import PartyConfig
+from party.growth.expected import MOST_CLASSES
 from party.growth.label_holder import TREE_STEPS, LabelHolderGrowth
 from party.growth.label_holder_job import LabelHolderJob
 from party.runtime.context import Step, StepContext, empty_result, required
+from party.runtime.expected import Receives
 from party.runtime.messages import sampled_messages
 from party.runtime.step_order import OPENING, RESUMED, Next, StepTable
 from party.setup.keys import fitting
@@ -56,6 +58,11 @@ class LabelHolder:
             "store_tree": self._growth.store_tree,
             "publish": job.publish,
         }
+
+    @property
+    def receives(self) -> Receives:
+        """See `Role.receives`."""
+        return self._job.received(self._params.n_estimators * self._params.trees_per_round(MOST_CLASSES))
 
     async def bin(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Report the number of trees to grow.

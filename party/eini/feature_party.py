@@ -8,6 +8,7 @@ from party.attributions.feature_party import Attributions
 from party.config import PartyConfig
 from party.eini.layout import SCORES, take_layout
 from party.prediction.chain import ChainPlace, blaming, check_hides, take_block
+from party.prediction.expected import ShardSize, block_records, entries, paillier_key
 from party.prediction.feature_names import NAMES
 from party.prediction.member_entries import MemberEntries
 from party.prediction.opened_model import OpenedModel
@@ -15,6 +16,7 @@ from party.prediction.paillier_scheme import PaillierMasking
 from party.prediction.step_rows import ATTRIBUTED, OPENING_ROWS, UNATTRIBUTED
 from party.prediction.tree_model import OwnSplits
 from party.runtime.context import Step, StepContext, empty_result, required
+from party.runtime.expected import Expected, Receives, ciphertext_size
 from party.runtime.job_store import Store
 from party.runtime.step_order import NEXT_ROUND, THIS_ROUND, Next, StepTable
 from party.setup.steps import take_key
@@ -56,6 +58,20 @@ class FeatureParty:
             "take_key": self.take_key,
             "mask_block": self.mask_block,
             **(self._attributions.steps if self._attributions else {}),
+        }
+
+    @property
+    def receives(self) -> Receives:
+        """See `Role.receives`."""
+        opened, place, bits = self._opened, self._place, self._opening.parameters.eini.key_bits
+        size = ShardSize(opened.shard, "splits")
+        return {
+            **opened.receives,
+            **paillier_key(place.label_holder, bits),
+            "entry_layout": Expected([place.label_holder], size.layout),
+            **block_records(place.label_holder, opened.records),
+            **entries(place, SCORES, lambda: size.leaves * ciphertext_size(bits)),
+            **(self._attributions.receives(size) if self._attributions else {}),
         }
 
     async def take_key(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:

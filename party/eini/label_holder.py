@@ -15,6 +15,7 @@ from party.config import PartyConfig
 from party.eini.layout import SCORES, layout_messages
 from party.prediction.batch import Beside
 from party.prediction.chain import check_hidden, scored_block, send_block
+from party.prediction.expected import sums
 from party.prediction.feature_names import NAMES
 from party.prediction.opened_model import OpenedModel
 from party.prediction.paillier_scheme import PaillierScheme
@@ -30,6 +31,7 @@ from party.prediction.step_rows import (
 from party.prediction.tree_model import TreeModel, open_trees
 from party.prediction.tree_results import TreeResults
 from party.runtime.context import Step, StepContext, empty_result, required
+from party.runtime.expected import Receives
 from party.runtime.job_store import Store
 from party.runtime.step_order import THIS_ROUND, Next, StepTable
 from party.serving.registry import ServedModels
@@ -92,6 +94,13 @@ class LabelHolder:
             **(self._attributions.steps if self._attributions else {}),
             **self._records.steps,
         }
+
+    @property
+    def receives(self) -> Receives:
+        """See `Role.receives`: a ciphertext of sums for each record."""
+        bits, most = self._opening.parameters.eini.key_bits, self._opening.block
+        found = {**self._opened.receives, **sums(self._chain, SCORES, most, 1, bits)}
+        return {**found, **(self._attributions.receives() if self._attributions else {})}
 
     async def open_model(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Lay out the entries, outside the event loop because it is slow; load the table, begin to align it."""

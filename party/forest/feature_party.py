@@ -10,9 +10,11 @@ import numpy as np
 from party.alignment.steps import ALIGNED, ALIGNMENT
 from party.config import PartyConfig
 from party.forest.layout import implied
+from party.growth.expected import of_ciphertexts
 from party.growth.feature_party import SITS_OUT, TAKES_PART, TREE_STEPS, FeaturePartyGrowth, OwnTree, since
 from party.growth.feature_party_job import FeaturePartyJob
 from party.runtime.context import Step, StepContext, empty_result, required
+from party.runtime.expected import Receives
 from party.runtime.messages import Rows, take_drawn
 from party.runtime.step_order import OPENING, RESUMED, Next, StepTable
 from party.setup.steps import PUBLISHED, UNPUBLISHED
@@ -62,6 +64,12 @@ class FeatureParty:
             "store_tree": self.store_tree,
             "publish": job.publish,
         }
+
+    @property
+    def receives(self) -> Receives:
+        """See `Role.receives`."""
+        values = of_ciphertexts(self._spec, self._job.records)
+        return {**self._job.received(self._params.n_estimators), "encrypted_labels": values}
 
     async def take_labels(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Receive the ciphertext of every record's label into the workers, for the whole attempt."""

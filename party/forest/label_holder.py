@@ -13,6 +13,7 @@ from party.forest.layout import layout
 from party.growth.label_holder import TREE_STEPS, LabelHolderGrowth
 from party.growth.label_holder_job import LabelHolderJob
 from party.runtime.context import Step, StepContext, empty_result, required
+from party.runtime.expected import Receives
 from party.runtime.messages import drawn_messages
 from party.runtime.step_order import OPENING, RESUMED, Next, StepTable
 from party.setup.keys import fitting
@@ -59,6 +60,11 @@ class LabelHolder:
             "store_tree": self._growth.store_tree,
             "publish": job.publish,
         }
+
+    @property
+    def receives(self) -> Receives:
+        """See `Role.receives`."""
+        return self._job.received(self._params.n_estimators)
 
     async def bin(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Report the number of trees to grow.

@@ -9,10 +9,12 @@ from collections.abc import Callable
 
 from party.alignment.steps import ALIGNED, ALIGNMENT, Alignment, alignment_steps
 from party.config import PartyConfig
+from party.growth.expected import of_label_holder
 from party.growth.feature_party import SITS_OUT, TAKES_PART
 from party.growth.split_table import SplitTable
 from party.growth.stored_trees import StoredTrees
 from party.runtime.context import StepContext, empty_result, required
+from party.runtime.expected import Receives
 from party.runtime.step_order import StepOrder, StepTable
 from party.setup.steps import PUBLISHED, UNPUBLISHED, bin_features, load_job_table, manifest_of, take_key
 from treetap.models.store import TREES
@@ -114,6 +116,14 @@ class FeaturePartyJob:
             self._context.store.publish(manifest, (TREES,))
         self.order.done(request)
         return empty_result()
+
+    def received(self, trees: int) -> Receives:
+        """What the party receives beside the encrypted values, in a job of at most so many trees."""
+        return {**self.alignment.receives, **of_label_holder(self._spec, self._params, trees, self.records)}
+
+    def records(self) -> int:
+        """The number of the party's records; after `bin`, of the common ones."""
+        return 0 if self._table is None else len(self._table.ids)
 
     @property
     def table(self) -> Table:

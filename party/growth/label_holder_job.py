@@ -10,11 +10,13 @@ from collections.abc import Callable
 
 from party.alignment.steps import ALIGNED, ALIGNMENT, Alignment, alignment_steps
 from party.config import PartyConfig
+from party.growth.expected import of_feature_parties
 from party.growth.label_state import LabelState, stored_trees
 from party.growth.published_model import published_model
 from party.growth.split_table import SplitTable
 from party.growth.stored_trees import StoredTrees
 from party.runtime.context import StepContext, empty_result, required
+from party.runtime.expected import Receives
 from party.runtime.step_order import StepOrder, StepTable
 from party.setup.keys import JobKeys
 from party.setup.labelled_table import LabelledTable, load_labelled_table
@@ -115,6 +117,14 @@ class LabelHolderJob:
         model = published_model(self._context.store.manifest())
         self.order.done(request)
         return result(model)
+
+    def received(self, trees: int) -> Receives:
+        """What the party receives in a job of at most so many trees."""
+        return {**self.alignment.receives, **of_feature_parties(self._spec, self._params, trees, self.records)}
+
+    def records(self) -> int:
+        """The number of the party's records; after `select_common`, of the common ones."""
+        return 0 if self._data is None else len(self._data.table.ids)
 
     @property
     def data(self) -> LabelledTable:

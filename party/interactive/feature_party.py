@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 
 from party.config import PartyConfig
+from party.prediction.expected import ShardSize
 from party.prediction.feature_names import NAMES
 from party.prediction.opened_model import OpenedModel
 from party.prediction.step_rows import OPENING_ROWS
 from party.prediction.tree_model import OwnSplits
 from party.runtime.context import Step, StepContext, empty_result
+from party.runtime.expected import BLOCKS, Expected, Receives
 from party.runtime.job_store import Store
 from party.runtime.step_order import ANY, LATER, Next, StepTable
 from treetap.errors import Malformed
@@ -21,6 +23,8 @@ from treetap.wire import records
 from treetap.wire.records import rows_of
 from treetap.wire.v2 import control_pb2, interactive_pb2, prediction_pb2, types_pb2
 
+#: Most levels of a tree, the last of which has leaves only.
+MOST_LEVELS = 64
 #: Most answers (bits) in one message.
 ANSWERS_PER_MESSAGE = 4 * 1024 * 1024
 
@@ -49,6 +53,15 @@ class FeatureParty:
             **self._opened.steps,
             "answer_directions": self.answer_directions,
         }
+
+    @property
+    def receives(self) -> Receives:
+        """See `Role.receives`."""
+        size = ShardSize(self._opened.shard, "splits")
+        queries = Expected(
+            [self._opening.label_holder], lambda: size.queries(self._opened.records()), BLOCKS, asked_stages(size.trees)
+        )
+        return {**self._opened.receives, "route_queries": queries}
 
     async def answer_directions(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Send a bit for each record of each query, in the order of the queries, then zeros up to the length wanted."""
@@ -92,6 +105,11 @@ class FeatureParty:
             bits[end : end + len(rows)] = self._model.goes_left(handle, rows)
             end += len(rows)
         return bits
+
+
+def asked_stages(trees: int) -> range:
+    """The levels at which the label holder may ask; they run on from tree to tree if trees come one after the other."""
+    return range(MOST_LEVELS * max(trees, 1))
 
 
 async def _take_queries(messages: Any) -> tuple[list[tuple[int, list[types_pb2.RecordChunk]]], int]:

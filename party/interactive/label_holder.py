@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from party.config import PartyConfig
+from party.interactive.feature_party import asked_stages
 from party.interactive.stages import Stage, StageNodes, stages_of
 from party.prediction.batch import Beside
 from party.prediction.feature_names import NAMES
@@ -23,6 +24,7 @@ from party.prediction.step_rows import OPENING_ROWS, after_block, first_block, r
 from party.prediction.tree_model import TreeModel, open_trees
 from party.prediction.tree_results import TreeResults
 from party.runtime.context import Step, StepContext, empty_result, required
+from party.runtime.expected import BLOCKS, Expected, Receives
 from party.runtime.job_store import Store
 from party.runtime.messages import CountedItem, Rows, counted_bodies
 from party.runtime.step_order import NEXT_STAGE, SAME, Next, StepTable
@@ -82,6 +84,15 @@ class LabelHolder:
             "take_directions": self.take_directions,
             **self._records.steps,
         }
+
+    @property
+    def receives(self) -> Receives:
+        """See `Role.receives`: a bit of each record in each tree; at each split where a party is away."""
+        trees = self._model.ensemble.trees
+        bits = sum(len(tree.splits) for tree in trees) if self._opening.away else len(trees)
+        stages = asked_stages(len(trees))
+        answers = Expected(present(self._opening), lambda: bits * (self._records.size + 8) // 8, BLOCKS, stages)
+        return {**self._opened.receives, "route_answers": answers}
 
     async def open_model(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Load the table and begin to align it; report the number of trees."""

@@ -6,19 +6,21 @@ from collections.abc import Mapping
 
 from party.config import PartyConfig
 from party.lattice.layout import take_layout
-from party.lattice.scheme import LatticeMasking
+from party.lattice.scheme import BLOCK_BYTES, LatticeMasking
 from party.prediction.chain import ChainPlace, blaming, check_hides, take_block
+from party.prediction.expected import ShardSize, block_records
 from party.prediction.feature_names import NAMES
 from party.prediction.member_entries import spare_of
 from party.prediction.opened_model import OpenedModel
 from party.prediction.step_rows import OPENING_ROWS
 from party.prediction.tree_model import OwnSplits
 from party.runtime.context import Step, StepContext, empty_result, required
+from party.runtime.expected import BLOCKS, Expected, Receives
 from party.runtime.job_store import Store
 from party.runtime.step_order import NEXT_ROUND, Next, StepTable
 from treetap.errors import Incompatible, Malformed
 from treetap.lattice.kernels import LatticeMember
-from treetap.lattice.parameters import PARAMETERS_BYTES
+from treetap.lattice.parameters import MOST_KEY_BYTES, PARAMETERS_BYTES
 from treetap.lattice.seal import SLACK
 from treetap.wire.v2 import control_pb2, prediction_pb2
 
@@ -48,6 +50,18 @@ class FeatureParty:
             **self._opened.steps,
             "take_key": self.take_key,
             "mask_block": self.mask_block,
+        }
+
+    @property
+    def receives(self) -> Receives:
+        """See `Role.receives`."""
+        sender, size = self._place.label_holder, ShardSize(self._opened.shard, "splits")
+        return {
+            **self._opened.receives,
+            "lattice_key": Expected([sender], lambda: MOST_KEY_BYTES),
+            "column_layout": Expected([sender], size.columns),
+            **block_records(sender, self._opened.records),
+            "lattice_columns": Expected([self._place.before], lambda: 4 * BLOCK_BYTES, BLOCKS),
         }
 
     async def take_key(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:

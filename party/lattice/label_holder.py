@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from party.config import PartyConfig
 from party.lattice.layout import layout_messages
-from party.lattice.scheme import BlockColumns, LatticeScheme
+from party.lattice.scheme import BLOCK_BYTES, BlockColumns, LatticeScheme
 from party.prediction.batch import Beside
 from party.prediction.chain import blaming, check_hidden, scored_block, send_block
 from party.prediction.feature_names import NAMES
@@ -17,6 +17,7 @@ from party.prediction.step_rows import OPENING_ROWS, after_block, first_block, r
 from party.prediction.tree_model import TreeModel, open_trees
 from party.prediction.tree_results import TreeResults
 from party.runtime.context import Step, StepContext, empty_result, required
+from party.runtime.expected import BLOCKS, Expected, Receives
 from party.runtime.job_store import Store
 from party.runtime.outbox import CountedBody
 from party.runtime.step_order import Next, StepTable
@@ -29,8 +30,6 @@ from treetap.protocols.prediction import present
 from treetap.wire.v2 import control_pb2, lattice_pb2, prediction_pb2
 
 log = logging.getLogger(__name__)
-#: Most bytes of ciphertexts of one block, all of which may lie at the first of the chain before its step begins.
-BLOCK_BYTES = 64 * 1024 * 1024
 
 
 STEPS: StepTable = {
@@ -77,6 +76,12 @@ class LabelHolder:
             "score_block": self.score_block,
             **self._records.steps,
         }
+
+    @property
+    def receives(self) -> Receives:
+        """See `Role.receives`: a ciphertext for each column of the score."""
+        size = self._shape.outputs * self._parameters.ciphertext_bytes
+        return {**self._opened.receives, "lattice_sums": Expected(self._chain[-1:], lambda: size, BLOCKS)}
 
     async def open_model(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Lay out the columns, outside the event loop because it is slow; load the table, begin to align it."""

@@ -27,6 +27,8 @@ from treetap.trees.paths import Floats
 from treetap.wire.v2 import lattice_pb2
 
 Ints = npt.NDArray[np.int64]
+#: Most bytes of ciphertexts of one block, all of which may lie at the first of the chain before its step begins.
+BLOCK_BYTES = 64 * 1024 * 1024
 #: A ciphertext of a block: its page and its output.
 Unit = tuple[Page, int]
 

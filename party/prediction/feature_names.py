@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 
 from party.runtime.context import Step, StepContext, empty_result, required
+from party.runtime.expected import Expected, Receives
 from party.runtime.job_store import Store
 from party.runtime.messages import batches
 from party.runtime.step_order import StepOrder
@@ -41,6 +42,7 @@ class Naming:
 
     Attributes:
         steps: by name.
+        receives: what can come for them.
         sent: at the label holder, the names that parties have sent in this prediction.
         withheld: at the label holder, the parties that have withheld theirs.
     """
@@ -55,6 +57,8 @@ class Naming:
         self.steps: Mapping[str, Step] = {
             name: getattr(self, name) for name, _, _ in naming_steps(opening, context.party)
         }
+        names = Expected(present(opening), self._size)
+        self.receives: Receives = {"split_names": names} if "take_names" in self.steps else {}
 
     def give(self, own: dict[int, str]) -> None:
         """Set a feature party's names, by handle."""
@@ -88,6 +92,13 @@ class Naming:
         self._store.keep_names(self._opening.model, self.sent, self.withheld)
         self._order.done(request)
         return empty_result()
+
+    def _size(self) -> int:
+        """Most bytes of a party's names: of all splits that other parties have."""
+        handles_of = self._handles_of
+        if handles_of is None:
+            return 0
+        return (4 * LONGEST + 32) * sum(len(handles_of(party)) for party in present(self._opening))
 
     async def _take(self, party: str) -> None:
         handles = required(self._handles_of)(party)

@@ -41,6 +41,7 @@ class OpenedModel:
         order: the steps of the prediction that may come next.
         names: this party's part in the phase of the names.
         steps: those of the alignment and of the names.
+        receives: what can come for these.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class OpenedModel:
         self._table: Table | None = None  # the own one, until the common records are known
         self._common: Table | None = None
         self.steps = {**self._alignment.steps, **self.names.steps}
+        self.receives = {**self._alignment.receives, **self.names.receives}
 
     async def load(self) -> Table:
         """The columns of the model from the party's table of the opening's name; labels are not read."""
@@ -104,6 +106,11 @@ class OpenedModel:
         self.order.check(request)
         self.align(await self.load(), request)
         return result(prediction_pb2.OpenedModel())
+
+    def records(self) -> int:
+        """The number of the party's records; once the tables are aligned, of the common ones."""
+        known = self._table if self._common is None else self._common
+        return 0 if known is None else len(known.ids)
 
     @property
     def aligned(self) -> Table:

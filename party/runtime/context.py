@@ -9,6 +9,7 @@ from typing import Protocol, TypeVar
 
 from party.policy import Policy
 from party.runtime.costs import CostAccount
+from party.runtime.expected import Receives
 from party.runtime.job_store import JobStore
 from party.runtime.mailbox import Mailbox
 from party.runtime.outbox import Outbox
@@ -49,11 +50,16 @@ class StepContext:
 
 
 class Role(Protocol):
-    """A party's part in a protocol: named steps and an end."""
+    """A party's part in a protocol: named steps, what it can receive from other parties, and an end."""
 
     @property
     def steps(self) -> Mapping[str, Step]:
         """The coroutine of each step that the coordinator may request, by the step's name."""
+        ...
+
+    @property
+    def receives(self) -> Receives:
+        """What can come for these steps from other parties, by the kind of message; all else is refused."""
         ...
 
     async def close(self) -> None:

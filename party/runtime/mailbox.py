@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import tempfile
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from treetap.errors import Conflict, Interrupted, Silent
+from party.runtime.expected import OVERHEAD, SERIES_AT_ONCE, Receives
+from treetap.errors import Conflict, Interrupted, Refused, Silent
 from treetap.wire.frame import name_of
 from treetap.wire.v2 import exchange_pb2
 
@@ -36,16 +37,18 @@ class _Series:
     digests: dict[int, bytes] = field(default_factory=dict)
     last: int | None = None
     next: int = 0
+    size: int = 0  # of all parts so far, in bytes
 
 
 @dataclass
 class _Sender:
-    """Unread messages of one sender: when the last one came, bytes in memory, and a file for the rest."""
+    """Unread messages of one sender: when the last one came, bytes in memory, a file for the rest, their number."""
 
     heard_at: float = 0.0
     in_memory: int = 0
     in_file: int = 0
     file: IO[bytes] | None = None
+    series: Counter[Key] = field(default_factory=Counter)  # unread messages
 
 
 def _uncounted(_place: str, _change: int) -> None:
@@ -57,12 +60,13 @@ class Mailbox:
 
     `waiting` is called with every change of the bytes that wait: ("memory" or "file", change in bytes).
     A message that arrives twice is filed once; the same number with other content is a `Conflict`. A message of a
-    series that was forgotten is a late repeat: it is accepted and dropped.
+    series that was forgotten is a late repeat: it is accepted and dropped. What the role does not expect is refused.
     """
 
     def __init__(self, silence_s: float, folder: Path, waiting: Callable[[str, int], None] | None = None) -> None:
         self._silence, self._folder = silence_s, folder
         self._waiting = waiting or _uncounted
+        self._expected: Receives = {}
         self._series: dict[Key, _Series] = {}
         self._senders: defaultdict[str, _Sender] = defaultdict(_Sender)
         self._changed = asyncio.Condition()
@@ -70,17 +74,30 @@ class Mailbox:
         self._forgotten = -1  # last round forgotten; messages of earlier rounds are dropped
         self._dropped: set[Key] = set()  # forgotten series of that round
 
+    def expect(self, receives: Receives) -> None:
+        """Set what the role can receive; nothing until then."""
+        self._expected = receives
+
     async def file(self, sender: str, message: exchange_pb2.PeerMessage) -> None:
-        """File one message."""
+        """File one message.
+
+        Raises:
+            Refused: the job has no such message, or the series is longer than it can be in this job.
+            Conflict: it contradicts another part of its series.
+        """
         kind = name_of(message)
         key = (sender, kind, message.round, message.stage)
+        expected = self._expected.get(kind)
+        if expected is None:
+            raise Refused(f"{kind} of {sender}: this party receives none in this job")
+        expected.check(sender, kind, message.round, message.stage)
         digest = hashlib.sha256(message.SerializeToString(deterministic=True)).digest()
         async with self._changed:
             if self._closed:
                 raise Interrupted(f"the job was left before {kind} of {sender} came")
             if message.round < self._forgotten or key in self._dropped:
                 return
-            series = self._series.setdefault(key, _Series())
+            series = self._series.get(key, _Series())
             if message.part in series.digests:
                 if series.digests[message.part] != digest:
                     raise Conflict(f"{kind} part {message.part} from {sender} came again with other content")
@@ -91,8 +108,13 @@ class Mailbox:
                 raise Conflict(
                     f"{kind} part {message.part} from {sender} is marked as the last part, but a later one has come"
                 )
-            self._senders[sender].heard_at = asyncio.get_running_loop().time()
-            series.parts[message.part] = self._put(self._senders[sender], message)
+            self._check(key, message, series.size, expected.most)
+            self._series[key] = series
+            held = self._senders[sender]
+            held.heard_at = asyncio.get_running_loop().time()
+            series.parts[message.part] = self._put(held, message)
+            series.size += message.ByteSize() + OVERHEAD
+            held.series[key] += 1
             series.digests[message.part] = digest
             if message.last:
                 series.last = message.part
@@ -106,6 +128,7 @@ class Mailbox:
                 series = self._series.setdefault(key, _Series())
                 await self._wait(lambda: series.next in series.parts, sender, kind)  # noqa: B023
                 message = self._get(self._senders[sender], series.parts.pop(series.next))
+                self._senders[sender].series -= Counter([key])
                 series.next += 1
             yield message
             if message.last:
@@ -124,6 +147,7 @@ class Mailbox:
                 self._dropped.add(key)
             for message in self._series.pop(key).parts.values():
                 self._release(self._senders[key[0]], message)
+                self._senders[key[0]].series -= Counter([key])
 
     async def close(self) -> None:
         """Wake every reader with an error: the job has ended at this party."""
@@ -138,6 +162,22 @@ class Mailbox:
                     sender.file.close()
             self._senders.clear()
             self._changed.notify_all()
+
+    def _check(self, key: Key, message: exchange_pb2.PeerMessage, size: int, most: int) -> None:
+        """`Refused` for a message that makes a series of `size` bytes longer than `most`, or that runs ahead."""
+        sender, kind, *place = key
+        if size + message.ByteSize() + OVERHEAD > most:
+            raise Refused(
+                f"{kind} of {sender}: round {message.round}, stage {message.stage} has more than the {most} bytes "
+                "that this job can need"
+            )
+        waiting = [other[2:] for other in self._senders[sender].series if other[1] == kind]
+        if tuple(place) not in waiting and len(waiting) >= SERIES_AT_ONCE:
+            unread = " and of ".join(f"round {round}, stage {stage}" for round, stage in sorted(waiting))
+            raise Refused(
+                f"{kind} of {sender}: round {message.round}, stage {message.stage} comes while those of {unread} wait "
+                "unread"
+            )
 
     def _put(self, sender: _Sender, message: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage | Place:
         size = message.ByteSize()

@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from party.runtime import mailbox as mailbox_module
+from party.runtime.expected import ALLOWANCE, OVERHEAD, Expected
 from party.runtime.mailbox import Mailbox
 from tests.simulator import run
-from treetap.errors import Conflict, Interrupted, Silent
+from treetap.errors import Conflict, Interrupted, Refused, Silent
 from treetap.wire.frame import filled
 from treetap.wire.v2 import boosting_pb2, exchange_pb2, growth_pb2
 
 SILENCE_S = 5.0
 KIND = "gradients"
+
+
+def _box(folder: Path, waiting: Callable[[str, int], None] | None = None) -> Mailbox:
+    """A mailbox that expects messages of two kinds from two senders."""
+    box = Mailbox(SILENCE_S, folder, waiting)
+    expected = Expected(("b", "c"), lambda: 100_000, range(5), range(3))
+    box.expect({KIND: expected, "children": expected})
+    return box
 
 
 def _parcel(
@@ -36,7 +46,7 @@ def test_parcels_are_read_in_order_however_they_come(tmp_path: Path) -> None:
     """A series that arrives backwards is read forwards, and ends with its last part."""
 
     async def main() -> None:
-        box = Mailbox(SILENCE_S, tmp_path)
+        box = _box(tmp_path)
         for part in (2, 1, 0):
             await box.file("b", _parcel(part, last=part == 2))
         assert await _parts(box) == [0, 1, 2]
@@ -48,7 +58,7 @@ def test_a_reader_waits_for_the_next_part(tmp_path: Path) -> None:
     """Parts are handed out as they come; a gap holds back what follows it."""
 
     async def main() -> None:
-        box = Mailbox(SILENCE_S, tmp_path)
+        box = _box(tmp_path)
         read: list[int] = []
 
         async def reader() -> None:
@@ -71,8 +81,8 @@ def test_series_do_not_mix(tmp_path: Path) -> None:
     """Sender, kind, tree and level each tell series apart."""
 
     async def main() -> None:
-        box = Mailbox(SILENCE_S, tmp_path)
-        whose = [("b", 0, 0), ("c", 0, 0), ("b", 1, 0), ("b", 0, 1)]
+        box = _box(tmp_path)
+        whose = [("b", 0, 0), ("c", 0, 0), ("b", 1, 0), ("c", 0, 1)]
         for number, (sender, tree, level) in enumerate(whose):
             await box.file(sender, _parcel(0, last=True, tree=tree, level=level, content=bytes([number])))
         other = filled(exchange_pb2.PeerMessage(job="job", attempt=1, last=True), "children", growth_pb2.Children())
@@ -91,7 +101,7 @@ def test_a_repeat_is_filed_once(tmp_path: Path) -> None:
     """The same parcel again, before and after it was read, changes nothing."""
 
     async def main() -> None:
-        box = Mailbox(SILENCE_S, tmp_path)
+        box = _box(tmp_path)
         for _ in range(2):
             await box.file("b", _parcel(0))
         await box.file("b", _parcel(1, last=True))
@@ -108,7 +118,7 @@ def test_other_content_under_the_same_number(read_first: bool, tmp_path: Path) -
     """A part that contradicts the one that came before is refused, also when that one has been read."""
 
     async def main() -> None:
-        box = Mailbox(SILENCE_S, tmp_path)
+        box = _box(tmp_path)
         await box.file("b", _parcel(0, last=True, content=b"one"))
         if read_first:
             await _parts(box)
@@ -122,7 +132,7 @@ def test_a_part_after_the_last(tmp_path: Path) -> None:
     """A series cannot go on after its end."""
 
     async def main() -> None:
-        box = Mailbox(SILENCE_S, tmp_path)
+        box = _box(tmp_path)
         await box.file("b", _parcel(1, last=True))
         with pytest.raises(Conflict, match="part 2 from b came after the last part 1"):
             await box.file("b", _parcel(2))
@@ -134,7 +144,7 @@ def test_silence_has_an_end(tmp_path: Path) -> None:
     """A reader that hears nothing for the agreed time gives up with the name of whom it waited for."""
 
     async def main() -> float:
-        box = Mailbox(SILENCE_S, tmp_path)
+        box = _box(tmp_path)
         started = asyncio.get_running_loop().time()
         with pytest.raises(Silent, match="waited 5 s for gradients of b"):
             await _parts(box)
@@ -147,7 +157,7 @@ def test_slow_is_not_silent(tmp_path: Path) -> None:
     """A series may take as long as it likes if each part comes within the agreed time of the one before."""
 
     async def main() -> list[int]:
-        box = Mailbox(SILENCE_S, tmp_path)
+        box = _box(tmp_path)
         reading = asyncio.ensure_future(_parts(box))
         for part in range(4):
             await asyncio.sleep(0.9 * SILENCE_S)
@@ -162,7 +172,7 @@ def test_what_waits_unread_is_bounded_in_memory(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(mailbox_module, "MEMORY_LIMIT", 4096)
 
     async def main() -> None:
-        box = Mailbox(SILENCE_S, tmp_path)
+        box = _box(tmp_path)
         contents = {part: bytes([part]) * 512 for part in range(64)}
         for tree in (0, 1):
             for part in reversed(range(64)):
@@ -195,7 +205,7 @@ def test_no_room_for_parcels_ends_the_job_for_now(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(mailbox_module, "MEMORY_LIMIT", 100)
 
     async def main() -> None:
-        box = Mailbox(SILENCE_S, tmp_path / "absent")
+        box = _box(tmp_path / "absent")
         with pytest.raises(Interrupted, match="absent: no room for messages that wait: No such file"):
             await box.file("b", _parcel(0, content=bytes(200)))
 
@@ -206,7 +216,7 @@ def test_closing_wakes_everybody(tmp_path: Path) -> None:
     """Readers that wait end at once when the job is left, and so does whoever comes later."""
 
     async def main() -> float:
-        box = Mailbox(SILENCE_S, tmp_path)
+        box = _box(tmp_path)
         waiting = asyncio.ensure_future(_parts(box))
         await asyncio.sleep(1)
         started = asyncio.get_running_loop().time()
@@ -227,7 +237,7 @@ def test_a_stored_tree_is_forgotten(tmp_path: Path) -> None:
     """What is left of one tree goes, what came for the next one stays."""
 
     async def main() -> None:
-        box = Mailbox(SILENCE_S, tmp_path)
+        box = _box(tmp_path)
         await box.file("b", _parcel(0, last=True, tree=0))
         await box.file("b", _parcel(0, last=True, tree=1))
         box.forget(0)
@@ -243,7 +253,7 @@ def test_late_repeats_of_what_was_forgotten(tmp_path: Path) -> None:
 
     async def main() -> None:
         told: list[int] = []
-        box = Mailbox(SILENCE_S, tmp_path, lambda _, change: told.append(change))
+        box = _box(tmp_path, lambda _, change: told.append(change))
         for tree in range(3):
             for level in range(2):
                 parcel = _parcel(0, last=True, tree=tree, level=level)
@@ -256,5 +266,74 @@ def test_late_repeats_of_what_was_forgotten(tmp_path: Path) -> None:
                 assert box._series == {}
         assert sum(told) == 0
         assert len(box._dropped) <= 2
+
+    run(main())
+
+
+def test_what_is_not_expected_is_refused_by_name(tmp_path: Path) -> None:
+    """Other kinds, senders, rounds and stages, and anything before the role has said what it can receive."""
+
+    async def main() -> None:
+        early = Mailbox(SILENCE_S, tmp_path)
+        with pytest.raises(Refused, match="gradients of b: this party receives none in this job"):
+            await early.file("b", _parcel(0))
+        box = _box(tmp_path)
+        other = filled(exchange_pb2.PeerMessage(job="job", attempt=1), "leaf_paths", growth_pb2.LeafPaths())
+        with pytest.raises(Refused, match="leaf_paths of b: this party receives none in this job"):
+            await box.file("b", other)
+        with pytest.raises(Refused, match="gradients of d: this party receives it from b, c only"):
+            await box.file("d", _parcel(0))
+        for tree, level in ((5, 0), (2**32 - 1, 0), (0, 3), (0, 2**31)):
+            with pytest.raises(Refused, match=f"gradients of b: this job has no round {tree}, stage {level} of it"):
+                await box.file("b", _parcel(0, tree=tree, level=level))
+        assert box._series == {}
+
+    run(main())
+
+
+def test_a_series_is_no_longer_than_the_job_can_need(tmp_path: Path) -> None:
+    """Its bytes are counted over all parts, whether they were read or not, and a part without content counts too."""
+
+    async def main() -> None:
+        most = 125_000 + ALLOWANCE
+        for content, read in ((bytes(10_000), False), (bytes(10_000), True), (b"", False)):
+            box, took, part = _box(tmp_path), 0, 0
+            reading = asyncio.ensure_future(_parts(box)) if read else None
+            while (size := _parcel(part, content=content).ByteSize() + OVERHEAD) + took <= most:
+                await box.file("b", _parcel(part, content=content))
+                took, part = took + size, part + 1
+                await asyncio.sleep(0)
+            with pytest.raises(Refused, match=f"gradients of b: round 0, stage 0 has more than the {most} bytes"):
+                await box.file("b", _parcel(part, content=content))
+            await box.file("c", _parcel(0))
+            if reading is not None:
+                reading.cancel()
+
+    run(main())
+
+
+def test_two_series_of_a_kind_wait_at_once(tmp_path: Path) -> None:
+    """A peer that runs ahead of the job is refused until what it sent before has been read or forgotten."""
+
+    async def main() -> None:
+        box = _box(tmp_path)
+        for tree, level, part in ((0, 0, 0), (1, 1, 0), (1, 1, 1), (0, 0, 1)):
+            await box.file("b", _parcel(part, last=part == 1, tree=tree, level=level))
+        for tree, level in ((0, 1), (1, 0), (2, 0)):
+            with pytest.raises(
+                Refused,
+                match=f"gradients of b: round {tree}, stage {level} comes while those of round 0, stage 0 and of "
+                "round 1, stage 1 wait unread",
+            ):
+                await box.file("b", _parcel(0, tree=tree, level=level))
+        await box.file("c", _parcel(0, tree=2))
+        other = exchange_pb2.PeerMessage(job="job", attempt=1, round=2, last=True)
+        await box.file("b", filled(other, "children", growth_pb2.Children()))
+        assert await _parts(box, tree=1, level=1) == [0, 1]
+        await box.file("b", _parcel(0, tree=2))
+        with pytest.raises(Refused, match="round 3, stage 0 comes while"):
+            await box.file("b", _parcel(0, tree=3))
+        box.forget(0)
+        await box.file("b", _parcel(0, tree=3))
 
     run(main())

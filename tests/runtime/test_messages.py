@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from party.node import PartyNode
+from party.runtime.expected import Expected
 from party.runtime.mailbox import Mailbox
 from party.runtime.messages import child_messages, space_messages, take_children, take_spaces
 from tests.replay import HERE, JOB, ORACLE, Conducted, Replay
@@ -66,25 +67,69 @@ def test_only_members_reach_a_running_job(jobs: tuple[Conducted, Conducted], tmp
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_repeated_parcel_is_filed_once(kind: str, jobs: tuple[Conducted, Conducted], tmp_path: Path) -> None:
-    """For every kind: the same parcel again is acknowledged, the same number with other content is a conflict."""
+def test_a_parcel_is_filed_once_or_refused(kind: str, jobs: tuple[Conducted, Conducted], tmp_path: Path) -> None:
+    """A kind that the job has: the same parcel again is acknowledged, the same number with other content is a conflict.
+
+    Every other kind, and all of a party that has none to send, is refused by its name.
+    """
 
     async def main() -> None:
         federation = Federation(tmp_path, HERE.tables)
         await Replay(federation, jobs[0]).to(before="begin_tree")
         node = federation.node(FEATURE)
-        for _ in range(3):
-            assert await node.deliver(LABEL_HOLDER, parcel(kind)) == exchange_pb2.Receipt()
-        with pytest.raises(Conflict, match=f"{kind} part 0 from label-holder came again with other content"):
-            await node.deliver(LABEL_HOLDER, parcel(kind, last=True))
-        assert await node.deliver(OTHER, parcel(kind, last=True)) == exchange_pb2.Receipt()  # a series of its own
+        expected = node._sessions["job"].role.receives.get(kind)
+        first, last = parcel(kind), parcel(kind, last=True)
+        if expected is not None and LABEL_HOLDER in expected.senders:
+            stages = expected.stages[LABEL_HOLDER] if isinstance(expected.stages, Mapping) else expected.stages
+            for each in (first, last):
+                each.round, each.stage, each.part = expected.rounds[-1], max(stages), 100
+            mailbox = node._sessions["job"].context.mailbox
+            if (LABEL_HOLDER, kind, first.round, first.stage) in mailbox._series:  # of the set-up, which is done
+                with pytest.raises(Conflict, match=f"{kind} part 100 from label-holder came after the last part"):
+                    await node.deliver(LABEL_HOLDER, first)
+                return
+            for _ in range(3):
+                assert await node.deliver(LABEL_HOLDER, first) == exchange_pb2.Receipt()
+            with pytest.raises(Conflict, match=f"{kind} part 100 from label-holder came again with other content"):
+                await node.deliver(LABEL_HOLDER, last)
+        else:
+            with pytest.raises(Refused, match=f"{kind} of label-holder: this party receives"):
+                await node.deliver(LABEL_HOLDER, first)
+        if kind != "blinded_ids":  # of psi, whose lists go around
+            with pytest.raises(Refused, match=f"{kind} of feature-c: this party receives"):
+                await node.deliver(OTHER, first)
+        await federation.close()
+
+    run(main())
+
+
+def test_a_flood_for_trees_that_will_never_be_takes_no_room(jobs: tuple[Conducted, Conducted], tmp_path: Path) -> None:
+    """A member that sends what nobody will read, 100 parts of 1 MiB: the mailbox keeps none of them."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+        replay = Replay(federation, jobs[0])
+        await replay.to(before="begin_tree")
+        node, refused = federation.node(FEATURE), 0
+        content = bytes(1 << 20)
+        for number in range(100):
+            flood = parcel("gradients", part=number % 3)
+            flood.round, flood.stage = number, number % 5
+            flood.protocol.boosting.gradients.ciphertexts = content
+            try:
+                await node.deliver(LABEL_HOLDER, flood)
+            except Refused:
+                refused += 1
+        held = node._sessions["job"].context.mailbox._senders[LABEL_HOLDER]
+        assert refused == 100
+        assert held.in_memory + held.in_file == 0
         await federation.close()
 
     run(main())
 
 
 def test_parcels_of_a_third_party_change_nothing(jobs: tuple[Conducted, Conducted], tmp_path: Path) -> None:
-    """Series are told apart by who sent them: a member that sends what is not its to send is not heard."""
+    """A member that sends what is not its to send is refused, and the model comes out as it would without it."""
 
     async def main() -> None:
         federation = Federation(tmp_path, HERE.tables)
@@ -94,10 +139,11 @@ def test_parcels_of_a_third_party_change_nothing(jobs: tuple[Conducted, Conducte
                 continue
             for tree in range(2):
                 for level in range(2):
-                    for kind in KINDS:
+                    for kind in set(KINDS) - {"blinded_ids"}:
                         false = parcel(kind, last=True)
                         false.round, false.stage = tree, level
-                        await federation.node(FEATURE).deliver(OTHER, false)
+                        with pytest.raises(Refused, match=f"{kind} of feature-c"):
+                            await federation.node(FEATURE).deliver(OTHER, false)
         assert_oracles_model(federation.states, ORACLE)
         await federation.close()
 
@@ -126,6 +172,7 @@ def test_nothing_comes_after_the_last_part(tmp_path: Path) -> None:
 
     async def main() -> None:
         box = Mailbox(60, tmp_path)
+        box.expect({"gradients": Expected(("a", "b"), lambda: 0, range(10))})
         await box.file("a", parcel(part=1, last=True))
         with pytest.raises(Conflict, match="gradients part 2 from a came after the last part 1"):
             await box.file("a", parcel(part=2))

@@ -172,6 +172,9 @@ class Parameters:
 
 PARAMETERS_BYTES = _FORMAT.size
 
+#: Bytes of the largest public key that any parameters have, with its serialisation.
+MOST_KEY_BYTES = 8192 + max(2 * degree * (bits // PRIME_BITS + 1) * 8 for degree, bits in TOTAL_BITS.items())
+
 
 def plain_bits_for(trees: int, tolerance: float) -> int:
     """Bits of t at which `trees` rounded leaf weights keep a score within `tolerance` of its range.

@@ -13,6 +13,7 @@ from party.growth.label_holder import TREE_STEPS, LabelHolderGrowth
 from party.growth.label_holder_job import LabelHolderJob
 from party.growth.label_state import SCORES
 from party.runtime.context import Step, StepContext, empty_result, required
+from party.runtime.expected import Receives
 from party.runtime.job_store import JobStore
 from party.runtime.messages import Rows, drawn_messages
 from party.runtime.step_order import OPENING, RESUMED, Next, StepTable
@@ -94,6 +95,11 @@ class LabelHolder:
             **{name: getattr(self._growth, name) for name in growth},
             "publish": job.publish,
         }
+
+    @property
+    def receives(self) -> Receives:
+        """See `Role.receives`."""
+        return self._job.received(self._params.n_estimators)
 
     async def bin(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Take the common records, winsorise their labels, bin their columns."""

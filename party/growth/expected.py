@@ -1,0 +1,57 @@
+"""What a training's parties send each other while trees grow, with the bounds that follow from the job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from party.runtime.expected import Expected, Receives, ciphertext_size, public_key_size, record_sets
+from treetap.trees.params import TreeParams
+from treetap.wire.v2 import setup_pb2
+
+#: Most classes of a label, of which each may have a tree per round.
+MOST_CLASSES = 1 << 16
+#: Most columns of a party, each of which has up to `max_bin` candidates; more where several sums fit a ciphertext.
+MOST_COLUMNS = 1 << 12
+#: Bytes of a branch, and of a leaf beside its branches.
+_BRANCH = 16
+
+
+def of_label_holder(spec: setup_pb2.JobSpec, params: TreeParams, trees: int, records: Callable[[], int]) -> Receives:
+    """What a feature party receives, beside the encrypted values. `records`: those that are common, or more."""
+    sender, depth = [spec.label_holder], params.max_depth
+    rounds = range(trees)
+    return {
+        "public_key": Expected(sender, lambda: public_key_size(spec.key_bits)),
+        "sampled_records": Expected(sender, lambda: record_sets(records(), records()), rounds),
+        "instance_spaces": Expected(sender, lambda: _spaces(records(), depth), rounds, range(depth + 1)),
+        "leaf_paths": Expected(sender, lambda: _nodes(records(), depth) * _BRANCH * (depth + 1), rounds),
+    }
+
+
+def of_feature_parties(spec: setup_pb2.JobSpec, params: TreeParams, trees: int, records: Callable[[], int]) -> Receives:
+    """What the label holder receives. `records`: those that are common, or more."""
+    senders, depth = list(spec.feature_parties), params.max_depth
+    rounds, stages = range(trees), range(depth)
+
+    def sums() -> int:
+        candidates = MOST_COLUMNS * min(params.max_bin + 1, 2 * records())
+        return _nodes(records(), depth - 1) * candidates * ciphertext_size(spec.key_bits)
+
+    return {
+        "candidate_sums": Expected(senders, sums, rounds, stages),
+        "children": Expected(senders, lambda: _spaces(records(), depth), rounds, stages),
+    }
+
+
+def of_ciphertexts(spec: setup_pb2.JobSpec, records: Callable[[], int], rounds: range = range(1)) -> Expected:
+    """The label holder's encrypted values, a ciphertext for each record."""
+    return Expected([spec.label_holder], lambda: records() * ciphertext_size(spec.key_bits), rounds)
+
+
+def _nodes(records: int, depth: int) -> int:
+    """Most nodes of a level: each has a record."""
+    return min(1 << depth, max(records, 1))
+
+
+def _spaces(records: int, depth: int) -> int:
+    return record_sets(records, _nodes(records, depth))

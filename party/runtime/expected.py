@@ -1,0 +1,79 @@
+"""What an attempt at a job can receive from other parties: a role declares it, and the mailbox takes nothing else.
+
+Sizes follow from the job: from the number of records, the limits of its trees and the length of its key. They are
+bounds, not forecasts: what a peer sends in good order is smaller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+from treetap.errors import Refused
+
+#: Rounds of a prediction, which are its blocks: as many as records are asked for.
+BLOCKS = range(1 << 62)
+#: Bytes of a message beside its content, in memory: its place in a series and its digest.
+OVERHEAD = 256
+#: Bytes beside the declared ones that any series may have: its messages' own fields.
+ALLOWANCE = 65_536
+#: Series of one kind and sender of which unread messages may wait: the one that is read, and the next.
+SERIES_AT_ONCE = 2
+#: Bytes of a range of records beside its positions, with the node that it belongs to.
+_RANGE = 64
+#: Records in a range at most.
+_SPAN = 1 << 21
+
+
+@dataclass(frozen=True)
+class Expected:
+    """Messages of one kind.
+
+    Attributes:
+        senders: the parties that send it.
+        size: most bytes of a series; called when a message comes, since the number of records becomes known with time.
+        rounds: of the series.
+        stages: of the series of a round; by sender where they differ.
+    """
+
+    senders: Collection[str]
+    size: Callable[[], int]
+    rounds: range = range(1)
+    stages: Collection[int] | Mapping[str, Collection[int]] = range(1)
+
+    def check(self, sender: str, kind: str, round: int, stage: int) -> None:
+        """`Refused` unless such a series can come."""
+        stages = self.stages.get(sender, ()) if isinstance(self.stages, Mapping) else self.stages
+        if sender not in self.senders:
+            raise Refused(f"{kind} of {sender}: this party receives it from {', '.join(self.senders) or 'nobody'} only")
+        if round not in self.rounds or stage not in stages:
+            raise Refused(f"{kind} of {sender}: this job has no round {round}, stage {stage} of it")
+
+    @property
+    def most(self) -> int:
+        """Most bytes of a series, with those of its messages' own fields."""
+        return self.size() * 5 // 4 + ALLOWANCE
+
+
+#: Kind of message → what can come of it.
+Receives = Mapping[str, Expected]
+
+
+def record_set(total: int) -> int:
+    """Bytes of a set of `total` records."""
+    return total // 8 + _RANGE * (1 + total // _SPAN)
+
+
+def record_sets(total: int, sets: int) -> int:
+    """Bytes of so many sets that have no more than `total` records together."""
+    return 5 * total + _RANGE * sets * (1 + total // _SPAN)
+
+
+def public_key_size(bits: int) -> int:
+    """Bytes of a Paillier key with the layout of a plaintext, of one slot per bit at most."""
+    return bits // 8 + bits
+
+
+def ciphertext_size(bits: int) -> int:
+    """Bytes of a Paillier ciphertext under a key of that length."""
+    return -(-bits // 4)
