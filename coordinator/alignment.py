@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from coordinator.runtime.roster import Roster, together
+from coordinator.runtime.roster import Roster
+from treetap.process.together import together
 from treetap.protocols.alignment_routes import turns
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from coordinator.runtime.roster import Roster, together
+from coordinator.runtime.roster import Roster
+from treetap.process.together import together
 from treetap.protocols.prediction import present
 from treetap.wire.v2 import attributions_pb2, prediction_pb2
 

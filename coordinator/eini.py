@@ -11,7 +11,8 @@ from coordinator.alignment import align
 from coordinator.attributions import attribute, share_names
 from coordinator.protocols import PredictionCourse
 from coordinator.runtime.progress import Progress
-from coordinator.runtime.roster import Roster, together
+from coordinator.runtime.roster import Roster
+from treetap.process.together import together
 from treetap.protocols.prediction import present
 from treetap.wire.v2 import eini_pb2, prediction_pb2, setup_pb2
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections import defaultdict
 
 from coordinator.runtime.progress import Progress
-from coordinator.runtime.roster import Roster, together
+from coordinator.runtime.roster import Roster
+from treetap.process.together import together
 from treetap.protocols.job_spec import taking_part
 from treetap.trees.ensemble import ROOT
 from treetap.wire.v2 import growth_pb2, setup_pb2

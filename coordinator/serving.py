@@ -12,7 +12,8 @@ from typing import NoReturn
 
 from coordinator.protocols import PredictionCourse
 from coordinator.runtime.progress import Progress
-from coordinator.runtime.roster import Roster, together
+from coordinator.runtime.roster import Roster
+from treetap.process.together import together
 from treetap.wire.v2 import prediction_pb2, serving_pb2, setup_pb2
 
 #: Seconds between two requests for every party's account, which also shows that the party is present.

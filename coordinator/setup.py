@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from coordinator.runtime.progress import Progress
-from coordinator.runtime.roster import Roster, together
+from coordinator.runtime.roster import Roster
 from treetap.errors import ProtocolError
+from treetap.process.together import together
 from treetap.wire.v2 import setup_pb2
 
 

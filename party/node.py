@@ -20,6 +20,7 @@ from party.runtime.mailbox import Mailbox
 from party.runtime.outbox import Outbox
 from party.runtime.steps import ProgressCounter, describe, disk_faults, follow
 from party.runtime.transcript_recorder import Recorders
+from party.runtime.unheard import log_unheard
 from party.serving.registry import ServedModels
 from party.setup.membership import check_members
 from treetap import logs
@@ -81,7 +82,8 @@ class PartyNode:
             raise Malformed("a step without content; is the coordinator of another version?")
         name = self._config.name
         if kind == "leave":
-            async for event in follow(name, self._own(self._leave_recorded(caller, request))):
+            leaving = self._own(self._leave_recorded(caller, request), f"job {request.job}: leave")
+            async for event in follow(name, leaving):
                 self._permitted(caller, event)
                 yield event
             left = control_pb2.StepEvent(result=empty_result())
@@ -89,7 +91,7 @@ class PartyNode:
             yield left
             return
         if kind in OPENING:
-            opening = self._own(self._open(caller, request, kind))
+            opening = self._own(self._open(caller, request, kind), f"job {request.job}: {kind}")
             async for event in follow(name, opening):
                 self._permitted(caller, event)
                 yield event
@@ -156,12 +158,12 @@ class PartyNode:
         self._config.policy.check_emits(self._config.name, caller, classes)
         return classes
 
-    def _own(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    def _own(self, work: Coroutine[Any, Any, T], what: str) -> asyncio.Task[T]:
         """Start work that goes on after its caller has gone."""
         task = asyncio.ensure_future(work)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
-        task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+        log_unheard(task, what)
         return task
 
     async def _open(self, caller: str, request: control_pb2.StepRequest, kind: str) -> Session:
@@ -324,7 +326,7 @@ class PartyNode:
             self._expect_more(session)
         else:
             log.warning("job %s: no step for %d s, the session ends", session.context.job, SESSION_S)
-            self._own(self._end_unasked(session))
+            self._own(self._end_unasked(session), f"job {session.context.job}: the end of its session")
 
     async def _end_unasked(self, session: Session) -> None:
         """End an expired session and close its transcript, as the step `leave` does."""

@@ -72,6 +72,8 @@ def with_word(name: str, job: str = "job", attempt: int = 1) -> control_pb2.Step
     if name == "prepare":
         request.setup.prepare.spec.CopyFrom(JOB)
         request.setup.prepare.submission = SUBMISSION
+    elif name == "leave":
+        request.setup.leave.submission = SUBMISSION
     elif name == "open_model":
         request.prediction.open_model.label_holder = PARTIES[0]
         request.prediction.open_model.feature_parties.extend(PARTIES[1:])

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Mapping
 
 from google.protobuf.message import Message
 
 from coordinator.runtime.metrics import CoordinatorMetrics
 from treetap import logs
 from treetap.errors import Silent, Unreachable
+from treetap.process.together import together
 from treetap.wire.byte_counts import ByteCounts
 from treetap.wire.disclosure import bytes_by_class
 from treetap.wire.frame import filled
@@ -20,7 +20,6 @@ from treetap.wire.timeouts import Reconnects, Timeouts
 from treetap.wire.v2 import control_pb2, setup_pb2, types_pb2
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
 
 
 class Roster:
@@ -100,7 +99,7 @@ class Roster:
         try:
             if leaving:
                 await asyncio.wait(leaving.values(), timeout=within_s)
-        finally:  # also if nobody waits any more
+        finally:  # also if the job is cancelled meanwhile: no call may outlive it
             for task in leaving.values():
                 task.cancel()
             ended = await asyncio.gather(*leaving.values(), return_exceptions=True)
@@ -134,14 +133,3 @@ class Roster:
                 self._on_progress(party, control_pb2.Progress(bytes=event.result.bytes))
                 return event.result
             self._on_progress(party, event.progress)
-
-
-async def together(*calls: Coroutine[Any, Any, T]) -> list[T]:
-    """Await all; if one fails the others are cancelled and its error is raised."""
-    tasks = [asyncio.ensure_future(call) for call in calls]
-    try:
-        return list(await asyncio.gather(*tasks))
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

@@ -8,7 +8,6 @@ The outcome is row numbers: the places of the common records in the party's own 
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import logging
 from collections import defaultdict
@@ -25,6 +24,7 @@ from party.runtime.step_order import StepOrder
 from party.runtime.steps import StepId
 from treetap import psi
 from treetap.errors import ConfigError, DataError, Malformed, Refused
+from treetap.process.together import together
 from treetap.protocols.alignment_routes import AlignmentTurn, turns
 from treetap.tables.reading import digest_of
 from treetap.wire.v2 import alignment_pb2, control_pb2
@@ -174,12 +174,8 @@ class Alignment:
         to = [self._members[there] for here, there in turn.routes if here == me != there]
         senders = [here for here, there in turn.routes if there == me != here]
         points = b"".join(self._hand)  # one list, or none
-        taking = asyncio.ensure_future(self._take_all(senders, turn.stage))
-        try:
-            await asyncio.gather(*(self._send(party, points, turn.stage) for party in to))
-            taken = await taking
-        finally:
-            taking.cancel()
+        sending = (self._send(party, points, turn.stage) for party in to)
+        taken, *_ = await together(self._take_all(senders, turn.stage), *sending)
         self._hand = [*(self._hand if (me, me) in turn.routes else []), *taken]
         return self._end(request)
 
@@ -319,16 +315,18 @@ class Alignment:
                 found[at] = await engine.call(worker, kernel, *calls[at])
                 progress.done += len(found[at]) // psi.POINT_BYTES
 
-        await asyncio.gather(*(work(worker) for worker in range(engine.workers)))
+        await together(*(work(worker) for worker in range(engine.workers)))
         self._context.costs.operations[operation] += total
         return b"".join(found)
 
-    async def _send(self, to: str, points: bytes, stage: int) -> None:
+    async def _send(self, to: str, points: bytes, stage: int) -> list[bytes]:
+        """Send a list; returns none, so that sending and taking can be awaited together."""
         bodies = (alignment_pb2.BlindedIds(points=part) for part in _pieces(points, POINTS_PER_MESSAGE))
         await self._context.outbox.send(to, "blinded_ids", bodies, stage=stage)
+        return []
 
     async def _take_all(self, senders: list[int], stage: int) -> list[bytes]:
-        return list(await asyncio.gather(*(self._take(self._members[sender], stage) for sender in senders)))
+        return await together(*(self._take(self._members[sender], stage) for sender in senders))
 
     async def _take(self, sender: str, stage: int) -> bytes:
         parts = [

@@ -137,7 +137,10 @@ class BoostingState:
         if arrays is None:
             return
         if len(arrays["scores"]) != n:
-            raise DataError(f"the table has {n} records, the interrupted job had {len(arrays['scores'])}")
+            raise DataError(
+                f"the table has {n} records, the interrupted job had {len(arrays['scores'])}: "
+                "restore that table, or cancel the job and train again"
+            )
         self.trees = int(arrays["trees"])
         self._scores, self._round_scores = arrays["scores"], arrays["round_scores"]
         self._best = (float(arrays["best"][0]), int(arrays["best"][1]))

@@ -80,5 +80,8 @@ class ForestScores:
         if arrays is None:
             return
         if len(arrays["sums"]) != len(self._sums):
-            raise DataError(f"the table has {len(self._sums)} records, the interrupted job had {len(arrays['sums'])}")
+            raise DataError(
+                f"the table has {len(self._sums)} records, the interrupted job had {len(arrays['sums'])}: "
+                "restore that table, or cancel the job and train again"
+            )
         self.trees, self._sums = int(arrays["trees"]), arrays["sums"]

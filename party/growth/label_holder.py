@@ -6,7 +6,6 @@ It begins every tree; the steps after that are those of this class.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
@@ -19,6 +18,7 @@ from party.runtime.messages import Rows, space_messages, take_children
 from party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, SAME, THIS_ROUND, Next, StepOrder, StepTable
 from treetap.errors import Malformed, OutOfOrder
 from treetap.models.own_split import OwnSplit
+from treetap.process.together import together
 from treetap.protocols.job_spec import taking_part
 from treetap.trees.criterion import Criterion
 from treetap.trees.ensemble import Tree
@@ -156,7 +156,7 @@ class LabelHolderGrowth:
         if growing.frontier:
             for party in taking_part(self._spec, t):
                 self._check_spaces(party, growing)
-            await asyncio.gather(*(self._relay(party, t, level + 1) for party in taking_part(self._spec, t)))
+            await together(*(self._relay(party, t, level + 1) for party in taking_part(self._spec, t)))
         self._order.done(request, SPLITTABLE if growing.frontier else NONE_SPLITTABLE)
         return result(growth_pb2.RelayedChildren(frontier=growing.frontier, build=growing.build))
 

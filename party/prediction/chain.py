@@ -5,7 +5,6 @@ Ciphertexts travel along it block by block; the records of a block go from the l
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from party.prediction.tree_model import TreeModel
 from party.runtime.context import StepContext
 from party.runtime.messages import Rows, as_chunk, counted_bodies, counted_items
 from treetap.errors import Incompatible, Malformed
+from treetap.process.together import together
 from treetap.protocols.prediction import present
 from treetap.trees.leaf_entries import GoesLeft
 from treetap.trees.paths import Floats
@@ -56,7 +56,7 @@ async def send_block(context: StepContext, chain: list[str], number: int, rows: 
     """Label holder: send the records of a block, of `total` common ones, to every feature party."""
     items = counted_items(as_chunk, rows, total, most_bytes(len(rows), total))
     chunks = list(counted_bodies(lambda chunks: prediction_pb2.BlockRecords(chunks=chunks), items))
-    await asyncio.gather(*(context.outbox.send(party, "block_records", chunks, round=number) for party in chain))
+    await together(*(context.outbox.send(party, "block_records", chunks, round=number) for party in chain))
 
 
 async def take_block(context: StepContext, label_holder: str, number: int, total: int) -> Rows:

@@ -141,6 +141,10 @@ class OpenedModel:
             was = manifest["role"]
             raise DataError(f"{me} was {was} of model {opening.model}, not {role}", party=me)
         if role == "feature_party" and manifest["label_holder"] != opening.label_holder:
-            raise DataError(f"model {opening.model} belongs to label holder {manifest['label_holder']}")
+            holder = manifest["label_holder"]
+            fault = f"model {opening.model} belongs to label holder {holder}, not to {opening.label_holder}"
+            raise DataError(f"{fault}: predict by the coordinator that trained it")
         if role == "label_holder" and sorted(manifest["feature_parties"]) != sorted(opening.feature_parties):
-            raise DataError(f"model {opening.model} was trained with {', '.join(manifest['feature_parties'])}")
+            trained = ", ".join(manifest["feature_parties"])
+            fault = f"model {opening.model} was trained with {trained}, not with {', '.join(opening.feature_parties)}"
+            raise DataError(f"{fault}: predict by the coordinator that trained it")

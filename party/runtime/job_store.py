@@ -84,9 +84,11 @@ class Store:
         """
         folder = self._models / name
         if not NAME.match(name) or not (folder / MANIFEST).is_file():
-            raise DataError(f"there is no model {name!r} in {self._models}")
+            raise DataError(f"there is no model {name!r} in {self._models}; bring a back-up of it back")
         if read_job(folder).get("submission") != submission:
-            raise DataError(f"{folder}: this model was trained by another job of that name")
+            raise DataError(
+                f"{folder}: this model was trained by another job of that name; bring back the one of this job"
+            )
         return read_model(folder)
 
     def keep_names(self, model: str, received: Names, withheld: Collection[str]) -> None:

@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from treetap.errors import Conflict, Interrupted, OutOfOrder, TreetapError
+from party.runtime.unheard import hearing, log_unheard
+from treetap.errors import BadInput, Conflict, Interrupted, OutOfOrder, TreetapError
 from treetap.wire.v2 import control_pb2
 
 #: Seconds between two progress events of a running step.
@@ -106,7 +107,7 @@ class StepCache:
         self._running = step
         self._digests[step] = digest
         task = asyncio.ensure_future(self._run(step, work))
-        task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # a caller may have gone away
+        log_unheard(task, f"job {request.job}, attempt {request.attempt}: {describe(step)}")
         self._tasks[step] = task
         return task
 
@@ -150,11 +151,12 @@ async def follow(
     party: str, task: asyncio.Task[Any], progress: Callable[[], control_pb2.Progress] = control_pb2.Progress
 ) -> AsyncIterator[control_pb2.StepEvent]:
     """Progress events until the task ends; raises its error. Closing this iterator does not cancel the task."""
-    while not (await asyncio.wait({task}, timeout=HEARTBEAT_S))[0]:
-        yield control_pb2.StepEvent(progress=progress())
+    with hearing(task):
+        while not (await asyncio.wait({task}, timeout=HEARTBEAT_S))[0]:
+            yield control_pb2.StepEvent(progress=progress())
     if task.cancelled():
         raise Interrupted(f"{party} left the job or was stopped while this step was under way")
     try:
         task.result()
-    except Interrupted as error:  # the operator needs the party's name
+    except (BadInput, Interrupted) as error:  # the operator needs the party's name
         raise error.at(party) from error.__cause__

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -13,6 +12,7 @@ from party.setup.steps import make_key, send_key
 from treetap.errors import BadInput, PlaintextOverflow
 from treetap.paillier.key_holder import KeyHolder
 from treetap.paillier.slots import Slots
+from treetap.process.together import together
 from treetap.tables.labels import Labels
 from treetap.wire.v2 import setup_pb2
 
@@ -66,11 +66,11 @@ class JobKeys:
         async for first, ciphertexts in required(self._owner).encrypt_blocks(slots):
             count = len(ciphertexts) // self._ciphertext_bytes
             block = body(first=first, count=count, ciphertexts=ciphertexts)
-            await asyncio.gather(*(stream.put(block) for stream in streams))
+            await together(*(stream.put(block) for stream in streams))
             progress.done = first + count
             costs.operations["encryptions"] += count
             costs.ciphertexts[kind] += count * len(streams)
-        await asyncio.gather(*(stream.close() for stream in streams))
+        await together(*(stream.close() for stream in streams))
 
     async def open(self, packed: bytes, groups: int) -> Ints:
         """Decrypt sums, (groups, S) int64, of ciphertexts that each hold as many groups as fit a plaintext."""

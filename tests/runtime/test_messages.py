@@ -15,7 +15,7 @@ from party.runtime.messages import child_messages, space_messages, take_children
 from tests.replay import HERE, JOB, ORACLE, Conducted, Replay
 from tests.simulator import COORDINATOR, Federation, run
 from tests.worlds import PARTIES, assert_oracles_model
-from treetap.errors import Conflict, Malformed, OutOfOrder, UnknownJob
+from treetap.errors import Conflict, Malformed, OutOfOrder, Refused, UnknownJob
 from treetap.wire.frame import PATHS, filled, name_of
 from treetap.wire.v2 import exchange_pb2
 

@@ -45,7 +45,7 @@ def test_an_opening_that_fails_says_where(tmp_path: Path) -> None:
             away = models.rename(models.with_name("elsewhere"))
             failed = await federation.predict(predict_request(model="job"))
             assert (failed.state, failed.bad_input) == ("failed", True)
-            assert failed.error == f"{party}: there is no model 'job' in {models}"
+            assert failed.error == f"{party}: there is no model 'job' in {models}; bring a back-up of it back"
             away.rename(models)
         await federation.close()
 
