@@ -69,7 +69,8 @@ async def take_layout(
     numbers = sorted(branches)
     if numbers != list(range(len(numbers))) or not set(constant) <= set(numbers[1:]) or branches[0]:
         raise Malformed(f"{label_holder} has numbered the entries wrongly")
-    if sorted(set(outgoing.values())) != list(range(max(outgoing.values()) + 1)):
+    going = sorted(set(outgoing.values()))
+    if going != list(range(len(going))):  # as many numbers as there are, not as many as the largest says
         raise Malformed(f"{label_holder} has numbered the entries that go on wrongly")
     return MemberEntries(
         [branches[number] for number in numbers],

@@ -124,6 +124,8 @@ async def take_drawn(messages: AsyncIterator[exchange_pb2.PeerMessage], total: i
         if (drawn[rows] != times - 1).any() or not len(rows):
             raise Malformed(f"records drawn {times} times that were not drawn {times - 1} times")
         drawn[rows] = times
+        if drawn.sum() > total:
+            raise Malformed(f"a tree draws more records than the {total} that there are")
     return drawn
 
 

@@ -64,6 +64,11 @@ def everything_one_entry(parcel: exchange_pb2.PeerMessage) -> None:
         tree.incoming[:] = [1] * len(tree.incoming)
 
 
+def a_goal_far_off(parcel: exchange_pb2.PeerMessage) -> None:
+    tree = parcel.protocol.eini.entry_layout.trees[0]
+    tree.outgoing[:] = [2**32 - 1 if goal else 0 for goal in tree.outgoing]  # a list of as many numbers takes 128 GiB
+
+
 def a_gap(parcel: exchange_pb2.PeerMessage) -> None:
     for tree in parcel.protocol.eini.entry_layout.trees:
         tree.incoming[:] = [entry + (entry > 0) for entry in tree.incoming]
@@ -145,6 +150,7 @@ LIES: dict[str, Lie] = {
     ),
     "leaves mixed": (LABEL_HOLDER, LAST, "entry_layout", everything_one_entry, r"in one entry that differ here"),
     "entries left out": (LABEL_HOLDER, LAST, "entry_layout", a_gap, r"has numbered the entries wrongly"),
+    "a goal far off": (LABEL_HOLDER, FIRST, "entry_layout", a_goal_far_off, r"the entries that go on wrongly"),
     "goals left out": (LABEL_HOLDER, FIRST, "entry_layout", a_gap_behind, r"the entries that go on wrongly"),
     "columns that are not there": (
         LABEL_HOLDER,

@@ -11,7 +11,14 @@ import pytest
 from party.node import PartyNode
 from party.runtime.expected import Expected
 from party.runtime.mailbox import Mailbox
-from party.runtime.messages import child_messages, space_messages, take_children, take_spaces
+from party.runtime.messages import (
+    child_messages,
+    drawn_messages,
+    space_messages,
+    take_children,
+    take_drawn,
+    take_spaces,
+)
 from tests.replay import HERE, JOB, ORACLE, Conducted, Replay
 from tests.simulator import COORDINATOR, Federation, run
 from tests.worlds import PARTIES, assert_oracles_model
@@ -165,6 +172,18 @@ def test_the_nodes_of_a_level_have_no_more_records_than_there_are(take: str) -> 
 
     with pytest.raises(Malformed, match="the nodes of a level have more than the 800 records together"):
         run((take_spaces if take == "spaces" else take_children)(messages(), total))
+
+
+def test_a_tree_draws_no_more_records_than_there_are() -> None:
+    """A peer that says of every record that it was drawn sixty times is refused: each takes room and time."""
+    total = 500
+
+    async def messages() -> AsyncIterator[exchange_pb2.PeerMessage]:
+        for body in drawn_messages(np.full(total, 60), total):
+            yield filled(exchange_pb2.PeerMessage(), "sampled_records", body.body)
+
+    with pytest.raises(Malformed, match="a tree draws more records than the 500 that there are"):
+        run(take_drawn(messages(), total))
 
 
 def test_nothing_comes_after_the_last_part(tmp_path: Path) -> None:
