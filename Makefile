@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PROTOS := $(wildcard protos/treetap/wire/v2/*.proto)
 
-.PHONY: demo test lint bench protos threats orders clean
+.PHONY: demo test lint campaign campaign-sockets soak bench protos threats orders clean
 
 $(VENV)/.demo: pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -27,6 +27,17 @@ lint: $(VENV)/.dev  ## formatting, lint, types, import rules
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+campaign: $(VENV)/.dev  ## 10,000 fault schedules, 640 crash points, 3,000 corruptions; status 1 at any finding
+	$(BIN)/python -m tests.campaign schedules
+	$(BIN)/python -m tests.campaign crash-points
+	$(BIN)/python -m tests.campaign corruptions
+
+campaign-sockets: $(VENV)/.dev  ## real processes suspended and killed, hung workers, slow lines, clients over HTTP
+	$(BIN)/python -m tests.campaign sockets
+
+soak: $(VENV)/.dev  ## half an hour of jobs on real processes: memory, descriptors, threads
+	$(BIN)/python -m tests.campaign soak
 
 bench: $(VENV)/.dev  ## building blocks, the wire, alignment, credit training and prediction (needs TREETAP_DATA)
 	$(BIN)/python benchmarks/he_blocks.py

@@ -3,22 +3,18 @@
 A corruption is drawn from a seed: a stage at which all processes have stopped, a file that one of them has kept, and
 what is changed in it. The processes start on the damaged disks; an operator looks at all jobs, and goes on with one.
 
-    python -m tests.campaign.corruption --count 3000
+    python -m tests.campaign corruptions --count 3000
 """
 
 from __future__ import annotations
 
-import argparse
 import atexit
-import json
 import logging
 import multiprocessing
 import os
 import random
 import shutil
-import sys
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -303,20 +299,3 @@ def _begin(folder: str) -> None:
     """A process of the pool is ended without its clean-up: what it makes lies below the pool's folder."""
     tempfile.tempdir = folder
     logging.disable(logging.CRITICAL)
-
-
-def main() -> int:
-    """The command; returns its status."""
-    parser = argparse.ArgumentParser(prog="python -m tests.campaign.corruption", description=__doc__)
-    parser.add_argument("--count", type=int, default=3000)
-    parser.add_argument("--first", type=int, default=0, help="the first seed")
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes at once")
-    given = parser.parse_args()
-    begun = time.monotonic()
-    summary = conduct(given.count, given.workers, given.first)
-    print(json.dumps({**vars(summary), "wall_s": round(time.monotonic() - begun, 1)}, indent=1))
-    return 1 if summary.findings else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

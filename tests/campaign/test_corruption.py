@@ -1,4 +1,4 @@
-"""A sample of corruptions: `python -m tests.campaign.corruption` carries out thousands."""
+"""A sample of corruptions: `python -m tests.campaign corruptions` carries out thousands."""
 
 from __future__ import annotations
 
