@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from coordinator.runtime.answers import answered
 from coordinator.runtime.roster import Roster
 from treetap.process.together import together
 from treetap.protocols.prediction import present
@@ -22,4 +23,5 @@ async def attribute(roster: Roster, opening: prediction_pb2.OpenModel, block: in
     masking = roster.ask_all(members, "mask_attributions", attributions_pb2.MaskAttributions(), block)
     sending = roster.ask_all([holder], "attribute_block", attributions_pb2.AttributeBlock(), block)
     answers, _ = await together(sending, masking)
-    return answers[holder].prediction.scored_block
+    scored: prediction_pb2.ScoredBlock = answered(holder, answers[holder], "scored_block")
+    return scored

@@ -10,6 +10,7 @@ from __future__ import annotations
 from coordinator.alignment import align
 from coordinator.attributions import attribute, share_names
 from coordinator.protocols import PredictionCourse
+from coordinator.runtime.answers import answered
 from coordinator.runtime.progress import Progress
 from coordinator.runtime.roster import Roster
 from treetap.process.together import together
@@ -27,7 +28,8 @@ async def begin(roster: Roster, opening: prediction_pb2.OpenModel, progress: Pro
     progress.phase("keys")
     making = roster.ask(label_holder, "make_keys", setup_pb2.MakeKeys())
     await together(making, roster.ask_all(members, "take_key", setup_pb2.TakeKey()))
-    return opened[label_holder].prediction.opened_model
+    found: prediction_pb2.OpenedModel = answered(label_holder, opened[label_holder], "opened_model")
+    return found
 
 
 async def score(
@@ -46,7 +48,7 @@ async def score(
     masking = roster.ask_all(members, "mask_block", eini_pb2.MaskBlock(), block)
     scoring = roster.ask_all([label_holder], "score_block", eini_pb2.ScoreBlock(), block)
     answers, _ = await together(scoring, masking)
-    scored = answers[label_holder].prediction.scored_block
+    scored: prediction_pb2.ScoredBlock = answered(label_holder, answers[label_holder], "scored_block")
     if opening.attributions:
         scored = await attribute(roster, opening, block)
     progress.records(scored.done, scored.total)

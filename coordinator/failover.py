@@ -15,6 +15,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from coordinator.prediction import predict
+from coordinator.runtime.answers import answered
 from coordinator.runtime.progress import Progress
 from coordinator.runtime.roster import Roster
 from treetap.errors import Incompatible, Interrupted, UnknownJob
@@ -62,14 +63,14 @@ async def accounts(roster: Roster, *, all_of_them: bool) -> dict[str, setup_pb2.
     if all_of_them:
         answers = await roster.ask_all(roster.names, "account", setup_pb2.Account())
         await roster.leave_all()
-        return {party: answer.setup.accounted for party, answer in answers.items()}
+        return {party: answered(party, answer, "accounted") for party, answer in answers.items()}
     asked = (roster.ask(party, "account", setup_pb2.Account()) for party in roster.names)
     found = {}
     for party, answer in zip(roster.names, await asyncio.gather(*asked, return_exceptions=True), strict=True):
         if isinstance(answer, BaseException):
             log.warning("%s: the cost of the job at this party is not known: %s", party, answer)
         else:
-            found[party] = answer.setup.accounted
+            found[party] = answered(party, answer, "accounted")
     await roster.leave(LEAVE_S)
     return found
 

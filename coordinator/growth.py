@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+from coordinator.runtime.answers import answered
 from coordinator.runtime.progress import Progress
 from coordinator.runtime.roster import Roster
 from treetap.process.together import together
@@ -40,7 +41,7 @@ async def grow_tree(roster: Roster, spec: setup_pb2.JobSpec, tree: int, progress
         else:
             await sums
         chosen = await roster.ask(label_holder, "choose_splits", growth_pb2.ChooseSplits(), tree, level)
-        decisions = chosen.growth.chosen_splits.decisions
+        decisions = answered(label_holder, chosen, "chosen_splits").decisions
         if not decisions:
             break
         won = defaultdict(list)
@@ -53,10 +54,11 @@ async def grow_tree(roster: Roster, spec: setup_pb2.JobSpec, tree: int, progress
             )
         )
         relayed = await roster.ask(label_holder, "relay_children", growth_pb2.RelayChildren(), tree, level)
-        build, level = list(relayed.growth.relayed_children.build), level + 1
-    finished = await roster.ask(label_holder, "finish_tree", growth_pb2.FinishTree(), tree)
+        build, level = list(answered(label_holder, relayed, "relayed_children").build), level + 1
+    ended = await roster.ask(label_holder, "finish_tree", growth_pb2.FinishTree(), tree)
+    finished: growth_pb2.FinishedTree = answered(label_holder, ended, "finished_tree")
     await roster.ask_all(list(spec.feature_parties), "store_tree", growth_pb2.StoreTree(), tree)
     await roster.ask(label_holder, "store_tree", growth_pb2.StoreTree(), tree)
     progress.grown(tree + 1)
-    progress.metrics(finished.growth.finished_tree.metrics)
-    return finished.growth.finished_tree.stop
+    progress.metrics(finished.metrics)
+    return finished.stop

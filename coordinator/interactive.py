@@ -5,6 +5,7 @@ from __future__ import annotations
 from coordinator.alignment import align
 from coordinator.attributions import share_names
 from coordinator.protocols import PredictionCourse
+from coordinator.runtime.answers import answered
 from coordinator.runtime.progress import Progress
 from coordinator.runtime.roster import Roster
 from treetap.errors import ProtocolError
@@ -23,7 +24,8 @@ async def begin(roster: Roster, opening: prediction_pb2.OpenModel, progress: Pro
     opened = await roster.ask_all(roster.names, "open_model", opening)
     await align(roster, roster.names, opening.alignment)
     await share_names(roster, opening)
-    return opened[opening.label_holder].prediction.opened_model
+    found: prediction_pb2.OpenedModel = answered(opening.label_holder, opened[opening.label_holder], "opened_model")
+    return found
 
 
 async def score(
@@ -42,12 +44,11 @@ async def score(
     for level in range(most + 1):
         progress.stage(level)
         answer = await roster.ask(label_holder, "ask_directions", interactive_pb2.AskDirections(), block, level)
-        owners = list(answer.protocol.interactive.asked_directions.asked)
-        progress.records(
-            answer.protocol.interactive.asked_directions.done, answer.protocol.interactive.asked_directions.total
-        )
+        asked: interactive_pb2.AskedDirections = answered(label_holder, answer, "asked_directions")
+        owners = list(asked.asked)
+        progress.records(asked.done, asked.total)
         if not owners:
-            return answer.protocol.interactive.asked_directions.blocks
+            return asked.blocks
         await roster.ask_all(owners, "answer_directions", interactive_pb2.AnswerDirections(), block, level)
         await roster.ask(label_holder, "take_directions", interactive_pb2.TakeDirections(), block, level)
     raise ProtocolError(f"{label_holder} still asks after {most} levels")

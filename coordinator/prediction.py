@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from coordinator import protocols
 from coordinator.protocols import PredictionCourse
+from coordinator.runtime.answers import answered
 from coordinator.runtime.progress import Progress
 from coordinator.runtime.roster import Roster
 from coordinator.serving import serve
@@ -75,4 +76,5 @@ async def _predict_table(
         block += 1
     progress.phase("write")
     written = await roster.ask(opening.label_holder, "write_predictions", prediction_pb2.WritePredictions())
-    return written.prediction.written_predictions
+    found: prediction_pb2.WrittenPredictions = answered(opening.label_holder, written, "written_predictions")
+    return found

@@ -11,6 +11,7 @@ import logging
 from typing import NoReturn
 
 from coordinator.protocols import PredictionCourse
+from coordinator.runtime.answers import answered
 from coordinator.runtime.progress import Progress
 from coordinator.runtime.roster import Roster
 from treetap.process.together import together
@@ -48,8 +49,8 @@ async def serve(
         if progress.ending and not accounts:
             accounts = [await roster.ask_all(roster.names, "account", setup_pb2.Account())]
         for answers in accounts:
-            progress.accounts({party: answer.setup.accounted for party, answer in answers.items()})
-        awaited = heard[label_holder].protocol.serving.awaited_requests
+            progress.accounts({party: answered(party, answer, "accounted") for party, answer in answers.items()})
+        awaited = answered(label_holder, heard[label_holder], "awaited_requests")
         progress.serving(awaited.figures)
         progress.served = progress.served or loop.time() - began >= PROVEN_S
         if progress.ending:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from coordinator.runtime.answers import answered
 from coordinator.runtime.progress import Progress
 from coordinator.runtime.roster import Roster
-from treetap.errors import ProtocolError
+from treetap.errors import Malformed, ProtocolError
 from treetap.process.together import together
 from treetap.wire.v2 import setup_pb2
 
@@ -38,7 +39,7 @@ async def prepare(roster: Roster, spec: setup_pb2.JobSpec, submission: str) -> F
     """Have every party load its table; returns the state on the disks, from which the job continues."""
     body = setup_pb2.Prepare(spec=spec, peers=roster.peers(), submission=submission)
     results = await roster.ask_all(roster.names, "prepare", body)
-    answers = {party: result.setup.prepared for party, result in results.items()}
+    answers = {party: answered(party, result, "prepared") for party, result in results.items()}
     own = answers[spec.label_holder]
     aligned = {each.aligned_attempt for each in answers.values() if not each.published}
     agreed = len(aligned) == 1 and 0 not in aligned
@@ -65,11 +66,22 @@ async def exchange_keys(roster: Roster, spec: setup_pb2.JobSpec, progress: Progr
 
 
 async def bin_columns(roster: Roster, spec: setup_pb2.JobSpec, found: Found, progress: Progress) -> Plan:
-    """Have every party bin its columns of the aligned records; the label holder answers with the number of rounds."""
+    """Have every party bin its columns of the aligned records; the label holder answers with the number of rounds.
+
+    Raises:
+        Malformed: there are no rounds, or a party says that it has published a model whose rounds are not all stored.
+    """
     progress.phase("bin")
     names = [party for party in roster.names if party not in found.published]
     answers = await roster.ask_all(names, "bin", setup_pb2.Bin())
-    binned = answers[spec.label_holder].setup.binned
+    binned = answered(spec.label_holder, answers[spec.label_holder], "binned")
+    if not binned.rounds:
+        raise Malformed(f"{spec.label_holder} says that the job has no trees")
+    if found.published and found.rounds < binned.rounds and not binned.stopped:
+        raise Malformed(
+            f"{' and '.join(sorted(found.published))} cannot have published a model of which the label holder has "
+            f"stored {found.rounds} of {binned.rounds} trees; cancel the job and train again"
+        )
     return Plan(found.rounds, binned.rounds, binned.stopped)
 
 
@@ -77,4 +89,5 @@ async def publish(roster: Roster, spec: setup_pb2.JobSpec) -> setup_pb2.Publishe
     """Publish the shards as models, the label holder's last: its model means that every party's exists."""
     await roster.ask_all(spec.feature_parties, "publish", setup_pb2.Publish())
     published = await roster.ask(spec.label_holder, "publish", setup_pb2.Publish())
-    return published.setup.published_model
+    model: setup_pb2.PublishedModel = answered(spec.label_holder, published, "published_model")
+    return model

@@ -8,6 +8,9 @@ from collections.abc import Iterable, Mapping
 
 from treetap.wire.v2 import control_pb2, jobs_pb2, serving_pb2, setup_pb2, types_pb2
 
+#: Bytes of a job that its status can hold; parties that claim more are believed up to here.
+MOST = 2**64 - 1
+
 
 class Progress:
     """The live status of one job. Watchers wait on `changed`."""
@@ -120,7 +123,7 @@ class Progress:
     def touch(self) -> None:
         """Wake the watchers."""
         self.status.seconds = self._before + asyncio.get_running_loop().time() - self._started
-        self.status.bytes = sum(self._bytes.values())
+        self.status.bytes = min(sum(self._bytes.values()), MOST)
         self._changed.set()
         self._changed = asyncio.Event()
 

@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 
 from coordinator.runtime.metrics import CoordinatorMetrics
 from treetap import logs
-from treetap.errors import Silent, Unreachable
+from treetap.errors import Malformed, Silent, Unreachable
 from treetap.process.together import together
 from treetap.wire.byte_counts import ByteCounts
 from treetap.wire.disclosure import bytes_by_class
@@ -59,7 +59,12 @@ class Roster:
         """Have a party do a step; repeated if the connection breaks, since the party does a step once only.
 
         `body`: None for a step whose message is empty.
+
+        Raises:
+            Malformed: the job has no such party; an answer of the label holder has named it.
         """
+        if party not in self._parties:
+            raise Malformed(f"{step} is to be done by {party!r}, which is no party of job {self._job}")
         request = control_pb2.StepRequest(job=self._job, attempt=self._attempt, round=round, stage=stage)
         filled(request, step, body)
         reconnects = Reconnects(self._timeouts)

@@ -21,7 +21,7 @@ from party.runtime.step_order import StepOrder, StepTable
 from party.setup.keys import JobKeys
 from party.setup.labelled_table import LabelledTable, load_labelled_table
 from party.setup.steps import bin_features, manifest_of
-from treetap.errors import DataError
+from treetap.errors import DataError, OutOfOrder
 from treetap.models.store import TREES
 from treetap.paillier.slots import Slots
 from treetap.tables.labels import Labels
@@ -109,10 +109,17 @@ class LabelHolderJob:
         return empty_result()
 
     async def publish(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Publish the stored trees as a model, and report it; delete the secret key in the workers."""
+        """Publish the stored trees as a model, and report it; delete the secret key in the workers.
+
+        Raises:
+            OutOfOrder: trees are missing, whatever the coordinator believes.
+        """
         self.order.check(request)
         if not self._context.store.published:
-            await self._publish(required(self._state))
+            state = required(self._state)
+            if state.trees < state.planned and not state.stopped:
+                raise OutOfOrder(f"publish cannot come now: {state.trees} of {state.planned} trees are stored")
+            await self._publish(state)
         await self.keys.close()
         model = published_model(self._context.store.manifest())
         self.order.done(request)

@@ -128,6 +128,8 @@ class BatchPrediction:
         base = self._config.data
         if base is None:
             raise DataError("a file of records needs `data = FOLDER` in the configuration").at(self._config.name)
+        if "\0" in self._opening.records_file:
+            raise DataError(f"{self._opening.records_file!r} cannot be a file's name").at(self._config.name)
         path = (base / self._opening.records_file).resolve()
         if not path.is_relative_to(base.resolve()):
             raise DataError(f"{self._opening.records_file} is not below the data folder {base}").at(self._config.name)

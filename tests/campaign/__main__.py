@@ -1,4 +1,4 @@
-"""`python -m tests.campaign`: faults, crashes, damage, sockets, a soak; status 1 at any finding."""
+"""`python -m tests.campaign`: faults, crashes, damage, attacks, sockets, a soak; status 1 at any finding."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.campaign import corruption, soak, sockets
+from tests.campaign import corruption, security, soak, sockets
 from tests.campaign.campaign import conduct, plans, workplace
 from tests.campaign.crash_points import points
 from tests.campaign.plans import Plan
@@ -38,9 +38,12 @@ def main() -> int:
     real.add_argument("--seed", type=int, default=0)
     long = kinds.add_parser("soak", help="jobs for half an hour: what grows")
     long.add_argument("--minutes", type=float, default=30.0)
+    security.add(kinds)
     given = parser.parse_args()
     if given.kind in ("sockets", "soak"):
         return _on_sockets(given)
+    if given.kind in security.COMMANDS:
+        return security.carry_out(given)
     if given.kind == "corruptions":
         return _corruptions(given)
     if given.kind == "plan":

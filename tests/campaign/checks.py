@@ -64,7 +64,8 @@ def logged() -> Iterator[Logged]:
     before, level = root.handlers[:], root.level
     root.handlers[:] = [handler]
     root.setLevel(logging.DEBUG)
-    logging.getLogger("asyncio").setLevel(logging.WARNING)
+    for library in ("asyncio", "grpc"):
+        logging.getLogger(library).setLevel(logging.WARNING)
     try:
         yield handler
     finally:

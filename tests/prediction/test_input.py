@@ -56,6 +56,7 @@ CASES: dict[str, tuple[Prepare, dict[str, Any], str]] = {
     "no such file of ids": (_nothing, {"records_file": "ids.txt"}, r"ids\.txt: cannot be read: No such file"),
     "a file elsewhere": (_nothing, {"records_file": "../coordinator/x"}, r"x is not below the data folder"),
     "an absolute path": (_nothing, {"records_file": "/etc/passwd"}, r"/etc/passwd is not below the data folder"),
+    "no name of a file": (_nothing, {"records_file": "ids\0.txt"}, r"'ids\\x00\.txt' cannot be a file's name"),
     "no data folder": (
         _restart(LABEL_HOLDER, data=None),
         {"records_file": "ids.txt"},

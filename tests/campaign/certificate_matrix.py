@@ -1,0 +1,341 @@
+"""Pairings of certificates with servers and their methods, over real sockets in one process.
+
+The services are those of production; what stands behind them keeps who was let in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import grpc
+import grpc.aio
+
+from coordinator.server import service as jobs_service
+from party.config import PartyConfig, ServeConfig
+from party.metrics import PartyMetrics
+from party.server import control
+from party.server.scoring import ScoringServers
+from party.serving.registry import ServedModels
+from tests.campaign.certificates import NAMES, Certificates, Kind
+from tests.campaign.checks import logged
+from treetap import version
+from treetap.errors import TreetapError
+from treetap.process.config import TlsConfig
+from treetap.wire import rpc
+from treetap.wire.callers import Callers
+from treetap.wire.hello import say_hello, serve_health
+from treetap.wire.ports import Address
+from treetap.wire.roles import Identity, Role
+from treetap.wire.status import ERROR_KEY
+from treetap.wire.tls import TlsFiles
+from treetap.wire.v2 import control_pb2, exchange_pb2, jobs_pb2
+
+_OLD = "/treetap.wire.v1."
+#: Server → its methods, with the role that each answers; None: every certificate with a role.
+METHODS: dict[str, dict[str, Role | None]] = {
+    "party": {
+        "/treetap.wire.v2.Control/Step": Role.COORDINATOR,
+        "/treetap.wire.v2.Exchange/Deliver": Role.PARTY,
+        "/grpc.health.v1.Health/Check": None,
+        "/grpc.health.v1.Health/Watch": None,
+        f"{_OLD}Control/Step": None,
+    },
+    "coordinator": {
+        **{
+            f"/treetap.wire.v2.Jobs/{name}": Role.OPERATOR
+            for name in ("Submit", "Predict", "Watch", "Status", "Cancel", "Resume")
+        },
+        "/grpc.health.v1.Health/Check": None,
+        "/grpc.health.v1.Health/Watch": None,
+        f"{_OLD}Jobs/Submit": None,
+    },
+    "serving": {
+        "/treetap.wire.v2.Serving/Predict": Role.CLIENT,
+        "/treetap.wire.v2.Serving/Describe": Role.CLIENT,
+        "/grpc.health.v1.Health/Check": None,
+        "/grpc.health.v1.Health/Watch": None,
+        f"{_OLD}Serving/Predict": None,
+    },
+    "http": {
+        "POST /v1/predict": Role.CLIENT,
+        "GET /v1/model": Role.CLIENT,
+        "GET /healthz": None,
+        "GET /openapi.json": None,
+    },
+}
+#: Who each server is.
+OWN = {
+    "party": Identity("feature-b", Role.PARTY),
+    "coordinator": Identity("coordinator", Role.COORDINATOR),
+    "serving": Identity("label-holder", Role.PARTY),
+    "http": Identity("label-holder", Role.PARTY),
+}
+#: What callers ask of a server that may be a wrong one, and the role that it must have.
+CALLS = {"step": Role.PARTY, "deliver": Role.PARTY, "status": Role.COORDINATOR, "hello": Role.PARTY}
+
+
+class Pairing(NamedTuple):
+    """A certificate, the server and the method that it meets, and what must come of it."""
+
+    kind: Kind
+    server: str
+    method: str
+    expected: str
+
+
+@dataclass
+class Met:
+    """What came of pairings: how many of each expected end, and what ended otherwise."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    findings: list[str] = field(default_factory=list)
+
+    def add(self, pairing: Pairing, found: str) -> None:
+        """Count one."""
+        self.counts[pairing.expected] += 1
+        if found != pairing.expected:
+            self.findings.append(
+                f"{pairing.kind} at {pairing.server} {pairing.method}: {found}, not {pairing.expected}"
+            )
+
+
+class _Behind:
+    """What stands behind the services: it answers everything, and counts."""
+
+    def __init__(self) -> None:
+        self.heard = 0
+
+    async def step(self, _caller: str, _request: Any) -> AsyncIterator[control_pb2.StepEvent]:
+        self.heard += 1
+        yield control_pb2.StepEvent()
+
+    async def deliver(self, _caller: str, _message: Any) -> exchange_pb2.Receipt:
+        self.heard += 1
+        return exchange_pb2.Receipt()
+
+    def submit(self, _request: Any) -> str:
+        self.heard += 1
+        return "job"
+
+    predict = resume = submit
+
+    def status(self, _job: str) -> list[jobs_pb2.JobStatus]:
+        self.heard += 1
+        return []
+
+    async def watch(self, _job: str) -> AsyncIterator[jobs_pb2.JobStatus]:
+        self.heard += 1
+        yield jobs_pb2.JobStatus()
+
+    async def cancel(self, _job: str) -> jobs_pb2.JobStatus:
+        self.heard += 1
+        return jobs_pb2.JobStatus()
+
+
+@asynccontextmanager
+async def servers(certificates: Certificates, folder: Path) -> AsyncIterator[dict[str, str]]:
+    """Server → its address, of all four kinds."""
+    behind, found = _Behind(), {}
+    async with AsyncExitStack() as held:
+        for name, register in (
+            ("party", lambda server, callers: control.register(server, callers, behind)),
+            ("coordinator", lambda server, callers: jobs_service.register(server, callers, behind, ["operator"])),
+        ):
+            files = certificates.rightful(OWN[name].name, OWN[name].role)
+            found[name] = await held.enter_async_context(_listening(files, OWN[name].name, register))
+        files = certificates.rightful(OWN["serving"].name, Role.PARTY)
+        tls = TlsConfig(ca=files.ca, certificate=files.certificate, key=files.key, revoked=files.revoked)
+        serve = ServeConfig(clients=["app"], listen="127.0.0.1:0", http="127.0.0.1:0")
+        config = PartyConfig(name=OWN["serving"].name, state=folder / "state", tls=tls, serve=serve)
+        scoring, models = ScoringServers(), ServedModels(config, PartyMetrics(config.name))
+        await scoring.open(config, models)
+        held.push_async_callback(scoring.close, 0)
+        found |= {"serving": models.grpc, "http": models.http}
+        yield found
+
+
+@asynccontextmanager
+async def _listening(files: TlsFiles, name: str, register: Callable[..., None]) -> AsyncIterator[str]:
+    server, credentials = rpc.server(files)
+    callers = Callers(name, files)
+    register(server, callers)
+    serve_health(server, callers)
+    port = rpc.bind(server, credentials, "127.0.0.1:0")
+    await server.start()
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        await server.stop(None)
+
+
+def expected(kind: Kind, method: str, role: Role | None) -> str:
+    """How a pairing must end: heard; old, refused for its version; refused by name; or no connection."""
+    if kind.at == "tls":
+        return "no connection"
+    if kind.at == "name" or (role is not None and kind.role is not role):
+        return "refused"
+    return "old" if method.startswith(_OLD) else "heard"
+
+
+async def callers(folder: Path) -> Met:
+    """Every kind of certificate, none, and plain text, against every method of every server."""
+    certificates, met = Certificates(folder), Met()
+    kinds = [
+        *certificates.kinds(NAMES),
+        Kind("no certificate", None, None, "tls"),
+        Kind("plain text", None, None, "tls"),
+    ]
+    async with servers(certificates, folder) as at:
+        for kind in kinds:
+            for server, methods in METHODS.items():
+                pairings = [Pairing(kind, server, name, expected(kind, name, role)) for name, role in methods.items()]
+                ask = _over_http if server == "http" else _over_grpc
+                ends = await ask(kind, at[server], OWN[server], list(methods), certificates.authority / "ca.crt")
+                for pairing, found in zip(pairings, ends, strict=True):
+                    met.add(pairing, found)
+    return met
+
+
+async def _over_grpc(kind: Kind, address: str, own: Identity, methods: list[str], ca: Path) -> list[str]:
+    named = [("grpc.ssl_target_name_override", own.dns), ("grpc.initial_reconnect_backoff_ms", 100)]
+    if kind.defect == "plain text":
+        channel = grpc.aio.insecure_channel(address)
+    else:
+        _, certificate, key = kind.files.read() if kind.files else (b"", None, None)
+        credentials = grpc.ssl_channel_credentials(ca.read_bytes(), key, certificate)
+        channel = grpc.aio.secure_channel(address, credentials, options=named)
+    async with channel:
+        return [await _call(channel, method) for method in methods]
+
+
+async def _call(channel: grpc.aio.Channel, method: str) -> str:
+    try:
+        call = channel.unary_stream(method)(b"", metadata=version.told(), timeout=10)
+        async for _ in call:
+            break
+        call.cancel()
+    except grpc.aio.AioRpcError as failure:
+        error = dict(failure.trailing_metadata() or ()).get(ERROR_KEY)
+        if error is None and failure.code() is grpc.StatusCode.UNAVAILABLE:
+            return "no connection"
+        return {"Refused": "refused", "Incompatible": "old", "NotServed": "heard"}.get(str(error), repr(failure))
+    return "heard"
+
+
+async def _over_http(kind: Kind, address: str, own: Identity, methods: list[str], ca: Path) -> list[str]:
+    return [await _request(kind, address, own, method, ca) for method in methods]
+
+
+async def _request(kind: Kind, address: str, own: Identity, method: str, ca: Path) -> str:
+    context = None
+    if kind.defect != "plain text":
+        context = ssl.create_default_context(cafile=str(ca))
+        if kind.files:
+            context.load_cert_chain(kind.files.certificate, kind.files.key)
+    host, _, port = address.rpartition(":")
+    try:
+        name = own.dns if context else None
+        reader, writer = await asyncio.open_connection(host, int(port), ssl=context, server_hostname=name)
+        body = b'{"ids": ["x"]}' if method.startswith("POST") else b""
+        head = f"{method} HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\n"
+        writer.write(f"{head}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body)
+        status = (await reader.readline()).split()
+        writer.close()
+    except OSError:
+        return "no connection"
+    return {b"403": "refused", b"503": "heard", b"200": "heard"}.get(status[1] if status else b"", "no connection")
+
+
+async def wrong_servers(folder: Path) -> Met:
+    """Every kind of certificate at a server, against every call: it is told nothing unless it is the right one."""
+    certificates, met = Certificates(folder), Met()
+    mine = certificates.rightful("label-holder", Role.PARTY)
+    for call, wanted in CALLS.items():
+        own = Identity("coordinator" if wanted is Role.COORDINATOR else "feature-c", wanted)
+        others = [Kind("", role, certificates.rightful(own.name, role)) for role in Role]
+        kinds = [*others, *(certificates.defective(own, defect) for defect in _AT_SERVERS)]
+        for kind in kinds:
+            right = not kind.defect and kind.role is wanted
+            pairing = Pairing(kind, "a server", call, "heard" if right else "told nothing")
+            assert kind.files is not None
+            met.add(pairing, await _told(call, Address(own.name, "", own.role), kind.files, mine))
+    return met
+
+
+#: What is wrong with a server's certificate where its name and role do not show it.
+_AT_SERVERS = (
+    "no role", "no alternative name", "another's DNS name", "unknown role", "revoked", "expired", "not yet valid",
+    "another authority", "self-signed",
+)  # fmt: skip
+
+
+async def _told(call: str, to: Address, theirs: TlsFiles, mine: TlsFiles) -> str:
+    """What a server with these files hears of a call: it looks at nothing itself."""
+    behind = _Behind()
+    server = grpc.aio.server()
+    asked: list[str] = []
+
+    class Everything(grpc.GenericRpcHandler):
+        def service(self, details: Any) -> Any:
+            asked.append(details.method)
+
+            async def answer(_request: bytes, _context: Any) -> bytes:
+                behind.heard += 1
+                return b""
+
+            if details.method.endswith("Step"):
+
+                async def stream(_request: bytes, _context: Any) -> AsyncIterator[bytes]:
+                    behind.heard += 1
+                    yield b""
+
+                return grpc.unary_stream_rpc_method_handler(stream)
+            return grpc.unary_unary_rpc_method_handler(answer)
+
+    server.add_generic_rpc_handlers((Everything(),))
+    _, certificate, key = theirs.read()
+    port = server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([(key, certificate)]))
+    await server.start()
+    to = Address(to.name, f"127.0.0.1:{port}", to.role)
+    dialer = rpc.GrpcDialer(mine)
+    try:
+        if call == "step":
+            async for _ in dialer.step(to, control_pb2.StepRequest(job="j")):
+                pass
+        elif call == "deliver":
+            await dialer.deliver(to, exchange_pb2.PeerMessage(job="j"))
+        elif call == "status":
+            await (await dialer.jobs(to)).Status(jobs_pb2.StatusRequest(), timeout=10)
+        else:
+            await asyncio.to_thread(say_hello, to, mine, 5)
+    except (TreetapError, grpc.aio.AioRpcError) as error:
+        return "told nothing" if not asked else f"told {asked}, {error}"
+    finally:
+        await dialer.close()
+        await server.stop(None)
+    return "heard"
+
+
+def conduct(folder: Path) -> dict[str, Any]:
+    """Both directions; the figures as a file holds them."""
+    began, began_cpu = time.monotonic(), time.process_time()
+    with logged() as log:
+        found = {way: asyncio.run(of(folder / way)) for way, of in (("callers", callers), ("servers", wrong_servers))}
+    failing = [finding for met in found.values() for finding in met.findings] + log.faults
+    return {
+        "name": "certificates",
+        "cases": sum(met.counts.total() for met in found.values()),
+        "kinds": {f"{way}, {end}": count for way, met in found.items() for end, count in met.counts.items()},
+        "findings": len(failing),
+        "failing": failing,
+        "cpu_s": round(time.process_time() - began_cpu, 2),
+        "wall_s": round(time.monotonic() - began, 1),
+    }

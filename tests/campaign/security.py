@@ -1,0 +1,59 @@
+"""The commands of `python -m tests.campaign` that attack: fuzz, certificates, raw-bytes, http."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+
+def add(kinds: Any) -> None:
+    """Add the commands to a parser's."""
+    fuzz = kinds.add_parser("fuzz", help="altered messages, drawn from a seed; 0: all there are")
+    fuzz.add_argument("--count", type=int, default=3000)
+    fuzz.add_argument("--seed", type=int, default=0)
+    kinds.add_parser("certificates", help="every kind of certificate against every method")
+    raw = kinds.add_parser("raw-bytes", help="bytes that are no message, to every method")
+    raw.add_argument("--count", type=int, default=50, help="pieces of noise for each method")
+    raw.add_argument("--seed", type=int, default=0)
+
+
+def carry_out(given: argparse.Namespace) -> int:
+    """A command; writes `OUT/NAME.json` and returns the status."""
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # before gRPC is imported: refused handshakes are the purpose
+    found = COMMANDS[given.kind](given)
+    given.out.mkdir(parents=True, exist_ok=True)
+    (given.out / f"{found['name']}.json").write_text(json.dumps(found, indent=1))
+    print(json.dumps(found, indent=1))
+    return 1 if found["findings"] else 0
+
+
+def _fuzz(given: argparse.Namespace) -> dict[str, Any]:
+    from tests.campaign.fuzz_many import conduct
+
+    return conduct(given.count, given.workers, given.seed)
+
+
+def _certificates(_given: argparse.Namespace) -> dict[str, Any]:
+    from tests.campaign.certificate_matrix import conduct
+
+    with tempfile.TemporaryDirectory() as folder:
+        return conduct(Path(folder))
+
+
+def _raw_bytes(given: argparse.Namespace) -> dict[str, Any]:
+    from tests.campaign.raw_bytes import conduct
+
+    with tempfile.TemporaryDirectory() as folder:
+        return conduct(Path(folder), given.count, given.seed)
+
+
+COMMANDS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
+    "fuzz": _fuzz,
+    "certificates": _certificates,
+    "raw-bytes": _raw_bytes,
+}

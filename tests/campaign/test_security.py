@@ -1,0 +1,92 @@
+"""Samples of what `python -m tests.campaign` fuzz, certificates and raw-bytes carry out as a whole."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.campaign import certificate_matrix, fuzz, raw_bytes
+from tests.campaign.boundaries import changed, changes
+from tests.campaign.fuzz import STORIES, Place, carry_out, cases, drawn, recorded
+from tests.campaign.fuzz_many import told
+from treetap.errors import Malformed
+from treetap.wire import callers
+from treetap.wire.frame import PATHS
+from treetap.wire.v2 import control_pb2, exchange_pb2
+
+SAMPLE = 24
+
+
+def test_altered_messages_end_by_name_or_rightly(tmp_path: Path) -> None:
+    """One field of one message has a boundary value: an error that is named, or the oracle's model and scores."""
+    found = [(case, carry_out(case, tmp_path / str(number))) for number, case in enumerate(drawn(SAMPLE, seed=10))]
+    print(dict(Counter(f"{case.place.way}, {outcome.kind}" for case, outcome in found)))
+    assert [told(case, outcome) for case, outcome in found if outcome.kind == "finding"] == []
+    assert sum(outcome.kind == "named" for _, outcome in found) > SAMPLE // 4
+    assert sum(outcome.hit for _, outcome in found) > SAMPLE * 3 // 4
+
+
+def test_every_certificate_meets_every_method(tmp_path: Path) -> None:
+    """Each kind in each role is heard, refused or has no connection, as it must; wrong servers hear nothing."""
+    found = certificate_matrix.conduct(tmp_path)
+    print(found["cases"], found["kinds"])
+    assert found["failing"] == []
+    assert found["cases"] > 1300
+    assert found["kinds"]["callers, heard"] == 44
+    assert found["kinds"]["servers, heard"] == len(certificate_matrix.CALLS)
+
+
+def test_the_matrix_finds_a_server_that_compares_no_roles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The judge is no yes-man."""
+    shown = callers.Callers.shown
+    monkeypatch.setattr(callers.Callers, "shown", lambda self, certificate, *roles: shown(self, certificate))
+    monkeypatch.setattr(certificate_matrix, "NAMES", dict(list(certificate_matrix.NAMES.items())[:1]))
+    monkeypatch.setattr("tests.campaign.certificates.DEFECTS", {})
+    found = asyncio.run(certificate_matrix.callers(tmp_path))
+    assert found.findings == ["in order, party at party /treetap.wire.v2.Control/Step: heard, not refused"]
+
+
+def test_bytes_that_are_no_message(tmp_path: Path) -> None:
+    """INVALID_ARGUMENT by name from every gRPC method, a status of the caller's from every HTTP one; no traceback."""
+    found = raw_bytes.conduct(tmp_path, noise=1)
+    print(found["cases"], found["kinds"])
+    assert found["failing"] == []
+    assert found["kinds"]["gRPC"] >= 100
+
+
+def test_cases_are_drawn_from_all_messages() -> None:
+    """A seed is its cases; every word of every way is among them, and a change of a message is another message."""
+    assert drawn(50, seed=3) == drawn(50, seed=3) != drawn(50, seed=4)
+    words: dict[str, set[str]] = {}
+    for story in STORIES:
+        for case in cases(story):
+            words.setdefault(case.place.way, set()).add(case.place.word)
+    assert words["request"] == set(PATHS[control_pb2.StepRequest])
+    assert words["parcel"] == set(PATHS[exchange_pb2.PeerMessage])
+    assert words["event"] - {"progress"} == set(PATHS[control_pb2.StepResult])
+    for place, message in recorded("boosting").items():
+        assert [change for change in changes(message) if changed(message, change) == message] == [], place
+
+
+def test_a_party_that_looks_at_nothing_would_be_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The judge is no yes-man: an error that nobody foresaw is a finding."""
+
+    def unforeseen(*_: object) -> None:
+        raise KeyError("records")
+
+    place = Place("boosting", "parcel", "label-holder", "feature-b", "public_key", 0)
+    (case,) = [each for each in cases("boosting") if each.place == place and each.change.what == "a byte less"]
+    assert carry_out(case, tmp_path / "as-it-is").kind == "named"
+    monkeypatch.setattr(Malformed, "__init__", unforeseen)
+    assert carry_out(case, tmp_path / "without").kind == "finding"
+
+
+def test_a_case_that_takes_long_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processor time is bounded: what does not end is a finding, not a hang."""
+    monkeypatch.setattr(fuzz, "MOST_CPU_S", 0.03)
+    outcome = carry_out(drawn(1, stories=("boosting",))[0], tmp_path / "case")
+    assert outcome.kind == "finding"
+    assert "TooLong" in outcome.says or outcome.says == "more than 0.03 s of processor time"

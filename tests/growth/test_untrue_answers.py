@@ -1,0 +1,136 @@
+"""Untrue answers to the coordinator: a model is published when all its trees are stored, whoever says otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.campaign.fuzz import FOREST, intercept
+from tests.replay import HERE, JOB, ORACLE, PARAMS
+from tests.simulator import Federation, run
+from tests.trainings import oracle
+from tests.worlds import PARTIES, assert_oracles_model, spec
+from treetap.trees.params import TreeParams
+from treetap.wire.frame import name_of
+
+LABEL_HOLDER, B, C = PARTIES
+TOLD = "feature-b cannot have published a model of which the label holder has stored 0 of 2 trees"
+
+
+def _published_at_b(sender: str, event: object) -> None:
+    if sender == B and name_of(event.result) == "prepared":
+        event.result.setup.prepared.published = True
+
+
+def _no_rounds(sender: str, event: object) -> None:
+    if name_of(event.result) == "binned":
+        event.result.setup.binned.Clear()
+
+
+def _stopped(sender: str, event: object) -> None:
+    if name_of(event.result) == "binned":
+        event.result.setup.binned.stopped = True
+
+
+def _stop_after_one(sender: str, event: object) -> None:
+    if name_of(event.result) == "finished_tree":
+        event.result.growth.finished_tree.stop = True
+
+
+@pytest.mark.parametrize("params", [PARAMS, FOREST], ids=["boosting", "forest"])
+@pytest.mark.parametrize(
+    ("lie", "says"),
+    [
+        (_published_at_b, TOLD),
+        (_no_rounds, "label-holder says that the job has no trees"),
+        (_stopped, "publish cannot come now: 0 of 2 trees are stored"),
+        (_stop_after_one, "publish cannot come now: 1 of 2 trees are stored"),
+    ],
+)
+def test_no_model_without_its_trees(
+    lie: Callable[[str, object], None], says: str, params: TreeParams, tmp_path: Path
+) -> None:
+    """The job ends by name, and the label holder has no model: not of none, and not of the first trees."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+
+        def alter(way: str, sender: str, to: str, message: object) -> object:
+            if way == "event":
+                lie(sender, message)
+            return message
+
+        intercept(federation, alter)
+        status = await federation.train(spec(params, obfuscation="standard"))
+        if lie in (_stopped, _stop_after_one) and params is FOREST:  # a forest never stops early
+            assert status.state == "finished"
+            assert_oracles_model(federation.states, oracle(HERE, params))
+        else:
+            assert status.state == "failed"
+            assert says in status.error
+            assert not (federation.state(LABEL_HOLDER) / "models" / "job").exists()
+        await federation.close()
+
+    run(main())
+
+
+def test_more_bytes_than_a_status_can_hold(tmp_path: Path) -> None:
+    """Parties that claim to have sent 2^64 - 1 bytes each end no job."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+
+        def alter(way: str, sender: str, to: str, message: object) -> object:
+            if way == "event" and message.HasField("result"):
+                message.result.bytes = 2**64 - 1
+            return message
+
+        intercept(federation, alter)
+        status = await federation.train(JOB)
+        assert (status.state, status.bytes) == ("finished", 2**64 - 1)
+        assert_oracles_model(federation.states, ORACLE)
+        await federation.close()
+
+    run(main())
+
+
+def test_an_owner_that_is_no_party(tmp_path: Path) -> None:
+    """Where the label holder names a split's owner whom the job does not have, the job ends by name."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+
+        def alter(way: str, sender: str, to: str, message: object) -> object:
+            if way == "event" and name_of(message.result) == "chosen_splits":
+                for decision in message.result.growth.chosen_splits.decisions:
+                    decision.owner = "stranger"
+            return message
+
+        intercept(federation, alter)
+        status = await federation.train(JOB)
+        assert status.state == "failed"
+        assert "apply_splits is to be done by 'stranger', which is no party of job job" in status.error
+        await federation.close()
+
+    run(main())
+
+
+def test_an_answer_to_another_step(tmp_path: Path) -> None:
+    """A result without the content that its step has counts as nothing: it is not read as one of zeros."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+
+        def alter(way: str, sender: str, to: str, message: object) -> object:
+            if way == "event" and name_of(message.result) == "binned":
+                message.result.setup.done.SetInParent()
+            return message
+
+        intercept(federation, alter)
+        status = await federation.train(JOB)
+        assert status.error == "Malformed: label-holder answered with done, not with binned"
+        await federation.close()
+
+    run(main())
