@@ -46,12 +46,12 @@ class Composed:
     def __init__(self, client: docker.DockerClient, command: list[str], project: str) -> None:
         self.client = client
         self.project = project
-        self._command = command
+        self.command = command
 
     def compose(self, *words: str, seconds: float = 200.0, **variables: str) -> Answer:
         """`docker compose …` on this project."""
         environment = {**os.environ, "TREETAP_IMAGE": IMAGE, "TREETAP_AUDIT_IMAGE": AUDIT_IMAGE, **variables}
-        command = [*self._command, "-p", self.project, *words]
+        command = [*self.command, "-p", self.project, *words]
         ended = subprocess.run(
             command, cwd=ROOT, env=environment, stdin=-3, stdout=-1, stderr=-2, text=True, check=False, timeout=seconds
         )

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from tests.containers.composed import JOB, PARTIES, ROOT, SERVERS, Answer, Composed
+from tests.containers.composed import IMAGE, JOB, PARTIES, ROOT, SERVERS, Answer, Composed
 from tests.worlds import joined_model
 from treetap.commands.jobs.job_file import JobTable
 from treetap.strict import Strict, load
@@ -136,7 +136,7 @@ def test_feature_parties_keep_what_they_received(composed: Composed, finished: A
 
 
 def test_each_service_mounts_its_own_and_nothing_else(serving: Composed) -> None:
-    """No volume or folder of data is mounted twice; the coordinator has none, the authority's is for `certs` alone."""
+    """No volume or folder of data is mounted twice; the coordinator has none, that of old authorities only `certs`."""
     for party in PARTIES:
         assert serving.volumes(party) == {f"tls-{party}", f"state-{party}"}
         assert serving.folders(party) == {f"examples/compose/{party}", f"examples/compose/data/{party}"}
@@ -195,7 +195,7 @@ except socket.gaierror:
 
 
 def test_a_party_reads_its_own_files_only(serving: Composed) -> None:
-    """In feature-b's container lie its tables, its own certificate and key, and no other key, nor the authority's."""
+    """In feature-b's container lie its tables, its own certificate and key, and no other key."""
     program = """
 import json, os
 seen = {}
@@ -219,8 +219,88 @@ print(json.dumps(seen))
         "fixed": True,
         "user": 10001,
     }
-    key = serving.python("certs", "import os; s = os.stat('/authority/ca.key'); print(s.st_uid, oct(s.st_mode)[-3:])")
-    assert key.text == "0 600\n"
+
+
+#: Prints, as JSON, a digest of the public key of each private key below a folder, and of each authority's certificate.
+KEYS = """
+import hashlib, json, os
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+DER, SPKI = serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+held, signing = {}, []
+digest = lambda public: hashlib.sha256(public.public_bytes(DER, SPKI)).hexdigest()
+for top, folders, names in os.walk(%r):
+    if top == "/":
+        folders[:] = [each for each in folders if each not in ("proc", "sys", "dev", "opt", "usr")]
+    for name in names:
+        path = os.path.join(top, name)
+        try:
+            content = open(path, "rb").read() if os.path.getsize(path) < 1 << 20 else b""
+            if b"PRIVATE KEY" in content and b"import" not in content:
+                held[path] = digest(serialization.load_pem_private_key(content, None).public_key())
+            elif name == "ca.crt":
+                signing += [digest(each.public_key()) for each in x509.load_pem_x509_certificates(content)]
+        except OSError:
+            pass
+print(json.dumps([held, signing]))
+"""
+
+
+def test_the_authoritys_key_is_nowhere(serving: Composed) -> None:
+    """Neither in a volume of the project nor in a running container is the key that signed the certificates."""
+    volumes = serving.client.volumes.list(filters={"label": f"com.docker.compose.project={serving.project}"})
+    assert len(volumes) == 11
+    mounts = {each.name: {"bind": f"/volumes/{each.name}", "mode": "ro"} for each in volumes}
+    of_volumes = serving.client.containers.run(
+        IMAGE, ["-c", KEYS % "/volumes"], entrypoint="python", user="root", volumes=mounts, remove=True
+    )
+    held, signing = json.loads(of_volumes)
+    own = {f"{name}.key" for name in ("coordinator", "operator", *PARTIES)}
+    assert {Path(path).name for path in held} == own  # what is searched for is found
+    assert len(signing) == len(own)
+    assert len(set(signing)) == 1
+    assert not set(signing) & set(held.values())
+    for service in SERVERS:
+        status, output = serving.container(service).exec_run(["python", "-c", KEYS % "/"], user="root")
+        assert status == 0, output
+        held, known = json.loads(output)
+        assert held, service
+        assert set(known) == set(signing), service
+        assert not set(signing) & set(held.values()), service
+
+
+def test_volumes_of_the_last_release_are_renewed(composed: Composed, finished: Answer, tmp_path: Path) -> None:
+    """An authority on disk and certificates without roles: `up` erases the one and renews the others by itself."""
+    assert finished.status == 0, finished.text
+    older = Composed(composed.client, composed.command, f"{composed.project}-older")
+    names = ("coordinator", "operator", *PARTIES)
+    script = f"""
+from pathlib import Path
+from treetap.commands.certs.authority import create_authority, issue
+from treetap.wire.roles import Identity, Role
+Identity.dns = property(lambda self: self.name)
+create_authority(Path("/authority"))
+for name in {names!r}:
+    issue(Path("/tls") / name, name, Role.PARTY, ca_folder=Path("/authority"))
+    (Path("/tls") / name / "ca.crt").write_bytes(Path("/authority/ca.crt").read_bytes())
+"""
+    mounts = {f"{older.project}_authority": {"bind": "/authority", "mode": "rw"}}
+    mounts |= {f"{older.project}_tls-{name}": {"bind": f"/tls/{name}", "mode": "rw"} for name in names}
+    try:
+        composed.client.containers.run(
+            IMAGE, ["-c", script], entrypoint="python", user="root", volumes=mounts, remove=True
+        )
+        started = older.compose("up", "--no-build", "--detach", "certs", "coordinator")
+        assert started.status == 0, started.text
+        older.await_health("coordinator")
+        _, output = older.container("certs").exec_run(["python", "-c", KEYS % "/"], user="root")
+        held, signing = json.loads(output)
+        assert {Path(path).name for path in held} == {f"{name}.key" for name in names}
+        assert not set(signing) & set(held.values())
+        listed = older.container("certs").exec_run(["ls", "-A", "/authority-before", "/authority/ca"], user="root")
+        assert listed.output.decode().split() == ["/authority-before:", "/authority/ca:"]
+    finally:
+        older.close()
 
 
 def test_health_is_asked_over_mutual_tls(serving: Composed) -> None:

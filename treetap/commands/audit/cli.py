@@ -11,7 +11,6 @@ from typing import Annotated, Any
 import typer
 
 from treetap.errors import BadInput, Malformed
-from treetap.models.durable import write_whole
 
 Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON on standard output and nothing else.")]
 
@@ -194,6 +193,8 @@ def _write(path: Path, content: str, option: str, *, named: bool) -> None:
         if named:
             path.write_text(content, encoding="utf-8")
         else:
+            from treetap.models.durable import write_whole
+
             write_whole(path, content.encode(), mode=0o644)
     except OSError as failure:
         raise BadInput(f"{path}: cannot be written: {failure.strerror}; say {option} FILE") from None

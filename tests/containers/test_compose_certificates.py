@@ -1,0 +1,182 @@
+"""Certificates of the compose file: the authority is gone before they are announced, and old ones are renewed."""
+
+from __future__ import annotations
+
+import os
+import runpy
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from tests.certificates import role_of
+from tests.containers.composed import PARTIES, ROOT
+from treetap.commands.certs.authority import create_authority, issue
+from treetap.wire.tls import certificate_fault, read_certificates, spki
+
+NAMES = ("coordinator", "operator", *PARTIES)
+
+
+@pytest.fixture
+def script() -> SimpleNamespace:
+    """The functions of certs.py."""
+    return SimpleNamespace(**runpy.run_path(str(ROOT / "examples" / "compose" / "certs.py")))
+
+
+@pytest.fixture
+def places(script: SimpleNamespace, tmp_path: Path) -> Iterator[Any]:
+    """A volume per process and an empty one of earlier releases."""
+    for name in NAMES:
+        (tmp_path / "tls" / name).mkdir(parents=True)
+    for folder in ("memory", "before"):
+        (tmp_path / folder).mkdir()
+    yield script.Places(
+        tmp_path / "tls", tmp_path / "memory", tmp_path / "before", tmp_path / "issued", owner=os.getuid()
+    )
+    for folder in (tmp_path / "tls").iterdir():
+        folder.chmod(0o700)
+
+
+def _issued(script: SimpleNamespace, places: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `up` does, to the moment at which the container waits."""
+    waited: list[bool] = []
+
+    def wait(_signals: object) -> None:
+        assert places.issued.exists()
+        assert _keys_of_authorities(places) == []
+        waited.append(True)
+
+    monkeypatch.setattr("signal.sigwait", wait)
+    monkeypatch.setattr("signal.pthread_sigmask", lambda *_: None)
+    before = os.umask(0o022)
+    try:
+        script.main(["serve"], places)
+    finally:
+        os.umask(before)
+    assert waited
+
+
+def _keys_of_authorities(places: Any) -> list[Path]:
+    """Files anywhere that hold the key of a certificate that is its own signer."""
+    files = [path for path in places.tls.parent.rglob("*") if path.is_file()]
+    signing = set()
+    for path in files:
+        if b"BEGIN CERTIFICATE" in path.read_bytes():
+            for each in x509.load_pem_x509_certificates(path.read_bytes()):
+                if each.issuer == each.subject:
+                    signing.add(spki(each.public_key()))
+    held = [path for path in files if b"PRIVATE KEY" in path.read_bytes()]
+    keys = {path: serialization.load_pem_private_key(path.read_bytes(), None) for path in held}
+    return [path for path, key in keys.items() if spki(key.public_key()) in signing]
+
+
+def _content(places: Any) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in places.tls.rglob("*") if path.is_file()}
+
+
+def _in_order(places: Any) -> None:
+    for name in NAMES:
+        files = places.files(name)
+        assert files.check(name, role_of(name)) == name
+        assert sorted(path.name for path in files.key.parent.iterdir()) == ["ca.crt", f"{name}.crt", f"{name}.key"]
+        assert files.key.parent.stat().st_mode & 0o777 == 0o500
+        assert files.key.stat().st_mode & 0o777 == 0o400
+        assert files.ca.stat().st_mode & 0o777 == files.certificate.stat().st_mode & 0o777 == 0o444
+
+
+def test_from_nothing(script: SimpleNamespace, places: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every process has a certificate of its role, the authority's key is nowhere; the next `up` changes nothing."""
+    _issued(script, places, monkeypatch)
+    _in_order(places)
+    kept = _content(places)
+    assert len(kept) == 3 * len(NAMES)
+    _issued(script, places, monkeypatch)
+    assert _content(places) == kept
+    assert [path for path in places.memory.rglob("*") if path.is_file()] == []
+
+
+def _of_the_last_release(places: Any) -> None:
+    """An authority on disk, and certificates without roles."""
+    create_authority(places.before)
+    signer = serialization.load_pem_private_key((places.before / "ca.key").read_bytes(), None)
+    for name in NAMES:
+        files = places.files(name)
+        issue(files.key.parent, name, role_of(name), ca_folder=places.before)
+        files.ca.write_bytes((places.before / "ca.crt").read_bytes())
+        valid = x509.load_pem_x509_certificate(files.certificate.read_bytes())
+        builder = x509.CertificateBuilder(
+            valid.issuer, valid.subject, valid.public_key(), x509.random_serial_number(),
+            valid.not_valid_before_utc, valid.not_valid_after_utc,
+        ).add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)  # fmt: skip
+        assert isinstance(signer, ec.EllipticCurvePrivateKey)
+        signed = builder.sign(signer, hashes.SHA256())
+        files.certificate.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
+    (places.before / "issued.jsonl").unlink()
+
+
+def test_volumes_of_the_last_release(script: SimpleNamespace, places: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their authority's key is erased, and every certificate is renewed."""
+    _of_the_last_release(places)
+    assert _keys_of_authorities(places) == [places.before / "ca.key"]
+    _issued(script, places, monkeypatch)
+    _in_order(places)
+    assert list(places.before.iterdir()) == []
+
+
+@pytest.mark.parametrize("gone", ["ca.crt", "feature-b.key", "feature-b.crt", ""])
+def test_one_volume_that_is_not_in_order(
+    gone: str, script: SimpleNamespace, places: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that is lost, and a certificate that ends soon: a new authority for all, since the old one is gone."""
+    _issued(script, places, monkeypatch)
+    before = _content(places)
+    if gone:
+        (places.tls / "feature-b").chmod(0o700)
+        (places.tls / "feature-b" / gone).unlink()
+    else:
+        authority = places.memory / "short"
+        create_authority(authority)
+        for name in NAMES:
+            files = places.files(name)
+            files.key.parent.chmod(0o700)
+            script.erase(files.key.parent.iterdir())
+            issue(files.key.parent, name, role_of(name), days=29 if name == "feature-b" else 365, ca_folder=authority)
+            files.ca.write_bytes((authority / "ca.crt").read_bytes())
+        before = _content(places)
+    _issued(script, places, monkeypatch)
+    _in_order(places)
+    assert not set(before.values()) & set(_content(places).values())
+
+
+def test_renewal_lets_running_processes_speak(
+    script: SimpleNamespace, places: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At every moment each process's certificate is one that all others take; at the end the old one is nobody's."""
+    _issued(script, places, monkeypatch)
+    old = _content(places)
+    pauses: list[float] = []
+    seen = {name: [places.files(name).read()] for name in NAMES}
+
+    def look(seconds: float) -> None:
+        """Processes read their files at any time between two pauses: any two states of neighbouring rounds meet."""
+        pauses.append(seconds)
+        for name in NAMES:
+            seen[name].append(places.files(name).read())
+        for ca, _, _ in (state for states in seen.values() for state in states[-2:]):
+            for _, certificate, _ in (state for states in seen.values() for state in states[-2:]):
+                shown = x509.load_pem_x509_certificate(certificate)
+                assert certificate_fault(shown, x509.load_pem_x509_certificates(ca), None) is None
+
+    script.make(places)
+    assert _keys_of_authorities(places) == []
+    script.renew(places, look)
+    look(0)
+    assert pauses == [script.ROUND_S, script.ROUND_S, 0]
+    _in_order(places)
+    assert not set(old.values()) & set(_content(places).values())
+    assert len(read_certificates(places.files("feature-b").ca)) == 1
