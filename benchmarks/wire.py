@@ -19,6 +19,7 @@ from pathlib import Path
 
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.process.lifecycle import serve_until_stopped
+from treetap.wire.callers import Callers
 from treetap.wire.frame import filled
 from treetap.wire.ports import Address
 from treetap.wire.roles import Role
@@ -41,7 +42,7 @@ class Sink(exchange_pb2_grpc.ExchangeServicer):
 
 async def serve(tls: TlsFiles) -> None:
     """The receiving process."""
-    grpc_server, credentials = server(tls)
+    grpc_server, credentials = server(Callers("receiver", tls))
     exchange_pb2_grpc.add_ExchangeServicer_to_server(Sink(), grpc_server)
     port = bind(grpc_server, credentials, "127.0.0.1:0")
     await grpc_server.start()

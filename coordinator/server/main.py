@@ -43,8 +43,8 @@ async def _serve(config: CoordinatorConfig, until_stdin_closes: bool) -> None:
     jobs = Jobs(config.name, config.parties, dialer, journal, config.silence_s, metrics)
     if measured:
         jobs.count()
-    server, credentials = rpc.server(config.transport())
     callers = Callers("the coordinator", config.transport())
+    server, credentials = rpc.server(callers)
     register(server, callers, jobs, config.operators)
     status = serve_health(server, callers)
     number = rpc.bind(server, credentials, config.listen)

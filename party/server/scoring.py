@@ -43,7 +43,7 @@ class ScoringServers:
             return
         callers = Callers(config.name, config.transport())
         if served.listen is not None:
-            self._server, credentials = rpc.server(config.transport(), MOST_BODY, served.queue, IDLE_S)
+            self._server, credentials = rpc.server(callers, MOST_BODY, served.queue, IDLE_S)
             register(self._server, callers, served_models)
             serve_health(self._server, callers)
             number = rpc.bind(self._server, credentials, served.listen, "serve.listen")

@@ -24,6 +24,7 @@ from treetap.commands.local_federation import LocalFederation
 from treetap.errors import ConfigError, Incompatible, Interrupted, Refused, TreetapError, UnknownJob, Unreachable
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
+from treetap.wire.callers import Callers
 from treetap.wire.frame import filled
 from treetap.wire.ports import Address
 from treetap.wire.roles import Role
@@ -203,7 +204,7 @@ def test_a_server_in_another_role(role: Role, tmp_path: Path, federation: LocalF
     mine = issue(tmp_path, "feature-c", role, ca_folder=federation.folder / "certs")
 
     async def main() -> None:
-        server, credentials = grpc_server(mine)
+        server, credentials = grpc_server(Callers("feature-c", mine))
         port = bind(server, credentials, "127.0.0.1:0")
         await server.start()
         dialer = GrpcDialer(_tls(federation, "label-holder"))
@@ -378,3 +379,25 @@ def test_the_health_service(process: str, federation: LocalFederation) -> None:
     with grpc.secure_channel(federation.addresses[process], credentials, named) as channel:
         answer = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=10)
     assert answer.status == health_pb2.HealthCheckResponse.SERVING
+
+
+def test_a_job_outlasts_its_certificates(federation: LocalFederation, tmp_path: Path) -> None:
+    """While a job runs every process gets a new certificate: it goes on to its end, and nothing is restarted."""
+    certs = federation.folder / "certs"
+    params = BoostingParams(n_estimators=5, max_depth=2, max_bin=2)
+    federation.operator.submit(jobs_pb2.SubmitRequest(job="long", spec=spec(params)))
+    grown: list[int] = []
+
+    def renew(status: jobs_pb2.JobStatus) -> None:
+        if status.stored_trees and not grown:
+            grown.append(status.stored_trees)
+            for name in (*PARTIES, "coordinator"):
+                made = issue(tmp_path, name, role_of(name), ca_folder=certs)
+                made.key.replace(certs / made.key.name)
+                made.certificate.replace(certs / made.certificate.name)
+
+    ended = federation.operator.watch("long", renew)
+    assert (ended.state, ended.error) == ("finished", "")
+    assert grown[0] < 5
+    for name in (*PARTIES, "coordinator"):
+        assert "TLS files have changed and are read again" in (federation.folder / name / "log.txt").read_text()

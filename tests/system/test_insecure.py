@@ -23,6 +23,7 @@ from treetap.errors import BadInput, ConfigError, Refused, TreetapError
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
 from treetap.wire import rpc
+from treetap.wire.callers import Callers
 from treetap.wire.insecure import NAME_KEY, Insecure
 from treetap.wire.ports import Address
 from treetap.wire.tls import TlsFiles
@@ -127,7 +128,7 @@ def test_plain_text_never_leaves_the_host(tmp_path: Path) -> None:
             read(path)
 
     async def bind() -> None:
-        server, credentials = rpc.server(Insecure("bank"))
+        server, credentials = rpc.server(Callers("bank", Insecure("bank")))
         rpc.bind(server, credentials, "0.0.0.0:0")
 
     with pytest.raises(BadInput, match=r"listen = 0\.0\.0\.0:0: insecure = true is for loopback only"):

@@ -20,7 +20,8 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from treetap.errors import Malformed, Overloaded
-from treetap.wire.insecure import NAME_KEY
+from treetap.wire.callers import Callers
+from treetap.wire.roles import Role
 from treetap.wire.status import answering
 
 #: Calls of a server at once; one caller has at most half of them.
@@ -42,11 +43,21 @@ Handler = Any  # gRPC's own, or its function
 MOST_BYTES = {"treetap.wire.v2.Control": 1024 * 1024, "treetap.wire.v2.Jobs": 1024 * 1024}
 
 
+#: Service → the role that may call it; of any other, such as the health service, every role.
+ROLES = {
+    "treetap.wire.v2.Control": Role.COORDINATOR,
+    "treetap.wire.v2.Exchange": Role.PARTY,
+    "treetap.wire.v2.Jobs": Role.OPERATOR,
+    "treetap.wire.v2.Serving": Role.CLIENT,
+}
+
+
 class _Method:
-    """A method that is called: its name, the longest message to its service, and how it is decoded."""
+    """A method that is called: its name, who may call it, the longest message to its service, how it is decoded."""
 
     def __init__(self, path: str, decode: Callable[[bytes], Any]) -> None:
         service, _, self.name = path.strip("/").rpartition("/")
+        self.role = ROLES.get(service)
         self.most_bytes, self.decode = MOST_BYTES.get(service, sys.maxsize), decode
 
 
@@ -74,10 +85,13 @@ class _Share:
 
 
 class Admission(grpc.aio.ServerInterceptor):
-    """Admits the calls of all services of one server; whether a service is for the caller, its handler decides."""
+    """Admits the calls of all services of one server; whether a service is for the caller, its handler decides.
 
-    def __init__(self, most_calls: int = MOST_CALLS) -> None:
-        self._most_calls = most_calls
+    What is not for the caller's role is refused before its message is read.
+    """
+
+    def __init__(self, callers: Callers, most_calls: int = MOST_CALLS) -> None:
+        self._callers, self._most_calls = callers, most_calls
         self._shares: dict[str, _Share] = {}
         self._calls = 0
 
@@ -102,7 +116,7 @@ class Admission(grpc.aio.ServerInterceptor):
         async def answer(_messages: object, context: Context) -> Any:
             async with AsyncExitStack() as held, _forgetting():
                 message = []
-                async with answering(context, "the server"):
+                async with answering(context, self._callers.own):
                     message.append(await self._admit(held, context, method))
                 return await handler(message.pop(), context)
 
@@ -112,7 +126,7 @@ class Admission(grpc.aio.ServerInterceptor):
         async def answer(_messages: object, context: Context) -> AsyncIterator[Any]:
             async with AsyncExitStack() as held, _forgetting():
                 message = []
-                async with answering(context, "the server"):
+                async with answering(context, self._callers.own):
                     message.append(await self._admit(held, context, method))
                 async with aclosing(handler(message.pop(), context)) as answers:
                     async for each in answers:
@@ -126,7 +140,7 @@ class Admission(grpc.aio.ServerInterceptor):
         async def answer(_messages: object, context: Context) -> None:
             async with AsyncExitStack() as held, _forgetting():
                 message = []
-                async with answering(context, "the server"):
+                async with answering(context, self._callers.own):
                     message.append(await self._admit(held, context, method))
                 await handler(message.pop(), context)
 
@@ -136,10 +150,11 @@ class Admission(grpc.aio.ServerInterceptor):
         """The message of a call, decoded; `held` gives the caller's share back when the call ends.
 
         Raises:
+            Refused, Incompatible: the caller is not one for this service.
             Overloaded: its share has no room for the call, or had none for the message in time.
             Malformed: the message cannot be decoded, is longer than any of its service, or there is none.
         """
-        share = held.enter_context(self._call(_bearer(context)))
+        share = held.enter_context(self._call(self._bearer(context, method.role)))
         try:
             async with asyncio.timeout(ARRIVAL_S):
                 async with share.reads:
@@ -156,6 +171,14 @@ class Admission(grpc.aio.ServerInterceptor):
             return method.decode(raw)
         except DecodeError:
             raise Malformed(f"a message that {method.name} cannot decode") from None
+
+    def _bearer(self, context: Context, role: Role | None) -> str:
+        """Whose share a call uses."""
+        if role is None:
+            return self._callers.anybody(context)
+        if role is Role.CLIENT:  # need not speak our protocol
+            return self._callers.certified(context, role)
+        return self._callers.named(context, role)
 
     @contextmanager
     def _call(self, name: str) -> Iterator[_Share]:
@@ -185,10 +208,3 @@ async def _forgetting() -> AsyncIterator[None]:
             traceback.clear_frames(found.__traceback__)
             found = found.__context__
         raise
-
-
-def _bearer(context: Context) -> str:
-    """Whose share a call uses: the certificate's common name; without certificates the name that the caller gives."""
-    shown = list(context.auth_context().get("x509_common_name", []))
-    told = dict(context.invocation_metadata() or ()).get(NAME_KEY, "-")
-    return shown[0].decode(errors="replace") if shown else str(told)

@@ -29,7 +29,7 @@ class Callers:
 
     def __init__(self, own: str, transport: Transport) -> None:
         self.own = own
-        self._live = None if isinstance(transport, Insecure) else Live(transport)
+        self.live = None if isinstance(transport, Insecure) else Live(transport)  #: None: plain text
 
     def named(self, context: Context, *roles: Role) -> str:
         """The caller's name, whatever its messages contain.
@@ -48,7 +48,7 @@ class Callers:
 
     def certified(self, context: Context, *roles: Role) -> str:
         """The same of a caller who need not speak our protocol: a client of a served model, a health check."""
-        if self._live is None:
+        if self.live is None:
             told = dict(context.invocation_metadata() or ()).get(NAME_KEY)
             if not told or not isinstance(told, str):
                 raise Refused(f"the caller shows no certificate, and no name in metadata {NAME_KEY}")
@@ -59,16 +59,21 @@ class Callers:
             raise Refused("the caller shows no certificate")
         return self.shown(shown[0], *roles)
 
-    def anybody(self, context: Context) -> None:
-        """Take a call of any holder of a certificate with a role; without certificates of anybody. `Refused` if not."""
-        if self._live is not None:
-            self.certified(context)
+    def anybody(self, context: Context) -> str:
+        """The name of any holder of a certificate with a role; without certificates of anybody, "-" for no name.
+
+        Raises:
+            Refused: a certificate that names nobody, or one that is revoked.
+        """
+        if self.live is not None:
+            return self.certified(context)
+        return str(dict(context.invocation_metadata() or ()).get(NAME_KEY, "-"))
 
     def shown(self, certificate: bytes | None, *roles: Role) -> str:
         """The same of the certificate (PEM or DER) of a connection."""
-        if self._live is None or not certificate:
+        if self.live is None or not certificate:
             raise Refused("the caller shows no certificate")
-        caller = self._live.now().caller(certificate, roles[0] if roles else None)
+        caller = self.live.now().caller(certificate, roles[0] if roles else None)
         logs.note(peer=caller.name)
         if roles and caller.role not in roles:
             wanted = " or ".join(role.one for role in roles)

@@ -20,6 +20,7 @@ import grpc.aio
 from treetap import version
 from treetap.errors import BadInput, Incompatible, Interrupted, Refused, Unanswered, Unreachable
 from treetap.wire.admission import MOST_CALLS, Admission
+from treetap.wire.callers import Callers
 from treetap.wire.channels import Channels
 from treetap.wire.channels import error_of as unreached
 from treetap.wire.hello import say_hello
@@ -82,19 +83,18 @@ def channel_options(timeouts: Timeouts) -> list[tuple[str, str | int]]:
 
 
 def server(
-    transport: Transport,
+    callers: Callers,
     most_bytes: int = MESSAGE_LIMIT,
     most_calls: int = MOST_CALLS,
     idle_s: float = IDLE_S,
 ) -> tuple[grpc.aio.Server, grpc.ServerCredentials | None]:
     """A server without services, and the credentials that demand a client certificate of our authority.
 
-    No credentials mean plain text, which `bind` allows on loopback. `most_bytes`: of a request; `most_calls`: at
-    once, half of them for one caller (see `admission`); `idle_s`: how long a connection may stay without a call.
+    `callers`: recognises the callers; its own plain text gives no credentials, which `bind` allows on loopback.
+    `most_bytes`: of a request; `most_calls`: at once, half of them for one caller (see `admission`); `idle_s`: how long
+    a connection may stay without a call.
     """
-    credentials = None
-    if not isinstance(transport, Insecure):
-        credentials = server_credentials(Live(transport))
+    credentials = None if callers.live is None else server_credentials(callers.live)
     limits = {
         _LONGEST: most_bytes,
         "grpc.max_concurrent_streams": max(1, most_calls // 2),  # of one connection
@@ -102,7 +102,7 @@ def server(
         "grpc.max_connection_idle_ms": int(1000 * idle_s),
     }
     options = list({**dict(_SERVER), **limits}.items())
-    return grpc.aio.server(options=options, interceptors=[Admission(most_calls)]), credentials
+    return grpc.aio.server(options=options, interceptors=[Admission(callers, most_calls)]), credentials
 
 
 def server_credentials(live: Live) -> grpc.ServerCredentials:

@@ -16,6 +16,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from party.server.control import register
 from tests.certificates import dns_of, role_of
+from treetap import version
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.errors import Malformed, Overloaded, TreetapError, UnknownJob
 from treetap.wire import admission, rpc
@@ -83,8 +84,8 @@ async def _serving(
 ) -> AsyncIterator[tuple[_Party, Address, Calls]]:
     """A party, its address, and dialers by name of the caller."""
     party = _Party()
-    server, credentials = rpc.server(certificates[PARTY], most_calls=most_calls)
     callers = Callers(PARTY, certificates[PARTY])
+    server, credentials = rpc.server(callers, most_calls=most_calls)
     register(server, callers, party)
     serve_health(server, callers)
     port = rpc.bind(server, credentials, "127.0.0.1:0")
@@ -110,7 +111,7 @@ def _message(size: int) -> exchange_pb2.PeerMessage:
 
 async def _raw(channel: grpc.aio.Channel, method: str, message: bytes) -> TreetapError:
     """The error of a call with that message."""
-    failure = await _failure(channel.unary_unary(method)(message, timeout=10))
+    failure = await _failure(channel.unary_unary(method)(message, timeout=10, metadata=version.told()))
     assert failure.code() is grpc.StatusCode.INVALID_ARGUMENT
     return error_of(failure, PARTY)
 
@@ -127,15 +128,18 @@ async def _refused(call: Awaitable[object]) -> str:
     return str(failure.value)
 
 
-@pytest.mark.parametrize("method", ["treetap.wire.v2.Exchange/Deliver", "treetap.wire.v2.Control/Step"])
+@pytest.mark.parametrize(
+    ("caller", "method"),
+    [("one", "treetap.wire.v2.Exchange/Deliver"), ("coordinator", "treetap.wire.v2.Control/Step")],
+)
 def test_what_cannot_be_decoded_is_the_callers_fault(
-    method: str, certificates: dict[str, TlsFiles], caplog: pytest.LogCaptureFixture
+    caller: str, method: str, certificates: dict[str, TlsFiles], caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its caller hears so, and the log has one line without a traceback."""
 
     async def main() -> None:
         async with _serving(certificates) as (_, to, dialer):
-            error = await _raw(dialer("one").channel(to), f"/{method}", b"\x0a\xff\xff\xff\xff\x0fno message")
+            error = await _raw(dialer(caller).channel(to), f"/{method}", b"\x0a\xff\xff\xff\xff\x0fno message")
             assert isinstance(error, Malformed)
             assert str(error) == f"a message that {method.rpartition('/')[2]} cannot decode"
 
@@ -145,6 +149,21 @@ def test_what_cannot_be_decoded_is_the_callers_fault(
     assert [(each.name, each.exc_info) for each in ours] == [("treetap.wire.status", None)]
 
 
+def test_a_message_in_another_role_is_not_read(certificates: dict[str, TlsFiles]) -> None:
+    """A step by a party and a message by a coordinator, neither of which ever comes, are refused at once."""
+
+    async def main() -> None:
+        async with _serving(certificates, most_calls=2) as (party, to, dialer):
+            for caller, method in (("one", "Control/Step"), ("coordinator", "Exchange/Deliver")):
+                ask = dialer(caller).channel(to).stream_unary(f"/treetap.wire.v2.{method}")
+                failure = await _failure(ask(timeout=5, metadata=version.told()))
+                assert failure.code() is grpc.StatusCode.PERMISSION_DENIED
+                assert "by its certificate" in (failure.details() or "")
+            assert party.most == 0
+
+    asyncio.run(main())
+
+
 def test_messages_have_a_longest(certificates: dict[str, TlsFiles]) -> None:
     """A part of a party's has room to spare; a step, and what is longer than any part, is refused."""
 
@@ -152,14 +171,14 @@ def test_messages_have_a_longest(certificates: dict[str, TlsFiles]) -> None:
         async with _serving(certificates) as (_, to, dialer):
             await dialer("one").deliver(to, _message(3 * MIB // 2))
             step = control_pb2.StepRequest(job="x" * (3 * MIB // 2)).SerializeToString()
-            error = await _raw(dialer("one").channel(to), "/treetap.wire.v2.Control/Step", step)
+            error = await _raw(dialer("coordinator").channel(to), "/treetap.wire.v2.Control/Step", step)
             assert f"a message of {len(step)} bytes; those of Step have {MIB} at most" in str(error)
             ca, certificate, key = certificates["one"].read()
             credentials = grpc.ssl_channel_credentials(ca, key, certificate)
             named = [("grpc.ssl_target_name_override", dns_of(PARTY))]
             async with grpc.aio.secure_channel(to.location, credentials, options=named) as channel:
                 deliver = channel.unary_unary("/treetap.wire.v2.Exchange/Deliver")
-                failure = await _failure(deliver(bytes(5 * MIB // 2), timeout=10))
+                failure = await _failure(deliver(bytes(5 * MIB // 2), timeout=10, metadata=version.told()))
             assert failure.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
 
     asyncio.run(main())
@@ -239,7 +258,11 @@ def test_a_message_that_does_not_come_ends(certificates: dict[str, TlsFiles], mo
 
     async def main() -> None:
         async with _serving(certificates, most_calls=2) as (_, to, dialer):
-            call = dialer("one").channel(to).stream_unary("/treetap.wire.v2.Exchange/Deliver")(timeout=10)
+            call = (
+                dialer("one")
+                .channel(to)
+                .stream_unary("/treetap.wire.v2.Exchange/Deliver")(timeout=10, metadata=version.told())
+            )
             assert isinstance(error_of(await _failure(call), PARTY), Overloaded)
             await dialer("one").deliver(to, _message(1))
 

@@ -95,8 +95,9 @@ def _today(server: grpc.aio.Server, callers: Callers) -> None:
 @asynccontextmanager
 async def _serving(transports: dict[str, Transport], register: Register) -> AsyncIterator[Address]:
     """A server of the party."""
-    server, credentials = rpc.server(transports[PARTY])
-    register(server, Callers(PARTY, transports[PARTY]))
+    callers = Callers(PARTY, transports[PARTY])
+    server, credentials = rpc.server(callers)
+    register(server, callers)
     port = rpc.bind(server, credentials, "127.0.0.1:0")
     await server.start()
     try:

@@ -93,8 +93,8 @@ class _Party:
 async def _serving(files: TlsFiles, name: str = PARTY, port: int = 0) -> AsyncIterator[tuple[_Party, Address]]:
     """A party with these files."""
     party = _Party()
-    server, credentials = rpc.server(files)
     callers = Callers(name, files)
+    server, credentials = rpc.server(callers)
     register(server, callers, party)
     serve_health(server, callers)
     bound = rpc.bind(server, credentials, f"127.0.0.1:{port}")
