@@ -43,10 +43,11 @@ EVERYBODY = [*PARTIES, "coordinator", "operator"]
 
 @pytest.fixture(scope="module")
 def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFederation]:
-    """Three parties and a coordinator; feature-b has been prepared for the job `open`."""
+    """Three parties and a coordinator; two have been prepared for the job `open`."""
     folder = tmp_path_factory.mktemp("identity")
     with LocalFederation(folder, settings(folder, {"train": HERE})) as running:
-        _as(running, "coordinator", lambda dialer: _step(dialer, running, "feature-b", _prepare(running)))
+        for party in ("label-holder", "feature-b"):
+            _as(running, "coordinator", lambda dialer, party=party: _step(dialer, running, party, _prepare(running)))
         yield running
 
 
@@ -154,10 +155,10 @@ def test_only_peers_exchange(caller: str, says: str, federation: LocalFederation
         _as(federation, caller, lambda dialer: dialer.deliver(_at(federation, "feature-b"), _children()))
 
 
-@pytest.mark.parametrize("caller", ["label-holder", "feature-c"])
+@pytest.mark.parametrize("caller", ["feature-b", "feature-c"])
 def test_peers_are_heard(caller: str, federation: LocalFederation) -> None:
     """The parties of the job get a receipt; of a job that is not here they are told so."""
-    to = _at(federation, "feature-b")
+    to = _at(federation, "label-holder")
     assert _as(federation, caller, lambda dialer: dialer.deliver(to, _children())) == exchange_pb2.Receipt()
     with pytest.raises(UnknownJob):
         _as(federation, caller, lambda dialer: dialer.deliver(to, _children("other")))
@@ -165,7 +166,7 @@ def test_peers_are_heard(caller: str, federation: LocalFederation) -> None:
 
 CALLS: dict[str, tuple[Role, str]] = {
     "step": (Role.COORDINATOR, "coordinator"),
-    "deliver": (Role.PARTY, "label-holder"),
+    "deliver": (Role.PARTY, "feature-c"),
     "jobs": (Role.OPERATOR, "operator"),
 }
 
@@ -176,7 +177,7 @@ async def _error_of(dialer: GrpcDialer, federation: LocalFederation, call: str) 
         if call == "step":
             await _step(dialer, federation, "feature-b", _prepare(federation))
         elif call == "deliver":
-            await dialer.deliver(_at(federation, "feature-b"), _children())
+            await dialer.deliver(_at(federation, "label-holder"), _children())
         else:
             return await _job_call(dialer, _at(federation, "coordinator"), "Status")
     except TreetapError as error:
