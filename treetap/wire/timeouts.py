@@ -24,7 +24,7 @@ class Timeouts:
 
     @property
     def connect_s(self) -> float:
-        """One attempt to connect, from TCP to gRPC's first frame, which takes about four round trips."""
+        """One attempt to connect, from TCP to gRPC's first frame, which takes four to eight round trips."""
         return max(3.0, min(20.0, self.silence_s))
 
     @property
