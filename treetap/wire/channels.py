@@ -63,7 +63,7 @@ class Channels:
                 await self._drop(to)
                 found = await asyncio.to_thread(examine, to, self._transport, self._examine_s)
                 if found.lasting or not found.trusted:
-                    raise error_of(found)
+                    raise self.error(found)
                 self.channel(to).get_state(try_to_connect=True)
         return self.channel(to)
 
@@ -86,6 +86,12 @@ class Channels:
         """True if a call was cancelled since its channel was closed, and not by whoever waits for it."""
         task = asyncio.current_task()
         return not self._closed and self._open.get(to) is not channel and not (task and task.cancelling())
+
+    def error(self, found: Diagnosis, more: str = "") -> Unreachable | Incompatible:
+        """The error of a server that could not be called; while our own files change, a repeat may succeed."""
+        changing = found.own and self._live is not None and self._live.unsettled
+        kind = Unanswered if changing or (found.there and not found.lasting) else Unreachable
+        return (Incompatible if found.lasting and not changing else kind)(f"{found.line}{more}")
 
     def look_on(self) -> None:
         """Also look at the files while no call begins: calls may last for days."""
@@ -121,9 +127,3 @@ class Channels:
             self._credentials = grpc.ssl_channel_credentials(now.ca, now.key, now.certificate)
         options = [*self._options, ("grpc.ssl_target_name_override", to.dns)]
         return grpc.aio.secure_channel(to.location, self._credentials, options=options)
-
-
-def error_of(found: Diagnosis, more: str = "") -> Unreachable | Incompatible:
-    """The error of a server that could not be called."""
-    kind = Incompatible if found.lasting else Unanswered if found.there else Unreachable
-    return kind(f"{found.line}{more}")

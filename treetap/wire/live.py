@@ -75,6 +75,7 @@ class Live:
         self._lock = threading.Lock()
         self._seen = self._look()
         self._now = _read(files, 0)
+        self._settled = True
 
     def now(self) -> Credentials:
         """The last reading that can be used; from any thread."""
@@ -85,11 +86,19 @@ class Live:
                 try:
                     self._now = _read(self._files, self._now.number + 1, self._now.own)
                 except ConfigError as fault:
+                    self._settled = False
                     log.warning("changed TLS files cannot be used, those read before stay in force: %s", fault)
                 else:
+                    self._settled = True
                     log.info("TLS files have changed and are read again")
                     self._warn()
             return self._now
+
+    @property
+    def unsettled(self) -> bool:
+        """True if the files are others than those in force, since they cannot be used: they may be about to change."""
+        self.now()
+        return not self._settled
 
     def _warn(self) -> None:
         own = x509.load_pem_x509_certificate(self._now.certificate)

@@ -32,12 +32,14 @@ _ABOUT_OURS = ("certificate", "unknown ca", "access denied", "decrypt error")
 class Diagnosis:
     """One line of cause and remedy. ``lasting``: certificates do not fit, so that no repeat helps before that is
     repaired; other causes may pass by themselves. ``there``: a process takes connections and no fault of it was found,
-    so that a repeat may succeed at once. ``trusted``: its certificate is the right one, and not revoked."""
+    so that a repeat may succeed at once. ``trusted``: its certificate is the right one, and not revoked. ``own``: it is
+    our own files that do not fit."""
 
     line: str
     lasting: bool = False
     there: bool = False
     trusted: bool = False
+    own: bool = False
 
 
 def diagnose(to: Address, tls: TlsFiles, timeout: float = 3.0) -> str:
@@ -56,10 +58,10 @@ def examine(to: Address, tls: TlsFiles, timeout: float = 3.0) -> Diagnosis:
     thread.start()
     thread.join(timeout + 0.25)  # the sockets' own deadlines, with more precise messages, come first
     found = probe.finding or f"{to.name} at {to.location}: no answer within {timeout:g} s while {probe.phase}"
-    said = bool(probe.finding)
-    return Diagnosis(
-        visible(" ".join(found.split())), said and probe.lasting, said and probe.there, said and probe.trusted
-    )
+    line = visible(" ".join(found.split()))
+    if not probe.finding:
+        return Diagnosis(line)
+    return Diagnosis(line, probe.lasting, probe.there, probe.trusted, probe.own)
 
 
 @dataclass
@@ -71,13 +73,14 @@ class _Probe:
     lasting: bool = False
     there: bool = False
     trusted: bool = False
+    own: bool = False
     finding: str = ""
 
     def run(self) -> None:
         try:
             self.finding = f"{self.to.name} at {self.to.location}: {self._find()}"
         except ConfigError as error:
-            self.lasting = True
+            self.lasting = self.own = True
             self.finding = f"our own TLS files cannot be used: {error}"
         except Exception as error:  # noqa: BLE001  # a diagnosis must not become the next failure
             self.finding = f"{self.to.name} at {self.to.location}: {type(error).__name__} while {self.phase}: {error}"

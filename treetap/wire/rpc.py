@@ -22,7 +22,6 @@ from treetap.errors import BadInput, Incompatible, Interrupted, Refused, Unanswe
 from treetap.wire.admission import MOST_CALLS, Admission
 from treetap.wire.callers import Callers
 from treetap.wire.channels import Channels
-from treetap.wire.channels import error_of as unreached
 from treetap.wire.hello import say_hello
 from treetap.wire.insecure import Insecure, Transport, check_near
 from treetap.wire.listening import bound
@@ -235,7 +234,7 @@ class GrpcDialer:
         if isinstance(self._transport, Insecure):
             return Unanswered(str(error)) if await _listens(to.location, self._timeouts.diagnosis_s) else error
         found = await asyncio.to_thread(examine, to, self._transport, self._timeouts.diagnosis_s)
-        return unreached(found, f" (gRPC: {' '.join((failure.details() or 'no details').split())})")
+        return self._channels.error(found, f" (gRPC: {' '.join((failure.details() or 'no details').split())})")
 
     async def _other_version(self, to: Address) -> Incompatible | None:
         """The error of a server that lacks our services since it speaks another version; None where it does not."""

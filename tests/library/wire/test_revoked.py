@@ -356,6 +356,27 @@ def test_files_that_cannot_be_used_leave_those_before_in_force(
     assert any("this process is party 'feature-b'" in line for line in said)
 
 
+def test_a_call_while_files_change_may_be_repeated(federation: Federation) -> None:
+    """A second authority is here before its list: a caller hears that a repeat may succeed, as it then does."""
+    new = federation.folder / "authority-2"
+    create_authority(new)
+    revoke(new)
+    files = federation.files(PEER)
+    assert files.revoked is not None
+
+    async def main() -> None:
+        async with _serving(federation.files(PARTY)) as (_, to), _dialling(files) as dialer:
+            dialer.channel(to)
+            files.ca.write_bytes(files.ca.read_bytes() + (new / "ca.crt").read_bytes())
+            with pytest.raises(Unanswered, match="has no list of revoked certificates of the authority"):
+                await _deliver(dialer, to)
+            assert files.revoked is not None
+            files.revoked.write_bytes(files.revoked.read_bytes() + (new / "crl.pem").read_bytes())
+            await _deliver(dialer, to)
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize(
     ("spoil", "says"),
     [
