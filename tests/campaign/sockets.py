@@ -217,7 +217,8 @@ class _Client:
 def _clients(here: Sockets) -> dict[str, int]:
     """Every answer is the oracle's score or an error in time; when all is whole again there are answers again."""
     federation = here.federation
-    federation.operator.predict(predict_request(model="undisturbed", job="served", table="train-new", serve=True))
+    asked = {"model": "undisturbed", "job": "served", "table": "train-new", "serve": True}
+    federation.operator.predict(predict_request(**asked, away_policy="retry", away_deadline_s=60.0))
     statuses: dict[str, int] = {}
     address, deadline = "", time.monotonic() + 60
     while not address and time.monotonic() < deadline:
