@@ -345,7 +345,7 @@ class Federation:
             path = folder / f"{table_name}.parquet"
             pq.write_table(table, path)
             label = "y" if "y" in table.column_names else None
-            ids = table.column_names[0]
+            ids = next((name for name in table.column_names if name not in (*columns, label)), "id")
             configs[table_name] = TableConfig(path=path, id=ids, columns=columns, label=label, encode=self.encode)
         more: dict[str, Any] = {"tables": configs, "data": folder, "serve": self.serve.get(name)}
         config = PartyConfig(name=name, state=folder / "state", tls=NOWHERE, silence_s=self.silence_s, **more)

@@ -28,7 +28,14 @@ from treetap.errors import Interrupted, TreetapError
 FILE = """[data]\npath = "t.csv"\nlabel = "y"\nseed = [4, 5]
 [[party]]\nname = "clinic"\nlabels = true\ncolumns = ["a"]\n[[party]]\nname = "lab"\ncolumns = ["b"]
 [job]\nkey_bits = 2048\nn_estimators = 400\n"""
-RUN = {"metrics": {"test": {"auc": math.nan}}, "seconds": {}, "traffic": [], "importance": [], "peak_rss_mb": {}}
+RUN = {
+    "metrics": {"test": {"auc": math.nan}},
+    "trees": {"planned": 1, "grown": 1, "used": 1},
+    "seconds": {},
+    "traffic": [],
+    "importance": [],
+    "peak_rss_mb": {},
+}
 
 
 @pytest.fixture
@@ -105,7 +112,7 @@ def test_an_overflow_is_a_measure_without_a_warning() -> None:
     """Squared errors beyond double precision are infinite, and numpy has nothing to say about it."""
     parties = [{"name": "a", "columns": ["a"], "labels": True}, {"name": "b", "columns": ["b"]}]
     content = {"data": {"path": "t", "label": "y"}, "party": parties, "job": {"objective": "reg:squarederror"}}
-    scores = pa.table({"id": ["1", "2"], "prediction": [1e200, -1e200]})
+    scores = pa.table({"treetap_id": ["1", "2"], "prediction": [1e200, -1e200]})
     rows = pa.table({"treetap_id": ["2", "1"], "y": [1e200, 1e200]})
     with warnings.catch_warnings(), np.errstate(all="warn"):
         warnings.simplefilter("error")
