@@ -24,6 +24,7 @@ from treetap.commands.local_federation import LocalFederation
 from treetap.errors import ConfigError, Incompatible, Interrupted, Refused, TreetapError, UnknownJob, Unreachable
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
+from treetap.wire import channels
 from treetap.wire.callers import Callers
 from treetap.wire.frame import filled
 from treetap.wire.ports import Address
@@ -382,17 +383,28 @@ def test_the_health_service(process: str, federation: LocalFederation) -> None:
     assert answer.status == health_pb2.HealthCheckResponse.SERVING
 
 
-def test_a_job_outlasts_its_certificates(federation: LocalFederation, tmp_path: Path) -> None:
-    """While a job runs every process gets a new certificate: it goes on to its end, and nothing is restarted."""
+def test_a_job_outlasts_its_certificates(
+    federation: LocalFederation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a job runs everybody gets a new certificate, who watches it too: it goes on, and nothing is restarted."""
+    monkeypatch.setattr(channels, "LOOK_S", 0.05)  # of the operator; a process's next call comes at once
     certs = federation.folder / "certs"
     params = BoostingParams(n_estimators=5, max_depth=2, max_bin=2)
     federation.operator.submit(jobs_pb2.SubmitRequest(job="long", spec=spec(params)))
     grown: list[int] = []
+    breaks: list[str] = []
+    renewed = GrpcDialer.renewed
+
+    def noting(self: GrpcDialer, to: Address, channel: grpc.aio.Channel) -> Exception | None:
+        breaks.append(to.name)
+        return renewed(self, to, channel)
+
+    monkeypatch.setattr(GrpcDialer, "renewed", noting)
 
     def renew(status: jobs_pb2.JobStatus) -> None:
         if status.stored_trees and not grown:
             grown.append(status.stored_trees)
-            for name in (*PARTIES, "coordinator"):
+            for name in EVERYBODY:
                 made = issue(tmp_path, name, role_of(name), ca_folder=certs)
                 made.key.replace(certs / made.key.name)
                 made.certificate.replace(certs / made.certificate.name)
@@ -400,5 +412,6 @@ def test_a_job_outlasts_its_certificates(federation: LocalFederation, tmp_path: 
     ended = federation.operator.watch("long", renew)
     assert (ended.state, ended.error) == ("finished", "")
     assert grown[0] < 5
+    assert breaks == ["coordinator"]
     for name in (*PARTIES, "coordinator"):
         assert "TLS files have changed and are read again" in (federation.folder / name / "log.txt").read_text()

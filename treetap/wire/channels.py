@@ -55,6 +55,7 @@ class Channels:
         Raises:
             Incompatible, Unanswered, Unreachable: there is a list, no connection, and the server cannot be called.
         """
+        self._closed = False
         await self.renew()
         if isinstance(self._transport, Insecure) or self._transport.revoked is None:
             return self.channel(to)
@@ -99,10 +100,11 @@ class Channels:
             self._looking = asyncio.ensure_future(self._look())
 
     async def close(self) -> None:
-        """Close all channels for good."""
+        """Close all channels; the next call opens them again."""
         self._closed = True
         if self._looking is not None:
             self._looking.cancel()
+            self._looking = None
         for to in list(self._open):
             await self._drop(to)
 

@@ -197,8 +197,8 @@ class GrpcDialer:
         except grpc.aio.AioRpcError as failure:
             raise await self.explain(failure, to) from None
         except asyncio.CancelledError:
-            if self._channels.left(to, channel):
-                raise _renewed(to) from None
+            if renewed := self.renewed(to, channel):
+                raise renewed from None
             raise
 
     async def deliver(self, to: Address, message: exchange_pb2.PeerMessage) -> exchange_pb2.Receipt:
@@ -211,13 +211,20 @@ class GrpcDialer:
         except grpc.aio.AioRpcError as failure:
             raise await self.explain(failure, to) from None
         except asyncio.CancelledError:
-            if self._channels.left(to, channel):
-                raise _renewed(to) from None
+            if renewed := self.renewed(to, channel):
+                raise renewed from None
             raise
 
     async def jobs(self, to: Address) -> JobsStub:
         """The stub of a coordinator's operator service."""
+        self._channels.look_on()
         return jobs_pb2_grpc.JobsStub(self._telling(await self._channels.ready(to)))
+
+    def renewed(self, to: Address, channel: grpc.aio.Channel) -> Unanswered | None:
+        """The error of a call that was cancelled as its channel was closed for changed files; None: by its caller."""
+        if not self._channels.left(to, channel):
+            return None
+        return Unanswered(f"{to.name}: the channel was closed, since TLS files have changed; it is dialled anew")
 
     def _telling(self, channel: grpc.aio.Channel) -> grpc.aio.Channel:
         more = self._transport.told() if isinstance(self._transport, Insecure) else ()
@@ -250,11 +257,6 @@ class GrpcDialer:
     async def close(self) -> None:
         """See `Dialer.close`."""
         await self._channels.close()
-
-
-def _renewed(to: Address) -> Unanswered:
-    """The error of a call whose channel was closed for new certificates, or for a new list: it is repeated."""
-    return Unanswered(f"{to.name}: the channel was closed, since TLS files have changed; it is dialled anew")
 
 
 async def _listens(location: str, within_s: float) -> bool:

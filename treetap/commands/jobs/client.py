@@ -145,6 +145,7 @@ class Operator:
             while True:
                 try:
                     stub = await dialer.jobs(self._to)
+                    channel = dialer.channel(self._to)
                     statuses = stub.Watch(jobs_pb2.JobName(job=job)).__aiter__()
                     while True:
                         async with asyncio.timeout(TIMEOUTS.silence_s):
@@ -155,6 +156,10 @@ class Operator:
                             return status
                 except grpc.aio.AioRpcError as failure:
                     error = await dialer.explain(failure, self._to)
+                except asyncio.CancelledError:
+                    if not (renewed := dialer.renewed(self._to, channel)):
+                        raise
+                    error = renewed
                 if await _again(error, dialer, reconnects):
                     continue
                 if isinstance(error, Unreachable):
