@@ -2,7 +2,9 @@
 # With extras: `docker build --build-arg EXTRAS="lattice serve" -t treetap .`; for audits `EXTRAS=audit`, as the compose file does.
 # Stages: neither the sources nor the build's temporary files are in the image. BuildKit is not needed.
 # Dependencies come first: they are fetched again when their list changes, not when anything else does.
-FROM python:3.11-slim-bookworm AS requirements
+# A base pinned by its digest is the same at every build: --build-arg BASE=python:3.11-slim-bookworm@sha256:… (docs/deploy.md).
+ARG BASE=python:3.11-slim-bookworm
+FROM ${BASE} AS requirements
 WORKDIR /src
 COPY pyproject.toml ./
 ARG EXTRAS=
@@ -10,7 +12,7 @@ RUN python -c "import sys, tomllib; p = tomllib.load(open('pyproject.toml', 'rb'
       print(*p['dependencies'], *(d for e in sys.argv[1:] for d in p['optional-dependencies'][e]), sep='\n')" $EXTRAS \
       > requirements.txt
 
-FROM python:3.11-slim-bookworm AS build
+FROM ${BASE} AS build
 WORKDIR /src
 RUN python -m venv --without-pip /opt/treetap
 COPY --from=requirements /src/requirements.txt ./
@@ -26,7 +28,7 @@ COPY party party
 COPY treetap treetap
 RUN python -m pip --python /opt/treetap install --no-cache-dir --disable-pip-version-check --no-deps .
 
-FROM python:3.11-slim-bookworm
+FROM ${BASE}
 # A fixed user id, so that files on a host can belong to it.
 RUN groupadd --gid 10001 treetap \
  && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /var/lib/treetap --shell /usr/sbin/nologin treetap \

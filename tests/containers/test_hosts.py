@@ -55,6 +55,9 @@ def test_unit_and_compose_file_start_the_process_of_their_folder(host: str) -> N
     assert (HOSTS / host / f"{kind}.toml").is_file()
     unit = (HOSTS / host / f"treetap-{kind}.service").read_text()
     assert f"\nExecStart=/opt/treetap/bin/treetap {kind} --config {place}/{kind}.toml\n" in unit
+    assert {"LimitCORE=0", "LimitNOFILE=65536", "TasksMax=512"} <= set(unit.splitlines())
+    limits = (HOSTS / host / "docker-compose.yml").read_text()
+    assert all(f"{limit}:" in limits for limit in ("mem_limit", "pids_limit", "nofile", "core"))
     command = compose_command()
     if command is None:
         pytest.skip("neither `docker compose` nor `docker-compose` is installed")
