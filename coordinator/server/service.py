@@ -13,6 +13,7 @@ from treetap.wire.callers import Callers
 from treetap.wire.other_versions import refuse_other_versions
 from treetap.wire.roles import Role
 from treetap.wire.status import answering
+from treetap.wire.status_parts import pages, parts
 from treetap.wire.v2 import jobs_pb2, jobs_pb2_grpc
 
 Context = grpc.aio.ServicerContext[object, object]
@@ -49,13 +50,15 @@ class JobsService(jobs_pb2_grpc.JobsServicer):
             self._admit(context)
             async for status in self._jobs.watch(request.job):
                 self._admit(context)  # a job may outlast its watcher's certificate
-                yield status
+                for part in parts(status):
+                    yield part
 
-    async def Status(self, request: jobs_pb2.StatusRequest, context: Context) -> jobs_pb2.StatusReply:
+    async def Status(self, request: jobs_pb2.StatusRequest, context: Context) -> AsyncIterator[jobs_pb2.StatusReply]:
         """See jobs.proto."""
         async with answering(context, self._callers.own):
             self._admit(context)
-            return jobs_pb2.StatusReply(jobs=self._jobs.status(request.job))
+            for page in pages(self._jobs.status(request.job)):
+                yield page
 
     async def Cancel(self, request: jobs_pb2.JobName, context: Context) -> jobs_pb2.JobStatus:
         """See jobs.proto."""

@@ -90,8 +90,8 @@ class _HostileCoordinator(jobs_pb2_grpc.JobsServicer):
             yield _status(kind="serve", state="running", phase="serve", serving=figures)
         yield _status()
 
-    def Status(self, request: Any, context: Any) -> Any:
-        return jobs_pb2.StatusReply(jobs=[_status()])
+    def Status(self, request: Any, context: Any) -> Iterator[Any]:
+        yield jobs_pb2.StatusReply(jobs=[_status()])
 
     def Cancel(self, request: Any, context: Any) -> Any:
         return _status(state="cancelled")

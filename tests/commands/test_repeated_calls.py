@@ -49,9 +49,9 @@ class Flaky(jobs_pb2_grpc.JobsServicer):
         self._take("cancel", context)
         return jobs_pb2.JobStatus(job=request.job, state="cancelled")
 
-    def Status(self, request: jobs_pb2.StatusRequest, context: grpc.ServicerContext) -> jobs_pb2.StatusReply:
+    def Status(self, request: jobs_pb2.StatusRequest, context: grpc.ServicerContext) -> Iterator[jobs_pb2.StatusReply]:
         self._take("status", context)
-        return jobs_pb2.StatusReply(jobs=[jobs_pb2.JobStatus(job=request.job, state="running")])
+        yield jobs_pb2.StatusReply(jobs=[jobs_pb2.JobStatus(job=request.job, state="running")])
 
     def Watch(self, request: jobs_pb2.JobName, context: grpc.ServicerContext) -> Iterator[jobs_pb2.JobStatus]:
         self._take("watch", context)

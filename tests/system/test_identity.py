@@ -100,8 +100,8 @@ async def _job_call(dialer: GrpcDialer, to: Address, method: str) -> TreetapErro
     }
     request = requests.get(method, jobs_pb2.JobName(job="nobodys"))
     try:
-        if method == "Watch":
-            async for _ in stub.Watch(request):
+        if method in ("Watch", "Status"):
+            async for _ in getattr(stub, method)(request, timeout=10):
                 pass
         else:
             await getattr(stub, method)(request, timeout=10)

@@ -115,7 +115,8 @@ async def _error(dialer: rpc.GrpcDialer, to: Address, what: str) -> Exception:
         elif what == "deliver":
             await dialer.deliver(to, exchange_pb2.PeerMessage(job="j"))
         else:
-            await (await dialer.jobs(to)).Status(jobs_pb2.StatusRequest(), timeout=10)
+            stub = await dialer.jobs(to)
+            await anext(aiter(stub.Status(jobs_pb2.StatusRequest(), timeout=10)))
     except grpc.aio.AioRpcError as failure:
         return await dialer.explain(failure, to)
     except TreetapError as error:

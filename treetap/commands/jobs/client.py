@@ -23,6 +23,7 @@ from treetap.strict import load
 from treetap.wire import rpc
 from treetap.wire.ports import Address
 from treetap.wire.roles import Role
+from treetap.wire.status_parts import jobs_of, joined
 from treetap.wire.timeouts import Reconnects, Timeouts
 from treetap.wire.v2 import jobs_pb2
 from treetap.wire.visible_message import visible_message
@@ -101,8 +102,12 @@ class Operator:
         if job:
             _check(job)
         request = jobs_pb2.StatusRequest(job=job)
-        asked = self._ask(lambda stub: stub.Status(request, timeout=rpc.ASK_DEADLINE), repeat=True)
-        return list(_run(asked).jobs)
+
+        async def ask(stub: rpc.JobsStub) -> jobs_pb2.StatusReply:
+            found = jobs_of(aiter(stub.Status(request, timeout=rpc.ASK_DEADLINE)))
+            return jobs_pb2.StatusReply(jobs=[status async for status in joined(found)])
+
+        return list(_run(self._ask(ask, repeat=True)).jobs)
 
     def watch(
         self, job: str, on_status: OnStatus, until: Callable[[jobs_pb2.JobStatus], bool] | None = None
@@ -146,7 +151,7 @@ class Operator:
                 try:
                     stub = await dialer.jobs(self._to)
                     channel = dialer.channel(self._to)
-                    statuses = stub.Watch(jobs_pb2.JobName(job=job)).__aiter__()
+                    statuses = joined(aiter(stub.Watch(jobs_pb2.JobName(job=job))))
                     while True:
                         async with asyncio.timeout(TIMEOUTS.silence_s):
                             status = visible_message(await anext(statuses), PATHS)

@@ -234,6 +234,7 @@ class JobStatus(google.protobuf.message.Message):
     SERVING_FIELD_NUMBER: builtins.int
     STORED_TREES_FIELD_NUMBER: builtins.int
     USED_TREES_FIELD_NUMBER: builtins.int
+    MORE_FIELD_NUMBER: builtins.int
     job: builtins.str
     kind: builtins.str
     """train, predict or serve."""
@@ -266,6 +267,8 @@ class JobStatus(google.protobuf.message.Message):
     stored_trees: builtins.int
     """Of a training: trees that every party has stored; and, once the model is published, those that predictions use."""
     used_trees: builtins.int
+    more: builtins.bool
+    """The next message continues this status: it has further accounts."""
     @property
     def metrics(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[treetap.wire.v2.types_pb2.NamedMetric]:
         """Metrics after the last tree; of a published model after the last tree that predictions use."""
@@ -314,9 +317,10 @@ class JobStatus(google.protobuf.message.Message):
         serving: treetap.wire.v2.serving_pb2.ServingFigures | None = ...,
         stored_trees: builtins.int = ...,
         used_trees: builtins.int = ...,
+        more: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["serving", b"serving"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["accounts", b"accounts", "attempt", b"attempt", "attributions", b"attributions", "away", b"away", "bad_input", b"bad_input", "bytes", b"bytes", "error", b"error", "explanations", b"explanations", "job", b"job", "kind", b"kind", "metrics", b"metrics", "phase", b"phase", "phases", b"phases", "predictions", b"predictions", "records", b"records", "round", b"round", "rounds", b"rounds", "scored", b"scored", "seconds", b"seconds", "serving", b"serving", "stage", b"stage", "state", b"state", "stored_trees", b"stored_trees", "used_trees", b"used_trees", "withheld", b"withheld"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["accounts", b"accounts", "attempt", b"attempt", "attributions", b"attributions", "away", b"away", "bad_input", b"bad_input", "bytes", b"bytes", "error", b"error", "explanations", b"explanations", "job", b"job", "kind", b"kind", "metrics", b"metrics", "more", b"more", "phase", b"phase", "phases", b"phases", "predictions", b"predictions", "records", b"records", "round", b"round", "rounds", b"rounds", "scored", b"scored", "seconds", b"seconds", "serving", b"serving", "stage", b"stage", "state", b"state", "stored_trees", b"stored_trees", "used_trees", b"used_trees", "withheld", b"withheld"]) -> None: ...
 
 Global___JobStatus: typing_extensions.TypeAlias = JobStatus
 

@@ -50,7 +50,7 @@ class JobsStub(object):
                 request_serializer=treetap_dot_wire_dot_v2_dot_jobs__pb2.JobName.SerializeToString,
                 response_deserializer=treetap_dot_wire_dot_v2_dot_jobs__pb2.JobStatus.FromString,
                 _registered_method=True)
-        self.Status = channel.unary_unary(
+        self.Status = channel.unary_stream(
                 '/treetap.wire.v2.Jobs/Status',
                 request_serializer=treetap_dot_wire_dot_v2_dot_jobs__pb2.StatusRequest.SerializeToString,
                 response_deserializer=treetap_dot_wire_dot_v2_dot_jobs__pb2.StatusReply.FromString,
@@ -95,7 +95,8 @@ class JobsServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Status(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """All jobs in pages, the status of one job in parts of which the last lacks `more`.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -136,7 +137,7 @@ def add_JobsServicer_to_server(servicer, server):
                     request_deserializer=treetap_dot_wire_dot_v2_dot_jobs__pb2.JobName.FromString,
                     response_serializer=treetap_dot_wire_dot_v2_dot_jobs__pb2.JobStatus.SerializeToString,
             ),
-            'Status': grpc.unary_unary_rpc_method_handler(
+            'Status': grpc.unary_stream_rpc_method_handler(
                     servicer.Status,
                     request_deserializer=treetap_dot_wire_dot_v2_dot_jobs__pb2.StatusRequest.FromString,
                     response_serializer=treetap_dot_wire_dot_v2_dot_jobs__pb2.StatusReply.SerializeToString,
@@ -260,7 +261,7 @@ class Jobs(object):
             wait_for_ready=None,
             timeout=None,
             metadata=None):
-        return grpc.experimental.unary_unary(
+        return grpc.experimental.unary_stream(
             request,
             target,
             '/treetap.wire.v2.Jobs/Status',

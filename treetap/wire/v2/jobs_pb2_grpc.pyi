@@ -75,15 +75,15 @@ _JobsWatchType = typing_extensions.TypeVar(
 
 _JobsStatusType = typing_extensions.TypeVar(
     '_JobsStatusType',
-    grpc.UnaryUnaryMultiCallable[
+    grpc.UnaryStreamMultiCallable[
         treetap.wire.v2.jobs_pb2.StatusRequest,
         treetap.wire.v2.jobs_pb2.StatusReply,
     ],
-    grpc.aio.UnaryUnaryMultiCallable[
+    grpc.aio.UnaryStreamMultiCallable[
         treetap.wire.v2.jobs_pb2.StatusRequest,
         treetap.wire.v2.jobs_pb2.StatusReply,
     ],
-    default=grpc.UnaryUnaryMultiCallable[
+    default=grpc.UnaryStreamMultiCallable[
         treetap.wire.v2.jobs_pb2.StatusRequest,
         treetap.wire.v2.jobs_pb2.StatusReply,
     ],
@@ -154,7 +154,7 @@ class JobsStub(typing.Generic[_JobsSubmitType, _JobsPredictType, _JobsWatchType,
             treetap.wire.v2.jobs_pb2.JobName,
             treetap.wire.v2.jobs_pb2.JobStatus,
         ],
-        grpc.UnaryUnaryMultiCallable[
+        grpc.UnaryStreamMultiCallable[
             treetap.wire.v2.jobs_pb2.StatusRequest,
             treetap.wire.v2.jobs_pb2.StatusReply,
         ],
@@ -186,7 +186,7 @@ class JobsStub(typing.Generic[_JobsSubmitType, _JobsPredictType, _JobsWatchType,
             treetap.wire.v2.jobs_pb2.JobName,
             treetap.wire.v2.jobs_pb2.JobStatus,
         ],
-        grpc.aio.UnaryUnaryMultiCallable[
+        grpc.aio.UnaryStreamMultiCallable[
             treetap.wire.v2.jobs_pb2.StatusRequest,
             treetap.wire.v2.jobs_pb2.StatusReply,
         ],
@@ -211,6 +211,7 @@ class JobsStub(typing.Generic[_JobsSubmitType, _JobsPredictType, _JobsWatchType,
     Watch: _JobsWatchType
 
     Status: _JobsStatusType
+    """All jobs in pages, the status of one job in parts of which the last lacks `more`."""
 
     Cancel: _JobsCancelType
 
@@ -231,7 +232,7 @@ JobsAsyncStub: typing_extensions.TypeAlias = JobsStub[
         treetap.wire.v2.jobs_pb2.JobName,
         treetap.wire.v2.jobs_pb2.JobStatus,
     ],
-    grpc.aio.UnaryUnaryMultiCallable[
+    grpc.aio.UnaryStreamMultiCallable[
         treetap.wire.v2.jobs_pb2.StatusRequest,
         treetap.wire.v2.jobs_pb2.StatusReply,
     ],
@@ -278,7 +279,8 @@ class JobsServicer(metaclass=abc.ABCMeta):
         self,
         request: treetap.wire.v2.jobs_pb2.StatusRequest,
         context: _ServicerContext,
-    ) -> typing.Union[treetap.wire.v2.jobs_pb2.StatusReply, collections.abc.Awaitable[treetap.wire.v2.jobs_pb2.StatusReply]]: ...
+    ) -> typing.Union[collections.abc.Iterator[treetap.wire.v2.jobs_pb2.StatusReply], collections.abc.AsyncIterator[treetap.wire.v2.jobs_pb2.StatusReply]]:
+        """All jobs in pages, the status of one job in parts of which the last lacks `more`."""
 
     @abc.abstractmethod
     def Cancel(
