@@ -1,0 +1,213 @@
+"""The longest part of every kind of message between parties, as its sender makes it, fits what a server takes."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from google.protobuf.message import Message
+
+from party.alignment.steps import POINTS_PER_MESSAGE, _pieces
+from party.attributions import layout as attribution_layout
+from party.eini import layout as eini_layout
+from party.growth.feature_party import SUMS_BYTES
+from party.growth.paths import LEAVES_PER_MESSAGE, leaf_paths
+from party.interactive.feature_party import ANSWERS_PER_MESSAGE
+from party.lattice import layout as lattice_layout
+from party.runtime.messages import batches, ciphertext_body, sampled_messages, space_messages
+from party.runtime.messages import child_messages as children_messages
+from party.runtime.outbox import MESSAGE_BYTES, Body, CountedBody
+from tests.certificates import role_of
+from treetap.commands.certs.authority import create_authority, issue
+from treetap.lattice.parameters import PRIME_BITS, TOTAL_BITS
+from treetap.paillier.key_holder import KeyHolder
+from treetap.paillier.masked_sums import CALL_BYTES
+from treetap.psi import POINT_BYTES
+from treetap.trees.growing_tree import Made
+from treetap.trees.leaf_entries import TreeHop
+from treetap.trees.shapley_entries import AttributedHop
+from treetap.wire import rpc
+from treetap.wire.frame import PATHS, filled, name_of
+from treetap.wire.ports import Address
+from treetap.wire.records import chunks_of, pack_bits
+from treetap.wire.v2 import (
+    alignment_pb2,
+    boosting_pb2,
+    exchange_pb2,
+    exchange_pb2_grpc,
+    forest_pb2,
+    growth_pb2,
+    interactive_pb2,
+    lattice_pb2,
+    prediction_pb2,
+    setup_pb2,
+)
+
+#: Bytes of a ciphertext under the longest key.
+CIPHERTEXT = 2 * 3072 // 8
+#: Records of the largest table: of its sets every second one, at random, is the longest to write down.
+TOTAL = 9_000_000
+#: Nodes and depth of a large tree.
+LEAVES, DEPTH = 4096, 20
+BLOCK: int = inspect.signature(KeyHolder.encrypt_blocks).parameters["block"].default
+LONG = 2**40
+
+
+@cache
+def _rows() -> Any:
+    return np.flatnonzero(np.random.default_rng(1).random(TOTAL) < 0.5)
+
+
+def _lattice(primes_more: int) -> bytes:
+    """Two polynomials of the largest parameters, with their serialisation."""
+    most = max(2 * degree * (bits // PRIME_BITS - 1 + primes_more) * 8 for degree, bits in TOTAL_BITS.items())
+    return bytes(8192 + most)
+
+
+def _block(body: Callable[..., Message]) -> list[Message]:
+    return [body(first=LONG, count=BLOCK, ciphertexts=bytes(BLOCK * CIPHERTEXT))]
+
+
+def _paths() -> Iterable[Message]:
+    made: dict[int, Made] = defaultdict(lambda: Made(0, 1, LONG, 0.0, 0.0))
+    return leaf_paths(made, 1, [2 ** (DEPTH - 1) + leaf for leaf in range(LEAVES_PER_MESSAGE)])
+
+
+def _columns() -> Iterable[Message]:
+    class Columns:
+        trees = [type("Tree", (), {"index": tree, "outputs": [0], "leaves": range(LEAVES)}) for tree in range(3)]
+
+        @staticmethod
+        def ways(_member: str) -> Any:
+            return [[[(LONG, True)] * int(math.log2(LEAVES)) for _ in range(LEAVES)] for _ in range(3)]
+
+    columns: Any = Columns
+    return lattice_layout.layout_messages(columns, "feature-b")
+
+
+def _hops() -> list[TreeHop]:
+    entries = np.arange(LEAVES) + LONG // 2**20
+    return [TreeHop(tree, (0,), entries, entries) for tree in range(200)]
+
+
+def _attributed() -> list[AttributedHop]:
+    entries = tuple(range(LEAVES))
+    return [AttributedHop(tree, (0,), entries, entries, tuple(range(100))) for tree in range(200)]
+
+
+def _stream(kind: str, size: int) -> list[Message]:
+    return [ciphertext_body(kind, bytes(size // CIPHERTEXT * CIPHERTEXT))]
+
+
+#: Kind → its parts, or the longest of them.
+PARTS: dict[str, Callable[[], Iterable[Body]]] = {
+    "public_key": lambda: [setup_pb2.PublicKeyMessage(modulus=bytes(384), slot_widths=[64] * 100)],
+    "record_digest": lambda: [alignment_pb2.RecordDigest(digest=bytes(32), records=LONG)],
+    "blinded_ids": lambda: [
+        alignment_pb2.BlindedIds(points=part) for part in _pieces(bytes(3_000_000), POINTS_PER_MESSAGE)
+    ],
+    "sampled_records": lambda: sampled_messages(_rows(), TOTAL),
+    "candidate_sums": lambda: [
+        growth_pb2.CandidateSums(nodes=range(2**14, 2**15), candidates=LONG % 2**32, ciphertexts=bytes(SUMS_BYTES))
+    ],
+    "children": lambda: children_messages([(2**19 + node, LONG, _rows()) for node in range(2)], TOTAL),
+    "instance_spaces": lambda: space_messages([(2**19 + node, _rows()) for node in range(2)], TOTAL),
+    "leaf_paths": _paths,
+    "block_records": lambda: (
+        prediction_pb2.BlockRecords(chunks=batch) for batch in batches(chunks_of(_rows(), TOTAL))
+    ),
+    "split_names": lambda: (
+        prediction_pb2.SplitNames(names=batch)
+        for batch in batches(prediction_pb2.SplitName(handle=split, feature="x" * 500) for split in range(9000))
+    ),
+    "gradients": lambda: _block(boosting_pb2.Gradients),
+    "encrypted_labels": lambda: _block(forest_pb2.EncryptedLabels),
+    "route_queries": lambda: (
+        interactive_pb2.RouteQueries(queries=batch, answers=LONG % 2**32)
+        for batch in batches(
+            interactive_pb2.RouteQuery(handle=LONG, records=chunk) for chunk in chunks_of(_rows(), TOTAL)
+        )
+    ),
+    "route_answers": lambda: [
+        interactive_pb2.RouteAnswers(
+            count=ANSWERS_PER_MESSAGE, left=pack_bits(np.ones(ANSWERS_PER_MESSAGE, dtype=np.bool_))
+        )
+    ],
+    "entry_layout": lambda: eini_layout.layout_messages(_hops(), list(range(LEAVES))),
+    "constant_entries": lambda: _stream("constant_entries", CALL_BYTES),
+    "leaf_entries": lambda: _stream("leaf_entries", max(CALL_BYTES, MESSAGE_BYTES)),
+    "leaf_sums": lambda: _stream("leaf_sums", MESSAGE_BYTES),
+    "lattice_key": lambda: [lattice_pb2.LatticeKey(public=_lattice(1))],
+    "column_layout": _columns,
+    "lattice_columns": lambda: [lattice_pb2.LatticeColumns(ciphertexts=[_lattice(0)])],
+    "lattice_sums": lambda: [lattice_pb2.LatticeSums(ciphertexts=[_lattice(0)])],
+    "attribution_layout": lambda: attribution_layout.layout_messages(_attributed(), list(range(LEAVES)), 100),
+    "constant_attributions": lambda: _stream("constant_attributions", CALL_BYTES),
+    "attribution_entries": lambda: _stream("attribution_entries", max(CALL_BYTES, MESSAGE_BYTES)),
+    "attribution_sums": lambda: _stream("attribution_sums", MESSAGE_BYTES),
+}
+
+
+def test_every_kind_is_here() -> None:
+    """A kind that is added brings its longest part along."""
+    assert set(PARTS) == set(PATHS[exchange_pb2.PeerMessage])
+
+
+class _Sink(exchange_pb2_grpc.ExchangeServicer):
+    """Notes how long the messages of each kind are."""
+
+    def __init__(self) -> None:
+        self.longest: defaultdict[str, int] = defaultdict(int)
+
+    async def Deliver(self, request: exchange_pb2.PeerMessage, context: object) -> exchange_pb2.Receipt:
+        """See exchange.proto."""
+        del context
+        kind = name_of(request)
+        self.longest[kind] = max(self.longest[kind], request.ByteSize())
+        return exchange_pb2.Receipt()
+
+
+@pytest.fixture(scope="module")
+def longest(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
+    """Every kind's parts, sent to a server: kind → bytes of the longest that came."""
+    folder, sink = tmp_path_factory.mktemp("certs"), _Sink()
+    create_authority(folder)
+    ends = {name: issue(folder, name, role_of(name), hosts=["127.0.0.1"], days=2) for name in ("here", "there")}
+
+    async def main() -> None:
+        server, credentials = rpc.server(ends["there"])
+        exchange_pb2_grpc.add_ExchangeServicer_to_server(sink, server)
+        to = Address("there", f"127.0.0.1:{rpc.bind(server, credentials, '127.0.0.1:0')}")
+        await server.start()
+        dialer = rpc.GrpcDialer(ends["here"])
+        try:
+            for kind, bodies in PARTS.items():
+                for body in bodies():
+                    head = exchange_pb2.PeerMessage(job="j" * 64, attempt=2**31, round=2**31, stage=2**31, part=2**31)
+                    await dialer.deliver(to, filled(head, kind, body.body if isinstance(body, CountedBody) else body))
+        finally:
+            await dialer.close()
+            await server.stop(None)
+
+    asyncio.run(main())
+    return sink.longest
+
+
+@pytest.mark.parametrize("kind", PARTS)
+def test_the_longest_part_arrives(kind: str, longest: dict[str, int]) -> None:
+    """It has been taken, and is as long as its sender's own limit says."""
+    assert 0 < longest[kind] <= rpc.MESSAGE_LIMIT
+    if kind not in ("public_key", "record_digest", "constant_entries", "constant_attributions"):
+        assert longest[kind] > MESSAGE_BYTES // 4  # else this is not the longest
+
+
+def test_points_are_as_many_as_a_message_of_ciphertexts() -> None:
+    """The number of points in a message is given, not their bytes."""
+    assert POINTS_PER_MESSAGE * POINT_BYTES == MESSAGE_BYTES
