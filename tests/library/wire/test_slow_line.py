@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 
 import grpc.aio
 
@@ -15,8 +16,8 @@ DELAY_S = 0.15
 
 
 class _Jobs(jobs_pb2_grpc.JobsServicer):
-    async def Status(self, request: jobs_pb2.StatusRequest, context: object) -> jobs_pb2.StatusReply:
-        return jobs_pb2.StatusReply(jobs=[jobs_pb2.JobStatus(job=request.job)])
+    async def Status(self, request: jobs_pb2.StatusRequest, context: object) -> AsyncIterator[jobs_pb2.StatusReply]:
+        yield jobs_pb2.StatusReply(jobs=[jobs_pb2.JobStatus(job=request.job)])
 
 
 async def _slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -41,7 +42,8 @@ async def _main() -> str:
     dialer = rpc.GrpcDialer(Insecure("operator"))
     to = Address("coordinator", f"127.0.0.1:{listener.sockets[0].getsockname()[1]}")
     try:
-        reply = await (await dialer.jobs(to)).Status(jobs_pb2.StatusRequest(job="slow"), timeout=20)
+        stub = await dialer.jobs(to)
+        reply = await anext(aiter(stub.Status(jobs_pb2.StatusRequest(job="slow"), timeout=20)))
         return reply.jobs[0].job
     finally:
         await dialer.close()
