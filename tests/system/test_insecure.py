@@ -50,7 +50,7 @@ def _status(to: Address, transport: Insecure | TlsFiles) -> None:
     async def main() -> None:
         dialer = rpc.GrpcDialer(transport)
         try:
-            await anext(aiter((await dialer.jobs(to)).Status(jobs_pb2.StatusRequest(), timeout=10)))
+            _ = [page async for page in (await dialer.jobs(to)).Status(jobs_pb2.StatusRequest(), timeout=10)]
         except rpc.grpc.aio.AioRpcError as failure:
             raise await dialer.explain(failure, to) from None
         finally:

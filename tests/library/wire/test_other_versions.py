@@ -116,7 +116,7 @@ async def _error(dialer: rpc.GrpcDialer, to: Address, what: str) -> Exception:
             await dialer.deliver(to, exchange_pb2.PeerMessage(job="j"))
         else:
             stub = await dialer.jobs(to)
-            await anext(aiter(stub.Status(jobs_pb2.StatusRequest(), timeout=10)))
+            _ = [page async for page in stub.Status(jobs_pb2.StatusRequest(), timeout=10)]
     except grpc.aio.AioRpcError as failure:
         return await dialer.explain(failure, to)
     except TreetapError as error:

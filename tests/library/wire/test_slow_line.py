@@ -43,8 +43,8 @@ async def _main() -> str:
     to = Address("coordinator", f"127.0.0.1:{listener.sockets[0].getsockname()[1]}")
     try:
         stub = await dialer.jobs(to)
-        reply = await anext(aiter(stub.Status(jobs_pb2.StatusRequest(job="slow"), timeout=20)))
-        return reply.jobs[0].job
+        pages = [page async for page in stub.Status(jobs_pb2.StatusRequest(job="slow"), timeout=20)]
+        return pages[0].jobs[0].job
     finally:
         await dialer.close()
         listener.close()
