@@ -87,6 +87,7 @@ def steps(title: str) -> Iterator[Callable[[int, int, str], None]]:
 def status_dict(status: jobs_pb2.JobStatus) -> dict[str, Any]:
     """A status as JSON."""
     found = plain(status)
+    del found["more"]  # of a message, not of the job
     found["metrics"] = {metric.name: metric.value for metric in status.metrics}
     found["phases"] = {row.name: row.amount for row in status.phases}
     if not status.HasField("serving"):
