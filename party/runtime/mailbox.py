@@ -33,7 +33,7 @@ Place = tuple[int, int]
 class _Series:
     """Numbered messages of one kind from one sender for one step."""
 
-    parts: dict[int, exchange_pb2.PeerMessage | Place] = field(default_factory=dict)
+    parts: dict[int, bytes | Place] = field(default_factory=dict)
     digests: dict[int, bytes] = field(default_factory=dict)
     last: int | None = None
     next: int = 0
@@ -91,7 +91,8 @@ class Mailbox:
         if expected is None:
             raise Refused(f"{kind} of {sender}: this party receives none in this job")
         expected.check(sender, kind, message.round, message.stage)
-        digest = hashlib.sha256(message.SerializeToString(deterministic=True)).digest()
+        content = message.SerializeToString(deterministic=True)
+        digest = hashlib.sha256(content).digest()
         async with self._changed:
             if self._closed:
                 raise Interrupted(f"the job was left before {kind} of {sender} came")
@@ -108,12 +109,12 @@ class Mailbox:
                 raise Conflict(
                     f"{kind} part {message.part} from {sender} is marked as the last part, but a later one has come"
                 )
-            self._check(key, message, series.size, expected.most)
+            self._check(key, series.size + len(content) + OVERHEAD, expected.most)
             self._series[key] = series
             held = self._senders[sender]
             held.heard_at = asyncio.get_running_loop().time()
-            series.parts[message.part] = self._put(held, message)
-            series.size += message.ByteSize() + OVERHEAD
+            series.parts[message.part] = self._put(held, content)
+            series.size += len(content) + OVERHEAD
             held.series[key] += 1
             series.digests[message.part] = digest
             if message.last:
@@ -163,33 +164,33 @@ class Mailbox:
             self._senders.clear()
             self._changed.notify_all()
 
-    def _check(self, key: Key, message: exchange_pb2.PeerMessage, size: int, most: int) -> None:
-        """`Refused` for a message that makes a series of `size` bytes longer than `most`, or that runs ahead."""
+    def _check(self, key: Key, size: int, most: int) -> None:
+        """`Refused` for a message that makes its series `size` bytes long, more than `most`, or that runs ahead."""
         sender, kind, *place = key
-        if size + message.ByteSize() + OVERHEAD > most:
+        if size > most:
             raise Refused(
-                f"{kind} of {sender}: round {message.round}, stage {message.stage} has more than the {most} bytes "
+                f"{kind} of {sender}: round {place[0]}, stage {place[1]} has more than the {most} bytes "
                 "that this job can need"
             )
         waiting = [other[2:] for other in self._senders[sender].series if other[1] == kind]
         if tuple(place) not in waiting and len(waiting) >= SERIES_AT_ONCE:
             unread = " and of ".join(f"round {round}, stage {stage}" for round, stage in sorted(waiting))
             raise Refused(
-                f"{kind} of {sender}: round {message.round}, stage {message.stage} comes while those of {unread} wait "
-                "unread"
+                f"{kind} of {sender}: round {place[0]}, stage {place[1]} comes while those of {unread} wait unread"
             )
 
-    def _put(self, sender: _Sender, message: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage | Place:
-        size = message.ByteSize()
+    def _put(self, sender: _Sender, content: bytes) -> bytes | Place:
+        """Keep a message as it was sent: decoded it could take many times the bytes that are counted."""
+        size = len(content)
         if sender.in_memory + size <= MEMORY_LIMIT:
             sender.in_memory += size
             self._waiting("memory", size)
-            return message
+            return content
         try:
             if sender.file is None:
                 sender.file = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115 - closed with the mailbox
             first = sender.file.seek(0, 2)
-            sender.file.write(message.SerializeToString())
+            sender.file.write(content)
             sender.file.flush()
         except OSError as failure:
             raise Interrupted(f"{self._folder}: no room for messages that wait: {failure.strerror}") from failure
@@ -197,26 +198,25 @@ class Mailbox:
         self._waiting("file", size)
         return first, size
 
-    def _get(self, sender: _Sender, message: exchange_pb2.PeerMessage | Place) -> exchange_pb2.PeerMessage:
-        if isinstance(message, tuple) and sender.file is not None:
-            first, size = message
+    def _get(self, sender: _Sender, kept: bytes | Place) -> exchange_pb2.PeerMessage:
+        content = kept
+        if isinstance(content, tuple):
+            assert sender.file is not None
+            first, size = content
             sender.file.seek(first)
-            found = exchange_pb2.PeerMessage.FromString(sender.file.read(size))
-            self._release(sender, message)
-            return found
-        assert isinstance(message, exchange_pb2.PeerMessage)
-        self._release(sender, message)
-        return message
+            content = sender.file.read(size)
+        self._release(sender, kept)
+        return exchange_pb2.PeerMessage.FromString(content)
 
-    def _release(self, sender: _Sender, message: exchange_pb2.PeerMessage | Place) -> None:
-        if isinstance(message, tuple):
-            sender.in_file -= message[1]
-            self._waiting("file", -message[1])
+    def _release(self, sender: _Sender, kept: bytes | Place) -> None:
+        if isinstance(kept, tuple):
+            sender.in_file -= kept[1]
+            self._waiting("file", -kept[1])
             if sender.in_file == 0 and sender.file is not None:
                 sender.file.truncate(0)
         else:
-            sender.in_memory -= message.ByteSize()
-            self._waiting("memory", -message.ByteSize())
+            sender.in_memory -= len(kept)
+            self._waiting("memory", -len(kept))
 
     async def _wait(self, ready: Callable[[], bool], sender: str, kind: str) -> None:
         """Wait under the lock until ready; each message of the sender that is filed restarts the time limit."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -196,6 +197,19 @@ def test_what_waits_unread_is_bounded_in_memory(tmp_path: Path, monkeypatch: pyt
         assert sender.in_file == 0
         await box.close()
         assert list(tmp_path.iterdir()) == []
+
+    run(main())
+
+
+def test_what_waits_is_not_decoded(tmp_path: Path) -> None:
+    """A message is kept as the bytes that are counted: decoded it may take 27 times as many."""
+
+    async def main() -> None:
+        box, parcel = _box(tmp_path), _parcel(0)
+        await box.file("b", parcel)
+        held = sys.getrefcount(parcel)
+        assert held == 2  # by this function, and by the argument
+        await box.close()
 
     run(main())
 
