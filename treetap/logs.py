@@ -115,6 +115,8 @@ def configure(level: str, kind: str) -> None:
         logging.captureWarnings(True)
         logging.raiseExceptions = False  # the report of a line that cannot be written could not be written either
     logging.basicConfig(level=LEVELS[level], handlers=[handler])
+    if level != "debug":  # gRPC tells of each connection that ends for want of calls
+        os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
 
 def _take_standard_error() -> TextIO:

@@ -34,6 +34,7 @@ from treetap.trees.growing_tree import Made
 from treetap.trees.leaf_entries import TreeHop
 from treetap.trees.shapley_entries import AttributedHop
 from treetap.wire import rpc
+from treetap.wire.callers import Callers
 from treetap.wire.frame import PATHS, filled, name_of
 from treetap.wire.ports import Address
 from treetap.wire.records import chunks_of, pack_bits
@@ -182,7 +183,7 @@ def longest(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
     ends = {name: issue(folder, name, role_of(name), hosts=["127.0.0.1"], days=2) for name in ("here", "there")}
 
     async def main() -> None:
-        server, credentials = rpc.server(ends["there"])
+        server, credentials = rpc.server(Callers("there", ends["there"]))
         exchange_pb2_grpc.add_ExchangeServicer_to_server(sink, server)
         to = Address("there", f"127.0.0.1:{rpc.bind(server, credentials, '127.0.0.1:0')}")
         await server.start()
