@@ -35,7 +35,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from treetap import logs
+from treetap import logs, version
 from treetap.commands.local_federation import LocalFederation
 from treetap.errors import Interrupted
 from treetap.protocols.job_spec import put_params
@@ -281,9 +281,9 @@ async def flood(kind: str, certs: Path, address: str, seconds: float) -> dict[st
             async for _ in answers:
                 pass
         elif kind == "unread":
-            await channel.stream_unary(DELIVER)(_slowly(message), timeout=seconds)
+            await channel.stream_unary(DELIVER)(_slowly(message), timeout=seconds, metadata=version.told())
         else:
-            await channel.unary_unary(DELIVER)(message, timeout=seconds)
+            await channel.unary_unary(DELIVER)(message, timeout=seconds, metadata=version.told())
 
     async def calls(channel: grpc.aio.Channel) -> None:
         while time.monotonic() < end:

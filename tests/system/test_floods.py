@@ -20,6 +20,7 @@ import pytest
 from tests.certificates import dns_of
 from tests.system.federations import ended, settings
 from tests.worlds import PARTIES, spec, world
+from treetap import version
 from treetap.commands.local_federation import LocalFederation
 from treetap.trees.params import BoostingParams
 from treetap.wire.hello import say_hello
@@ -82,7 +83,7 @@ def _flood(federation: LocalFederation, message: bytes) -> Iterator[list[str]]:
         deliver = channel.unary_unary("/treetap.wire.v2.Exchange/Deliver")
         while not over.is_set():
             try:
-                await deliver(message, timeout=5)
+                await deliver(message, timeout=5, metadata=version.told())
             except grpc.aio.AioRpcError as failure:
                 outcomes.append(failure.code().name)
 
