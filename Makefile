@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PROTOS := $(wildcard protos/treetap/wire/v2/*.proto)
 
-.PHONY: demo test lint campaign campaign-sockets soak bench protos threats orders clean
+.PHONY: demo test lint campaign campaign-sockets soak security assurance bench protos threats orders clean
 
 $(VENV)/.demo: pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -35,6 +35,16 @@ campaign: $(VENV)/.dev  ## 10,000 fault schedules, 640 crash points, 3,000 corru
 
 campaign-sockets: $(VENV)/.dev  ## real processes suspended and killed, hung workers, slow lines, clients over HTTP
 	$(BIN)/python -m tests.campaign sockets
+
+security: $(VENV)/.dev  ## altered messages, certificates of every kind, bytes that are no message, HTTP, steps out of order
+	$(BIN)/python -m tests.campaign fuzz
+	$(BIN)/python -m tests.campaign certificates
+	$(BIN)/python -m tests.campaign raw-bytes
+	$(BIN)/python -m tests.campaign http
+	$(BIN)/python -m tests.campaign step-orders
+
+assurance: $(VENV)/.dev  ## render the table of docs/assurance.md from the summaries below runs/campaign
+	$(BIN)/python docs/render_assurance.py
 
 soak: $(VENV)/.dev  ## half an hour of jobs on real processes: memory, descriptors, threads
 	$(BIN)/python -m tests.campaign soak

@@ -9,7 +9,7 @@ from party.alignment.steps import ALIGNED, ALIGNMENT
 from party.boosting.layout import implied
 from party.config import PartyConfig
 from party.growth.expected import MOST_CLASSES, of_ciphertexts
-from party.growth.feature_party import SITS_OUT, TAKES_PART, TREE_STEPS, FeaturePartyGrowth, OwnTree, since
+from party.growth.feature_party import SITS_OUT, TAKES_PART, TREE_STEPS, FeaturePartyGrowth, OwnTree, nodes_of, since
 from party.growth.feature_party_job import FeaturePartyJob
 from party.runtime.context import Step, StepContext, empty_result, required
 from party.runtime.expected import Receives
@@ -77,7 +77,7 @@ class FeatureParty:
         """
         t, level = request.round, request.stage
         self._job.order.check(request)
-        nodes = list(request.growth.build_histograms.nodes)
+        nodes = nodes_of(request)
         tree = await self._growth.take_spaces(t, level) if level else await self._begin_tree(t)
         sums = required(self._sums)
         before = dict(sums.operations) if level else {}  # at the root, operations began with the first block

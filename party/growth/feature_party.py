@@ -17,7 +17,7 @@ from party.growth.stored_trees import StoredTrees
 from party.runtime.context import StepContext, empty_result
 from party.runtime.messages import Rows, child_messages, take_spaces
 from party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, SAME, THIS_ROUND, Next, StepOrder, StepTable
-from treetap.errors import OutOfOrder
+from treetap.errors import Malformed, OutOfOrder
 from treetap.models.own_split import OwnSplit
 from treetap.trees.ensemble import ROOT
 from treetap.wire.records import chunks_of
@@ -167,6 +167,18 @@ class FeaturePartyGrowth:
         if self._tree is None or self._tree.index != t:
             raise OutOfOrder(f"tree {t} is not being grown at {self._context.party}")
         return self._tree
+
+
+def nodes_of(request: control_pb2.StepRequest) -> list[int]:
+    """The nodes whose candidate sums a step asks for.
+
+    Raises:
+        Malformed: there are none, or one comes twice; sums of many copies would take as long as of many nodes.
+    """
+    nodes = list(request.growth.build_histograms.nodes)
+    if not nodes or len(set(nodes)) < len(nodes):
+        raise Malformed("build_histograms asks for no nodes, or for one of them twice")
+    return nodes
 
 
 def since(before: Mapping[str, int], now: Mapping[str, int]) -> Mapping[str, int]:

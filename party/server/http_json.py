@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, create_model
 
-from treetap.names import Name
+from treetap.names import NAME, Name
 from treetap.wire.v2 import serving_pb2
 
 #: Most bytes of a request's body, in HTTP and in gRPC.
@@ -18,7 +18,11 @@ SLOWEST_S = 10.0
 IDLE_S = 60.0
 #: As in files of ids, or a whole number as 64 bits hold it.
 Id = (
-    Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=1024)]
+    Annotated[
+        str,
+        StringConstraints(strip_whitespace=True, min_length=1, max_length=1024),
+        Field(json_schema_extra={"pattern": r"\S"}),  # since white space at the ends does not count
+    ]
     | Annotated[int, Field(ge=-(2**63), lt=2**64)]
 )
 #: A class in the type that it has in the label's table.
@@ -38,7 +42,10 @@ class PredictRequest(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     ids: Annotated[list[Id], Field(min_length=1, description="Ids of the prediction table.")]
-    model: Annotated[Name | None, Field(description="Name of a served model; optional if only one is served.")] = None
+    model: Annotated[
+        Annotated[Name, Field(json_schema_extra={"pattern": NAME.pattern.replace(r"\Z", "$")})] | None,
+        Field(description="Name of a served model; optional if only one is served."),
+    ] = None
     deadline_s: Annotated[
         float | None, Field(gt=0, description="Seconds to wait for the answer, if fewer than the server allows.")
     ] = None

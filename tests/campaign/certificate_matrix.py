@@ -9,7 +9,7 @@ import asyncio
 import ssl
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -51,7 +51,7 @@ METHODS: dict[str, dict[str, Role | None]] = {
     "coordinator": {
         **{
             f"/treetap.wire.v2.Jobs/{name}": Role.OPERATOR
-            for name in ("Submit", "Predict", "Watch", "Status", "Cancel", "Resume")
+            for name in ("Submit", "Predict", "Watch", "Status", "Cancel", "Resume", "Prune")
         },
         "/grpc.health.v1.Health/Check": None,
         "/grpc.health.v1.Health/Watch": None,
@@ -127,6 +127,10 @@ class _Behind:
 
     predict = resume = submit
 
+    def prune(self, _names: Sequence[str], _days: float, *, dry_run: bool) -> list[str]:
+        self.heard += 1
+        return []
+
     def status(self, _job: str) -> list[jobs_pb2.JobStatus]:
         self.heard += 1
         return []
@@ -164,8 +168,8 @@ async def servers(certificates: Certificates, folder: Path) -> AsyncIterator[dic
 
 @asynccontextmanager
 async def _listening(files: TlsFiles, name: str, register: Callable[..., None]) -> AsyncIterator[str]:
-    server, credentials = rpc.server(files)
     callers = Callers(name, files)
+    server, credentials = rpc.server(callers)
     register(server, callers)
     serve_health(server, callers)
     port = rpc.bind(server, credentials, "127.0.0.1:0")
@@ -291,7 +295,7 @@ async def _told(call: str, to: Address, theirs: TlsFiles, mine: TlsFiles) -> str
                 behind.heard += 1
                 return b""
 
-            if details.method.endswith("Step"):
+            if details.method.endswith(("Step", "Status")):
 
                 async def stream(_request: bytes, _context: Any) -> AsyncIterator[bytes]:
                     behind.heard += 1
@@ -313,7 +317,8 @@ async def _told(call: str, to: Address, theirs: TlsFiles, mine: TlsFiles) -> str
         elif call == "deliver":
             await dialer.deliver(to, exchange_pb2.PeerMessage(job="j"))
         elif call == "status":
-            await (await dialer.jobs(to)).Status(jobs_pb2.StatusRequest(), timeout=10)
+            async for _ in (await dialer.jobs(to)).Status(jobs_pb2.StatusRequest(), timeout=10):
+                pass
         else:
             await asyncio.to_thread(say_hello, to, mine, 5)
     except (TreetapError, grpc.aio.AioRpcError) as error:

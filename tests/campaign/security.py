@@ -1,4 +1,4 @@
-"""The commands of `python -m tests.campaign` that attack: fuzz, certificates, raw-bytes, http."""
+"""The commands of `python -m tests.campaign` that attack: fuzz, certificates, raw-bytes, http, step-orders."""
 
 from __future__ import annotations
 
@@ -20,6 +20,10 @@ def add(kinds: Any) -> None:
     raw = kinds.add_parser("raw-bytes", help="bytes that are no message, to every method")
     raw.add_argument("--count", type=int, default=50, help="pieces of noise for each method")
     raw.add_argument("--seed", type=int, default=0)
+    http = kinds.add_parser("http", help="requests that fit the OpenAPI document, and requests that do not")
+    http.add_argument("--count", type=int, default=150, help="requests of each kind to each operation")
+    http.add_argument("--seed", type=int, default=0)
+    kinds.add_parser("step-orders", help="every step at every moment of small jobs")
 
 
 def carry_out(given: argparse.Namespace) -> int:
@@ -52,8 +56,24 @@ def _raw_bytes(given: argparse.Namespace) -> dict[str, Any]:
         return conduct(Path(folder), given.count, given.seed)
 
 
+def _http(given: argparse.Namespace) -> dict[str, Any]:
+    from tests.campaign.http_requests import conduct
+
+    with tempfile.TemporaryDirectory() as folder:
+        return conduct(Path(folder), given.count, given.seed)
+
+
+def _step_orders(_given: argparse.Namespace) -> dict[str, Any]:
+    from tests.campaign.step_orders import conduct
+
+    with tempfile.TemporaryDirectory() as folder:
+        return conduct(Path(folder))
+
+
 COMMANDS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
     "fuzz": _fuzz,
     "certificates": _certificates,
     "raw-bytes": _raw_bytes,
+    "http": _http,
+    "step-orders": _step_orders,
 }

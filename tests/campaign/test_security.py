@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from google.protobuf import descriptor_pool
 
-from tests.campaign import certificate_matrix, fuzz, raw_bytes
+from party.protocols import PREDICTION, TRAINING
+from tests.campaign import certificate_matrix, fuzz, raw_bytes, security, step_orders
 from tests.campaign.boundaries import changed, changes
 from tests.campaign.fuzz import STORIES, Place, carry_out, cases, drawn, recorded
 from tests.campaign.fuzz_many import told
+from tests.worlds import PARTIES
 from treetap.errors import Malformed
 from treetap.wire import callers
 from treetap.wire.frame import PATHS
@@ -35,8 +39,17 @@ def test_every_certificate_meets_every_method(tmp_path: Path) -> None:
     print(found["cases"], found["kinds"])
     assert found["failing"] == []
     assert found["cases"] > 1300
-    assert found["kinds"]["callers, heard"] == 44
+    assert found["kinds"]["callers, heard"] == 45
     assert found["kinds"]["servers, heard"] == len(certificate_matrix.CALLS)
+
+
+def test_the_matrix_has_every_method() -> None:
+    """Those of all services that the protocol has; a new one cannot be left out."""
+    pool = descriptor_pool.Default()
+    names = {method for methods in certificate_matrix.METHODS.values() for method in methods}
+    for file in ("control", "exchange", "jobs", "serving"):
+        for service in pool.FindFileByName(f"treetap/wire/v2/{file}.proto").services_by_name.values():
+            assert {f"/{service.full_name}/{method.name}" for method in service.methods} <= names
 
 
 def test_the_matrix_finds_a_server_that_compares_no_roles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,6 +68,41 @@ def test_bytes_that_are_no_message(tmp_path: Path) -> None:
     print(found["cases"], found["kinds"])
     assert found["failing"] == []
     assert found["kinds"]["gRPC"] >= 100
+
+
+def test_requests_over_http_as_the_document_has_them(tmp_path: Path) -> None:
+    """Drawn from the OpenAPI document: every answer has a status and a form that the document gives."""
+    pytest.importorskip("aiohttp", reason="the HTTP endpoint needs the extra serve")
+    from tests.campaign import http_requests
+
+    found = http_requests.conduct(tmp_path, examples=15)
+    print(found["cases"], found["kinds"])
+    assert found["failing"] == []
+    assert {"200", "422"} <= set(found["kinds"])
+
+
+def test_steps_at_moments_that_their_tables_do_not_have(tmp_path: Path) -> None:
+    """Some of all steps, in two jobs: each is refused as out of order, and the model and the scores are right."""
+    found = step_orders.conduct(tmp_path, ("psi", "eini"), every=6)
+    print(found["cases"], found["kinds"])
+    assert found["failing"] == []
+    assert found["cases"] > 4000
+    assert set(found["kinds"]) == {"OutOfOrder"}
+
+
+def test_every_role_of_every_protocol_is_asked() -> None:
+    """The jobs have all protocols, so that a new one cannot be left out."""
+    tables = [step_orders.table_of(story, party) for story in step_orders.STORIES for party in PARTIES[:2]]
+    for package in (*TRAINING.values(), *PREDICTION.values()):
+        for role in ("label_holder", "feature_party"):
+            assert importlib.import_module(f"{package}.{role}").STEPS in tables, f"{package}.{role}"
+
+
+def test_the_page_has_a_row_for_every_command() -> None:
+    """docs/assurance.md is rendered, and names a command for every campaign."""
+    page = (Path(__file__).parents[2] / "docs" / "assurance.md").read_text()
+    for name in security.COMMANDS:
+        assert f"`python -m tests.campaign {name}" in page, f"run python -m tests.campaign {name}, then make assurance"
 
 
 def test_cases_are_drawn_from_all_messages() -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.campaign.fuzz import FOREST, intercept
+from tests.campaign.fuzz import intercept
+from tests.campaign.small_jobs import FOREST
 from tests.replay import HERE, JOB, ORACLE, PARAMS
 from tests.simulator import Federation, run
 from tests.trainings import oracle
@@ -131,6 +132,27 @@ def test_an_answer_to_another_step(tmp_path: Path) -> None:
         intercept(federation, alter)
         status = await federation.train(JOB)
         assert status.error == "Malformed: label-holder answered with done, not with binned"
+        await federation.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize("nodes", [[], [1, 1]])
+@pytest.mark.parametrize("params", [PARAMS, FOREST], ids=["boosting", "forest"])
+def test_sums_of_no_nodes(params: TreeParams, nodes: list[int], tmp_path: Path) -> None:
+    """A step that asks for the sums of no nodes, or of one twice, is refused by name."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+
+        def alter(way: str, sender: str, to: str, message: object) -> object:
+            if way == "request" and name_of(message) == "build_histograms":
+                message.growth.build_histograms.nodes[:] = nodes
+            return message
+
+        intercept(federation, alter)
+        status = await federation.train(spec(params, obfuscation="standard"))
+        assert "Malformed: build_histograms asks for no nodes, or for one of them twice" in status.error
         await federation.close()
 
     run(main())

@@ -1,0 +1,136 @@
+"""Small jobs that campaigns play: trainings, predictions, a served model; and whether what they made is right."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import shutil
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from party.config import ServeConfig
+from tests.replay import HERE, JOB, ORACLE, PARAMS, asked
+from tests.serving.served import CLIENT, EXACT, IDS, tolerance
+from tests.simulator import Federation, run
+from tests.trainings import oracle
+from tests.worlds import PARTIES, World, assert_oracles_model, assert_oracles_scores, lattice_tolerance, spec, world
+from treetap.errors import TreetapError
+from treetap.protocols.prediction import predict_request
+from treetap.trees.params import ForestParams
+from treetap.wire.v2 import jobs_pb2, serving_pb2, setup_pb2
+
+LABEL_HOLDER, B, C = PARTIES
+#: In which no two candidates tie, since private set intersection orders the records by chance.
+UNTIED = world(16, (1, 1, 1), seed=31, fresh=6)
+FOREST = ForestParams(n_estimators=2, max_depth=2, max_bin=3)
+TRAININGS: dict[str, tuple[World, setup_pb2.JobSpec, Any]] = {
+    "boosting": (HERE, JOB, ORACLE),
+    "psi": (UNTIED, spec(PARAMS, obfuscation="standard", alignment="psi"), oracle(UNTIED, PARAMS)),
+    "forest": (HERE, spec(FOREST, obfuscation="standard"), oracle(HERE, FOREST)),
+}
+PREDICTIONS: dict[str, dict[str, Any]] = {
+    "interactive": {"explain": True},
+    "per-tree": {"protocol": "interactive", "form": "per-tree"},
+    "eini": {"explain": True, "attributions": True},
+    "eini-lattice": {},
+}
+
+
+def _small(folder: Path, story: str) -> Federation:
+    here = TRAININGS[story][0] if story in TRAININGS else HERE
+    policy = {"emits": {"EXPLANATION": ["parties"], "FEATURE_NAME": ["parties"]}}
+    serving = ServeConfig(clients=[CLIENT], listen="127.0.0.1:0")
+    return Federation(
+        folder, here.tables, policies=dict.fromkeys((B, C), policy), serve={LABEL_HOLDER: serving}, record="both"
+    )
+
+
+@cache
+def trained() -> Path:
+    """The disks of all processes after a training; made once in a process."""
+    folder = Path(tempfile.mkdtemp(prefix="treetap-fuzz-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+
+    async def main() -> None:
+        federation = _small(folder, "boosting")
+        assert (await federation.train(JOB)).state == "finished"
+        await federation.close()
+
+    run(main())
+    return folder
+
+
+def begin(folder: Path, story: str) -> Federation:
+    """The federation of a story, on empty disks or with a trained model."""
+    federation = _small(folder, story)
+    if story not in TRAININGS:
+        for name in (*federation.configs, *federation.coordinators):
+            federation.kill(name)
+        for path in ("state", "journal"):
+            for kept in trained().glob(f"*/{path}"):
+                shutil.copytree(kept, folder / kept.parent.name / path, dirs_exist_ok=True)
+        for name in (*federation.configs, *federation.coordinators):
+            federation.start(name)
+    return federation
+
+
+async def play(federation: Federation, story: str) -> jobs_pb2.JobStatus:
+    """What happens in a story; the job's status after its end."""
+    if story in TRAININGS:
+        return await federation.train(TRAININGS[story][1])
+    if story == "serving":
+        return await served_twice(federation)
+    given = {"protocol": story, **PREDICTIONS[story]}
+    return await federation.predict(asked("new", **given))
+
+
+async def served_twice(federation: Federation) -> jobs_pb2.JobStatus:
+    """A served model answers a client twice and is cancelled; a wrong answer fails."""
+    given: dict[str, Any] = {"model": "job", "job": "new", "serve": True, "protocol": "interactive"}
+    federation.jobs.predict(predict_request(**given))
+    for place in (0, 1):
+        for _ in range(200):
+            (status,) = federation.jobs.status("new")
+            if status.phase == "serve" or status.state != "running":
+                break
+            await asyncio.sleep(0.1)
+        if status.state != "running":
+            return status
+        await asyncio.sleep(0.3)
+        try:
+            request = serving_pb2.PredictRecords(ids=[IDS[place]])
+            answer = await federation.node(LABEL_HOLDER).served_models.predict(CLIENT, request, None)
+        except TreetapError:
+            continue
+        right_answer(answer)
+    try:
+        return await federation.jobs.cancel("new")
+    except TreetapError:
+        return federation.jobs.status("new")[0]
+
+
+def right_answer(answer: serving_pb2.PredictedRecords) -> None:
+    """Fail unless the predicted records of an answer have the oracle's scores."""
+    for each in answer.predictions:
+        if each.status == serving_pb2.PREDICTED:
+            assert abs(each.scores[0] - EXACT[IDS.index(each.id)]) < tolerance("interactive"), "WRONG answer"
+
+
+def wrong(federation: Federation, story: str) -> str:
+    """What is wrong with the model or the scores that a story has made; empty if they are the oracle's.
+
+    Raises:
+        TreetapError: a file cannot be read.
+    """
+    try:
+        if story in TRAININGS:
+            assert_oracles_model(federation.states, TRAININGS[story][2])
+        elif story in PREDICTIONS:
+            within = lattice_tolerance(ORACLE) if story == "eini-lattice" else 1e-9
+            path = federation.state(LABEL_HOLDER) / "predictions" / "new.parquet"  # a status has a party's word
+            assert_oracles_scores(str(path), ORACLE, HERE.newcomers, 16, within)
+    except (AssertionError, OSError, KeyError, ValueError) as failure:
+        return f"{type(failure).__name__} {' '.join(str(failure).split())[:200]}"
+    return ""
