@@ -45,6 +45,7 @@ ORDERS: dict[str, Message] = {
     "Watch": jobs_pb2.JobName(job="job"),
     "Cancel": jobs_pb2.JobName(job="job"),
     "Resume": jobs_pb2.JobName(job="job"),
+    "Prune": jobs_pb2.PruneRequest(days=1.0),
 }
 QUESTIONS: dict[str, Message] = {
     "Predict": serving_pb2.PredictRecords(model="job", ids=IDS[:2]),
@@ -287,6 +288,8 @@ async def _ordered(federation: Federation, case: Case) -> Outcome:
         elif word == "Watch":
             async for _ in jobs.watch(order.job):
                 pass
+        elif word == "Prune":
+            jobs.prune(order.jobs, order.days, dry_run=order.dry_run)
         elif word == "Cancel":
             await jobs.cancel(order.job)
         else:

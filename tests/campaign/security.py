@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -28,7 +27,6 @@ def add(kinds: Any) -> None:
 
 def carry_out(given: argparse.Namespace) -> int:
     """A command; writes `OUT/NAME.json` and returns the status."""
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # before gRPC is imported: refused handshakes are the purpose
     found = COMMANDS[given.kind](given)
     given.out.mkdir(parents=True, exist_ok=True)
     (given.out / f"{found['name']}.json").write_text(json.dumps(found, indent=1))
