@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 from treetap.errors import DataError
 from treetap.models.checksums import bodies_of, checked_line, first, has_checksum, whole_lines
+from treetap.models.json_text import parse
 
 log = logging.getLogger(__name__)
 Event: TypeAlias = dict[str, Any]
@@ -53,7 +54,10 @@ def lines_of(path: Path, job: str, raw: bytes) -> Lines:
     last = None
     if any(map(has_checksum, lines)):
         bodies, digests = bodies_of(path, lines, _seed(job))
-        events, last = [json.loads(body) for body in bodies], digests[-1]
+        try:
+            events, last = [parse(body) for body in bodies], digests[-1]
+        except ValueError:
+            raise DataError(f"{path}: has a line that is no JSON; bring a back-up of the file back") from None
     else:
         events = _unchecked(path, lines)
     if not events or events[0].get("event") != "submitted":
@@ -66,7 +70,7 @@ def _unchecked(path: Path, lines: list[bytes]) -> list[Event]:
     events = []
     for number, line in enumerate(lines, start=1):
         try:
-            event = json.loads(line)
+            event = parse(line)
         except ValueError:
             log.warning("%s: line %d is torn or damaged, and is left out", path, number)
             continue

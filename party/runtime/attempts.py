@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from treetap.errors import OutOfOrder
+from treetap.errors import DataError, OutOfOrder
 from treetap.models.checksums import with_checksum, without_checksum
 from treetap.models.durable import write_whole
 from treetap.models.store import read_json
@@ -24,7 +24,10 @@ class Attempts:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        found = without_checksum(path, read_json(path), SEED) if path.is_file() else {}
+        try:
+            found = without_checksum(path, read_json(path), SEED) if path.is_file() else {}
+        except DataError:  # a back-up would be stale
+            raise DataError(f"{path}: is damaged; remove it; late copies of requests are then not known") from None
         #: (job, submission) as one text → (highest attempt, left?), the last one that changed at the end.
         self._known = {key: (int(attempt), bool(left)) for key, (attempt, left) in found.items()}
 

@@ -4,6 +4,7 @@
                           line), alignment.npz, and at the label holder scores.npz
     state/models/<job>/   job.json and the shard, copied there with manifest.json: appears whole, by one rename, when
                           the job is done; at the label holder also names.json, features that other parties have named
+    state/attempts.json   which attempts are over (`party.runtime.attempts`); a damaged one is to be removed
 
 Published models of all formats are read. Progress is read under the names above only: a job that kept its trees in
 shard.jsonl was begun under version 1 of the wire, and the coordinator does not resume it; `discard` takes its folder.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import time
@@ -12,6 +13,7 @@ import pytest
 from coordinator.runtime import journal as journal_module
 from coordinator.runtime.job_record import attempts
 from coordinator.runtime.journal import Journal
+from coordinator.runtime.journal_lines import no_lines
 from coordinator.runtime.submission import WIRE
 from tests.opens import opened_to_read
 from tests.replay import HERE, JOB
@@ -165,6 +167,24 @@ def test_lines_of_an_earlier_release_that_say_nothing(line: dict[str, object], t
         file.write(json.dumps(line) + "\n")
     assert {status.job: status.state for status in journal.listed()} == {"job0": "interrupted", "old": "damaged"}
     assert "has a line that says nothing; bring a back-up of the file back" in journal.status("old").error
+
+
+@pytest.mark.parametrize(
+    ("checked", "fault"), [(False, "does not begin with a submission"), (True, "has a line that is no JSON")]
+)
+def test_nesting_too_deep_for_a_reader_damages_its_own_job_only(checked: bool, fault: str, tmp_path: Path) -> None:
+    """Such a line, also with a checksum that fits, does not end the list of all jobs."""
+    _journal(tmp_path)
+    line = b"[" * 200_000 + b"\n"
+    if checked:
+        body = b'{"event":' + line[:-1] + b"}"
+        digest = hashlib.sha256(str(no_lines("deep").last).encode() + body).hexdigest()
+        line = body[:-1] + b',"sha256":"' + digest.encode() + b'"}\n'
+    (tmp_path / "deep.jsonl").write_bytes(line)
+    found = {status.job: status for status in Journal(tmp_path).listed()}
+    assert {job: status.state for job, status in found.items()} == {"job0": "interrupted", "deep": "damaged"}
+    remedy = "bring a back-up of the file back; or give the job up: treetap prune deep"
+    assert found["deep"].error.endswith(f"deep.jsonl: {fault}; {remedy}")
 
 
 def test_unfinished_jobs_of_earlier_releases_are_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

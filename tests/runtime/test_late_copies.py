@@ -192,6 +192,10 @@ def test_the_memory_of_attempts_is_bounded_and_durable(tmp_path: Path) -> None:
     assert again.superseded("job-0", "one", 2)
     assert not again.superseded("job-1", "one", 0)  # forgotten
     assert path.read_text().count("job-") == MOST
-    path.write_text("{")
-    with pytest.raises(DataError, match=r"attempts\.json"):
-        Attempts(path)
+    whole = path.read_text()
+    for damaged in ("{", "[" * 100_000, whole.replace("job-9", "job-8", 1)):
+        path.write_text(damaged)
+        with pytest.raises(DataError, match=r"attempts\.json: is damaged; remove it; late copies of requests are then"):
+            Attempts(path)
+    path.unlink()
+    Attempts(path).check("job-0", "one", 2)

@@ -207,7 +207,7 @@ def _fault(
     signers = [authority for authority in authorities if _issued(certificate, authority)]
     if not signers:
         return (
-            f"its certificate ({fingerprint(certificate)}) was not issued by the given authority: the "
+            f"its certificate ({fingerprint(certificate)}) was not issued by the given authority: the"
             " transcript was changed, or the authority is another federation's"
         )
     return None if any(_valid(signer, moment) for signer in signers) else f"the authority was not valid {when}"

@@ -8,6 +8,7 @@ import logging
 import shutil
 import stat
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from treetap.commands.certs import authority
 from treetap.commands.certs.authority import create_authority, issue
+from treetap.commands.certs.revocation import revoke
 from treetap.errors import BadInput, ConfigError
 from treetap.wire.roles import Role
 from treetap.wire.tls import TlsFiles, fingerprint
@@ -117,9 +119,35 @@ def test_a_process_lends_its_name_to_no_other(folder: Path) -> None:
     assert [(line["name"], line["role"], line["hosts"]) for line in lines] == [
         ("bank", "party", ["bank.example.org", "shop"])
     ]
-    (folder / "issued.jsonl").write_text("{}\n")
-    with pytest.raises(ConfigError, match=r"issued\.jsonl: line 1 is damaged"):
-        issue(folder, "b", Role.PARTY)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"until": "soon"},
+        {"until": "2030-01-01T00:00:00"},
+        {"until": 7},
+        {"serial": "zz"},
+        {"serial": "-1"},
+        {"serial": "0"},
+        {"serial": "f" * 41},
+        {"hosts": "abc"},
+        {"hosts": [7]},
+        {"name": None},
+        "{}",
+        "[" * 100_000,
+    ],
+    ids=lambda change: str(change)[:30],
+)
+def test_a_damaged_line_of_what_was_issued_is_named(folder: Path, change: dict[str, object] | str) -> None:
+    """Whatever is wrong in it, issuing and revoking end in an error with file and line."""
+    issue(folder, "bank", Role.PARTY)
+    path = folder / "issued.jsonl"
+    line = change if isinstance(change, str) else json.dumps(json.loads(path.read_text()) | change)
+    path.write_text(path.read_text() + line + "\n")
+    for act in (partial(issue, folder, "b", Role.PARTY), partial(revoke, folder, ["bank"])):
+        with pytest.raises(ConfigError, match=r"issued\.jsonl: line 2 is damaged"):
+            act()
 
 
 def test_a_certificate_does_not_outlive_its_authority(tmp_path: Path) -> None:

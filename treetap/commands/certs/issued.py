@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from cryptography import x509
 
 from treetap.errors import BadInput, ConfigError
+from treetap.models.durable import append
+from treetap.models.json_text import parse
 from treetap.wire.roles import Identity
 from treetap.wire.tls import fingerprint
 
@@ -20,36 +22,35 @@ FILE = "issued.jsonl"
 
 @dataclass(frozen=True)
 class Issued:
-    """One certificate: its serial number in hexadecimal digits, whose it is, its hosts, and when it ends."""
+    """One certificate: its serial number, whose it is, its hosts, and when it ends."""
 
-    serial: str
+    serial: int
     name: str
     role: str
     hosts: tuple[str, ...]
-    until: str
+    until: datetime
     sha256: str
 
     @staticmethod
     def of(certificate: x509.Certificate, process: Identity, hosts: Sequence[str]) -> Issued:
         """The line of a certificate."""
-        until = certificate.not_valid_after_utc.isoformat()
-        return Issued(
-            f"{certificate.serial_number:x}", process.name, process.role, tuple(hosts), until, fingerprint(certificate)
-        )
+        number, until = certificate.serial_number, certificate.not_valid_after_utc
+        return Issued(number, process.name, process.role, tuple(hosts), until, fingerprint(certificate))
 
     def ended(self, now: datetime) -> bool:
         """True if the certificate is out of its dates."""
-        return datetime.fromisoformat(self.until) < now
+        return self.until < now
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON types; the serial number in hexadecimal digits."""
+        return {**vars(self), "serial": f"{self.serial:x}", "until": self.until.isoformat()}
 
 
 def note(folder: Path, one: Issued) -> None:
     """Add a line. Raises BadInput where that is not possible: what is not noted could not be revoked by its name."""
     path = folder / FILE
     try:
-        with path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(asdict(one)) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        append(path, json.dumps(one.plain()).encode() + b"\n")
     except OSError as error:
         raise BadInput(f"{path}: cannot be written: {error.strerror}") from None
 
@@ -66,8 +67,18 @@ def read(folder: Path) -> list[Issued]:
     found = []
     for number, line in enumerate(lines, start=1):
         try:
-            row = json.loads(line)
-            found.append(Issued(**{**row, "hosts": tuple(row["hosts"])}))
+            found.append(_of_plain(parse(line)))
         except (ValueError, TypeError, KeyError):
             raise ConfigError(f"{path}: line {number} is damaged; restore the file, or remove the line") from None
     return found
+
+
+def _of_plain(row: dict[str, Any]) -> Issued:
+    """Raises ValueError, TypeError or KeyError for what `Issued.plain` does not make."""
+    serial, until, hosts = int(row["serial"], 16), datetime.fromisoformat(row["until"]), row["hosts"]
+    texts = [row[field] for field in ("name", "role", "sha256")]
+    texts_only = isinstance(hosts, list) and all(isinstance(each, str) for each in [*texts, *hosts])
+    if not texts_only or not 0 < serial < 2**159 or until.tzinfo is None:
+        raise ValueError
+    name, role, sha256 = texts
+    return Issued(serial, name, role, tuple(hosts), until, sha256)

@@ -74,9 +74,9 @@ def _serials(ca_folder: Path, what: str, now: datetime) -> set[int]:
         raise ConfigError(
             f"{what}: {ca_folder / issued.FILE} has no certificate of this name; name the certificate's file instead"
         )
-    valid = {int(each.serial, 16) for each in known if not each.ended(now)}
+    valid = {each.serial for each in known if not each.ended(now)}
     if not valid:
-        raise ConfigError(f"{what}: all its certificates have ended, the last on {known[-1].until}")
+        raise ConfigError(f"{what}: all its certificates have ended, the last on {known[-1].until.isoformat()}")
     return valid
 
 
