@@ -43,11 +43,6 @@ def finish_unit() -> None:
     _Units.finished.value += 1
 
 
-def units_finished() -> int:
-    """The number of units that this process has finished."""
-    return int(_Units.finished.value)
-
-
 class WorkerProcess:
     """Parent's end of one worker: a process, a pipe and a thread; the event loop never waits on the pipe."""
 

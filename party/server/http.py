@@ -7,6 +7,7 @@ import json
 import logging
 import ssl
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from aiohttp import web
@@ -135,12 +136,12 @@ class Secured:
     """TLS with the process's certificate, for clients with a certificate of the same authority."""
 
     def __init__(self, files: TlsFiles) -> None:
-        self._files, self._live = files, Live(files)
-        self._now, self._context = self._live.now(), self._made()
+        self._files, self.live = files, Live(files)
+        self._now, self._context = self.live.now(), self._made()
 
     def context(self) -> ssl.SSLContext:
         """For one more connection, by the files as they are now."""
-        now = self._live.now()
+        now = self.live.now()
         if now.number != self._now.number:
             try:
                 self._now, self._context = now, self._made()
@@ -164,12 +165,13 @@ async def start(made: HttpScoring, serve: ServeConfig, files: TlsFiles | None) -
     """
     listen = str(serve.http)
     host, _, port = listen.rpartition(":")
-    made.application.middlewares.append(asked_by_name(own_names(listen, files, serve.hosts)))
+    secured = None if files is None else Secured(files)
+    names = partial(own_names, listen, None if secured is None else secured.live, serve.hosts)
+    made.application.middlewares.append(asked_by_name(names))
     runner = web.AppRunner(made.application, access_log=None, handler_cancellation=True, shutdown_timeout=2.0)
     await runner.setup()
-    secured = None if files is None else Secured(files).context
-    limits = Waiting(serve.handshakes, serve.proxies)
-    listener = HttpListener(runner, host.strip("[]"), int(port), secured, limits)
+    context = None if secured is None else secured.context
+    listener = HttpListener(runner, host.strip("[]"), int(port), context, Waiting(serve.handshakes, serve.proxies))
     try:
         await listener.start()
     except OSError as failure:

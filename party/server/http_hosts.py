@@ -10,25 +10,25 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 from cryptography import x509
 
-from treetap.wire.tls import TlsFiles
+from treetap.wire.identity import dns_names, ip_addresses
+from treetap.wire.live import Live
 
 _NEAR = ("localhost", "127.0.0.1", "::1")
 
 
-def own_names(listen: str, files: TlsFiles | None, more: Iterable[str]) -> frozenset[str]:
-    """The hosts that a request may name: `more`, that of `listen`, and the certificate's; without one, loopback's."""
-    names = [listen.rpartition(":")[0].strip("[]"), *more, *(_NEAR if files is None else _certified(files))]
+def own_names(listen: str, live: Live | None, more: Iterable[str]) -> frozenset[str]:
+    """The hosts that a request may name now: `more`, that of `listen`, and the certificate's; else loopback's."""
+    names = [listen.rpartition(":")[0].strip("[]"), *more, *(_NEAR if live is None else _certified(live))]
     return frozenset(name.lower() for name in names)
 
 
-def _certified(files: TlsFiles) -> list[str]:
-    certificate = x509.load_pem_x509_certificate(files.certificate.read_bytes())
-    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    return names.get_values_for_type(x509.DNSName) + [str(each) for each in names.get_values_for_type(x509.IPAddress)]
+def _certified(live: Live) -> list[str]:
+    certificate = x509.load_pem_x509_certificate(live.now().certificate)
+    return dns_names(certificate) + ip_addresses(certificate)
 
 
-def asked_by_name(names: frozenset[str]) -> Middleware:
-    """Refuse requests for other hosts: 421, and 400 where there is none or more than one."""
+def asked_by_name(names: Callable[[], frozenset[str]]) -> Middleware:
+    """Refuse requests for other hosts than `names()`: 421, and 400 where there is none or more than one."""
 
     @web.middleware
     async def check(
@@ -37,7 +37,7 @@ def asked_by_name(names: frozenset[str]) -> Middleware:
         hosts = request.headers.getall("Host", [])
         if len(hosts) != 1:
             raise web.HTTPBadRequest(reason="a request names one Host")
-        if _without_port(hosts[0]) not in names:
+        if _without_port(hosts[0]) not in names():
             raise web.HTTPMisdirectedRequest(reason="this Host is not served here (serve.hosts = ...)")
         return await handler(request)
 

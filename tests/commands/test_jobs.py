@@ -17,7 +17,7 @@ from tests.commands.command import Outcome, end, refused, start, treetap, write
 from tests.system.federations import settings, until
 from tests.worlds import PARTIES, world
 from treetap.commands.local_federation import LocalFederation
-from treetap.models.store import TREES, shard_file
+from treetap.models.store import TREES
 
 pytestmark = pytest.mark.xdist_group("jobs")
 
@@ -342,7 +342,7 @@ def test_a_party_that_is_not_there(federation: LocalFederation, trained: Outcome
     federation.restart(FEATURE_C)
     resumed = _run(federation, "resume", "lonely", "--json")
     assert (resumed.status, json.loads(resumed.out)["state"]) == (0, "finished")
-    models = [shard_file(federation.state(LABEL_HOLDER) / "models" / job, TREES) for job in ("good", "lonely")]
+    models = [federation.state(LABEL_HOLDER) / "models" / job / TREES for job in ("good", "lonely")]
     assert models[0].read_bytes() == models[1].read_bytes()
 
 

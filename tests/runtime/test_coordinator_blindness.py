@@ -15,7 +15,7 @@ import pytest
 
 from tests.simulator import COORDINATOR, Federation, Message, run
 from tests.worlds import PARTIES, World, joined_model, spec, world
-from treetap.models.store import TREES, shard_file
+from treetap.models.store import TREES
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
 from treetap.wire.disclosure import bytes_by_class_of
@@ -83,7 +83,7 @@ def _of_parties(federation: Federation) -> bytes:
     """Shards and logged messages of all parties."""
     content = []
     for state in federation.states.values():
-        content.append(shard_file(state / "models" / "job", TREES).read_bytes())
+        content.append((state / "models" / "job" / TREES).read_bytes())
         content += [record.message for record in TranscriptReader(state / "transcripts" / "job")]
     return b"\n".join(content)
 

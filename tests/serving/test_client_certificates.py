@@ -22,6 +22,8 @@ from treetap.process.config import TlsConfig
 
 pytest.importorskip("aiohttp", reason="the HTTP endpoint needs the extra serve")
 HOLDER = "label-holder"
+#: Hosts of the renewed certificate only.
+NEW_HOSTS = ("scores.example:8443", "192.0.2.7")
 
 
 class _Client:
@@ -37,9 +39,9 @@ class _Client:
         shown = self._connection.sock.getpeercert(binary_form=True)
         self.server = x509.load_der_x509_certificate(shown)
 
-    def ask(self, path: str) -> tuple[int, str]:
+    def ask(self, path: str, host: str | None = None) -> tuple[int, str]:
         """Status, and the reason of a problem."""
-        self._connection.request("GET", path)
+        self._connection.request("GET", path, headers={} if host is None else {"Host": host})
         answer = self._connection.getresponse()
         return answer.status, json.loads(answer.read()).get("detail", "")
 
@@ -69,13 +71,14 @@ def test_who_asks_and_whom(tmp_path: Path) -> None:
         for name in ("operator", "feature-b"):
             other = _Client(certs, name, address)
             assert other.ask("/healthz")[0] == 503
+            assert [other.ask("/healthz", host)[0] for host in NEW_HOSTS] == [421, 421]
             status, detail = other.ask("/v1/model")
             assert status == 403
             assert detail.startswith(f"{name} is not a client by its certificate")
             other.close()
         for file in (f"{HOLDER}.crt", f"{HOLDER}.key"):
             (certs / file).unlink()
-        issue(certs, HOLDER, role_of(HOLDER))
+        issue(certs, HOLDER, role_of(HOLDER), [host.partition(":")[0] for host in NEW_HOSTS])
         revoke(certs, ["app"])
         for path in ("/v1/model", "/healthz", "/openapi.json"):
             status, detail = app.ask(path)
@@ -84,6 +87,7 @@ def test_who_asks_and_whom(tmp_path: Path) -> None:
         app.close()
         again = _Client(certs, "operator", address)
         assert again.server.serial_number != before
+        assert [again.ask("/healthz", host)[0] for host in NEW_HOSTS] == [503, 503]
         again.close()
 
     async def main() -> None:

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from tests.worlds import World
 from treetap.commands.local_federation import LocalFederation
-from treetap.models.store import TREES, shard_file
+from treetap.models.store import TREES
 from treetap.wire.v2 import jobs_pb2
 
 
@@ -43,10 +43,7 @@ def states(federation: LocalFederation, world: World) -> dict[str, Path]:
 
 def shards(federation: LocalFederation, world: World, job: str) -> dict[str, bytes]:
     """Every party's half of a model, byte for byte."""
-    return {
-        party: shard_file(state / "models" / job, TREES).read_bytes()
-        for party, state in states(federation, world).items()
-    }
+    return {party: (state / "models" / job / TREES).read_bytes() for party, state in states(federation, world).items()}
 
 
 def ended(federation: LocalFederation, job: str) -> jobs_pb2.JobStatus:

@@ -100,20 +100,13 @@ def read_model(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         DataError: it is not there, of a newer format, without trees, or its files are not what was published.
     """
     manifest, files = _read_checked(folder)
-    path = _file_of(folder, TREES, files)
+    if TREES not in files:
+        raise DataError(f"{folder / MANIFEST}: the model has {', '.join(sorted(files))}, but no {TREES}")
+    path = folder / files[TREES]
     try:
         return manifest, [parse(line) for line in path.read_bytes().splitlines()]
     except ValueError:
         raise DataError(f"{path}: is damaged; bring a back-up of it back") from None
-
-
-def shard_file(folder: Path, kind: str) -> Path:
-    """The file of one kind in a published model of any format, its content checked.
-
-    Raises:
-        DataError: the model has no file of that kind, or what `read_model` says.
-    """
-    return _file_of(folder, kind, _read_checked(folder)[1])
 
 
 def _read_checked(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
@@ -151,12 +144,6 @@ def _warn_of(folder: Path, version: int) -> None:
         folder,
         version,
     )
-
-
-def _file_of(folder: Path, kind: str, files: Mapping[str, str]) -> Path:
-    if kind not in files:
-        raise DataError(f"{folder / MANIFEST}: the model has {', '.join(sorted(files))}, but no {kind}")
-    return folder / files[kind]
 
 
 def read_json(path: Path) -> dict[str, Any]:

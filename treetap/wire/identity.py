@@ -47,8 +47,16 @@ def common_names(certificate: x509.Certificate) -> list[str]:
 
 def dns_names(certificate: x509.Certificate) -> list[str]:
     """The DNS names among the certificate's alternative names."""
+    return _alternatives(certificate).get_values_for_type(x509.DNSName)
+
+
+def ip_addresses(certificate: x509.Certificate) -> list[str]:
+    """The IP addresses among the certificate's alternative names."""
+    return [str(each) for each in _alternatives(certificate).get_values_for_type(x509.IPAddress)]
+
+
+def _alternatives(certificate: x509.Certificate) -> x509.SubjectAlternativeName:
     try:
-        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        return certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
-        return []
-    return found.get_values_for_type(x509.DNSName)
+        return x509.SubjectAlternativeName([])

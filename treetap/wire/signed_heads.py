@@ -99,11 +99,6 @@ class Anchor:
     fingerprint: str = ""
     verified: bool = False
 
-    @property
-    def sure(self) -> bool:
-        """True if the whole transcript is signed, under the given authority."""
-        return self.state == "empty" or (self.state == "signed" and self.verified)
-
     def plain(self) -> dict[str, Any]:
         """As JSON types."""
         names = ("state", "up_to", "signer", "fingerprint", "verified")

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from party.runtime.job_store import Store
-from tests.published import write_job, write_manifest
+from tests.published import trees_file, write_job, write_manifest
 from treetap.errors import DataError
-from treetap.models.store import MODEL_FORMAT, TREES, read_model, sha256_of, shard_file
+from treetap.models.store import MODEL_FORMAT, read_manifest, read_model, sha256_of
 from treetap.trees.ensemble import Tree
 
 MODELS = Path(__file__).parent
@@ -59,14 +59,14 @@ def test_every_format_loads(number: int, party: str, role: str, splits: int, lea
 def test_a_file_is_found_by_its_kind_in_every_format(number: int, name: str, tmp_path: Path) -> None:
     """A changed file and a missing one are named as the format names them."""
     folder = _copy(tmp_path, "bank", number)
-    path = shard_file(folder, TREES)
-    assert path == folder / name
+    path = folder / name
+    assert read_model(folder)[0] == read_manifest(folder)
     path.write_bytes(path.read_bytes() + b"{}\n")
     with pytest.raises(DataError, match=rf"{path}: is not the file that was published"):
         read_model(folder)
     path.unlink()
     with pytest.raises(DataError, match=rf"{path}: is not the file that was published"):
-        shard_file(folder, TREES)
+        read_manifest(folder)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_a_file_is_found_by_its_kind_in_every_format(number: int, name: str, tmp
 def test_digests_that_are_not_there_are_told(number: int, field: str, content: object, tmp_path: Path) -> None:
     """A model whose manifest vouches for no file is refused, even where there is no file."""
     folder = _copy(tmp_path, "bank", number)
-    shard_file(folder, TREES).unlink()
+    trees_file(folder).unlink()
     _change(folder, **{field: content})
     with pytest.raises(DataError, match=rf"manifest\.json: {field} has no digest of every file of the model"):
         read_model(folder)
@@ -94,15 +94,15 @@ def test_digests_that_are_not_there_are_told(number: int, field: str, content: o
 def test_a_model_of_another_kind_has_no_trees(tmp_path: Path) -> None:
     """Files of any kind are checked; who asks for trees where there are none reads which kinds there are."""
     folder = _copy(tmp_path, "telco")
-    shard_file(folder, TREES).rename(folder / "weights.npz")
+    trees_file(folder).rename(folder / "weights.npz")
     digest = sha256_of(folder / "weights.npz")
     _change(folder, files={"weights.npz": digest})
-    assert shard_file(folder, "weights.npz") == folder / "weights.npz"
+    assert list(read_manifest(folder)["files"]) == ["weights.npz"]
     with pytest.raises(DataError, match=r"manifest\.json: the model has weights\.npz, but no trees\.jsonl"):
         read_model(folder)
     _change(folder, files={"weights.npz": digest, "more.npz": digest})
     with pytest.raises(DataError, match=r"more\.npz: is not the file that was published"):
-        shard_file(folder, "weights.npz")
+        read_manifest(folder)
 
 
 def test_every_format_has_its_sample() -> None:

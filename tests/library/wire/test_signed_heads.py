@@ -65,6 +65,11 @@ def _anchor(path: Path, ca: Path | None = None) -> Anchor:
     return reader.anchor
 
 
+def _signed_whole(found: Anchor) -> bool:
+    """True if all of the transcript is signed, under the given authority."""
+    return found.state == "signed" and found.verified
+
+
 def _all(folder: Path) -> Records:
     """Every record, heads too."""
     found = []
@@ -80,15 +85,9 @@ def test_a_closed_log_is_signed_to_its_end(keys: Keys, tmp_path: Path) -> None:
     assert [record.kind for record in _all(tmp_path)] == [RECEIVED] * 3 + [HEAD]
     assert [record.sequence for record in TranscriptReader(tmp_path)] == [0, 1, 2]
     found = _anchor(tmp_path, keys.ca)
-    assert (found.state, found.up_to, found.signer, found.verified, found.sure) == (
-        "signed",
-        2,
-        "feature-b",
-        True,
-        True,
-    )
+    assert (found.state, found.up_to, found.signer, found.verified) == ("signed", 2, "feature-b", True)
     alone = _anchor(tmp_path)
-    assert (alone.state, alone.verified, alone.sure) == ("signed", False, False)
+    assert (alone.state, alone.verified) == ("signed", False)
     assert "signed up to record 2 by 'feature-b'" in str(alone)
     assert "not verified: no authority was given, see --ca" in str(alone)
 
@@ -107,7 +106,7 @@ def test_every_full_file_is_signed(keys: Keys, tmp_path: Path) -> None:
         assert _all_of(tmp_path / name)[-1].kind == HEAD
     assert _all_of(tmp_path / files[-1])[-1].kind == RECEIVED
     _write(tmp_path, ["after"], KeySigner(keys.party))
-    assert _anchor(tmp_path, keys.ca).sure
+    assert _signed_whole(_anchor(tmp_path, keys.ca))
     assert [record.message[2:].decode() for record in TranscriptReader(tmp_path)][-1] == "after"
 
 
@@ -121,7 +120,7 @@ def test_nothing_new_is_not_signed_again(keys: Keys, tmp_path: Path) -> None:
     _write(tmp_path, "a", KeySigner(keys.party))
     _write(tmp_path, "", KeySigner(keys.party))
     assert [record.kind for record in _all(tmp_path)] == [RECEIVED, HEAD]
-    assert _anchor(tmp_path, keys.ca).sure
+    assert _signed_whole(_anchor(tmp_path, keys.ca))
 
 
 def _change_a_message(records: Records) -> Records:
@@ -186,7 +185,7 @@ def test_a_chain_computed_anew_does_not_fit_its_signature(
     """Whoever has not the party's key can change nothing that is signed, with or without the authority at hand."""
     _write(tmp_path, "abc", KeySigner(keys.party))
     chained(tmp_path, _all(tmp_path))
-    assert _anchor(tmp_path, keys.ca).sure
+    assert _signed_whole(_anchor(tmp_path, keys.ca))
     chained(tmp_path, change(_all(tmp_path)))
     for ca in (None, keys.ca):
         with pytest.raises(Malformed, match=r"000001\.tap: byte \d+: record \d: "):
@@ -233,7 +232,7 @@ def test_signatures_outlive_certificates(keys: Keys, tmp_path: Path) -> None:
         ) as log:
             log.append(RECEIVED, "peer", "step", "job", 1, 2, 3, NamedMetric(name="a"))
         if fits:
-            assert _anchor(folder, keys.ca).sure
+            assert _signed_whole(_anchor(folder, keys.ca))
         else:
             with pytest.raises(Malformed, match="was not valid at the time of the signature"):
                 _anchor(folder, keys.ca)
@@ -252,7 +251,7 @@ def test_a_renewed_certificate_signs_the_next_head(tmp_path: Path) -> None:
         files.certificate.unlink()
         files.key.unlink()
         issue(certificates, "feature-b", Role.PARTY)
-    assert _anchor(folder, certificates / "ca.crt").sure
+    assert _signed_whole(_anchor(folder, certificates / "ca.crt"))
     files.certificate.write_bytes(first)
     _write(folder, "b", KeySigner(files))
     assert _anchor(folder, certificates / "ca.crt").state == "partly"
@@ -295,7 +294,7 @@ def test_a_transcript_that_goes_on_from_version_1_is_signed_whole(keys: Keys, tm
     old = tmp_path / "000001.tap"
     old.write_bytes(old.read_bytes().replace(HEADER, b"treetap transcript 1\n"))
     _write(tmp_path, "b", KeySigner(keys.party))
-    assert _anchor(tmp_path, keys.ca).sure
+    assert _signed_whole(_anchor(tmp_path, keys.ca))
     new = tmp_path / "000002.tap"
     new.write_bytes(new.read_bytes().replace(HEADER, b"treetap transcript 1\n"))
     with pytest.raises(Malformed, match="a head that cannot be there"):
