@@ -7,6 +7,7 @@ import threading
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from time import monotonic
 
 from cryptography import x509
 
@@ -19,7 +20,19 @@ from treetap.wire.tls import TlsFiles, certificate_fault, read_certificates, rea
 log = logging.getLogger(__name__)
 #: Callers whose certificates are kept with what was found of them.
 _KEPT = 256
-_Seen = tuple[tuple[int, int, int] | None, ...]
+#: Seconds between two tries to read files that could not be used, while they look the same.
+AGAIN_S = 1.0
+_Stamp = tuple[int, int, int, int] | None
+_Seen = tuple[_Stamp, ...]
+
+
+@dataclass(frozen=True)
+class _Failed:
+    """A try that did not succeed: how the files looked, when (seconds of the monotonic clock), and why."""
+
+    seen: _Seen
+    at: float
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -68,37 +81,44 @@ class Credentials:
 
 
 class Live:
-    """The files of one process. What cannot be used is left: the last reading stays in force, with a warning."""
+    """The files of one process. What cannot be used is left: the last reading stays in force, with a warning.
+
+    A try that failed is repeated, at most once every `AGAIN_S` while the files look the same: a share that is away for
+    a moment, or an error of the disk, leaves no trace in them.
+    """
 
     def __init__(self, files: TlsFiles) -> None:
         self._files = files
         self._lock = threading.Lock()
         self._seen = self._look()
         self._now = _read(files, 0)
-        self._settled = True
+        self._failed: _Failed | None = None
 
     def now(self) -> Credentials:
         """The last reading that can be used; from any thread."""
         with self._lock:
-            seen = self._look()
-            if seen != self._seen:
-                self._seen = seen
-                try:
-                    self._now = _read(self._files, self._now.number + 1, self._now.own)
-                except ConfigError as fault:
-                    self._settled = False
+            seen, failed = self._look(), self._failed
+            if failed is None and seen == self._seen:
+                return self._now
+            if failed is not None and seen == failed.seen and monotonic() < failed.at + AGAIN_S:
+                return self._now
+            try:
+                self._now = _read(self._files, self._now.number + 1, self._now.own)
+            except ConfigError as fault:
+                self._failed = _Failed(seen, monotonic(), str(fault))
+                if failed is None or failed.reason != str(fault):
                     log.warning("changed TLS files cannot be used, those read before stay in force: %s", fault)
-                else:
-                    self._settled = True
-                    log.info("TLS files have changed and are read again")
-                    self._warn()
+            else:
+                self._seen, self._failed = seen, None
+                log.info("TLS files have changed and are read again")
+                self._warn()
             return self._now
 
     @property
     def unsettled(self) -> bool:
         """True if the files are others than those in force, since they cannot be used: they may be about to change."""
         self.now()
-        return not self._settled
+        return self._failed is not None
 
     def _warn(self) -> None:
         own = x509.load_pem_x509_certificate(self._now.certificate)
@@ -125,10 +145,10 @@ def _read(files: TlsFiles, number: int, own: Identity | None = None) -> Credenti
     return Credentials(number, *files.read(), found, authorities, files.revocations(authorities))
 
 
-def _stamp(path: Path) -> tuple[int, int, int] | None:
-    """What changes when a file is replaced or written; None where there is none."""
+def _stamp(path: Path) -> _Stamp:
+    """What changes when a file is replaced, written, or may be read at last; None where there is none."""
     try:
         found = path.stat()
     except OSError:
         return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
+    return found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size

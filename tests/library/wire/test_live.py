@@ -1,0 +1,93 @@
+"""A process's reading of its TLS files: what it sees as a change, and its tries after a failure."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.library.wire.test_revoked import COORDINATOR, PARTY, Federation
+from treetap.commands.certs.revocation import revoke
+from treetap.errors import Refused
+from treetap.wire import live
+from treetap.wire.live import Live
+from treetap.wire.roles import Role
+
+
+class _Clock:
+    """The monotonic clock of the readings, in seconds."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def federation(tmp_path: Path) -> Federation:
+    """With an empty list everywhere."""
+    return Federation(tmp_path)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> _Clock:
+    """Stands still unless a test moves it."""
+    made = _Clock()
+    monkeypatch.setattr(live, "monotonic", made)
+    return made
+
+
+def _refused(found: Live, certificate: bytes) -> bool:
+    try:
+        found.now().caller(certificate, Role.COORDINATOR)
+    except Refused:
+        return True
+    return False
+
+
+def test_a_list_that_could_not_be_read_is_read_again(
+    federation: Federation, clock: _Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Though nothing about the file changes: after a second it is tried again, and the log says once that it failed."""
+    files = federation.files(PARTY)
+    coordinator = federation.files(COORDINATOR).certificate.read_bytes()
+    found = Live(files)
+    assert not _refused(found, coordinator)
+    revoke(federation.authority, [COORDINATOR])
+    federation.deliver(PARTY, "crl.pem")
+    tries, read = [], Path.read_bytes
+
+    def failing(path: Path) -> bytes:
+        if path == files.revoked:
+            tries.append(path)
+            raise OSError(errno.EIO, "Input/output error")
+        return read(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", failing)
+        for _ in range(3):
+            assert not _refused(found, coordinator)
+        first = len(tries)
+        clock.now += live.AGAIN_S
+        assert found.unsettled
+        assert len(tries) == 2 * first > 0
+    assert not _refused(found, coordinator)
+    clock.now += live.AGAIN_S
+    assert _refused(found, coordinator)
+    assert not found.unsettled
+    said = [each for each in caplog.records if "stay in force" in each.getMessage()]
+    assert len(said) == 1
+
+
+def test_a_file_with_its_old_time_and_length_is_read(federation: Federation) -> None:
+    """As a copy that keeps times (`cp -p`, `rsync -t`) over the same file can be: its change is in its ctime."""
+    files = federation.files(PARTY)
+    assert files.revoked is not None
+    found, before = Live(files), files.revoked.stat()
+    while files.revoked.stat().st_ctime_ns == before.st_ctime_ns:
+        files.revoked.write_bytes(files.revoked.read_bytes())
+        os.utime(files.revoked, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert found.now().number == 1
