@@ -74,8 +74,7 @@ class PartyNode:
         """Execute one step of the control plane: see `PartyPort.step`."""
         if caller not in self._config.policy.coordinators:
             raise Refused(f"{caller} is not a coordinator that {self._config.name} obeys (policy: coordinators = …)")
-        if not NAME.match(request.job):
-            raise Malformed(f"{request.job!r} is not a name for a job")
+        _named(request.job)
         kind = name_of(request)
         logs.note(job=request.job, attempt=request.attempt, step=kind, peer=caller)
         if not kind:
@@ -126,6 +125,7 @@ class PartyNode:
 
     async def deliver(self, caller: str, message: exchange_pb2.PeerMessage) -> exchange_pb2.Receipt:
         """File one message of the data plane: see `PartyPort.deliver`."""
+        _named(message.job)
         session = self._sessions.get(message.job)
         logs.note(job=message.job, attempt=message.attempt, step=name_of(message), peer=caller)
         if session is None or caller not in session.members:
@@ -333,6 +333,12 @@ class PartyNode:
         await self._end(session)
         if session.context.job not in self._sessions:
             self._recorders.close(session.context.job)
+
+
+def _named(job: str) -> None:
+    """`Malformed` for what is no name, which may be of megabytes: no error and no line of the log repeats it."""
+    if not NAME.match(job):
+        raise Malformed("the job's name is none: it has lower-case letters, digits and inner hyphens, at most 63")
 
 
 def _submission(request: control_pb2.StepRequest) -> str:

@@ -27,6 +27,11 @@ FORMATS = ("text", "json")
 #: Order of the fields of a line's subject.
 SUBJECT = ("job", "attempt", "step", "peer")
 Subject = Mapping[str, str | int]
+#: Most bytes of a line, whatever another process has put into it: of its message, of a text of its subject, and of the
+#: rest. A traceback, whose lines are counted together, may have so many more.
+LONGEST_LINE = 8192
+LONGEST_MESSAGE, LONGEST_SUBJECT = 6000, 400
+LONGEST_TRACEBACK = 16_384
 #: A line as gRPC's core writes it: I1121 11:00:54.233696 9330 file.cc:12] message.
 _GRPC = re.compile(r"(?P<level>[IWEF])\d{4} [\d:.]+ +\d+ \S+\] (?P<message>.*)")
 _GRPC_LEVELS = {"I": logging.DEBUG, "W": logging.WARNING, "E": logging.ERROR, "F": logging.CRITICAL}
@@ -69,11 +74,11 @@ class TextLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """The line, and those of the traceback if there is one."""
         subject = _subject.get()
-        known = " ".join(f"{name}={subject[name]}" for name in SUBJECT if name in subject)
+        known = " ".join(f"{name}={_shown(subject[name])}" for name in SUBJECT if name in subject)
         head = [self.formatTime(record), record.levelname, record.name, *([f"[{known}]"] if known else [])]
-        lines = [visible(" ".join([*head, record.getMessage()]))]
+        lines = [" ".join([*head, _short(record.getMessage(), LONGEST_MESSAGE)])]
         if record.exc_info:
-            lines += [f"    {visible(line)}" for line in self.formatException(record.exc_info).split("\n")]
+            lines += [f"    {line}" for line in _trace(self.formatException(record.exc_info)).split("\n")]
         return "\n".join(lines)
 
 
@@ -86,19 +91,36 @@ class JsonLines(logging.Formatter):
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": visible(record.getMessage()),
+            "message": _short(record.getMessage(), LONGEST_MESSAGE),
         }
         subject = _subject.get()
         line |= {name: _shown(subject[name]) for name in SUBJECT if name in subject}
         if isinstance(seconds := getattr(record, "seconds", None), float):
             line["seconds"] = round(seconds, 6)
         if record.exc_info:
-            line["traceback"] = visible(self.formatException(record.exc_info), keep="\n")
+            line["traceback"] = _trace(self.formatException(record.exc_info))
         return json.dumps(line)
 
 
 def _shown(value: str | int) -> str | int:
-    return visible(value) if isinstance(value, str) else value
+    return _short(value, LONGEST_SUBJECT) if isinstance(value, str) else value
+
+
+def _short(text: str, most: int) -> str:
+    """The text for a line, cut to so many bytes as JSON writes them."""
+    kept = visible(text[:most])  # first: what is cut away takes no time
+    whole = len(text) <= most
+    while len(json.dumps(kept)) > most:
+        kept, whole = kept[: len(kept) * 3 // 4], False
+    return kept if whole else f"{kept} …"
+
+
+def _trace(text: str) -> str:
+    """A traceback for the log: of a very long one the beginning, which says where, and the end, which says what."""
+    half = LONGEST_TRACEBACK // 2
+    if len(text) > 2 * half:
+        text = f"{text[:half]}\n… {len(text) - 2 * half} characters are left out …\n{text[-half:]}"
+    return visible(text, keep="\n")
 
 
 def configure(level: str, kind: str) -> None:

@@ -6,10 +6,12 @@ import io
 import json
 import logging
 import re
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NoReturn
+from urllib.parse import quote
 
 import grpc
 import pytest
@@ -25,6 +27,7 @@ from treetap.commands.jobs import progress_view
 from treetap.commands.model.card import page
 from treetap.commands.model.view import print_model
 from treetap.errors import Unreachable
+from treetap.wire import status
 from treetap.wire.status import ERROR_KEY
 from treetap.wire.transcript_writer import TranscriptWriter
 from treetap.wire.v2 import jobs_pb2, jobs_pb2_grpc, serving_pb2, transcript_pb2, types_pb2
@@ -271,6 +274,37 @@ def test_lines_of_text_cannot_be_forged() -> None:
     assert lines[1].endswith("] a defect")
     assert all(line.startswith("    ") for line in lines[2:])
     assert any("Traceback (most recent call last)" in line for line in lines)
+
+
+@pytest.mark.parametrize("kind", [logs.TextLines, logs.JsonLines])
+@pytest.mark.parametrize("letters", ["\x00", "\U0001f600", "a\n"])
+def test_a_line_of_the_log_is_no_longer_than_the_limit(kind: type[logging.Formatter], letters: str) -> None:
+    """Whatever another process has put into its message, its subject and the exception of a defect."""
+    text = letters * 500_000
+    record = logging.LogRecord("treetap.x", logging.WARNING, "", 0, "refused: %s", (text,), None)
+    with logs.about(job=text, attempt=1, step=text, peer=text):
+        line = kind().format(record)
+        try:
+            raise SystemError(text)
+        except SystemError:
+            record.exc_info = sys.exc_info()
+            traced = kind().format(record)
+    assert len(line.encode()) <= logs.LONGEST_LINE
+    assert "refused: " in line
+    assert len(traced) < 12 * logs.LONGEST_TRACEBACK + logs.LONGEST_LINE
+    assert "raise SystemError(text)" in traced
+
+
+def test_what_is_cut_from_details_is_never_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error of a megabyte's length takes no more time than one that nearly fits."""
+    quoted: list[str] = []
+    monkeypatch.setattr(status, "quote", lambda text: quoted.append(text) or quote(text))
+    for letter in ("a", "\U0001f600"):
+        details = status.details_of(Unreachable(letter * 1_000_000))
+        assert details.endswith(f"{letter} …")
+        assert len(quote(details)) < status.LONGEST_DETAILS + 20
+    assert status.details_of(Unreachable("b" * status.LONGEST_DETAILS)) == "b" * status.LONGEST_DETAILS
+    assert max(map(len, quoted)) <= status.LONGEST_DETAILS
 
 
 def test_lines_of_json_cannot_be_forged() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,10 @@ from party.node import OPENING
 from tests.replay import HERE, Conducted, Replay, ask, with_word
 from tests.simulator import COORDINATOR, Federation, run
 from tests.worlds import PARTIES
+from treetap import logs
 from treetap.errors import ConfigError, DataError, Malformed, OutOfOrder, Refused, UnknownJob
 from treetap.wire import frame
-from treetap.wire.v2 import control_pb2
+from treetap.wire.v2 import control_pb2, exchange_pb2, growth_pb2
 
 FEATURE = PARTIES[1]
 WORDS = sorted(frame.PATHS[control_pb2.StepRequest])
@@ -33,7 +35,7 @@ def test_who_asks_for_which_job_is_checked_for_every_word(
             for stranger in (PARTIES[number - 1], "operator", ""):
                 with pytest.raises(Refused, match=f"{stranger} is not a coordinator that {party} obeys"):
                     await ask(federation, party, request, caller=stranger)
-            with pytest.raises(Malformed, match=r"'\.\./up' is not a name for a job"):
+            with pytest.raises(Malformed, match="the job's name is none: it has lower-case letters"):
                 await ask(federation, party, with_word(name, job="../up"))
             for attempt in (1, 2):
                 request = with_word(name, attempt=attempt)
@@ -63,6 +65,30 @@ def test_who_asks_for_which_job_is_checked_for_every_word(
         await federation.close()
 
     run(main())
+
+
+def test_what_is_no_name_of_a_job_is_not_repeated(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Neither to the caller nor in the log, where it would take the time of the loop: in a step and in a message."""
+    job = "\U0001f600" * 500_000
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+        for name in (job, "../up", ""):
+            with pytest.raises(Malformed, match="the job's name is none") as step:
+                await ask(federation, FEATURE, with_word("bin", job=name))
+            message = frame.filled(exchange_pb2.PeerMessage(job=name, attempt=1), "children", growth_pb2.Children())
+            with pytest.raises(Malformed, match="the job's name is none") as told:
+                await federation.node(FEATURE).deliver(PARTIES[0], message)
+            assert max(len(str(step.value)), len(str(told.value))) < 200
+        logging.getLogger("treetap.test").warning("after")
+        await federation.close()
+
+    with caplog.at_level(logging.INFO):
+        caplog.handler.setFormatter(logs.TextLines())
+        run(main())
+    assert "after" in caplog.text
+    assert len(caplog.text) < 5000
+    assert "job=" not in caplog.text
 
 
 @pytest.mark.parametrize("party", PARTIES[:2])

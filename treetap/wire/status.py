@@ -46,7 +46,8 @@ def code_of(error: errors.TreetapError) -> grpc.StatusCode:
 
 def details_of(error: errors.TreetapError) -> str:
     """The error's message, shortened if it would not fit the headers in which gRPC carries it."""
-    text = kept = str(error)
+    text = str(error)
+    kept = text[:LONGEST_DETAILS]  # first: a text may be of megabytes, and quoting it takes a second
     while len(quote(kept)) > LONGEST_DETAILS:
         kept = kept[: len(kept) * 3 // 4]
     return kept if kept == text else f"{kept} …"
