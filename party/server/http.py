@@ -142,7 +142,7 @@ class Secured:
     def context(self) -> ssl.SSLContext:
         """For one more connection, by the files as they are now."""
         now = self.live.now()
-        if now.number != self._now.number:
+        if (now.ca, now.certificate, now.key) != (self._now.ca, self._now.certificate, self._now.key):
             try:
                 self._now, self._context = now, self._made()
             except OSError as fault:  # they change at this moment

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from time import monotonic
@@ -37,7 +37,10 @@ class _Failed:
 
 @dataclass(frozen=True)
 class Credentials:
-    """One reading of the files. `number` counts readings; the three contents are PEM, as gRPC takes them."""
+    """One reading of the files. `number` counts readings; the three contents are PEM, as gRPC takes them.
+
+    `_known` are callers that were looked at, by certificate, and until when they need not be again.
+    """
 
     number: int
     ca: bytes
@@ -83,6 +86,8 @@ class Credentials:
 class Live:
     """The files of one process. What cannot be used is left: the last reading stays in force, with a warning.
 
+    One thing is taken from files that do not fit each other: what the authorities in force have revoked.
+
     A try that failed is repeated, at most once every `AGAIN_S` while the files look the same: a share that is away for
     a moment, or an error of the disk, leaves no trace in them.
     """
@@ -108,6 +113,7 @@ class Live:
                 self._failed = _Failed(seen, monotonic(), str(fault))
                 if failed is None or failed.reason != str(fault):
                     log.warning("changed TLS files cannot be used, those read before stay in force: %s", fault)
+                self._revoke()
             else:
                 self._seen, self._failed = seen, None
                 log.info("TLS files have changed and are read again")
@@ -119,6 +125,18 @@ class Live:
         """True if the files are others than those in force, since they cannot be used: they may be about to change."""
         self.now()
         return self._failed is not None
+
+    def _revoke(self) -> None:
+        """Go by the list of revoked certificates alone, where it can be used with the authorities in force."""
+        now = self._now
+        try:
+            revoked = self._files.revocations(now.authorities)
+        except ConfigError:
+            return  # the reading's own fault is in the log
+        if revoked is None or revoked == now.revoked:
+            return
+        self._now = replace(now, number=now.number + 1, revoked=revoked, _known={})
+        log.warning("%s is in force, without the other TLS files: those that it names are revoked", revoked.path)
 
     def _warn(self) -> None:
         own = x509.load_pem_x509_certificate(self._now.certificate)

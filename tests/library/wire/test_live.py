@@ -1,14 +1,16 @@
-"""A process's reading of its TLS files: what it sees as a change, and its tries after a failure."""
+"""A process's reading of its TLS files: what it sees as a change, its tries after a failure, and its list."""
 
 from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.library.wire.test_revoked import COORDINATOR, PARTY, Federation
+from tests.library.wire.test_revoked import COORDINATOR, PARTY, PEER, Federation
+from treetap.commands.certs.authority import create_authority
 from treetap.commands.certs.revocation import revoke
 from treetap.errors import Refused
 from treetap.wire import live
@@ -91,3 +93,49 @@ def test_a_file_with_its_old_time_and_length_is_read(federation: Federation) -> 
         files.revoked.write_bytes(files.revoked.read_bytes())
         os.utime(files.revoked, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert found.now().number == 1
+
+
+def _other_key(federation: Federation) -> None:
+    federation.files(PARTY).key.write_bytes(federation.files(COORDINATOR).key.read_bytes())
+
+
+def _other_authority_without_a_list(federation: Federation) -> None:
+    new = federation.folder / "authority-2"
+    create_authority(new)
+    ca = federation.files(PARTY).ca
+    ca.write_bytes(ca.read_bytes() + (new / "ca.crt").read_bytes())
+
+
+def _half_a_certificate(federation: Federation) -> None:
+    certificate = federation.files(PARTY).certificate
+    certificate.write_bytes(certificate.read_bytes()[:100])
+
+
+@pytest.mark.parametrize("spoil", [_other_key, _other_authority_without_a_list, _half_a_certificate])
+def test_a_list_applies_while_other_files_cannot_be_used(
+    spoil: Callable[[Federation], None], federation: Federation, clock: _Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What the authorities in force have revoked; all else stays as it was, and is read when it fits."""
+    files = federation.files(PARTY)
+    whole = {path: path.read_bytes() for path in (files.ca, files.certificate, files.key)}
+    coordinator, peer = (federation.files(name).certificate.read_bytes() for name in (COORDINATOR, PEER))
+    found = Live(files)
+    assert not _refused(found, coordinator)
+    before = found.now()
+    spoil(federation)
+    assert not _refused(found, coordinator)
+    revoke(federation.authority, [COORDINATOR])
+    federation.deliver(PARTY, "crl.pem")
+    assert _refused(found, coordinator)
+    assert not _refused(found, peer)
+    now = found.now()
+    assert (now.ca, now.certificate, now.key) == (before.ca, before.certificate, before.key)
+    assert now.number == before.number + 1  # so that channels to whom it names are closed
+    clock.now += live.AGAIN_S
+    assert found.now() is now
+    assert found.unsettled
+    assert any("without the other TLS files" in each.getMessage() for each in caplog.records)
+    for path, content in whole.items():
+        path.write_bytes(content)
+    assert not found.unsettled
+    assert _refused(found, coordinator)
