@@ -133,8 +133,8 @@ class PartyNode:
         _same_attempt(session, message.attempt)
         if not name_of(message):
             raise Malformed("a message without content; is the sender of another version?")
-        await session.context.mailbox.file(caller, message)
-        self._record(caller, message)
+        if await session.context.mailbox.file(caller, message):
+            self._record(caller, message)
         return exchange_pb2.Receipt()
 
     async def close(self) -> None:

@@ -78,8 +78,8 @@ class Mailbox:
         """Set what the role can receive; nothing until then."""
         self._expected = receives
 
-    async def file(self, sender: str, message: exchange_pb2.PeerMessage) -> None:
-        """File one message.
+    async def file(self, sender: str, message: exchange_pb2.PeerMessage) -> bool:
+        """File one message; False for a repeat, and for one of a forgotten series: it leaves no trace.
 
         Raises:
             Refused: the job has no such message, or the series is longer than it can be in this job.
@@ -97,19 +97,21 @@ class Mailbox:
             if self._closed:
                 raise Interrupted(f"the job was left before {kind} of {sender} came")
             if message.round < self._forgotten or key in self._dropped:
-                return
+                self._check_size(key, len(content) + OVERHEAD, expected.most)
+                return False
             series = self._series.get(key, _Series())
             if message.part in series.digests:
                 if series.digests[message.part] != digest:
                     raise Conflict(f"{kind} part {message.part} from {sender} came again with other content")
-                return
+                return False
             if series.last is not None and message.part > series.last:
                 raise Conflict(f"{kind} part {message.part} from {sender} came after the last part {series.last}")
             if message.last and any(part > message.part for part in series.digests):
                 raise Conflict(
                     f"{kind} part {message.part} from {sender} is marked as the last part, but a later one has come"
                 )
-            self._check(key, series.size + len(content) + OVERHEAD, expected.most)
+            self._check_size(key, series.size + len(content) + OVERHEAD, expected.most)
+            self._check_ahead(key)
             self._series[key] = series
             held = self._senders[sender]
             held.heard_at = asyncio.get_running_loop().time()
@@ -120,6 +122,7 @@ class Mailbox:
             if message.last:
                 series.last = message.part
             self._changed.notify_all()
+            return True
 
     async def series(self, sender: str, kind: str, round: int, stage: int) -> AsyncIterator[exchange_pb2.PeerMessage]:
         """The messages of a series in order; `Silent` if the next one does not arrive in time."""
@@ -164,14 +167,18 @@ class Mailbox:
             self._senders.clear()
             self._changed.notify_all()
 
-    def _check(self, key: Key, size: int, most: int) -> None:
-        """`Refused` for a message that makes its series `size` bytes long, more than `most`, or that runs ahead."""
-        sender, kind, *place = key
+    def _check_size(self, key: Key, size: int, most: int) -> None:
+        """`Refused` for a message that makes its series `size` bytes long, more than `most`."""
+        sender, kind, round, stage = key
         if size > most:
             raise Refused(
-                f"{kind} of {sender}: round {place[0]}, stage {place[1]} has more than the {most} bytes "
+                f"{kind} of {sender}: round {round}, stage {stage} has more than the {most} bytes "
                 "that this job can need"
             )
+
+    def _check_ahead(self, key: Key) -> None:
+        """`Refused` for a message of a series that begins while others of its kind wait unread."""
+        sender, kind, *place = key
         waiting = [other[2:] for other in self._senders[sender].series if other[1] == kind]
         if tuple(place) not in waiting and len(waiting) >= SERIES_AT_ONCE:
             unread = " and of ".join(f"round {round}, stage {stage}" for round, stage in sorted(waiting))

@@ -103,11 +103,10 @@ def test_a_repeat_is_filed_once(tmp_path: Path) -> None:
 
     async def main() -> None:
         box = _box(tmp_path)
-        for _ in range(2):
-            await box.file("b", _parcel(0))
-        await box.file("b", _parcel(1, last=True))
+        assert [await box.file("b", _parcel(0)) for _ in range(2)] == [True, False]
+        assert await box.file("b", _parcel(1, last=True))
         assert await _parts(box) == [0, 1]
-        await box.file("b", _parcel(0))
+        assert not await box.file("b", _parcel(0))
         with pytest.raises(Silent):
             await _parts(box)
 
@@ -275,8 +274,10 @@ def test_late_repeats_of_what_was_forgotten(tmp_path: Path) -> None:
                 assert await _parts(box, tree=tree, level=level) == [0]
                 box.forget(tree)
                 for again in range(tree + 1):
-                    await box.file("b", _parcel(0, last=True, tree=again))
-                await box.file("b", parcel)
+                    assert not await box.file("b", _parcel(0, last=True, tree=again))
+                    with pytest.raises(Refused, match=f"round {again}, stage 0 has more than the .* bytes"):
+                        await box.file("b", _parcel(7, tree=again, content=bytes(200_000)))
+                assert not await box.file("b", parcel)
                 assert box._series == {}
         assert sum(told) == 0
         assert len(box._dropped) <= 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -12,9 +13,9 @@ from tests.replay import HERE, JOB
 from tests.simulator import COORDINATOR, Federation, run
 from tests.worlds import PARTIES
 from treetap.errors import Interrupted, Refused, UnknownJob
-from treetap.wire.frame import filled
+from treetap.wire.frame import filled, name_of
 from treetap.wire.transcript import TranscriptReader, open_message
-from treetap.wire.v2 import control_pb2, exchange_pb2, growth_pb2, setup_pb2, transcript_pb2
+from treetap.wire.v2 import boosting_pb2, control_pb2, exchange_pb2, growth_pb2, jobs_pb2, setup_pb2, transcript_pb2
 
 LABEL_HOLDER, B, C = PARTIES
 OWN = transcript_pb2.OwnSplit(handle=7, feature_name="age")
@@ -96,6 +97,29 @@ def test_strangers_leave_no_trace(tmp_path: Path) -> None:
         return federation
 
     assert list((run(main()).state(B) / "transcripts").iterdir()) == []
+
+
+def test_a_message_of_a_round_that_is_over_is_not_written(tmp_path: Path) -> None:
+    """It is acknowledged, as are repeats: neither can fill the disk."""
+    message = exchange_pb2.PeerMessage(job="job", attempt=1, part=999)
+    filled(message, "gradients", boosting_pb2.Gradients(first=7))
+
+    async def main() -> Path:
+        federation = Federation(tmp_path, HERE.tables, record="received")
+        publishing = asyncio.Event()
+        federation.hook = lambda sent: publishing.set() if sent.word == "publish" else None
+        federation.jobs.submit(jobs_pb2.SubmitRequest(job="job", spec=JOB))
+        await publishing.wait()
+        for _ in range(20):
+            await federation.node(B).deliver(LABEL_HOLDER, message)
+        assert (await federation.jobs.wait("job")).state == "finished"
+        await federation.close()
+        return federation.state(B)
+
+    messages = [open_message(record) for record in TranscriptReader(run(main()) / "transcripts" / "job")]
+    received = [message for message in messages if isinstance(message, exchange_pb2.PeerMessage)]
+    assert "gradients" in map(name_of, received)
+    assert 999 not in [message.part for message in received]
 
 
 def test_a_repeated_leave_goes_into_a_new_file(tmp_path: Path) -> None:
