@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import ssl
@@ -10,22 +9,20 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
-from aiohttp import web
+from aiohttp import hdrs, web
 from pydantic import ValidationError
 
 from party.config import ServeConfig
 from party.server.http_answers import problem, respond
+from party.server.http_bodies import Bodies
 from party.server.http_connections import HttpListener, Waiting, awaits_requests
 from party.server.http_hosts import asked_by_name, own_names
 from party.server.http_json import (
-    MOST_BODY,
     SLOWEST_S,
     STATUS,
     HealthReply,
-    PredictRequest,
     model_reply,
     predict_reply,
-    predict_request,
 )
 from party.server.openapi import document
 from party.serving.registry import ServedModels
@@ -56,9 +53,9 @@ class HttpScoring:
 
     def __init__(self, served_models: ServedModels, config: ServeConfig, callers: Callers | None) -> None:
         self._served_models, self._callers = served_models, callers
-        self._form: type[PredictRequest] = predict_request(config.most_ids)
-        self._document = document(self._form, secured=callers is not None)
-        self.application = web.Application(client_max_size=MOST_BODY, middlewares=[awaits_requests, _problems])
+        self._bodies = Bodies(config.most_ids)
+        self._document = document(self._bodies.form, secured=callers is not None)
+        self.application = web.Application(middlewares=[awaits_requests, _problems])
         self.application.add_routes(
             [
                 web.post("/v1/predict", self.predict),
@@ -75,17 +72,20 @@ class HttpScoring:
         if request.content_type != "application/json":
             self._served_models.malformed(client)
             return problem(415, "the body must be application/json")
+        if hdrs.CONTENT_ENCODING in request.headers:
+            self._served_models.malformed(client)
+            return problem(415, "the body must not be compressed")
         try:
-            async with asyncio.timeout(SLOWEST_S):
-                body = await request.read()
+            form = await self._bodies.read(client, request)
         except web.HTTPRequestEntityTooLarge:
             self._served_models.malformed(client)
+            raise
+        except errors.Overloaded:
+            self._served_models.crowded(client)
             raise
         except TimeoutError:
             self._served_models.malformed(client)
             return problem(408, f"the body did not come within {SLOWEST_S:g} s")
-        try:
-            form = self._form.model_validate_json(body)
         except ValidationError as failure:
             self._served_models.malformed(client)
             return problem(422, "; ".join(map(_where, failure.errors(include_url=False, include_input=False))))

@@ -15,14 +15,25 @@ from typing import Any
 from aiohttp import web
 
 from party.server.http_answers import problem
+from party.server.http_bodies import BUFFER
 from party.server.http_json import IDLE_S, SLOWEST_S
 from treetap.wire.listening import bound
 
 log = logging.getLogger(__name__)
-#: Most connections at once that have shaken hands, half of them of one certificate; further ones are turned away.
+#: Most connections at once that have shaken hands; further ones are turned away.
 MOST_CONNECTIONS = 512
+#: Most of them of one certificate.
+MOST_OF_ONE = 64
 #: Most connections at once that have not shaken hands.
 MOST_WAITING = 4096
+#: Bounds of what a connection holds of a request before anybody reads it; bodies stay as they come.
+_SETTINGS: dict[str, Any] = {
+    "access_log": None,
+    "auto_decompress": False,
+    "read_bufsize": BUFFER,
+    "max_headers": 32,
+    "max_field_size": 2048,
+}
 #: Connections that the operating system queues until they are accepted.
 BACKLOG = 1024
 #: Seconds until the next try if the process has no file descriptor for a connection.
@@ -65,8 +76,7 @@ class HttpConnection(web.RequestHandler):
 
     def __init__(self, server: web.Server) -> None:
         loop = asyncio.get_running_loop()
-        quiet: dict[str, Any] = {"access_log": None}
-        super().__init__(server, loop=loop, **quiet)
+        super().__init__(server, loop=loop, **_SETTINGS)
         self.lost: asyncio.Future[None] = loop.create_future()
         self.asked: asyncio.Future[None] = loop.create_future()  #: done with the first request, or when it is lost
         self._end: asyncio.TimerHandle | None = None
@@ -213,4 +223,4 @@ class HttpListener(web.BaseSite):
         if full and not self._full:
             log.warning("serve.http: %d connections are open, more are turned away", MOST_CONNECTIONS)
         self._full = full
-        return not full and (not name or self._shaken[name] < MOST_CONNECTIONS // 2)
+        return not full and (not name or self._shaken[name] < MOST_OF_ONE)

@@ -12,6 +12,8 @@ from treetap.wire.v2 import serving_pb2
 
 #: Most bytes of a request's body, in HTTP and in gRPC.
 MOST_BODY = 1024 * 1024
+#: Most characters of an id.
+ID_CHARACTERS = 1024
 #: Seconds that a client may take for the TLS handshake, for a request's head, and for its body.
 SLOWEST_S = 10.0
 #: Seconds that a connection may be idle between two requests.
@@ -20,7 +22,7 @@ IDLE_S = 60.0
 Id = (
     Annotated[
         str,
-        StringConstraints(strip_whitespace=True, min_length=1, max_length=1024),
+        StringConstraints(strip_whitespace=True, min_length=1, max_length=ID_CHARACTERS),
         Field(json_schema_extra={"pattern": r"\S"}),  # since white space at the ends does not count
     ]
     | Annotated[int, Field(ge=-(2**63), lt=2**64)]

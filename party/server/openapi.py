@@ -18,9 +18,9 @@ MEANINGS = {
     403: "The certificate is not that of a client of this party.",
     404: "No such model is served; or, in a request with one id, the label holder has no such id.",
     413: "The body is too large.",
-    415: "The body is not JSON.",
+    415: "The body is not JSON, or compressed.",
     422: "The request does not match the schema; or, in a request with one id, another party has no such id.",
-    429: "Too many records wait already.",
+    429: "Too many records, or bodies of this client, wait already.",
     503: "No model is served now.",
     504: "There was no answer within the deadline.",
 }

@@ -128,6 +128,11 @@ class ServedModels:
         self.metrics.request_ended(client, "malformed", 0.0)
         self._refused("")
 
+    def crowded(self, client: str) -> None:
+        """Count a request whose body was not read, since the client sends too many at once."""
+        self.metrics.request_ended(client, OUTCOMES[errors.Overloaded], 0.0)
+        self._refused("")
+
     def admit(self, client: str, model: str = "") -> None:
         """Raise `Refused` if the client is not listed or may not receive predictions."""
         try:

@@ -134,8 +134,9 @@ def test_a_listed_proxy_has_all_handshakes(tmp_path: Path) -> None:
 
 
 def test_connections_count_from_their_handshake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Silent ones take no place; one certificate has half of the places, and one that ends leaves its place."""
+    """Silent ones take no place; one certificate has a share of the places, and one that ends leaves its place."""
     monkeypatch.setattr(http_connections, "MOST_CONNECTIONS", 4)
+    monkeypatch.setattr(http_connections, "MOST_OF_ONE", 2)
 
     async def main() -> None:
         async with _listening(tmp_path, secured=True) as http:

@@ -1,0 +1,71 @@
+"""The bodies of requests over HTTP: how long one may be, and how many of one client are in memory at once.
+
+Until a body's turn has come its connection holds `BUFFER` bytes or a few times as many; the client has to wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from aiohttp import web
+
+from party.server.http_json import ID_CHARACTERS, MOST_BODY, SLOWEST_S, PredictRequest, predict_request
+from treetap.errors import Overloaded
+
+#: Bodies of one client that are read at once; further ones wait.
+AT_ONCE = 4
+#: Bytes of a request that a connection takes before somebody reads them.
+BUFFER = 16 * 1024
+#: Most bytes of a character in JSON: two escapes of six.
+_CHARACTER = 12
+#: Bytes for everything beside the ids.
+_REST = 4096
+
+
+def longest_body(most_ids: int) -> int:
+    """Most bytes of a request's body: what its longest ids take, if that is less than `MOST_BODY`."""
+    return min(MOST_BODY, _REST + most_ids * (ID_CHARACTERS * _CHARACTER + len('"", ')))
+
+
+class Bodies:
+    """Reads and parses the bodies of requests with at most `most_ids` ids."""
+
+    def __init__(self, most_ids: int) -> None:
+        self.form: type[PredictRequest] = predict_request(most_ids)
+        self._longest = longest_body(most_ids)
+        self._turns: dict[str, asyncio.Semaphore] = {}
+
+    async def read(self, client: str, request: web.Request) -> PredictRequest:
+        """The request in the body, which is gone from memory then. `client`: one that has been admitted.
+
+        Raises:
+            HTTPRequestEntityTooLarge: the body is too long.
+            Overloaded: other bodies of the client take too long.
+            TimeoutError: this one takes too long.
+            ValidationError: it is no request for predictions.
+        """
+        if (request.content_length or 0) > self._longest:
+            raise self._too_long(request.content_length or 0)
+        turn = self._turns.setdefault(client, asyncio.Semaphore(AT_ONCE))
+        try:
+            async with asyncio.timeout(SLOWEST_S):
+                await turn.acquire()
+        except TimeoutError:
+            raise Overloaded(f"{AT_ONCE} bodies of {client} are being read already, for {SLOWEST_S:g} s") from None
+        try:
+            return self.form.model_validate_json(await self._whole(request))
+        finally:
+            turn.release()
+
+    async def _whole(self, request: web.Request) -> bytearray:
+        """The bytes; unlike `web.Request.read` it leaves no copy at the request."""
+        found = bytearray()
+        async with asyncio.timeout(SLOWEST_S):
+            while piece := await request.content.readany():
+                found += piece
+                if len(found) > self._longest:
+                    raise self._too_long(len(found))
+        return found
+
+    def _too_long(self, size: int) -> web.HTTPRequestEntityTooLarge:
+        return web.HTTPRequestEntityTooLarge(self._longest, size)
