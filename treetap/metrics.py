@@ -10,6 +10,7 @@ import logging
 import socket
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from socketserver import ThreadingMixIn
 from typing import Any
 from wsgiref.simple_server import ServerHandler, WSGIRequestHandler, WSGIServer
@@ -25,12 +26,12 @@ from treetap.wire.listening import bound
 log = logging.getLogger(__name__)
 #: Connections that the system holds until they are accepted.
 BACKLOG = 16
-#: Seconds that a request may take to come.
+#: Seconds that a connection may take in all, from its first byte to the last of the answer.
 SLOWEST_S = 10.0
 #: Most requests at once; further ones are closed.
 MOST_REQUESTS = 16
 #: Most bytes of a request's first line.
-MOST_LINE = 65536
+MOST_LINE = 8192
 
 
 class ProcessMetrics:
@@ -134,15 +135,29 @@ class _Scraped(ThreadingMixIn, WSGIServer):
         finally:
             self._room.release()
 
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        """See `BaseServer`: with one deadline, however slowly the bytes come or are taken."""
+        deadline = threading.Timer(SLOWEST_S, _shut, (request,))
+        deadline.daemon = True
+        deadline.start()
+        try:
+            super().finish_request(request, client_address)
+        finally:
+            deadline.cancel()
+
+
+def _shut(connection: socket.socket) -> None:
+    """End a connection, which ends every wait for it; its thread closes it."""
+    with suppress(OSError):  # it has ended by itself
+        connection.shutdown(socket.SHUT_RDWR)
+
 
 class _Handler(ServerHandler):
     server_software = ""
 
 
 class _Quiet(WSGIRequestHandler):
-    """No line on standard error for each request, no name of a library in its answer, and an end to waiting for it."""
-
-    timeout = SLOWEST_S
+    """No line on standard error for each request, and no name of a library in its answer."""
 
     def handle(self) -> None:
         """See `WSGIRequestHandler`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 
 import pytest
 
@@ -41,7 +42,7 @@ def test_metrics_on_loopback_are_asked_for_there(host: str, status: int) -> None
 def test_silent_connections_do_not_keep_collectors_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """So many may say nothing, for a bounded time; one more is closed at once."""
     monkeypatch.setattr(metrics, "MOST_REQUESTS", 2)
-    monkeypatch.setattr(metrics._Quiet, "timeout", 0.3)
+    monkeypatch.setattr(metrics, "SLOWEST_S", 0.3)
     address = ProcessMetrics("party", "bank").serve("127.0.0.1:0")
     assert address is not None
     host, _, port = address.rpartition(":")
@@ -51,3 +52,38 @@ def test_silent_connections_do_not_keep_collectors_out(monkeypatch: pytest.Monke
     assert b"200 OK" in _asked(address, b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n")
     for each in silent:
         each.close()
+
+
+@pytest.mark.parametrize("begun", [b"GET /", b"GET /metrics HTTP/1.0\r\nX: "], ids=["first line", "header"])
+def test_a_trickling_connection_has_one_deadline(begun: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A byte now and then does not keep the place of a collector, which comes in when the time is over."""
+    monkeypatch.setattr(metrics, "MOST_REQUESTS", 1)
+    monkeypatch.setattr(metrics, "SLOWEST_S", 0.3)
+    address = ProcessMetrics("party", "bank").serve("127.0.0.1:0")
+    assert address is not None
+    host, _, port = address.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=0.02) as made:
+        made.sendall(begun)
+        began, ended = time.monotonic(), False
+        while not ended and time.monotonic() - began < 5:
+            try:
+                made.sendall(b"a")
+                ended = made.recv(1) == b""
+            except TimeoutError:
+                continue
+            except ConnectionError:
+                ended = True
+    assert ended
+    found = b""
+    while b"200 OK" not in found and time.monotonic() - began < 10:  # its thread may still be about to end
+        found = _asked(address, b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n")
+    assert b"200 OK" in found
+
+
+@pytest.mark.parametrize(("length", "answered"), [(8000, True), (9000, False)])
+def test_a_long_first_line_is_not_read(length: int, answered: bool) -> None:
+    """The limit is 8 KiB; beyond it the connection ends without an answer."""
+    address = ProcessMetrics("party", "bank").serve("127.0.0.1:0")
+    assert address is not None
+    found = _asked(address, b"GET /" + b"a" * length + b" HTTP/1.0\r\nHost: localhost\r\n\r\n")
+    assert (found != b"") is answered
