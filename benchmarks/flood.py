@@ -8,7 +8,7 @@ half of them are silent, half begin a TLS handshake. Health is asked over new co
 
 `certificate`: a training of two parties goes on while a third one's certificate floods the label holder: `large`,
 messages of the longest size over many connections; `nested`, messages that grow most when they are decoded; `unread`,
-calls that begin and send no message; `watch`, calls that stay; `idle`, connections without a call after a handshake.
+calls that begin and send no message; `idle`, connections without a call after a handshake.
 Without `--kind` all of them, one after the other. Floods run in a process of their own, on the same processors.
 """
 
@@ -276,11 +276,7 @@ async def flood(kind: str, certs: Path, address: str, seconds: float) -> dict[st
     message = nested() if kind == "nested" else large.SerializeToString()
 
     async def call(channel: Any) -> None:
-        if kind == "watch":
-            answers = channel.unary_stream("/grpc.health.v1.Health/Watch")(b"", timeout=seconds)
-            async for _ in answers:
-                pass
-        elif kind == "unread":
+        if kind == "unread":
             await channel.stream_unary(DELIVER)(_slowly(message), timeout=seconds, metadata=version.told())
         else:
             await channel.unary_unary(DELIVER)(message, timeout=seconds, metadata=version.told())
@@ -350,7 +346,7 @@ async def _idle(certs: Path, address: str, end: float) -> dict[str, int]:
     return {"opened": opened, "failed": failed}
 
 
-KINDS = ("large", "nested", "unread", "watch", "idle")
+KINDS = ("large", "nested", "unread", "idle")
 
 
 def main() -> None:

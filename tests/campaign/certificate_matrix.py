@@ -39,13 +39,15 @@ from treetap.wire.tls import TlsFiles
 from treetap.wire.v2 import control_pb2, exchange_pb2, jobs_pb2
 
 _OLD = "/treetap.wire.v1."
+#: Of gRPC's health service, and answered by no server.
+_WATCH = "/grpc.health.v1.Health/Watch"
 #: Server → its methods, with the role that each answers; None: every certificate with a role.
 METHODS: dict[str, dict[str, Role | None]] = {
     "party": {
         "/treetap.wire.v2.Control/Step": Role.COORDINATOR,
         "/treetap.wire.v2.Exchange/Deliver": Role.PARTY,
         "/grpc.health.v1.Health/Check": None,
-        "/grpc.health.v1.Health/Watch": None,
+        _WATCH: None,
         f"{_OLD}Control/Step": None,
     },
     "coordinator": {
@@ -54,14 +56,14 @@ METHODS: dict[str, dict[str, Role | None]] = {
             for name in ("Submit", "Predict", "Watch", "Status", "Cancel", "Resume", "Prune")
         },
         "/grpc.health.v1.Health/Check": None,
-        "/grpc.health.v1.Health/Watch": None,
+        _WATCH: None,
         f"{_OLD}Jobs/Submit": None,
     },
     "serving": {
         "/treetap.wire.v2.Serving/Predict": Role.CLIENT,
         "/treetap.wire.v2.Serving/Describe": Role.CLIENT,
         "/grpc.health.v1.Health/Check": None,
-        "/grpc.health.v1.Health/Watch": None,
+        _WATCH: None,
         f"{_OLD}Serving/Predict": None,
     },
     "http": {
@@ -181,11 +183,13 @@ async def _listening(files: TlsFiles, name: str, register: Callable[..., None]) 
 
 
 def expected(kind: Kind, method: str, role: Role | None) -> str:
-    """How a pairing must end: heard; old, refused for its version; refused by name; or no connection."""
+    """How a pairing must end: heard; old, refused for its version; refused by name; no method; or no connection."""
     if kind.at == "tls":
         return "no connection"
     if kind.at == "name" or (role is not None and kind.role is not role):
         return "refused"
+    if method == _WATCH:
+        return "no method"
     return "old" if method.startswith(_OLD) else "heard"
 
 
@@ -230,6 +234,8 @@ async def _call(channel: grpc.aio.Channel, method: str) -> str:
         error = dict(failure.trailing_metadata() or ()).get(ERROR_KEY)
         if error is None and failure.code() is grpc.StatusCode.UNAVAILABLE:
             return "no connection"
+        if error is None and failure.code() is grpc.StatusCode.UNIMPLEMENTED:
+            return "no method"
         return {"Refused": "refused", "Incompatible": "old", "NotServed": "heard"}.get(str(error), repr(failure))
     return "heard"
 

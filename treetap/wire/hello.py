@@ -56,11 +56,11 @@ class Health(health.aio.HealthServicer):  # type: ignore[misc] # the package has
         )
         return await super().Check(request, context)
 
-    async def Watch(self, request: health_pb2.HealthCheckRequest, context: Context) -> None:
-        """See the health service's own definition."""
+    async def Watch(self, _request: health_pb2.HealthCheckRequest, context: Context) -> None:
+        """Refuse: a watch would outlast its caller's certificate, and nothing here needs one."""
         async with answering(context, self._callers.own):
             self._callers.anybody(context)
-        await super().Watch(request, context)
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "health is checked call by call: use Check")
 
 
 def serve_health(server: grpc.aio.Server, callers: Callers) -> Health:

@@ -195,7 +195,7 @@ def test_one_caller_has_half_of_all_calls(certificates: dict[str, TlsFiles]) -> 
             fault = await _refused(dialer("one").deliver(to, _message(1)))
             assert fault == "one has 4 calls under way here, of at most 4; repeat this one later"
             stub = health_pb2_grpc.HealthStub(dialer("one").channel(to))
-            failure = await _failure(anext(aiter(stub.Watch(health_pb2.HealthCheckRequest(), timeout=10))))
+            failure = await _failure(stub.Check(health_pb2.HealthCheckRequest(), timeout=10))
             assert failure.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
             stub = health_pb2_grpc.HealthStub(dialer("other").channel(to))
             assert (await stub.Check(health_pb2.HealthCheckRequest(), timeout=10)).status
@@ -287,5 +287,18 @@ def test_a_call_that_is_given_up_leaves_its_share(certificates: dict[str, TlsFil
                     each.cancel()
                 await asyncio.gather(*held, return_exceptions=True)
                 await party.full(0)
+
+    asyncio.run(main())
+
+
+def test_health_is_not_watched(certificates: dict[str, TlsFiles]) -> None:
+    """A watch would last for ever, by the certificate that its caller had when it began."""
+
+    async def main() -> None:
+        async with _serving(certificates) as (_, to, dialer):
+            stub = health_pb2_grpc.HealthStub(dialer("one").channel(to))
+            failure = await _failure(anext(aiter(stub.Watch(health_pb2.HealthCheckRequest(), timeout=10))))
+            assert failure.code() is grpc.StatusCode.UNIMPLEMENTED
+            assert "use Check" in str(failure.details())
 
     asyncio.run(main())
