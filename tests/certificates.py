@@ -1,8 +1,13 @@
-"""Roles of the names that tests give to processes."""
+"""Roles of the names that tests give to processes, and certificates with another role than those."""
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
+from treetap.commands.certs.authority import issue
 from treetap.wire.roles import Identity, Role
+from treetap.wire.tls import TlsFiles
 
 _OTHERS = {
     "coordinator": Role.COORDINATOR,
@@ -19,3 +24,12 @@ def role_of(name: str) -> Role:
 def dns_of(name: str) -> str:
     """The DNS name that TLS compares when the process of that name is called."""
     return Identity(name, role_of(name)).dns
+
+
+def namesake(folder: Path, name: str, role: Role, ca_folder: Path) -> TlsFiles:
+    """The files of a process whose name may have another role: signed by the authority, which is not told of others."""
+    authority = folder / "authority"
+    authority.mkdir(parents=True)
+    for file in ("ca.crt", "ca.key"):
+        shutil.copy(ca_folder / file, authority)
+    return issue(folder, name, role, days=2, ca_folder=authority)

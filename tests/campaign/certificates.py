@@ -16,7 +16,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
-from treetap.commands.certs.authority import create_authority, issue, open_authority, pem
+from tests.certificates import namesake
+from treetap.commands.certs.authority import create_authority, open_authority, pem
 from treetap.commands.certs.revocation import revoke
 from treetap.wire.roles import DOMAIN, Identity, Role
 from treetap.wire.tls import TlsFiles
@@ -87,8 +88,8 @@ class Certificates:
 
     def rightful(self, name: str, role: Role) -> TlsFiles:
         """The files of a process as they should be."""
-        files = issue(self._place(), name, role, ca_folder=self.authority)
-        return TlsFiles(files.ca, files.certificate, files.key, self.authority / "crl.pem")
+        files = namesake(self._place(), name, role, self.authority)
+        return TlsFiles(self.authority / "ca.crt", files.certificate, files.key, self.authority / "crl.pem")
 
     def defective(self, own: Identity, defect: str) -> Kind:
         """A certificate for a process with a defect."""

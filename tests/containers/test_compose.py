@@ -285,6 +285,7 @@ create_authority(Path("/authority"))
 for name in {names!r}:
     issue(Path("/tls") / name, name, Role.PARTY, ca_folder=Path("/authority"))
     (Path("/tls") / name / "ca.crt").write_bytes(Path("/authority/ca.crt").read_bytes())
+Path("/authority/issued.jsonl").unlink()  # which earlier releases did not write
 """
     mounts = {f"{older.project}_authority": {"bind": "/authority", "mode": "rw"}}
     mounts |= {f"{older.project}_tls-{name}": {"bind": f"/tls/{name}", "mode": "rw"} for name in names}

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.x509.oid import NameOID
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from tests.certificates import dns_of, role_of
+from tests.certificates import dns_of, namesake, role_of
 from tests.system.federations import settings
 from tests.worlds import PARTIES, spec, world
 from treetap import version
@@ -191,7 +191,7 @@ async def _error_of(dialer: GrpcDialer, federation: LocalFederation, call: str) 
 def test_a_name_without_its_role_is_nobody(call: str, role: Role, tmp_path: Path, federation: LocalFederation) -> None:
     """Under the rightful caller's own name, each service answers the certificate of one role and no other."""
     rightful, name = CALLS[call]
-    files = issue(tmp_path, name, role, ca_folder=federation.folder / "certs")
+    files = namesake(tmp_path, name, role, federation.folder / "certs")
     error = _with(files, lambda dialer: _error_of(dialer, federation, call))
     if role is rightful:
         assert error is None
@@ -203,7 +203,7 @@ def test_a_name_without_its_role_is_nobody(call: str, role: Role, tmp_path: Path
 @pytest.mark.parametrize("role", [Role.OPERATOR, Role.CLIENT, Role.COORDINATOR])
 def test_a_server_in_another_role(role: Role, tmp_path: Path, federation: LocalFederation) -> None:
     """A process with a party's name and address, but the certificate of another role, is told nothing."""
-    mine = issue(tmp_path, "feature-c", role, ca_folder=federation.folder / "certs")
+    mine = namesake(tmp_path, "feature-c", role, federation.folder / "certs")
 
     async def main() -> None:
         server, credentials = grpc_server(Callers("feature-c", mine))

@@ -37,6 +37,7 @@ GROWTH = 32
 ARRIVAL_S = 60.0
 Context = grpc.aio.ServicerContext[Any, Any]
 Handler = Any  # gRPC's own, or its function
+_Bearer = tuple[str, Role | None]  # name and role; plain text has no role where every role may call
 
 
 #: Service → most bytes of a message to it, where that is less than a server's.
@@ -92,7 +93,7 @@ class Admission(grpc.aio.ServerInterceptor):
 
     def __init__(self, callers: Callers, most_calls: int = MOST_CALLS) -> None:
         self._callers, self._most_calls = callers, most_calls
-        self._shares: dict[str, _Share] = {}
+        self._shares: dict[_Bearer, _Share] = {}
         self._calls = 0
 
     async def intercept_service(
@@ -172,20 +173,21 @@ class Admission(grpc.aio.ServerInterceptor):
         except DecodeError:
             raise Malformed(f"a message that {method.name} cannot decode") from None
 
-    def _bearer(self, context: Context, role: Role | None) -> str:
+    def _bearer(self, context: Context, role: Role | None) -> _Bearer:
         """Whose share a call uses."""
         if role is None:
             return self._callers.anybody(context)
         if role is Role.CLIENT:  # need not speak our protocol
-            return self._callers.certified(context, role)
-        return self._callers.named(context, role)
+            return self._callers.certified(context, role), role
+        return self._callers.named(context, role), role
 
     @contextmanager
-    def _call(self, name: str) -> Iterator[_Share]:
-        share = self._shares.setdefault(name, _Share())
+    def _call(self, bearer: _Bearer) -> Iterator[_Share]:
+        share = self._shares.setdefault(bearer, _Share())
         most = max(1, self._most_calls // 2)
         if share.calls >= most or self._calls >= self._most_calls:
-            raise Overloaded(f"{name} has {share.calls} calls under way here, of at most {most}; repeat this one later")
+            under_way = f"{bearer[0]} has {share.calls} calls under way here, of at most {most}"
+            raise Overloaded(f"{under_way}; repeat this one later")
         share.calls += 1
         self._calls += 1
         try:
@@ -194,7 +196,7 @@ class Admission(grpc.aio.ServerInterceptor):
             share.calls -= 1
             self._calls -= 1
             if not share.calls:
-                self._shares.pop(name, None)
+                self._shares.pop(bearer, None)
 
 
 @asynccontextmanager

@@ -14,7 +14,7 @@ from treetap import logs, version
 from treetap.errors import Refused
 from treetap.wire.insecure import NAME_KEY, Insecure, Transport
 from treetap.wire.live import Live
-from treetap.wire.roles import Role
+from treetap.wire.roles import Identity, Role
 
 Context = grpc.aio.ServicerContext[object, object]
 
@@ -54,29 +54,40 @@ class Callers:
                 raise Refused(f"the caller shows no certificate, and no name in metadata {NAME_KEY}")
             logs.note(peer=told)
             return told
-        shown = list(context.auth_context().get("x509_pem_cert", []))
-        if len(shown) != 1:
-            raise Refused("the caller shows no certificate")
-        return self.shown(shown[0], *roles)
+        return self.shown(_certificate(context), *roles)
 
-    def anybody(self, context: Context) -> str:
-        """The name of any holder of a certificate with a role; without certificates of anybody, "-" for no name.
+    def anybody(self, context: Context) -> tuple[str, Role | None]:
+        """Name and role of any holder of a certificate with a role; without certificates of anybody, "-" for no name.
 
         Raises:
             Refused: a certificate that names nobody, or one that is revoked.
         """
         if self.live is not None:
-            return self.certified(context)
-        return str(dict(context.invocation_metadata() or ()).get(NAME_KEY, "-"))
+            found = self._identity(_certificate(context))
+            return found.name, found.role
+        return str(dict(context.invocation_metadata() or ()).get(NAME_KEY, "-")), None
 
     def shown(self, certificate: bytes | None, *roles: Role) -> str:
         """The same of the certificate (PEM or DER) of a connection."""
-        if self.live is None or not certificate:
-            raise Refused("the caller shows no certificate")
-        caller = self.live.now().caller(certificate, roles[0] if roles else None)
-        logs.note(peer=caller.name)
+        caller = self._identity(certificate, *roles)
         if roles and caller.role not in roles:
             wanted = " or ".join(role.one for role in roles)
             shown = f"{caller.name} is not {wanted} by its certificate, but {caller.role.one}"
             raise Refused(f"{shown}: {self.own} refuses it")
         return caller.name
+
+    def _identity(self, certificate: bytes | None, *roles: Role) -> Identity:
+        """Whose certificate it is, whatever the role; `roles` are for the remedy."""
+        if self.live is None or not certificate:
+            raise Refused("the caller shows no certificate")
+        caller = self.live.now().caller(certificate, roles[0] if roles else None)
+        logs.note(peer=caller.name)
+        return caller
+
+
+def _certificate(context: Context) -> bytes:
+    """The certificate of a call's connection."""
+    shown = list(context.auth_context().get("x509_pem_cert", []))
+    if len(shown) != 1:
+        raise Refused("the caller shows no certificate")
+    return shown[0]

@@ -8,6 +8,7 @@ import logging
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import grpc
 import grpc.aio
@@ -15,7 +16,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from party.server.control import register
-from tests.certificates import dns_of, role_of
+from tests.certificates import dns_of, namesake, role_of
 from treetap import version
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.errors import Malformed, Overloaded, TreetapError, UnknownJob
@@ -24,6 +25,7 @@ from treetap.wire.callers import Callers
 from treetap.wire.frame import filled
 from treetap.wire.hello import serve_health
 from treetap.wire.ports import Address
+from treetap.wire.roles import Role
 from treetap.wire.status import error_of
 from treetap.wire.tls import TlsFiles
 from treetap.wire.v2 import boosting_pb2, control_pb2, exchange_pb2
@@ -203,6 +205,23 @@ def test_one_caller_has_half_of_all_calls(certificates: dict[str, TlsFiles]) -> 
             await dialer("other").deliver(to, _message(1))
             await asyncio.gather(*held)
             await dialer("one").deliver(to, _message(1))
+
+    asyncio.run(main())
+
+
+def test_a_share_is_that_of_a_name_in_a_role(certificates: dict[str, TlsFiles], tmp_path: Path) -> None:
+    """A coordinator with the name of a party that has used its share up is not refused for it."""
+    other = namesake(tmp_path, "one", Role.COORDINATOR, certificates[PARTY].ca.parent)
+
+    async def main() -> None:
+        async with _serving(certificates | {"namesake": other}, most_calls=8) as (party, to, dialer):
+            party.open.clear()
+            held = [asyncio.ensure_future(dialer("one").deliver(to, _message(1))) for _ in range(4)]
+            await party.full(4)
+            step = asyncio.ensure_future(anext(dialer("namesake").step(to, control_pb2.StepRequest(job="j"))))
+            await party.full(5)
+            party.open.set()
+            await asyncio.gather(*held, step)
 
     asyncio.run(main())
 

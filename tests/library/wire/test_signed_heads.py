@@ -216,9 +216,9 @@ def test_a_stranger_s_signature_is_refused(keys: Keys, tmp_path: Path) -> None:
 
 def test_only_a_party_signs(keys: Keys, tmp_path: Path) -> None:
     """The certificate of an operator or of the coordinator is valid, and signs no transcript."""
-    files = issue(tmp_path, "feature-b", Role.OPERATOR, ca_folder=keys.ca.parent)
+    files = issue(tmp_path, "operator", Role.OPERATOR, ca_folder=keys.ca.parent)
     _write(tmp_path / "log", "a", KeySigner(files))
-    with pytest.raises(Malformed, match="its signature is that of operator 'feature-b', not of a party"):
+    with pytest.raises(Malformed, match="its signature is that of operator 'operator', not of a party"):
         _anchor(tmp_path / "log", keys.ca)
 
 

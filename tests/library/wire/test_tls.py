@@ -19,9 +19,10 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from treetap.commands.certs import authority
 from treetap.commands.certs.authority import create_authority, issue
+from treetap.commands.certs.requests import request, sign_request
 from treetap.commands.certs.revocation import revoke
 from treetap.errors import BadInput, ConfigError
-from treetap.wire.roles import Role
+from treetap.wire.roles import Identity, Role
 from treetap.wire.tls import TlsFiles, fingerprint
 
 
@@ -105,6 +106,18 @@ def test_names_of_roles_are_no_hosts(folder: Path, host: str) -> None:
     with pytest.raises(ConfigError, match="host "):
         issue(folder, "a", Role.PARTY, [host])
     assert not (folder / "a.key").exists()
+
+
+def test_a_name_has_one_role(folder: Path) -> None:
+    """The authority issues no certificate of another role to a name that it knows; of the same one it does."""
+    issue(folder, "bank", Role.PARTY)
+    with pytest.raises(ConfigError, match=r"name 'bank': .*jsonl has a certificate of party 'bank', and a name has"):
+        issue(folder / "client", "bank", Role.CLIENT, ca_folder=folder)
+    request(folder / "asked", "bank", Role.CLIENT)
+    with pytest.raises(ConfigError, match="and a name has one role: take another"):
+        sign_request(folder / "asked" / "bank.csr", Identity("bank", Role.CLIENT), folder)
+    assert not (folder / "asked" / "bank.crt").exists()
+    assert issue(folder / "renewed", "bank", Role.PARTY, ca_folder=folder).certificate.exists()
 
 
 def test_a_process_lends_its_name_to_no_other(folder: Path) -> None:

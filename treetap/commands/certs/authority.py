@@ -134,8 +134,16 @@ def open_authority(folder: Path, purpose: str) -> tuple[x509.Certificate, Signin
 
 
 def _refuse_names_of_processes(ca_folder: Path, process: Identity, hosts: Sequence[str]) -> None:
-    """Refuse a host that is called as a process is: where bare names are compared, one certificate would be two."""
+    """Refuse a name that has another role, and a host that is called as a process is.
+
+    Where bare names are compared, in a file's lists or by other TLS clients, one certificate would be two.
+    """
     known = issued.read(ca_folder)
+    if others := [each for each in known if each.name == process.name and each.role != process.role]:
+        raise ConfigError(
+            f"name {process.name!r}: {ca_folder / issued.FILE} has a certificate of {others[0].role} {process.name!r}, "
+            "and a name has one role: take another"
+        )
     names = {process.name} | {each.name for each in known}
     if taken := [host for host in hosts if host.lower() in names]:
         raise ConfigError(
