@@ -1,8 +1,8 @@
 """The channels of a process: dialled anew when its TLS files change, and only to servers that are not revoked.
 
 gRPC in Python takes no list of revoked certificates and shows nobody the server's certificate. Where there is a list, a
-handshake of Python's `ssl` looks at the server before each connection of gRPC's. What remains between the two:
-docs/threats.md.
+handshake of Python's `ssl` looks at the server before gRPC is let connect; an attempt that failed gRPC repeats without
+another look. What remains: docs/threats.md.
 """
 
 from __future__ import annotations
