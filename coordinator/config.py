@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from treetap.names import Address, Name
+from treetap.names import Address, Name, ProcessName
 from treetap.process.config import Process, Silence
 from treetap.strict import load
 
@@ -15,7 +15,7 @@ from treetap.strict import load
 class CoordinatorConfig(Process):
     """The file that `treetap coordinator --config` reads. `parties` maps each party's name to host:port."""
 
-    name: Name = "coordinator"
+    name: ProcessName = "coordinator"
     listen: Address = "127.0.0.1:0"
     state: Path
     operators: Annotated[list[Name], Field(min_length=1)] = ["operator"]

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field, PrivateAttr, StringConstraints, mode
 
 from party.policy import Policy
 from treetap.errors import ConfigError
-from treetap.names import Address, Name, clash, on_loopback
+from treetap.names import Address, ProcessName, clash, on_loopback
 from treetap.process.config import Process, Silence
 from treetap.strict import Strict, load
 from treetap.tables.config import TableConfig
@@ -29,7 +29,7 @@ class ServeConfig(Strict):
     that have not shaken hands; `proxies`: addresses and networks for which that does not hold.
     """
 
-    clients: Annotated[list[Name], Field(min_length=1)]
+    clients: Annotated[list[ProcessName], Field(min_length=1)]
     listen: Address | None = None
     http: Address | None = None
     plain_http: bool = False

@@ -12,14 +12,14 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from treetap.errors import Refused
-from treetap.names import NAME, Name
+from treetap.names import CLIENTS, COORDINATORS, KINDS, NAME, PARTIES, ProcessName
 from treetap.protocols.emissions import Sent
 from treetap.strict import Strict
 from treetap.trees.paths import Floats, paths_hidden
 from treetap.wire.disclosure import CLASSES, UNSPECIFIED
 
-#: Kinds of receivers, valid beside the names of certificates; the defaults of reveals.proto use them too.
-EVERYBODY, COORDINATORS, PARTIES, CLIENTS = "*", "coordinators", "parties", "clients"
+#: Every receiver; valid beside names of certificates and `KINDS`, as in the defaults of reveals.proto.
+EVERYBODY = "*"
 
 
 class Policy(Strict):
@@ -28,9 +28,9 @@ class Policy(Strict):
     Receivers in `emits`: names of certificates, "coordinators", "parties" that the policy names, "clients", "*".
     """
 
-    coordinators: Annotated[list[Name], Field(min_length=1)] = ["coordinator"]
-    label_holders: list[Name] = []
-    peers: list[Name] = []
+    coordinators: Annotated[list[ProcessName], Field(min_length=1)] = ["coordinator"]
+    label_holders: list[ProcessName] = []
+    peers: list[ProcessName] = []
     record: Literal["received", "both", "off"] = "off"
     min_key_bits: Annotated[int, Field(ge=512)] = 2048
     min_common_records: Annotated[int, Field(ge=1)] = 30
@@ -47,7 +47,7 @@ class Policy(Strict):
             if name not in known:
                 raise ValueError(f"{name!r} is no disclosure class (they are {', '.join(known)})")
             for receiver in receivers:
-                if receiver not in (EVERYBODY, COORDINATORS, PARTIES, CLIENTS) and not NAME.match(receiver):
+                if receiver not in (EVERYBODY, *KINDS) and not NAME.match(receiver):
                     raise ValueError(
                         f"{name}: {receiver!r} is no receiver: the name of a certificate, {COORDINATORS!r}, "
                         f"{PARTIES!r}, {CLIENTS!r} or {EVERYBODY!r}"
@@ -87,8 +87,9 @@ class Policy(Strict):
     def may_emit(self, to: str, name: str, *, client: bool = False) -> bool:
         """True if a disclosure class may go to `to`; `client` as for `check_emits`."""
         named = to in self.label_holders or to in self.peers
-        kind = CLIENTS if client else COORDINATORS if to in self.coordinators else PARTIES if named else to
-        return not {EVERYBODY, kind, to}.isdisjoint(self._receivers(name))
+        kind = CLIENTS if client else COORDINATORS if to in self.coordinators else PARTIES if named else EVERYBODY
+        own = EVERYBODY if to in KINDS else to  # a certificate from elsewhere may name a kind: that is not its rule
+        return not {EVERYBODY, kind, own}.isdisjoint(self._receivers(name))
 
     def _receivers(self, name: str) -> Sequence[str]:
         return self.emits.get(name, CLASSES[name].default_receivers)

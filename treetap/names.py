@@ -12,10 +12,22 @@ _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - compared
 NAME = re.compile(r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")
 
 
+#: Kinds of receivers in a party's policy, which no process has for its name: a rule for a kind would be one for it.
+COORDINATORS, PARTIES, CLIENTS = "coordinators", "parties", "clients"
+KINDS = (COORDINATORS, PARTIES, CLIENTS)
+
+
 def check_name(value: str) -> str:
     """The name, or a ValueError that describes valid names."""
     if not NAME.match(value):
         raise ValueError("a name has lower-case letters, digits and inner hyphens, at most 63")
+    return value
+
+
+def check_process_name(value: str) -> str:
+    """The name, or a ValueError where it is a kind of receivers; of a valid name."""
+    if value in KINDS:
+        raise ValueError(f"{value!r} is no name for a process: in policies it means a kind of receivers, take another")
     return value
 
 
@@ -50,4 +62,5 @@ def on_loopback(address: str) -> bool:
 
 
 Name = Annotated[str, AfterValidator(check_name)]
+ProcessName = Annotated[Name, AfterValidator(check_process_name)]
 Address = Annotated[str, AfterValidator(check_address)]

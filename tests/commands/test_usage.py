@@ -241,6 +241,7 @@ def test_making_certificates(tmp_path: Path) -> None:
     [
         (["Bank"], "name 'Bank'"),
         (["ca"], "name 'ca'"),
+        *(([kind], f"name '{kind}': in policies it means a kind") for kind in ("parties", "clients", "coordinators")),
         (["bank2", "--days", "0"], "for 0 days"),
         (["bank2", "--host", "not a host"], "host 'not a host'"),
         (["bank2", "--host", "bank.party.treetap.internal"], "treetap.internal is reserved for names of roles"),

@@ -211,6 +211,15 @@ def test_two_servers_at_one_port(table: str, fault: str, tmp_path: Path) -> None
     assert _read(tmp_path, GOOD.replace("0.0.0.0:7002", "127.0.0.1:0") + free).serve is not None
 
 
+@pytest.mark.parametrize("kind", ["parties", "clients", "coordinators"])
+def test_kinds_of_receivers_are_no_names(kind: str, tmp_path: Path) -> None:
+    """Neither of the party itself nor of its clients: a rule for the kind would be one for the process."""
+    served = f'{GOOD}\n[serve]\nclients = ["{kind}"]\nlisten = "127.0.0.1:0"\n'
+    for text in (served, GOOD.replace('name = "feature-b"', f'name = "{kind}"')):
+        (found,) = _faults(tmp_path, text)
+        assert f"'{kind}' is no name for a process: in policies it means a kind of receivers" in found
+
+
 @pytest.mark.parametrize(
     ("policy", "silent"),
     [

@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from party.policy import CLIENTS, COORDINATORS, EVERYBODY, PARTIES, Policy
+from party.policy import EVERYBODY, Policy
 from treetap.errors import ConfigError, Refused
+from treetap.names import CLIENTS, COORDINATORS, PARTIES
 from treetap.strict import load
 from treetap.wire.disclosure import CLASSES
 
@@ -61,6 +62,15 @@ def test_a_class_in_the_file_replaces_its_default(tmp_path: Path) -> None:
         policy.check_emits("bank", "coordinator", ["METRIC"])
 
 
+@pytest.mark.parametrize("kind", ["parties", "clients", "coordinators"])
+def test_a_rule_for_a_kind_is_none_for_a_process_of_that_name(kind: str) -> None:
+    """A certificate made elsewhere may say anything."""
+    policy = Policy(emits={"METRIC": [kind], "CONTROL": ["*"]})
+    with pytest.raises(Refused, match=f"METRIC to {kind}"):
+        policy.check_emits("bank", kind, ["METRIC"], client=kind != "clients")
+    policy.check_emits("bank", kind, ["CONTROL"])
+
+
 def test_floors() -> None:
     """Short keys and small instance spaces are refused by the rule's name; an empty space tells nothing."""
     policy = Policy(min_key_bits=2048, min_instance_space=5)
@@ -91,6 +101,9 @@ def test_floors() -> None:
         ('[emits]\nMETRIC = "boss"', "emits.METRIC"),
         ("coordinators = []", "coordinators"),
         ('label_holders = ["The Bank"]', "label_holders"),
+        ('coordinators = ["clients"]', "'clients' is no name for a process: in policies it means a kind of receivers"),
+        ('label_holders = ["parties"]', "'parties' is no name for a process"),
+        ('peers = ["coordinators"]', "'coordinators' is no name for a process"),
         ('peers = "bank"', """peers: a list of names, such as ["bank"] (it is 'bank')"""),
         ('coordinators = ["a", "b"]\npeers = ["b"]', "'b' is under coordinators: a coordinator is never a party"),
         ("min_key_bits = 100", "min_key_bits"),

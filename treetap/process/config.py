@@ -7,7 +7,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from treetap.names import Name, on_loopback
+from treetap.names import ProcessName, on_loopback
 from treetap.strict import Strict
 from treetap.wire.insecure import Insecure, Transport
 from treetap.wire.timeouts import LEAST_SILENCE_S
@@ -42,7 +42,7 @@ class Process(Strict):
     not verified, which is for trials on a host without other users.
     """
 
-    name: Name
+    name: ProcessName
     tls: TlsConfig | None = None
     insecure: bool = False
 

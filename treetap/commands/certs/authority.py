@@ -18,7 +18,7 @@ from cryptography.x509.oid import NameOID
 
 from treetap.commands.certs import issued
 from treetap.errors import BadInput, ConfigError
-from treetap.names import NAME
+from treetap.names import KINDS, NAME
 from treetap.wire.roles import DOMAIN, Identity, Role, reserved
 from treetap.wire.tls import BOTH_ENDS, TlsFiles, date, extension, read_certificates, read_key, spki
 
@@ -112,6 +112,8 @@ def process(name: str, role: Role) -> Identity:
         raise ConfigError(f"name {name!r}: it must be 1 to 63 of a-z, 0-9 and '-', with no '-' at either end")
     if name == "ca":
         raise ConfigError("name 'ca': the authority's own files have this name")
+    if name in KINDS:
+        raise ConfigError(f"name {name!r}: in policies it means a kind of receivers; take another")
     return Identity(name, role)
 
 
