@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from treetap.errors import ConfigError
 
+log = logging.getLogger(__name__)
 _LIST = re.compile(rb"-----BEGIN X509 CRL-----.*?-----END X509 CRL-----", re.DOTALL)
 REMEDY = "at the authority, treetap certs revoke --ca FOLDER makes a new one"
 
@@ -26,9 +28,13 @@ class Revoked:
     until: datetime
 
     def fault(self, certificate: x509.Certificate, signer: x509.Certificate) -> str | None:
-        """The reason why a certificate that `signer` has signed is refused now; None if it is not."""
+        """The reason why a certificate that `signer` has signed is refused now; None if it is not.
+
+        The caller reads it, who may be remote: the file's place on this host stands in the log only.
+        """
         if now() > self.until:
-            return f"{self.path}: the list of revoked certificates ended on {_date(self.until)}: {REMEDY}"
+            log.warning("%s: the list of revoked certificates ended on %s", self.path, _date(self.until))
+            return f"the list of revoked certificates ended on {_date(self.until)}: {REMEDY}"
         if certificate.serial_number in self.serials[_key(signer)]:
             return f"the certificate (serial number {certificate.serial_number:x}) is revoked by its authority"
         return None

@@ -296,7 +296,9 @@ def _list(authority: Path, until: datetime) -> bytes:
     return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)  # type: ignore[arg-type]
 
 
-def test_a_list_that_has_ended_ends_all_calls(federation: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_that_has_ended_ends_all_calls(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """When the one in force runs out servers refuse everybody and callers call nobody, until there is a new one."""
     for name in (PARTY, PEER):
         soon = datetime.now(UTC) + timedelta(hours=1)
@@ -312,8 +314,12 @@ def test_a_list_that_has_ended_ends_all_calls(federation: Federation, monkeypatc
             await _deliver(carefree, to)
             later = datetime.now(UTC) + timedelta(hours=2)
             monkeypatch.setattr(revoked, "now", lambda: later)
-            with pytest.raises(Refused, match=r"the list of revoked certificates ended on .*: at the authority, "):
+            with pytest.raises(
+                Refused, match=r"the list of revoked certificates ended on .*: at the authority, "
+            ) as told:
                 await _deliver(carefree, to)
+            assert str(federation.folder) not in str(told.value)
+            assert f"{federation.files(PARTY).revoked}: the list of revoked certificates ended on" in caplog.text
             with pytest.raises(Incompatible, match="the list of revoked certificates ended on"):
                 await _deliver(careful, to)
             federation.deliver(PARTY, "crl.pem")
