@@ -30,6 +30,8 @@ from treetap.workers import ProcessEngine
 log = logging.getLogger(__name__)
 #: Seconds that calls under way may take to end when the party stops.
 GRACE_S = 2.0
+#: Of `silence_s`, what a worker may be silent: it is named before those who wait for what it computes give up.
+WORKER_SHARE = 0.8
 
 
 def run(config_path: Path, *, until_stdin_closes: bool) -> None:
@@ -40,7 +42,7 @@ def run(config_path: Path, *, until_stdin_closes: bool) -> None:
     raise_descriptors()
     share_heaps()
     workers = config.workers or len(os.sched_getaffinity(0))
-    engine = ProcessEngine(workers, config.silence_s)
+    engine = ProcessEngine(workers, WORKER_SHARE * config.silence_s)
     with sole_user(config.state), warnings.catch_warnings():
         warnings.simplefilter("default")
         engine.start()  # before the server: workers that are slow to start hold up no job
