@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from party.config import ServeConfig
 from party.server.http_answers import problem, respond
 from party.server.http_bodies import Bodies
-from party.server.http_connections import HttpListener, Waiting, awaits_requests
+from party.server.http_connections import HttpListener, Waiting, awaits_requests, certificate_of
 from party.server.http_hosts import asked_by_name, own_names
 from party.server.http_json import (
     SLOWEST_S,
@@ -52,10 +52,10 @@ class HttpScoring:
     """The endpoint's routes. `callers`: recognises certificates; None: a header names the client."""
 
     def __init__(self, served_models: ServedModels, config: ServeConfig, callers: Callers | None) -> None:
-        self._served_models, self._callers = served_models, callers
+        self._served_models, self.callers = served_models, callers
         self._bodies = Bodies(config.most_ids)
         self._document = document(self._bodies.form, secured=callers is not None)
-        self.application = web.Application(middlewares=[awaits_requests, _problems])
+        self.application = web.Application(middlewares=[awaits_requests, _problems, self._known])
         self.application.add_routes(
             [
                 web.post("/v1/predict", self.predict),
@@ -102,7 +102,7 @@ class HttpScoring:
 
     async def health(self, request: web.Request) -> web.Response:
         """Status 200 while predictions are served, else 503; open to every holder of a certificate with a role."""
-        self._recognised(request)
+        del request
         return (
             respond(200, HealthReply(status="serving"))
             if self._served_models.ready
@@ -111,25 +111,31 @@ class HttpScoring:
 
     async def openapi(self, request: web.Request) -> web.Response:
         """The OpenAPI document of the endpoint; open as `health` is."""
-        self._recognised(request)
+        del request
         return respond(200, json.dumps(self._document))
 
     def _client(self, request: web.Request) -> str:
         """The name of the client that calls."""
-        if self._callers is not None:
-            return self._recognised(request, Role.CLIENT)
+        if self.callers is not None:
+            return self.callers.shown(certificate_of(request), Role.CLIENT)
         names = request.headers.getall(NAME_KEY, [])
         if len(names) != 1:
             raise Refused(f"the caller does not name itself in header {NAME_KEY}")
         logs.note(peer=names[0])
         return names[0]
 
-    def _recognised(self, request: web.Request, *roles: Role) -> str:
-        """The name in the caller's certificate, empty over plain HTTP."""
-        if self._callers is None:
-            return ""
-        secured = request.get_extra_info("ssl_object")
-        return self._callers.shown(secured and secured.getpeercert(binary_form=True), *roles)
+    @web.middleware
+    async def _known(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Refuse whoever is revoked by now before anything of the request is looked at, and end the connection."""
+        if self.callers is not None:
+            try:
+                self.callers.shown(certificate_of(request))
+            except Refused as fault:
+                log.warning("refused: %s", fault)
+                found = problem(403, str(fault))
+                found.force_close()
+                return found
+        return await handler(request)
 
 
 class Secured:
@@ -171,7 +177,8 @@ async def start(made: HttpScoring, serve: ServeConfig, files: TlsFiles | None) -
     runner = web.AppRunner(made.application, access_log=None, handler_cancellation=True, shutdown_timeout=2.0)
     await runner.setup()
     context = None if secured is None else secured.context
-    listener = HttpListener(runner, host.strip("[]"), int(port), context, Waiting(serve.handshakes, serve.proxies))
+    limits = Waiting(serve.handshakes, serve.proxies)
+    listener = HttpListener(runner, host.strip("[]"), int(port), context, made.callers, limits)
     try:
         await listener.start()
     except OSError as failure:

@@ -17,7 +17,10 @@ from aiohttp import web
 from party.server.http_answers import problem
 from party.server.http_bodies import BUFFER
 from party.server.http_json import IDLE_S, SLOWEST_S
+from treetap.errors import Refused
+from treetap.wire.callers import Callers
 from treetap.wire.listening import bound
+from treetap.wire.roles import Identity
 
 log = logging.getLogger(__name__)
 #: Most connections at once that have shaken hands; further ones are turned away.
@@ -94,12 +97,6 @@ class HttpConnection(web.RequestHandler):
             if not each.done():
                 each.set_result(None)
 
-    @property
-    def certified(self) -> str:
-        """The common name of the other side's certificate; empty without one."""
-        shown = (self.transport.get_extra_info("peercert") if self.transport else None) or {}
-        return next((value for part in shown.get("subject", ()) for key, value in part if key == "commonName"), "")
-
     def handle_error(
         self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
     ) -> web.StreamResponse:
@@ -116,6 +113,12 @@ class HttpConnection(web.RequestHandler):
             self._end = None
         if within_s is not None and isinstance(self.transport, asyncio.Transport):
             self._end = asyncio.get_running_loop().call_later(within_s, self.transport.abort)
+
+
+def certificate_of(connection: asyncio.BaseTransport | web.BaseRequest) -> bytes | None:
+    """The other side's certificate (DER); None without one."""
+    secured: ssl.SSLObject | None = connection.get_extra_info("ssl_object")
+    return None if secured is None else secured.getpeercert(binary_form=True)
 
 
 @web.middleware
@@ -143,12 +146,14 @@ class HttpListener(web.BaseSite):
         host: str,
         port: int,
         secured: Callable[[], ssl.SSLContext] | None,
+        callers: Callers | None,
         waiting: Waiting,
     ) -> None:
         super().__init__(runner)
         assert runner.server is not None
         self._host, self.port, self._secured, self._web = host, port, secured, runner.server
-        self._waiting, self._shaken, self._full = waiting, Counter[str](), False
+        self._waiting, self._shaken, self._full = waiting, Counter[Identity | None](), False
+        self._callers = callers
         self._listeners: list[socket.socket] = []
         self._accepting: list[asyncio.Task[None]] = []
         self._open: set[asyncio.Task[None]] = set()
@@ -207,20 +212,25 @@ class HttpListener(web.BaseSite):
                 return
             if self._secured is None:
                 await connection.asked
-        name = connection.certified
-        if not self._has_room(name):
+        try:
+            caller = None if self._callers is None else self._callers.identity(certificate_of(transport))
+        except Refused as fault:
+            log.warning("serve.http: no connection: %s", fault)
             transport.abort()
             return
-        self._shaken[name] += 1
+        if not self._has_room(caller):
+            transport.abort()
+            return
+        self._shaken[caller] += 1
         try:
             await connection.lost
         finally:
-            self._shaken -= Counter([name])
+            self._shaken -= Counter([caller])
 
-    def _has_room(self, name: str) -> bool:
+    def _has_room(self, caller: Identity | None) -> bool:
         """True if one more connection may stay open; the first that may not is logged."""
         full = self._shaken.total() >= MOST_CONNECTIONS
         if full and not self._full:
             log.warning("serve.http: %d connections are open, more are turned away", MOST_CONNECTIONS)
         self._full = full
-        return not full and (not name or self._shaken[name] < MOST_OF_ONE)
+        return not full and (caller is None or self._shaken[caller] < MOST_OF_ONE)

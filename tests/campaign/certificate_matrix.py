@@ -184,7 +184,7 @@ async def _listening(files: TlsFiles, name: str, register: Callable[..., None]) 
 
 def expected(kind: Kind, method: str, role: Role | None) -> str:
     """How a pairing must end: heard; old, refused for its version; refused by name; no method; or no connection."""
-    if kind.at == "tls":
+    if kind.at == "tls" or (kind.at == "name" and not method.startswith("/")):  # HTTP ends such connections
         return "no connection"
     if kind.at == "name" or (role is not None and kind.role is not role):
         return "refused"

@@ -76,15 +76,20 @@ def test_who_asks_and_whom(tmp_path: Path) -> None:
             assert status == 403
             assert detail.startswith(f"{name} is not a client by its certificate")
             other.close()
+        opened = {path: _Client(certs, "app", address) for path in ("/v1/model", "/healthz", "/openapi.json", "/v2")}
+        assert app.ask("/v2")[0] == 404
+        app.close()
         for file in (f"{HOLDER}.crt", f"{HOLDER}.key"):
             (certs / file).unlink()
         issue(certs, HOLDER, role_of(HOLDER), [host.partition(":")[0] for host in NEW_HOSTS])
         revoke(certs, ["app"])
-        for path in ("/v1/model", "/healthz", "/openapi.json"):
-            status, detail = app.ask(path)
+        for path, held in opened.items():
+            status, detail = held.ask(path)
             assert status == 403
             assert "is revoked by its authority" in detail
-        app.close()
+            with pytest.raises((ConnectionError, ssl.SSLError)):  # that connection is closed, and another not answered
+                held.ask(path)
+            held.close()
         again = _Client(certs, "operator", address)
         assert again.server.serial_number != before
         assert [again.ask("/healthz", host)[0] for host in NEW_HOSTS] == [503, 503]

@@ -13,6 +13,7 @@ import pytest
 from party.config import PartyConfig
 from party.metrics import PartyMetrics
 from party.serving.registry import ServedModels
+from tests.certificates import namesake
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.errors import ConfigError
 from treetap.process.config import TlsConfig
@@ -151,6 +152,24 @@ def test_connections_count_from_their_handshake(tmp_path: Path, monkeypatch: pyt
             assert not await _answer(await http.shaken("batch"), head)
             ends[0][1].close()
             await asyncio.sleep(0.1)
+            assert await _answer(await http.shaken("app"), head)
+
+    asyncio.run(main())
+
+
+def test_shares_are_of_a_name_in_a_role(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A party of a client's name takes none of the client's places."""
+    monkeypatch.setattr(http_connections, "MOST_OF_ONE", 1)
+
+    async def main() -> None:
+        async with _listening(tmp_path, secured=True) as http:
+            other = tmp_path / "other"
+            namesake(other, "app", Role.PARTY, tmp_path / "certs")
+            (other / "app.crt").rename(tmp_path / "certs" / "party.crt")
+            (other / "app.key").rename(tmp_path / "certs" / "party.key")
+            head = b"Host: 127.0.0.1\r\n"
+            assert await _answer(await http.shaken("party"), head)
+            assert not await _answer(await http.shaken("party"), head)
             assert await _answer(await http.shaken("app"), head)
 
     asyncio.run(main())

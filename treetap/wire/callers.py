@@ -63,20 +63,20 @@ class Callers:
             Refused: a certificate that names nobody, or one that is revoked.
         """
         if self.live is not None:
-            found = self._identity(_certificate(context))
+            found = self.identity(_certificate(context))
             return found.name, found.role
         return str(dict(context.invocation_metadata() or ()).get(NAME_KEY, "-")), None
 
     def shown(self, certificate: bytes | None, *roles: Role) -> str:
         """The same of the certificate (PEM or DER) of a connection."""
-        caller = self._identity(certificate, *roles)
+        caller = self.identity(certificate, *roles)
         if roles and caller.role not in roles:
             wanted = " or ".join(role.one for role in roles)
             shown = f"{caller.name} is not {wanted} by its certificate, but {caller.role.one}"
             raise Refused(f"{shown}: {self.own} refuses it")
         return caller.name
 
-    def _identity(self, certificate: bytes | None, *roles: Role) -> Identity:
+    def identity(self, certificate: bytes | None, *roles: Role) -> Identity:
         """Whose certificate it is, whatever the role; `roles` are for the remedy."""
         if self.live is None or not certificate:
             raise Refused("the caller shows no certificate")
