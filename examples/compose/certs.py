@@ -21,8 +21,9 @@ from pathlib import Path
 
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.errors import ConfigError
+from treetap.wire.certificates import read_certificates
 from treetap.wire.roles import Role
-from treetap.wire.tls import TlsFiles, read_certificates
+from treetap.wire.tls import TlsFiles
 
 #: The user of the image.
 OWNER = 10001

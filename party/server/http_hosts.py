@@ -10,7 +10,7 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 from cryptography import x509
 
-from treetap.wire.identity import dns_names, ip_addresses
+from treetap.wire.certificates import dns_names, ip_addresses
 from treetap.wire.live import Live
 
 _NEAR = ("localhost", "127.0.0.1", "::1")

@@ -17,7 +17,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from tests.certificates import role_of
 from tests.containers.composed import PARTIES, ROOT
 from treetap.commands.certs.authority import create_authority, issue
-from treetap.wire.tls import certificate_fault, read_certificates, spki
+from treetap.wire.certificates import read_certificates, spki
+from treetap.wire.tls import certificate_fault
 
 NAMES = ("coordinator", "operator", *PARTIES)
 

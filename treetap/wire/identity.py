@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from cryptography import x509
-from cryptography.x509.oid import NameOID
 
 from treetap.names import NAME
+from treetap.wire.certificates import common_names, dns_names
 from treetap.wire.roles import DOMAIN, Identity, Role, reserved
 
 
@@ -38,25 +38,3 @@ def identity(certificate: x509.Certificate, needed: Role | None = None) -> Ident
     raise NoIdentity(
         f"the certificate of {name!r} has other names below {DOMAIN} than one of its own: {shown}; {renewal}"
     )
-
-
-def common_names(certificate: x509.Certificate) -> list[str]:
-    """The certificate's common names: one, as treetap issues it."""
-    return [str(each.value) for each in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
-
-
-def dns_names(certificate: x509.Certificate) -> list[str]:
-    """The DNS names among the certificate's alternative names."""
-    return _alternatives(certificate).get_values_for_type(x509.DNSName)
-
-
-def ip_addresses(certificate: x509.Certificate) -> list[str]:
-    """The IP addresses among the certificate's alternative names."""
-    return [str(each) for each in _alternatives(certificate).get_values_for_type(x509.IPAddress)]
-
-
-def _alternatives(certificate: x509.Certificate) -> x509.SubjectAlternativeName:
-    try:
-        return certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except x509.ExtensionNotFound:
-        return x509.SubjectAlternativeName([])

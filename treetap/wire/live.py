@@ -13,9 +13,10 @@ from cryptography import x509
 
 from treetap.errors import ConfigError, Refused
 from treetap.wire import revoked as lists
+from treetap.wire.certificates import read_certificates
 from treetap.wire.identity import NoIdentity, identity
 from treetap.wire.roles import Identity, Role
-from treetap.wire.tls import TlsFiles, certificate_fault, read_certificates, read_key, spki
+from treetap.wire.tls import TlsFiles, certificate_fault
 
 log = logging.getLogger(__name__)
 #: Callers whose certificates are kept with what was found of them.
@@ -151,9 +152,7 @@ class Live:
 def _read(files: TlsFiles, number: int, own: Identity | None = None) -> Credentials:
     """Raises ConfigError: files that do not fit each other, or a certificate of another process than `own`."""
     authorities = tuple(read_certificates(files.ca))
-    certificate = read_certificates(files.certificate)[0]
-    if spki(read_key(files.key).public_key()) != spki(certificate.public_key()):
-        raise ConfigError(f"{files.key}: this key does not belong to the certificate {files.certificate}")
+    certificate, _ = files.pair()
     try:
         found = identity(certificate)
     except NoIdentity as fault:

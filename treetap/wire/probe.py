@@ -19,8 +19,9 @@ from cryptography import x509
 
 from treetap.errors import ConfigError
 from treetap.visible import visible
+from treetap.wire.certificates import common_name, fingerprint, read_certificates
 from treetap.wire.ports import Address
-from treetap.wire.tls import TlsFiles, common_name, fingerprint, read_certificates
+from treetap.wire.tls import TlsFiles
 
 _ADDRESS = re.compile(r"(?:dns:/{0,3}|ipv4:|ipv6:)?(?:\[(?P<six>[^\]]+)\]|(?P<host>[^:/\[\]]+)):(?P<port>[0-9]{1,5})")
 _NO_ROUTE = (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EHOSTDOWN)
@@ -196,7 +197,7 @@ class _Probe:
         return f"ended the handshake with the TLS alert '{reason}'; compare the two sides' versions and settings"
 
     def _refused(self) -> str:
-        ours = x509.load_pem_x509_certificate(self.tls.read()[1])
+        ours = read_certificates(self.tls.certificate)[0]
         return (
             f"it seems to refuse our certificate, that of {common_name(ours)!r} (SHA-256 {fingerprint(ours)}); "
             f"give both sides certificates of one authority (ours: SHA-256 "

@@ -10,9 +10,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from cryptography.exceptions import UnsupportedAlgorithm
 
 from treetap.errors import ConfigError
+from treetap.wire.certificates import date, spki
 
 log = logging.getLogger(__name__)
 _LIST = re.compile(rb"-----BEGIN X509 CRL-----.*?-----END X509 CRL-----", re.DOTALL)
@@ -33,9 +34,9 @@ class Revoked:
         The caller reads it, who may be remote: the file's place on this host stands in the log only.
         """
         if now() > self.until:
-            log.warning("%s: the list of revoked certificates ended on %s", self.path, _date(self.until))
-            return f"the list of revoked certificates ended on {_date(self.until)}: {REMEDY}"
-        if certificate.serial_number in self.serials[_key(signer)]:
+            log.warning("%s: the list of revoked certificates ended on %s", self.path, date(self.until))
+            return f"the list of revoked certificates ended on {date(self.until)}: {REMEDY}"
+        if certificate.serial_number in self.serials[spki(signer.public_key())]:
             return f"the certificate (serial number {certificate.serial_number:x}) is revoked by its authority"
         return None
 
@@ -52,11 +53,11 @@ def read_revoked(path: Path, authorities: Sequence[x509.Certificate]) -> Revoked
         raise ConfigError(f"{path}: the list of revoked certificates cannot be read: {error.strerror}") from None
     except ValueError:
         raise ConfigError(f"{path}: not a list of revoked certificates in PEM form: {REMEDY}") from None
-    newest = {_key(authority): _newest(path, lists, authority) for authority in authorities}
-    serials = {key: frozenset(each.serial_number for each in found) for key, found in newest.items()}
-    until = min(_until(path, found) for found in newest.values())
+    newest = [(_newest(path, lists, authority), authority.public_key()) for authority in authorities]
+    serials = {spki(public): frozenset(each.serial_number for each in found) for found, public in newest}
+    until = min(_until(path, found) for found, _ in newest)
     if now() > until:
-        raise ConfigError(f"{path}: the list of revoked certificates ended on {_date(until)}: {REMEDY}")
+        raise ConfigError(f"{path}: the list of revoked certificates ended on {date(until)}: {REMEDY}")
     return Revoked(path, serials, until)
 
 
@@ -76,10 +77,10 @@ def _newest(
 
 
 def _signed(found: x509.CertificateRevocationList, authority: x509.Certificate) -> bool:
-    public = authority.public_key()
     try:
+        public = authority.public_key()
         return found.issuer == authority.subject and found.is_signature_valid(public)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, UnsupportedAlgorithm):
         return False
 
 
@@ -87,11 +88,3 @@ def _until(path: Path, found: x509.CertificateRevocationList) -> datetime:
     if found.next_update_utc is None:
         raise ConfigError(f"{path}: the list of revoked certificates does not say until when it holds: {REMEDY}")
     return found.next_update_utc
-
-
-def _key(authority: x509.Certificate) -> bytes:
-    return authority.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-
-
-def _date(moment: datetime) -> str:
-    return moment.strftime("%Y-%m-%d %H:%M UTC")

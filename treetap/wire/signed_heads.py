@@ -21,10 +21,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 
 from treetap.errors import ConfigError, Malformed
+from treetap.wire.certificates import fingerprint, signed_by
 from treetap.wire.identity import NoIdentity, identity
 from treetap.wire.insecure import Insecure, Transport
 from treetap.wire.roles import Role
-from treetap.wire.tls import TlsFiles, fingerprint
+from treetap.wire.tls import TlsFiles
 from treetap.wire.v2.transcript_pb2 import TranscriptHead, TranscriptRecord
 
 log = logging.getLogger(__name__)
@@ -47,14 +48,7 @@ class KeySigner:
 
     def sign(self, record: TranscriptRecord) -> TranscriptHead:
         """See `Signer.sign`."""
-        _, pem, secret = self.files.read()
-        try:
-            certificate = x509.load_pem_x509_certificates(pem)[0]
-            key = serialization.load_pem_private_key(secret, password=None)
-        except (ValueError, TypeError, UnsupportedAlgorithm):
-            raise ConfigError(f"{self.files.key}: no certificate and key in PEM form to sign a transcript") from None
-        if key.public_key() != certificate.public_key():
-            raise ConfigError(f"{self.files.key}: this key does not belong to the certificate {self.files.certificate}")
+        certificate, key = self.files.pair()
         if isinstance(key, ec.EllipticCurvePrivateKey):
             signature = key.sign(statement(record), ec.ECDSA(_DIGEST))
         elif isinstance(key, rsa.RSAPrivateKey):
@@ -199,7 +193,7 @@ def _fault(
         return f"its certificate was not valid {when}"
     if authorities is None:
         return None
-    signers = [authority for authority in authorities if _issued(certificate, authority)]
+    signers = [authority for authority in authorities if signed_by(certificate, authority)]
     if not signers:
         return (
             f"its certificate ({fingerprint(certificate)}) was not issued by the given authority: the"
@@ -225,11 +219,3 @@ def _fits(certificate: x509.Certificate, signature: bytes, record: TranscriptRec
 
 def _valid(certificate: x509.Certificate, moment: datetime) -> bool:
     return certificate.not_valid_before_utc <= moment <= certificate.not_valid_after_utc
-
-
-def _issued(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
-    try:
-        certificate.verify_directly_issued_by(authority)
-    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
-        return False
-    return True

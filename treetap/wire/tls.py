@@ -13,22 +13,29 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeVar
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes, PublicKeyTypes
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from treetap.errors import ConfigError
-from treetap.wire.identity import NoIdentity, common_names, identity
+from treetap.wire.certificates import (
+    belongs,
+    common_names,
+    date,
+    extension,
+    fingerprint,
+    read_certificates,
+    read_file,
+    read_key,
+    signed_by,
+)
+from treetap.wire.identity import NoIdentity, identity
 from treetap.wire.revoked import Revoked, read_revoked
 from treetap.wire.roles import Identity, Role
 
 log = logging.getLogger(__name__)
 
-_Extension = TypeVar("_Extension", bound=x509.ExtensionType)
 #: Every process is both ends of connections.
 BOTH_ENDS = (ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH)
 
@@ -66,13 +73,17 @@ class TlsFiles:
         by another authority, revoked, other name or role, no use for both ends.
         """
         authorities = read_certificates(self.ca)
-        certificate = read_certificates(self.certificate)[0]
-        public = read_key(self.key).public_key()
-        if spki(public) != spki(certificate.public_key()):
-            raise ConfigError(f"{self.key}: this key does not belong to the certificate {self.certificate}")
+        certificate, _ = self.pair()
         if fault := certificate_fault(certificate, authorities, expected_name, role, self.revocations(authorities)):
             raise ConfigError(f"{self.certificate}: {fault}")
         return identity(certificate).name
+
+    def pair(self) -> tuple[x509.Certificate, PrivateKeyTypes]:
+        """The certificate and its key. Raises ConfigError: one cannot be read, or they do not fit each other."""
+        certificate, key = read_certificates(self.certificate)[0], read_key(self.key)
+        if not belongs(key, certificate):
+            raise ConfigError(f"{self.key}: this key does not belong to the certificate {self.certificate}")
+        return certificate, key
 
     def read(self) -> tuple[bytes, bytes, bytes]:
         """Contents of (ca, certificate, key), PEM. Raises ConfigError for a file that cannot be read."""
@@ -101,7 +112,7 @@ def certificate_fault(
     """
     if fault := _out_of_dates(certificate, "the certificate"):
         return fault
-    signer = next((authority for authority in authorities if _signed_by(certificate, authority)), None)
+    signer = next((authority for authority in authorities if signed_by(certificate, authority)), None)
     if signer is None:
         trusted = " or ".join(f"SHA-256 {fingerprint(each)}, key {_key_id(each)}" for each in authorities)
         return (
@@ -114,16 +125,6 @@ def certificate_fault(
     if revoked is not None and (fault := revoked.fault(certificate, signer)):
         return fault
     return _name_fault(certificate, expected_name, role)
-
-
-def common_name(certificate: x509.Certificate) -> str:
-    """The certificate's first common name; empty if it has none."""
-    return next(iter(common_names(certificate)), "")
-
-
-def fingerprint(certificate: x509.Certificate) -> str:
-    """SHA-256 of the certificate as ``openssl x509 -fingerprint -sha256`` prints it."""
-    return certificate.fingerprint(hashes.SHA256()).hex(":").upper()
 
 
 def _key_id(authority: x509.Certificate) -> str:
@@ -154,14 +155,6 @@ def _name_fault(certificate: x509.Certificate, expected_name: str | None, role: 
     return None
 
 
-def _signed_by(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
-    try:
-        certificate.verify_directly_issued_by(authority)
-    except (ValueError, TypeError, InvalidSignature):
-        return False
-    return True
-
-
 def _out_of_dates(certificate: x509.Certificate, what: str) -> str | None:
     now = datetime.now(UTC)
     first, last = certificate.not_valid_before_utc, certificate.not_valid_after_utc
@@ -170,49 +163,3 @@ def _out_of_dates(certificate: x509.Certificate, what: str) -> str | None:
     if now < first:
         return f"{what} is not valid before {date(first)} (it is {date(now)} now); check this host's clock"
     return None
-
-
-def extension(certificate: x509.Certificate, kind: type[_Extension]) -> _Extension | None:
-    """An extension of a certificate, None where it has none of that kind."""
-    try:
-        return certificate.extensions.get_extension_for_class(kind).value
-    except x509.ExtensionNotFound:
-        return None
-
-
-def read_certificates(path: Path) -> list[x509.Certificate]:
-    """The certificates of a PEM file, at least one. Raises ConfigError."""
-    try:
-        return x509.load_pem_x509_certificates(read_file(path))
-    except ValueError:
-        raise ConfigError(f"{path}: not a certificate in PEM form") from None
-
-
-def read_key(path: Path) -> PrivateKeyTypes:
-    """The private key of a PEM file. Raises ConfigError, also for one under a passphrase."""
-    try:
-        return serialization.load_pem_private_key(read_file(path), password=None)
-    except TypeError:
-        raise ConfigError(f"{path}: the key is protected by a passphrase; store it without one, mode 600") from None
-    except ValueError:
-        raise ConfigError(f"{path}: not a private key in PEM form") from None
-
-
-def spki(public: PublicKeyTypes) -> bytes:
-    """A public key in the form in which certificates hold it (DER)."""
-    return public.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
-
-
-def read_file(path: Path) -> bytes:
-    """A file's content. Raises ConfigError."""
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: no such file") from None
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
-
-
-def date(moment: datetime) -> str:
-    """A moment to the minute, for messages."""
-    return moment.strftime("%Y-%m-%d %H:%M UTC")

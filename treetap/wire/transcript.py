@@ -18,7 +18,7 @@ from treetap.wire.disclosure import bytes_by_class_of
 from treetap.wire.generated import message_class
 from treetap.wire.signed_heads import Anchor, Heads
 from treetap.wire.tap_file import ORIGIN, TAP, files_of, frames, opened
-from treetap.wire.tls import read_certificates
+from treetap.wire.certificates import read_certificates
 from treetap.wire.v1 import convert
 from treetap.wire.v2.transcript_pb2 import TranscriptRecord
 

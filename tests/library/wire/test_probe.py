@@ -19,10 +19,11 @@ from cryptography import x509
 from treetap.commands.certs import authority
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.wire import probe
+from treetap.wire.certificates import fingerprint
 from treetap.wire.ports import Address
 from treetap.wire.probe import diagnose, examine
 from treetap.wire.roles import Role
-from treetap.wire.tls import TlsFiles, fingerprint
+from treetap.wire.tls import TlsFiles
 
 
 @pytest.fixture(scope="module")

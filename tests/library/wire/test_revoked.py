@@ -22,10 +22,11 @@ from treetap.commands.certs.revocation import revoke
 from treetap.errors import ConfigError, Incompatible, Refused, TreetapError, Unanswered, Unreachable
 from treetap.wire import channels, revoked, rpc
 from treetap.wire.callers import Callers
+from treetap.wire.certificates import read_certificates
 from treetap.wire.hello import say_hello, serve_health
 from treetap.wire.ports import Address
 from treetap.wire.revoked import read_revoked
-from treetap.wire.tls import TlsFiles, read_certificates
+from treetap.wire.tls import TlsFiles
 from treetap.wire.v2 import control_pb2, exchange_pb2
 
 PARTY, PEER, COORDINATOR = "feature-b", "feature-c", "coordinator"

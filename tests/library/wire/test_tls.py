@@ -22,8 +22,9 @@ from treetap.commands.certs.authority import create_authority, issue
 from treetap.commands.certs.requests import request, sign_request
 from treetap.commands.certs.revocation import revoke
 from treetap.errors import BadInput, ConfigError
+from treetap.wire.certificates import fingerprint
 from treetap.wire.roles import Identity, Role
-from treetap.wire.tls import TlsFiles, fingerprint
+from treetap.wire.tls import TlsFiles
 
 
 @pytest.fixture

@@ -19,8 +19,9 @@ from cryptography.x509.oid import NameOID
 from treetap.commands.certs import issued
 from treetap.errors import BadInput, ConfigError
 from treetap.names import KINDS, NAME
+from treetap.wire.certificates import belongs, date, extension, read_certificates, read_key
 from treetap.wire.roles import DOMAIN, Identity, Role, reserved
-from treetap.wire.tls import BOTH_ENDS, TlsFiles, date, extension, read_certificates, read_key, spki
+from treetap.wire.tls import BOTH_ENDS, TlsFiles
 
 log = logging.getLogger(__name__)
 
@@ -128,7 +129,7 @@ def open_authority(folder: Path, purpose: str) -> tuple[x509.Certificate, Signin
     certificate = read_certificates(certificate_path)[0]
     log.info("opening the authority's key %s to %s", key_path, purpose)
     key = read_key(key_path)
-    if spki(key.public_key()) != spki(certificate.public_key()):
+    if not belongs(key, certificate):
         raise ConfigError(f"{key_path}: opened to {purpose}, but it does not belong to {certificate_path}")
     if not isinstance(key, SigningKey):
         raise ConfigError(f"{key_path}: opened to {purpose}, but it is neither an elliptic-curve nor an RSA key")

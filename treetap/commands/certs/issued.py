@@ -14,8 +14,8 @@ from cryptography import x509
 from treetap.errors import BadInput, ConfigError
 from treetap.models.durable import append
 from treetap.models.json_text import parse
+from treetap.wire.certificates import fingerprint
 from treetap.wire.roles import Identity
-from treetap.wire.tls import fingerprint
 
 FILE = "issued.jsonl"
 

@@ -14,8 +14,8 @@ from cryptography.x509.oid import NameOID
 
 from treetap.commands.certs.authority import general_names, pem, process, refuse_existing, sign, write_new
 from treetap.errors import ConfigError
+from treetap.wire.certificates import common_names, read_file, spki
 from treetap.wire.roles import Identity, Role, reserved
-from treetap.wire.tls import read_file, spki
 
 _CURVES = (ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)
 _LEAST_RSA_BITS = 2048
@@ -107,7 +107,7 @@ def _read(path: Path) -> x509.CertificateSigningRequest:
 
 def _fault(asked: x509.CertificateSigningRequest, identity: Identity, hosts: Sequence[str]) -> str | None:
     """What a request says that the authority has not agreed to."""
-    names = [str(each.value) for each in asked.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+    names = common_names(asked)
     if names != [identity.name]:
         return f"it is for {', '.join(map(repr, names)) or 'nobody'}, not for {identity.name!r}"
     try:

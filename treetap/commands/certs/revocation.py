@@ -13,7 +13,7 @@ from treetap.commands.certs import issued
 from treetap.commands.certs.authority import BACKDATED, authority_id, last_day, open_authority
 from treetap.errors import BadInput, ConfigError
 from treetap.models.durable import write_whole
-from treetap.wire.tls import read_certificates, read_file
+from treetap.wire.certificates import read_certificates, read_file
 
 FILE = "crl.pem"
 

@@ -17,19 +17,18 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
-from cryptography import x509
-
 from treetap import version
 from treetap.errors import ConfigError, Interrupted, Refused
 from treetap.names import asked_at
 from treetap.wire import hello
 from treetap.wire import revoked as lists
+from treetap.wire.certificates import fingerprint, read_certificates
 from treetap.wire.insecure import Insecure, Transport
 from treetap.wire.ports import Address
 from treetap.wire.probe import examine
 from treetap.wire.roles import Identity
 from treetap.wire.rpc import listening_fault
-from treetap.wire.tls import TlsFiles, fingerprint, read_certificates
+from treetap.wire.tls import TlsFiles
 
 #: Seconds for a server's answer, and then for the diagnosis of a missing one.
 HELLO_S, PROBE_S = 2.5, 2.0
@@ -90,7 +89,7 @@ def check_certificate(tls: Transport, process: Identity) -> list[Finding]:
     found = []
     if warning := tls.open_key():
         found.append(Finding("warning", "key", warning))
-    own = x509.load_pem_x509_certificate(tls.read()[1])
+    own = read_certificates(tls.certificate)[0]
     authorities = read_certificates(tls.ca)
     if listed := tls.revocations(authorities):
         until = f"{tls.revoked}: {sum(map(len, listed.serials.values()))} revoked, holds until {listed.until:%Y-%m-%d}"

@@ -1,0 +1,107 @@
+"""What is read off certificates and keys: their files, names, dates, fingerprints, and who has signed them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import TypeVar
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes, PublicKeyTypes
+from cryptography.x509.oid import NameOID
+
+from treetap.errors import ConfigError
+
+_Extension = TypeVar("_Extension", bound=x509.ExtensionType)
+
+
+def read_file(path: Path) -> bytes:
+    """A file's content. Raises ConfigError."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such file") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def read_certificates(path: Path) -> list[x509.Certificate]:
+    """The certificates of a PEM file, at least one. Raises ConfigError."""
+    try:
+        return x509.load_pem_x509_certificates(read_file(path))
+    except ValueError:
+        raise ConfigError(f"{path}: not a certificate in PEM form") from None
+
+
+def read_key(path: Path) -> PrivateKeyTypes:
+    """The private key of a PEM file. Raises ConfigError, also for one under a passphrase."""
+    try:
+        return serialization.load_pem_private_key(read_file(path), password=None)
+    except TypeError:
+        raise ConfigError(f"{path}: the key is protected by a passphrase; store it without one, mode 600") from None
+    except (ValueError, UnsupportedAlgorithm):
+        raise ConfigError(f"{path}: not a private key in PEM form") from None
+
+
+def belongs(key: PrivateKeyTypes, certificate: x509.Certificate) -> bool:
+    """True if a private key is that of a certificate."""
+    try:
+        return spki(key.public_key()) == spki(certificate.public_key())
+    except (ValueError, UnsupportedAlgorithm):  # no key that is known here
+        return False
+
+
+def signed_by(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
+    """True if an authority has signed a certificate, whatever its dates."""
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
+        return False
+    return True
+
+
+def common_name(certificate: x509.Certificate) -> str:
+    """The certificate's first common name; empty if it has none."""
+    return next(iter(common_names(certificate)), "")
+
+
+def common_names(certificate: x509.Certificate | x509.CertificateSigningRequest) -> list[str]:
+    """All common names of a certificate, or of a request for one: one, as treetap makes them."""
+    return [str(each.value) for each in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+
+
+def dns_names(certificate: x509.Certificate) -> list[str]:
+    """The DNS names among the certificate's alternative names."""
+    shown = extension(certificate, x509.SubjectAlternativeName)
+    return shown.get_values_for_type(x509.DNSName) if shown else []
+
+
+def ip_addresses(certificate: x509.Certificate) -> list[str]:
+    """The IP addresses among the certificate's alternative names."""
+    shown = extension(certificate, x509.SubjectAlternativeName)
+    return [str(each) for each in shown.get_values_for_type(x509.IPAddress)] if shown else []
+
+
+def extension(certificate: x509.Certificate, kind: type[_Extension]) -> _Extension | None:
+    """An extension of a certificate, None where it has none of that kind."""
+    try:
+        return certificate.extensions.get_extension_for_class(kind).value
+    except x509.ExtensionNotFound:
+        return None
+
+
+def fingerprint(certificate: x509.Certificate) -> str:
+    """SHA-256 of the certificate as ``openssl x509 -fingerprint -sha256`` prints it."""
+    return certificate.fingerprint(hashes.SHA256()).hex(":").upper()
+
+
+def spki(public: PublicKeyTypes) -> bytes:
+    """A public key in the form in which certificates hold it (DER)."""
+    return public.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+
+
+def date(moment: datetime) -> str:
+    """A moment to the minute, for messages."""
+    return moment.strftime("%Y-%m-%d %H:%M UTC")
