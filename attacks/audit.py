@@ -41,7 +41,9 @@ def audit(file: AuditFile, *, by_tree: bool, progress: Progress) -> Document:
         BadInput: a file cannot be used, transcripts are of different jobs, or the number of classes is not given.
         Malformed: a transcript was changed.
     """
-    views = {party.name: read_view(party.transcript, file.job, party.name, file.ca) for party in file.party}
+    views = {
+        party.name: read_view(party.transcript, file.job, party.name, file.ca, file.revoked) for party in file.party
+    }
     first = _one_job(views)
     held = {party.name: _held(party, views[party.name], file) for party in file.party}
     known = next((labels for _, labels in held.values() if labels is not None), None)

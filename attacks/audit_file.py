@@ -37,7 +37,8 @@ class AuditedParty(Strict):
 
 
 class AuditFile(Strict):
-    """The audit file. `ca`: the federation's authority, by which signatures are verified.
+    """The audit file. `ca`: the federation's authority, by which signatures are verified; `revoked`: its list of
+    revoked certificates.
 
     `classes`: the number of groups that an attack looks for; required without [label].
     `drawn_only`: keep of each leaf the records that the tree was trained on, as far as messages named them.
@@ -45,6 +46,7 @@ class AuditFile(Strict):
 
     job: str | None = None
     ca: Path | None = None
+    revoked: Path | None = None
     classes: Annotated[int, Field(ge=2)] | None = None
     attacks: Annotated[list[str], Field(min_length=1)] | None = None
     label: LabelTable | None = None
@@ -111,8 +113,8 @@ def read(run: Path) -> AuditFile:
         )
         for party in file.party
     ]
-    ca = file.ca and base / file.ca
-    return file.model_copy(update={"ca": ca, "label": label, "party": parties})
+    ca, revoked = file.ca and base / file.ca, file.revoked and base / file.revoked
+    return file.model_copy(update={"ca": ca, "revoked": revoked, "label": label, "party": parties})
 
 
 def of_run(parties: Mapping[str, tuple[str, str, list[str]]], id_column: str, label: tuple[str, str]) -> dict[str, Any]:

@@ -30,6 +30,7 @@ class Task:
     transcript: Path
     job: str | None
     ca: Path | None
+    revoked: Path | None
     party: str | None
     table: Path | None
     use: list[str] | None
@@ -58,7 +59,7 @@ def run(task: Task) -> Found:
         BadInput: a file cannot be used, or the number of groups is not given.
         Malformed: the transcript was changed.
     """
-    view = read_view(task.transcript, task.job, task.party, task.ca)
+    view = read_view(task.transcript, task.job, task.party, task.ca, task.revoked)
     table = None if task.table is None else load_own_table(task.table, view, task.id, task.use)
     labels = _labels(task, view, table)
     if task.name == "cl" and table is None:

@@ -230,16 +230,18 @@ class TranscriptReplay:
         self.room.take(parts[-1].nbytes)
 
 
-def read_replay(path: Path, ca: Path | None = None) -> tuple[TranscriptReplay, list[str], Anchor]:
+def read_replay(
+    path: Path, ca: Path | None = None, revoked: Path | None = None
+) -> tuple[TranscriptReplay, list[str], Anchor]:
     """Replay the last submission of the job in one transcript (a folder or file).
 
-    Returns also the faults, and what its signatures show; `ca`: file of the federation's authority.
+    Returns also the faults, and what its signatures show; `ca`, `revoked`: see `TranscriptReader`.
 
     Raises:
         Malformed: a changed, cut or missing record other than at the very end, or records of another job.
         BadInput: the file is not the transcript's first one, or takes up too much memory.
     """
-    reader, room = TranscriptReader(path, ca), Room()
+    reader, room = TranscriptReader(path, ca, revoked), Room()
     replay: TranscriptReplay | None = None
     faults = []
     for record in reader:

@@ -94,12 +94,19 @@ class View:
         return replace(self, trees=trees, unfinished=unfinished)
 
 
-def read_view(path: Path, job: str | None = None, party: str | None = None, ca: Path | None = None) -> View:
+def read_view(
+    path: Path,
+    job: str | None = None,
+    party: str | None = None,
+    ca: Path | None = None,
+    revoked: Path | None = None,
+) -> View:
     """Read the view of the party whose transcript is at `path` (see `attacks.view.transcripts.located`), in one pass.
 
     `job`: required if there are several. `party`: the transcript's owner; required only if the transcript does not
     identify it, as when one of three parties has won no split and exchanged messages with the label holder alone.
-    `ca`: file of the federation's authority, by which signatures are verified.
+    `ca`: file of the federation's authority, by which signatures are verified; `revoked`: its list of revoked
+    certificates, by which they are judged.
 
     A job that is still running, or was resumed, has a view too: of each tree the last complete growth counts, in any
     attempt. A record that was cut short at the end of a file is left out and reported in `faults`, as is a transcript
@@ -112,7 +119,7 @@ def read_view(path: Path, job: str | None = None, party: str | None = None, ca: 
             signature does not fit, or is another party's.
     """
     with located(path, job) as place:
-        replay, faults, anchor = read_replay(place, ca)
+        replay, faults, anchor = read_replay(place, ca, revoked)
         shown = path if path.is_file() else place  # not the temporary folder of an unpacked archive
         try:
             view = _view(shown, replay, party, anchor, [f"{shown}: {fault}" for fault in faults])

@@ -15,6 +15,7 @@ import pytest
 from attacks.scores import score
 from tests.commands.command import refused, treetap
 from treetap.commands.certs.authority import create_authority
+from treetap.commands.certs.revocation import revoke
 from treetap.commands.local_federation import to_toml
 
 pytestmark = pytest.mark.xdist_group("audit")
@@ -59,6 +60,11 @@ def test_transcripts_of_real_processes_are_signed(run: tuple[Path, dict[str, Any
         "transcript", folder / "shop" / "state" / "transcripts" / "experiment", "--ca", folder / "certs" / "ca.crt"
     )
     assert "of the given authority" in shown.out
+    path, _, _ = revoke(folder / "certs", ["shop"])
+    more = ("--attacks", "uni", "--json", "--html", folder / "uni.html", "--revoked", path)
+    found = json.loads(treetap("audit", folder, *more).out)["parties"]
+    assert "of the given authority, revoked on " in found["shop"]["signed"]
+    assert found["telco"]["signed"].endswith("of the given authority, not revoked)")
     create_authority(folder / "other")
     line = refused(treetap("audit", folder, "--ca", folder / "other" / "ca.crt"))
     assert "was not issued by the given authority" in line

@@ -282,13 +282,17 @@ def resume(
 def transcript(
     file: Annotated[Path, typer.Argument(help="A transcript's folder or one of its files.")],
     ca: Annotated[Path | None, typer.Option(help="The federation's ca.crt, to verify the signatures.")] = None,
+    revoked: Annotated[
+        Path | None,
+        typer.Option(help="The authority's crl.pem, with --ca: signatures made after a revocation are refused."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Count a party's messages and bytes by peer, step and disclosure class; verify its chain and signatures."""
     from treetap.wire.transcript_summary import summarise
 
     try:
-        found = summarise(file, ca)
+        found = summarise(file, ca, revoked)
     except Malformed as damage:  # of a file that the person named, not of a message
         raise BadInput(str(damage)) from None
     if as_json:

@@ -22,10 +22,10 @@ REMEDY = "at the authority, treetap certs revoke --ca FOLDER makes a new one"
 
 @dataclass(frozen=True)
 class Revoked:
-    """The serial numbers that each authority has revoked, by its key, and the moment until which this holds."""
+    """What each authority has revoked, by its key: serial number → since when. `until`: to when this is in force."""
 
     path: Path
-    serials: Mapping[bytes, frozenset[int]]
+    serials: Mapping[bytes, Mapping[int, datetime]]
     until: datetime
 
     def fault(self, certificate: x509.Certificate, signer: x509.Certificate) -> str | None:
@@ -36,16 +36,32 @@ class Revoked:
         if now() > self.until:
             log.warning("%s: the list of revoked certificates ended on %s", self.path, date(self.until))
             return f"the list of revoked certificates ended on {date(self.until)}: {REMEDY}"
-        if certificate.serial_number in self.serials[spki(signer.public_key())]:
+        if self.since(certificate, signer) is not None:
             return f"the certificate (serial number {certificate.serial_number:x}) is revoked by its authority"
         return None
 
+    def since(self, certificate: x509.Certificate, signer: x509.Certificate) -> datetime | None:
+        """Since when a certificate that `signer` has signed is revoked; None if it is not."""
+        return self.serials[spki(signer.public_key())].get(certificate.serial_number)
+
 
 def read_revoked(path: Path, authorities: Sequence[x509.Certificate]) -> Revoked:
-    """The newest list of each authority.
+    """The newest list of each authority, in force now.
 
     Raises:
-        ConfigError: the file cannot be read, a list is damaged or out of its dates, or an authority has none.
+        ConfigError: as `read_lists`, and where a list has ended.
+    """
+    found = read_lists(path, authorities)
+    if now() > found.until:
+        raise ConfigError(f"{path}: the list of revoked certificates ended on {date(found.until)}: {REMEDY}")
+    return found
+
+
+def read_lists(path: Path, authorities: Sequence[x509.Certificate]) -> Revoked:
+    """The newest list of each authority, also where it has ended: it still says what was revoked, and when.
+
+    Raises:
+        ConfigError: the file cannot be read, a list is damaged or has no end, or an authority has none.
     """
     try:
         lists = [x509.load_pem_x509_crl(part) for part in _LIST.findall(path.read_bytes())]
@@ -54,11 +70,10 @@ def read_revoked(path: Path, authorities: Sequence[x509.Certificate]) -> Revoked
     except ValueError:
         raise ConfigError(f"{path}: not a list of revoked certificates in PEM form: {REMEDY}") from None
     newest = [(_newest(path, lists, authority), authority.public_key()) for authority in authorities]
-    serials = {spki(public): frozenset(each.serial_number for each in found) for found, public in newest}
-    until = min(_until(path, found) for found, _ in newest)
-    if now() > until:
-        raise ConfigError(f"{path}: the list of revoked certificates ended on {date(until)}: {REMEDY}")
-    return Revoked(path, serials, until)
+    serials = {
+        spki(public): {each.serial_number: each.revocation_date_utc for each in found} for found, public in newest
+    }
+    return Revoked(path, serials, min(_until(path, found) for found, _ in newest))
 
 
 def now() -> datetime:

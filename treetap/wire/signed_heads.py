@@ -2,9 +2,10 @@
 
 A head is a record of the chain whose content is a :class:`TranscriptHead`. It signs its own number, the digest of the
 record before it and its time, so it signs every record before it. It is verified against an authority as of its time:
-certificates expire, transcripts do not.
+certificates expire, transcripts do not. So is its revocation: who has it not before the signature was rightful then.
 
-A head shows that nobody without the party's key has changed what it signs. It proves nothing against the party itself.
+A head shows that nobody without the party's key has changed what it signs. It proves nothing against the party itself,
+nor against a thief of its key, who can write any time into a head.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 
 from treetap.errors import ConfigError, Malformed
-from treetap.wire.certificates import fingerprint, signed_by
+from treetap.wire.certificates import date, fingerprint, signed_by
 from treetap.wire.identity import NoIdentity, identity
 from treetap.wire.insecure import Insecure, Transport
+from treetap.wire.revoked import Revoked
 from treetap.wire.roles import Role
 from treetap.wire.tls import TlsFiles
 from treetap.wire.v2.transcript_pb2 import TranscriptHead, TranscriptRecord
@@ -85,6 +87,7 @@ class Anchor:
     `state`: `signed`, all of it; `partly`, up to a record; `unsigned`; `plain-text`, of a federation without
     certificates; `version-1`, of a format without heads; `empty`. `up_to`: number of the last signed record.
     `signer`, `fingerprint`: of the certificate of the last signature. `verified`: it is of the given authority.
+    `listed`: it was looked up in a list of revoked certificates. `revoked`: since when it is, after the signature.
     """
 
     state: Literal["signed", "partly", "unsigned", "plain-text", "version-1", "empty"]
@@ -92,11 +95,12 @@ class Anchor:
     signer: str = ""
     fingerprint: str = ""
     verified: bool = False
+    listed: bool = False
+    revoked: str = ""
 
     def plain(self) -> dict[str, Any]:
         """As JSON types."""
-        names = ("state", "up_to", "signer", "fingerprint", "verified")
-        return {**{name: getattr(self, name) for name in names}, "says": str(self)}
+        return {**vars(self), "says": str(self)}
 
     def __str__(self) -> str:
         unsigned = {
@@ -108,6 +112,8 @@ class Anchor:
         if self.state in unsigned:
             return unsigned[self.state]
         known = "of the given authority" if self.verified else "not verified: no authority was given, see --ca"
+        if self.listed:
+            known += f", revoked on {self.revoked}, after the signature" if self.revoked else ", not revoked"
         signed = f"signed up to record {self.up_to} by {self.signer!r} (certificate {self.fingerprint}, {known})"
         rest = ", the rest unsigned: the party's process was killed, is at work, or could not sign"
         return signed + (rest if self.state == "partly" else "")
@@ -118,13 +124,15 @@ class Heads:
 
     Args:
         authorities: the federation's; None: signatures are verified against the certificates beside them alone.
+        revoked: what these have revoked; None: it is not looked up.
     """
 
-    def __init__(self, authorities: Sequence[x509.Certificate] | None) -> None:
-        self._authorities = authorities
+    def __init__(self, authorities: Sequence[x509.Certificate] | None, revoked: Revoked | None = None) -> None:
+        self._authorities, self._lists = authorities, revoked
         self._last: int | None = None
         self._signed: int | None = None
         self._certificate: x509.Certificate | None = None
+        self._since: datetime | None = None
         self._signer = ""
         self._plain = False
         self._versions: set[int] = set()
@@ -145,9 +153,13 @@ class Heads:
         certificate, signer = _certificate(head)
         if self._signer not in ("", signer):
             raise Malformed(f"it is signed by {signer!r}, those before it by {self._signer!r}")
-        if fault := _fault(certificate, head.signature, record, self._authorities):
+        if not _fits(certificate, head.signature, record):
+            raise Malformed("its signature does not fit the records before it: records or the signature were changed")
+        moment = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=record.unix_nanos // 1000)
+        since = _revoked(certificate, self._authorities, self._lists)
+        if fault := _fault(certificate, moment, self._authorities, since):
             raise Malformed(fault)
-        self._certificate, self._signer, self._signed = certificate, signer, self._last
+        self._certificate, self._signer, self._signed, self._since = certificate, signer, self._last, since
 
     def anchor(self) -> Anchor:
         """What the heads so far show."""
@@ -161,6 +173,8 @@ class Heads:
             self._signer,
             fingerprint(self._certificate),
             self._authorities is not None,
+            self._lists is not None,
+            "" if self._since is None else date(self._since),
         )
 
 
@@ -180,15 +194,12 @@ def _certificate(head: TranscriptHead) -> tuple[x509.Certificate, str]:
 
 def _fault(
     certificate: x509.Certificate,
-    signature: bytes,
-    record: TranscriptRecord,
+    moment: datetime,
     authorities: Sequence[x509.Certificate] | None,
+    since: datetime | None,
 ) -> str | None:
-    """The reason why a signature does not fit its record, or its certificate the authorities; None if both do."""
-    if not _fits(certificate, signature, record):
-        return "its signature does not fit the records before it: records or the signature were changed"
-    moment = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=record.unix_nanos // 1000)
-    when = f"at the time of the signature, {moment:%Y-%m-%d %H:%M} UTC"
+    """The reason why a signature of that moment does not count; None if it does. `since`: of a revocation."""
+    when = f"at the time of the signature, {date(moment)}"
     if not _valid(certificate, moment):
         return f"its certificate was not valid {when}"
     if authorities is None:
@@ -199,7 +210,21 @@ def _fault(
             f"its certificate ({fingerprint(certificate)}) was not issued by the given authority: the"
             " transcript was changed, or the authority is another federation's"
         )
-    return None if any(_valid(signer, moment) for signer in signers) else f"the authority was not valid {when}"
+    if not any(_valid(signer, moment) for signer in signers):
+        return f"the authority was not valid {when}"
+    if since is not None and since < moment.replace(microsecond=0):  # lists have whole seconds
+        return f"its certificate was revoked on {date(since)}, before the signature ({date(moment)})"
+    return None
+
+
+def _revoked(
+    certificate: x509.Certificate, authorities: Sequence[x509.Certificate] | None, lists: Revoked | None
+) -> datetime | None:
+    """Since when a certificate is revoked by its signer; None if it is not, as far as is known."""
+    if lists is None:
+        return None
+    signer = next((each for each in authorities or () if signed_by(certificate, each)), None)
+    return None if signer is None else lists.since(certificate, signer)
 
 
 def _fits(certificate: x509.Certificate, signature: bytes, record: TranscriptRecord) -> bool:

@@ -14,11 +14,12 @@ from pathlib import Path
 from google.protobuf.message import DecodeError, Message
 
 from treetap.errors import BadInput, Malformed
+from treetap.wire.certificates import read_certificates
 from treetap.wire.disclosure import bytes_by_class_of
 from treetap.wire.generated import message_class
+from treetap.wire.revoked import read_lists
 from treetap.wire.signed_heads import Anchor, Heads
 from treetap.wire.tap_file import ORIGIN, TAP, files_of, frames, opened
-from treetap.wire.certificates import read_certificates
 from treetap.wire.v1 import convert
 from treetap.wire.v2.transcript_pb2 import TranscriptRecord
 
@@ -31,13 +32,17 @@ class TranscriptReader:
     Iteration raises Malformed, naming file and byte offset, for a changed or cut record, for a missing file, and for a
     signature that does not fit. Heads are verified and left out. A folder must begin with record 0; a single file may
     begin anywhere. `ca`: file of the federation's authority; without it a signature is verified against the certificate
-    beside it alone. Raises BadInput for a path that is neither, and for a folder without a file of a transcript, naming
+    beside it alone. `revoked`: its list of revoked certificates, which may have ended; without it none is looked up.
+    Raises BadInput for a path that is neither, and for a folder without a file of a transcript, naming
     folders below it that have some. While its writer is at work the last record may look torn.
     """
 
-    def __init__(self, path: Path, ca: Path | None = None) -> None:
+    def __init__(self, path: Path, ca: Path | None = None, revoked: Path | None = None) -> None:
+        if revoked is not None and ca is None:
+            raise BadInput(f"{revoked}: a list of revoked certificates is verified by its authority: give --ca too")
         self._authorities = None if ca is None else read_certificates(ca)
-        self._heads = Heads(self._authorities)
+        self._lists = None if revoked is None or self._authorities is None else read_lists(revoked, self._authorities)
+        self._heads = Heads(self._authorities, self._lists)
         self._whole = path.is_dir()
         self._files = files_of(path) if self._whole else {0: path}
         if not (self._whole or path.is_file()):
@@ -60,7 +65,7 @@ class TranscriptReader:
         return self._heads.anchor()
 
     def __iter__(self) -> Iterator[TranscriptRecord]:
-        self._heads = heads = Heads(self._authorities)
+        self._heads = heads = Heads(self._authorities, self._lists)
         expected = (0, ORIGIN) if self._whole else None
         for position, (number, path) in enumerate(sorted(self._files.items()), start=1):
             if self._whole and number != position:

@@ -11,14 +11,14 @@ from treetap.wire.transcript import TranscriptReader, counted
 from treetap.wire.v2.transcript_pb2 import TranscriptRecord
 
 
-def summarise(path: Path, ca: Path | None = None) -> dict[str, Any]:
+def summarise(path: Path, ca: Path | None = None, revoked: Path | None = None) -> dict[str, Any]:
     """A transcript's summary, ready for JSON: ``records``, ``first_unix_nanos`` and ``last_unix_nanos`` (None
     if empty), ``torn``, ``signed`` (see :class:`Anchor`), and ``rows``: ``kind`` (received, sent, own), ``peer``,
     ``step``, ``class``, the number of ``messages`` that carried the class and the ``bytes`` of it.
 
     Raises BadInput and Malformed as :class:`TranscriptReader` does, and for messages that are not what a record says.
     """
-    reader = TranscriptReader(path, ca)
+    reader = TranscriptReader(path, ca, revoked)
     counts: defaultdict[tuple[str, str, str, str], list[int]] = defaultdict(lambda: [0, 0])
     records, first, last = 0, None, None
     for record in reader:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import time
 from collections.abc import Callable, Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ import pytest
 
 from tests.commands.command import refused, treetap
 from tests.library.wire.logs import RECEIVED, chained, files_of, record_ends
+from treetap.commands.certs import revocation
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.errors import Malformed
 from treetap.wire.insecure import Insecure
@@ -59,8 +61,8 @@ def _write(
         writer.close()
 
 
-def _anchor(path: Path, ca: Path | None = None) -> Anchor:
-    reader = TranscriptReader(path, ca)
+def _anchor(path: Path, ca: Path | None = None, revoked: Path | None = None) -> Anchor:
+    reader = TranscriptReader(path, ca, revoked)
     list(reader)
     return reader.anchor
 
@@ -236,6 +238,50 @@ def test_signatures_outlive_certificates(keys: Keys, tmp_path: Path) -> None:
         else:
             with pytest.raises(Malformed, match="was not valid at the time of the signature"):
                 _anchor(folder, keys.ca)
+
+
+def _written(folder: Path, files: TlsFiles, after: timedelta) -> Path:
+    """A log that is signed so long after now, by its party's clock."""
+    moment = time.time_ns() + int(after.total_seconds()) * 10**9
+    with TranscriptWriter(folder, clock=lambda: moment, signer=KeySigner(files)) as log:
+        log.append(RECEIVED, "peer", "step", "job", 1, 2, 3, NamedMetric(name="a"))
+    return folder
+
+
+def test_a_revoked_certificate_signs_nothing_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signature after the revocation is a fault, one before it stands, and that is said; a list may have ended."""
+    create_authority(tmp_path)
+    stolen, other = (issue(tmp_path, name, Role.PARTY) for name in ("feature-b", "feature-c"))
+    before, after = (_written(tmp_path / str(at), stolen, timedelta(minutes=at)) for at in (-2, 2))
+    rightful = _written(tmp_path / "other", other, timedelta(minutes=2))
+    for ended in (False, True):
+        if ended:
+            past = datetime.now(UTC) - timedelta(minutes=1)
+            monkeypatch.setattr(revocation, "last_day", lambda days, past=past: past)
+        path, _, _ = revocation.revoke(tmp_path, () if ended else ["feature-b"])
+        when = r"\d{4}-\d\d-\d\d \d\d:\d\d UTC"
+        with pytest.raises(Malformed, match=rf"its certificate was revoked on {when}, before the signature \({when}\)"):
+            _anchor(after, stolen.ca, path)
+        assert re.search(
+            rf"of the given authority, revoked on {when}, after the signature\)", str(_anchor(before, stolen.ca, path))
+        )
+        assert _signed_whole(_anchor(before, stolen.ca, path))
+        assert str(_anchor(rightful, stolen.ca, path)).endswith("of the given authority, not revoked)")
+    assert str(_anchor(after, stolen.ca)).endswith("of the given authority)")  # nothing was looked up
+
+
+def test_a_list_of_revoked_certificates_is_verified(keys: Keys, tmp_path: Path) -> None:
+    """It must be the given authority's, which must be given."""
+    _write(tmp_path / "log", "a", KeySigner(keys.party))
+    create_authority(tmp_path)
+    path, _, _ = revocation.revoke(tmp_path)
+    line = refused(treetap("transcript", tmp_path / "log", "--ca", keys.ca, "--revoked", path))
+    assert "has no list of revoked certificates of the authority 'CN=treetap CA' that is trusted here" in line
+    alone = refused(treetap("transcript", tmp_path / "log", "--revoked", path))
+    assert alone == f"{path}: a list of revoked certificates is verified by its authority: give --ca too\n"
+    path, _, _ = revocation.revoke(keys.ca.parent, ["feature-c"])
+    found = json.loads(treetap("transcript", tmp_path / "log", "--ca", keys.ca, "--revoked", path, "--json").out)
+    assert (found["signed"]["listed"], found["signed"]["revoked"]) == (True, "")
 
 
 def test_a_renewed_certificate_signs_the_next_head(tmp_path: Path) -> None:

@@ -13,6 +13,10 @@ import typer
 from treetap.errors import BadInput, Malformed
 
 Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON on standard output and nothing else.")]
+Revoked = Annotated[
+    Path | None,
+    typer.Option(help="The authority's crl.pem, with --ca: signatures made after a revocation are refused."),
+]
 
 
 def audit(
@@ -26,6 +30,7 @@ def audit(
     ca: Annotated[
         Path | None, typer.Option(help="The federation's ca.crt, to verify the transcripts' signatures.")
     ] = None,
+    revoked: Revoked = None,
     attacks: Annotated[str | None, typer.Option(help="Names, with commas between; see treetap attack --help.")] = None,
     last_tree_only: Annotated[
         bool, typer.Option(help="Skip the figures after the first tree, the first two, ….")
@@ -65,10 +70,8 @@ def audit(
         except ValueError as fault:
             raise BadInput(f"--attacks: {fault}") from None
         file = file.model_copy(update={"attacks": names})
-    if job is not None:
-        file = file.model_copy(update={"job": job})
-    if ca is not None:
-        file = file.model_copy(update={"ca": ca})
+    said = {"job": job, "ca": ca, "revoked": revoked}
+    file = file.model_copy(update={key: value for key, value in said.items() if value is not None})
     path = html or (run if run.is_dir() else run.parent) / "audit.html"
     for folder in {path.parent, (document or path).parent}:
         if not folder.is_dir():
@@ -108,6 +111,7 @@ def attack(
     ca: Annotated[
         Path | None, typer.Option(help="The federation's ca.crt, to verify the transcript's signatures.")
     ] = None,
+    revoked: Revoked = None,
     party: Annotated[str | None, typer.Option(help="Name of the transcript's party, if it is not in it.")] = None,
     received_only: Annotated[
         bool, typer.Option(help="Use messages alone, without own splits and set differences.")
@@ -165,6 +169,7 @@ def attack(
         transcript=transcript,
         job=job,
         ca=ca,
+        revoked=revoked,
         party=party,
         table=columns,
         use=use,
