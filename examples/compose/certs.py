@@ -6,6 +6,8 @@
 
 Each process's certificate goes to a volume that only that process mounts besides this one. The authority's key is in a
 tmpfs, and is erased before any certificate leaves it: nobody can issue another one for this federation later.
+
+One more volume has the certificates of all its authorities, of today and before, for who verifies signatures of then.
 """
 
 from __future__ import annotations
@@ -15,9 +17,12 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.errors import ConfigError
@@ -36,11 +41,15 @@ OTHERS = {"coordinator": Role.COORDINATOR, "operator": Role.OPERATOR}
 
 @dataclass(frozen=True)
 class Places:
-    """Folders: `tls` has one per process, `memory` is a tmpfs, in `before` earlier releases kept the authority."""
+    """Folders: `tls` has one per process, `memory` is a tmpfs, in `before` earlier releases kept the authority.
+
+    In `trusted` the audit finds the certificates of all authorities.
+    """
 
     tls: Path = Path("/tls")
     memory: Path = Path("/authority")
     before: Path = Path("/authority-before")
+    trusted: Path = Path("/trusted")
     issued: Path = Path("/tmp/issued")  # noqa: S108 - a tmpfs of this container
     owner: int = OWNER
 
@@ -105,6 +114,15 @@ def renew(places: Places, pause: Callable[[float], None] = time.sleep) -> None:
     erase(places.memory.rglob("*"))
 
 
+def publish(places: Places) -> None:
+    """Add the authority that processes trust to those of before: what was signed under these is verified by them."""
+    path, known = places.trusted / "ca.crt", {}
+    for each in (path, *(places.files(name).ca for name in places.names())):
+        with suppress(ConfigError):  # none yet, or damaged and about to be renewed
+            known |= {found.public_bytes(Encoding.PEM): None for found in read_certificates(each)}
+    _write(places, path, b"".join(known))
+
+
 def erase(paths: Iterable[Path]) -> None:
     """Overwrite files and delete them."""
     for path in list(paths):
@@ -148,13 +166,16 @@ def main(words: list[str], places: Places) -> None:
     if words == ["renew"]:
         make(places)
         renew(places)
+        publish(places)
     elif words == ["serve"]:
         signal.pthread_sigmask(signal.SIG_BLOCK, ends)
         if places.before.is_dir():
             erase(places.before.iterdir())
+        publish(places)
         if not in_order(places):
             make(places)
             give(places)
+            publish(places)
         places.issued.touch()
         signal.sigwait(ends)
     else:

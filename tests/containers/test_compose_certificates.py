@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import runpy
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,11 +15,17 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from attacks import audit_file
 from tests.certificates import role_of
 from tests.containers.composed import PARTIES, ROOT
+from tests.library.wire.logs import RECEIVED
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.wire.certificates import read_certificates, spki
+from treetap.wire.signed_heads import KeySigner
 from treetap.wire.tls import certificate_fault
+from treetap.wire.transcript import TranscriptReader
+from treetap.wire.transcript_writer import TranscriptWriter
+from treetap.wire.v2.types_pb2 import NamedMetric
 
 NAMES = ("coordinator", "operator", *PARTIES)
 
@@ -34,10 +41,15 @@ def places(script: SimpleNamespace, tmp_path: Path) -> Iterator[Any]:
     """A volume per process and an empty one of earlier releases."""
     for name in NAMES:
         (tmp_path / "tls" / name).mkdir(parents=True)
-    for folder in ("memory", "before"):
+    for folder in ("memory", "before", "trusted"):
         (tmp_path / folder).mkdir()
     yield script.Places(
-        tmp_path / "tls", tmp_path / "memory", tmp_path / "before", tmp_path / "issued", owner=os.getuid()
+        tmp_path / "tls",
+        tmp_path / "memory",
+        tmp_path / "before",
+        tmp_path / "trusted",
+        tmp_path / "issued",
+        owner=os.getuid(),
     )
     for folder in (tmp_path / "tls").iterdir():
         folder.chmod(0o700)
@@ -181,3 +193,44 @@ def test_renewal_lets_running_processes_speak(
     _in_order(places)
     assert not set(old.values()) & set(_content(places).values())
     assert len(read_certificates(places.files("feature-b").ca)) == 1
+
+
+def _signed(places: Any, folder: Path) -> None:
+    """A transcript of feature-b, as it would sign it now."""
+    writer = TranscriptWriter(folder, signer=KeySigner(places.files("feature-b")))
+    writer.append(RECEIVED, "peer", "step", "job", 1, 2, 3, NamedMetric(name="a"))
+    writer.close()
+
+
+def test_the_audit_has_the_authorities_of_all_times(
+    script: SimpleNamespace, places: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What was signed under an authority that is gone is verified, also that of an earlier release."""
+    _of_the_last_release(places)
+    _issued(script, places, monkeypatch)
+    _signed(places, tmp_path / "first")
+    monkeypatch.setattr(script.renew, "__defaults__", (lambda _seconds: None,))
+    script.main(["renew"], places)
+    _signed(places, tmp_path / "second")
+    given = places.trusted / "ca.crt"
+    assert len(read_certificates(given)) == 3
+    assert given.stat().st_mode & 0o777 == 0o444
+    for name in ("first", "second"):
+        reader = TranscriptReader(tmp_path / name, given)
+        assert len(list(reader)) == 1
+        assert (reader.anchor.state, reader.anchor.verified) == ("signed", True)
+    _issued(script, places, monkeypatch)
+    assert len(read_certificates(given)) == 3
+
+
+def test_the_audit_is_told_where_they_are() -> None:
+    """The volume that `certs` writes is the one that the audit's file names."""
+    services = (ROOT / "docker-compose.yml").read_text().partition("\nservices:\n")[2].partition("\nnetworks:\n")[0]
+    of_certs, *others, of_audit = re.findall(r"(?ms)^  [a-z-]+:$.*?(?=^  [a-z-]+:$|\Z)", services)
+    assert of_certs.startswith("  certs:")
+    assert of_audit.startswith("  audit:")
+    assert len(others) == 5
+    assert "      - trusted:/trusted\n" in of_certs
+    assert "      - trusted:/trusted:ro\n" in of_audit
+    assert not any("/trusted" in each for each in others)
+    assert audit_file.read(ROOT / "examples" / "compose" / "audit").ca == Path("/trusted/ca.crt")
