@@ -112,7 +112,8 @@ def _place(address: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def _rss_mb(pid: int) -> float:
+def rss_mb(pid: int) -> float:
+    """Resident memory of a process in MB."""
     lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS:"))
 
@@ -124,7 +125,7 @@ class Watched:
         self._to, self._files, self._pid = to, files, pid
         self.seconds: list[float] = []
         self.failed = 0
-        self.before_mb = self.most_mb = _rss_mb(pid)
+        self.before_mb = self.most_mb = rss_mb(pid)
 
     def ask(self) -> None:
         """Ask once."""
@@ -134,7 +135,7 @@ class Watched:
         except Interrupted:
             self.failed += 1
         self.seconds.append(time.perf_counter() - began)
-        self.most_mb = max(self.most_mb, _rss_mb(self._pid))
+        self.most_mb = max(self.most_mb, rss_mb(self._pid))
 
     def until(self, over: Callable[[], bool]) -> None:
         """Ask until something is over."""

@@ -36,7 +36,10 @@ _SETTINGS: dict[str, Any] = {
     "read_bufsize": BUFFER,
     "max_headers": 32,
     "max_field_size": 2048,
+    "max_line_size": 2048,
 }
+#: Requests that may have come while an earlier one of their connection is answered; aiohttp would queue 32 heads.
+MOST_AHEAD = 4
 #: Connections that the operating system queues until they are accepted.
 BACKLOG = 1024
 #: Seconds until the next try if the process has no file descriptor for a connection.
@@ -75,7 +78,7 @@ class Waiting:
 
 
 class HttpConnection(web.RequestHandler):
-    """One connection; it is closed if the complete head of a request does not arrive in time."""
+    """One connection; it is closed if the head of a request does not arrive in time, or if too many come ahead."""
 
     def __init__(self, server: web.Server) -> None:
         loop = asyncio.get_running_loop()
@@ -93,9 +96,19 @@ class HttpConnection(web.RequestHandler):
         """See `asyncio.Protocol`."""
         self.expect(None)
         super().connection_lost(exc)
+        self._messages.clear()
         for each in (self.asked, self.lost):
             if not each.done():
                 each.set_result(None)
+
+    def data_received(self, data: bytes) -> None:
+        """See `asyncio.Protocol`: a connection ends whose requests run ahead of their answers."""
+        for first in range(0, max(len(data), 1), BUFFER):  # piece by piece, since each may hold many heads
+            super().data_received(data[first : first + BUFFER])
+            if len(self._messages) > MOST_AHEAD and isinstance(self.transport, asyncio.Transport):
+                log.warning("serve.http: a connection is closed that asks more than %d requests ahead", MOST_AHEAD)
+                self.transport.abort()
+                return
 
     def handle_error(
         self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None

@@ -21,7 +21,10 @@ from treetap.strict import load
 from treetap.wire.roles import Role
 
 pytest.importorskip("aiohttp", reason="the HTTP endpoint needs the extra serve")
+from aiohttp import web
+
 from party.server import http_connections, scoring
+from party.server.http import HttpScoring
 
 NEAR, FAR = "127.0.0.1", "127.0.0.2"
 Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -189,6 +192,43 @@ def test_plain_connections_count_from_their_first_request(tmp_path: Path, monkey
             ends[0][1].close()
             await asyncio.sleep(0.1)
             assert not third.at_eof()
+
+    asyncio.run(main())
+
+
+def test_requests_do_not_run_far_ahead_of_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few may wait behind one that takes long; more end their connection, and no other client's."""
+    asked, goes_on, health = asyncio.Event(), asyncio.Event(), HttpScoring.health
+    one = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
+    longest = one + b"".join(b"X-%d: %s\r\n" % (i, b"x" * 2000) for i in range(25)) + b"\r\n"
+
+    async def slowly(self: HttpScoring, request: web.Request) -> web.Response:
+        asked.set()
+        await goes_on.wait()
+        return await health(self, request)
+
+    monkeypatch.setattr(HttpScoring, "health", slowly)
+
+    async def main() -> None:
+        async with _listening(tmp_path, secured=False) as http:
+
+            async def waiting(behind: bytes) -> Ends:
+                goes_on.clear()
+                asked.clear()
+                reader, writer = await http.shaken()
+                writer.write(one + b"\r\n")
+                await asked.wait()
+                writer.write(behind)
+                return reader, writer
+
+            few, _ = await waiting(longest * http_connections.MOST_AHEAD)
+            assert not await _ended(few)
+            many, _ = await waiting(longest * (http_connections.MOST_AHEAD + 1))
+            assert await _ended(many, 5)
+            goes_on.set()
+            async with asyncio.timeout(5):
+                for _ in range(1 + http_connections.MOST_AHEAD):
+                    assert (await few.readuntil(b'{"status":"idle"}')).startswith(b"HTTP/1.1 503")
 
     asyncio.run(main())
 
