@@ -28,25 +28,25 @@ class JobsService(jobs_pb2_grpc.JobsServicer):
 
     async def Submit(self, request: jobs_pb2.SubmitRequest, context: Context) -> jobs_pb2.JobAccepted:
         """See jobs.proto."""
-        async with answering(context, self._callers.own):
+        async with answering(context, self._callers):
             self._admit(context)
             return jobs_pb2.JobAccepted(job=self._jobs.submit(request))
 
     async def Predict(self, request: jobs_pb2.PredictRequest, context: Context) -> jobs_pb2.JobAccepted:
         """See jobs.proto."""
-        async with answering(context, self._callers.own):
+        async with answering(context, self._callers):
             self._admit(context)
             return jobs_pb2.JobAccepted(job=self._jobs.predict(request))
 
     async def Resume(self, request: jobs_pb2.JobName, context: Context) -> jobs_pb2.JobAccepted:
         """See jobs.proto."""
-        async with answering(context, self._callers.own):
+        async with answering(context, self._callers):
             self._admit(context)
             return jobs_pb2.JobAccepted(job=self._jobs.resume(request.job))
 
     async def Watch(self, request: jobs_pb2.JobName, context: Context) -> AsyncIterator[jobs_pb2.JobStatus]:
         """See jobs.proto."""
-        async with answering(context, self._callers.own):
+        async with answering(context, self._callers):
             self._admit(context)
             async for status in self._jobs.watch(request.job):
                 self._admit(context)  # a job may outlast its watcher's certificate
@@ -55,20 +55,20 @@ class JobsService(jobs_pb2_grpc.JobsServicer):
 
     async def Status(self, request: jobs_pb2.StatusRequest, context: Context) -> AsyncIterator[jobs_pb2.StatusReply]:
         """See jobs.proto."""
-        async with answering(context, self._callers.own):
+        async with answering(context, self._callers):
             self._admit(context)
             for page in pages(self._jobs.status(request.job)):
                 yield page
 
     async def Cancel(self, request: jobs_pb2.JobName, context: Context) -> jobs_pb2.JobStatus:
         """See jobs.proto."""
-        async with answering(context, self._callers.own):
+        async with answering(context, self._callers):
             self._admit(context)
             return await self._jobs.cancel(request.job)
 
     async def Prune(self, request: jobs_pb2.PruneRequest, context: Context) -> jobs_pb2.PruneReply:
         """See jobs.proto."""
-        async with answering(context, "the coordinator"):
+        async with answering(context, self._callers):
             self._admit(context)
             return jobs_pb2.PruneReply(jobs=self._jobs.prune(request.jobs, request.days, dry_run=request.dry_run))
 

@@ -25,7 +25,7 @@ class ControlService(control_pb2_grpc.ControlServicer):
 
     async def Step(self, request: control_pb2.StepRequest, context: Context) -> AsyncIterator[control_pb2.StepEvent]:
         """See control.proto."""
-        async with answering(context, self._callers.own):
+        async with answering(context, self._callers):
             async for event in self._port.step(self._callers.named(context, Role.COORDINATOR), request):
                 self._callers.named(context, Role.COORDINATOR)  # a step may outlast its caller's certificate
                 yield event
@@ -39,7 +39,7 @@ class ExchangeService(exchange_pb2_grpc.ExchangeServicer):
 
     async def Deliver(self, request: exchange_pb2.PeerMessage, context: Context) -> exchange_pb2.Receipt:
         """See exchange.proto."""
-        async with answering(context, self._callers.own):
+        async with answering(context, self._callers):
             return await self._port.deliver(self._callers.named(context, Role.PARTY), request)
 
 

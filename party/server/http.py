@@ -49,13 +49,22 @@ STATUSES: list[tuple[type[errors.TreetapError], int]] = [
 
 
 class HttpScoring:
-    """The endpoint's routes. `callers`: recognises certificates; None: a header names the client."""
+    """The endpoint's routes.
 
-    def __init__(self, served_models: ServedModels, config: ServeConfig, callers: Callers | None) -> None:
-        self._served_models, self.callers = served_models, callers
+    `callers`: recognises certificates; None: a header names the client. `outward`: see `Callers`.
+    """
+
+    def __init__(
+        self,
+        served_models: ServedModels,
+        config: ServeConfig,
+        callers: Callers | None,
+        outward: Callable[[str], str] = str,
+    ) -> None:
+        self._served_models, self.callers, self._outward = served_models, callers, outward
         self._bodies = Bodies(config.most_ids)
         self._document = document(self._bodies.form, secured=callers is not None)
-        self.application = web.Application(middlewares=[awaits_requests, _problems, self._known])
+        self.application = web.Application(middlewares=[awaits_requests, self._problems, self._known])
         self.application.add_routes(
             [
                 web.post("/v1/predict", self.predict),
@@ -125,6 +134,22 @@ class HttpScoring:
         return names[0]
 
     @web.middleware
+    async def _problems(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Turn errors into statuses; an unexpected one is logged, and the response names its type without its text."""
+        with logs.within():
+            try:
+                return await handler(request)
+            except errors.TreetapError as error:
+                log.warning("refused: %s: %s", type(error).__name__, error)
+                status = next((status for kind, status in STATUSES if isinstance(error, kind)), 500)
+                return problem(status, self._outward(str(error)))
+            except web.HTTPException as error:
+                return problem(error.status, error.reason, dict(error.headers))
+            except Exception as error:
+                log.exception("a defect")
+                return problem(500, f"a defect ({type(error).__name__}): the log has the details")
+
+    @web.middleware
     async def _known(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Refuse whoever is revoked by now before anything of the request is looked at, and end the connection."""
         if self.callers is not None:
@@ -185,23 +210,6 @@ async def start(made: HttpScoring, serve: ServeConfig, files: TlsFiles | None) -
         await runner.cleanup()
         raise BadInput(f"serve.http = {listen!r}: cannot listen there: {failure.strerror}") from None
     return runner, f"{host}:{listener.port}"
-
-
-@web.middleware
-async def _problems(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Turn errors into statuses; an unexpected one is logged, and the response names its type without its text."""
-    with logs.within():
-        try:
-            return await handler(request)
-        except errors.TreetapError as error:
-            log.warning("refused: %s: %s", type(error).__name__, error)
-            status = next((status for kind, status in STATUSES if isinstance(error, kind)), 500)
-            return problem(status, str(error))
-        except web.HTTPException as error:
-            return problem(error.status, error.reason, dict(error.headers))
-        except Exception as error:
-            log.exception("a defect")
-            return problem(500, f"a defect ({type(error).__name__}): the log has the details")
 
 
 def _fault(found: serving_pb2.RecordPrediction) -> web.Response | None:

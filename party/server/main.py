@@ -15,6 +15,7 @@ from party.metrics import PartyMetrics
 from party.node import PartyNode
 from party.runtime.transcript_recorder import Recorders
 from party.server.control import register
+from party.server.own_paths import outward
 from party.server.scoring import ScoringServers
 from party.server.threads import Threads
 from treetap.process.lifecycle import serve_until_stopped, sole_user
@@ -60,7 +61,7 @@ async def _serve(config: PartyConfig, engine: ProcessEngine, until_stdin_closes:
     metrics = PartyMetrics(config.name)
     measured = metrics.serve(config.metrics)
     node = PartyNode(config, engine, dialer, recorders, Threads(config.silence_s), metrics)
-    callers = Callers(config.name, config.transport())
+    callers = Callers(config.name, config.transport(), outward(config))
     server, credentials = rpc.server(callers)
     register(server, callers, node)
     status = serve_health(server, callers)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from party.config import PartyConfig
 from party.server.http_json import IDLE_S, MOST_BODY
+from party.server.own_paths import outward
 from party.server.scoring_grpc import register
 from party.serving.registry import ServedModels
 from treetap.errors import BadInput
@@ -41,7 +42,7 @@ class ScoringServers:
         served = config.serve
         if served is None:
             return
-        callers = Callers(config.name, config.transport())
+        callers = Callers(config.name, config.transport(), outward(config))
         if served.listen is not None:
             self._server, credentials = rpc.server(callers, MOST_BODY, served.queue, IDLE_S)
             register(self._server, callers, served_models)
@@ -63,7 +64,7 @@ class ScoringServers:
                 log.warning(
                     "serve.http %s: no encryption, and any process on this host can pose as any client", served.http
                 )
-            made = http.HttpScoring(served_models, served, None if plain else callers)
+            made = http.HttpScoring(served_models, served, None if plain else callers, callers.outward)
             files = None if isinstance(transport, Insecure) or plain else transport
             self._runner, served_models.http = await http.start(made, served, files)
 

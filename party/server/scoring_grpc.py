@@ -23,13 +23,13 @@ class ServingService(serving_pb2_grpc.ServingServicer):
 
     async def Predict(self, request: serving_pb2.PredictRecords, context: Context) -> serving_pb2.PredictedRecords:
         """See serving.proto; the shorter of the call's deadline and the party's applies."""
-        async with answering(context, self._callers.own):
+        async with answering(context, self._callers):
             client = self._callers.certified(context, Role.CLIENT)
             return await self._served_models.predict(client, request, context.time_remaining())
 
     async def Describe(self, request: serving_pb2.DescribeModel, context: Context) -> serving_pb2.ModelDescription:
         """See serving.proto."""
-        async with answering(context, self._callers.own):
+        async with answering(context, self._callers):
             return self._served_models.describe(self._callers.certified(context, Role.CLIENT), request.model)
 
 

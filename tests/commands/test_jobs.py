@@ -183,12 +183,12 @@ def test_predictions_that_cannot_be(
 @pytest.mark.parametrize(
     ("table", "expected"),
     [
-        ("bad-cell", "feature-b: {folder}/feature-b/bad-cell.csv: line 41, column 'b0': the cell is not a number"),
-        ("bad-class", "label-holder: {folder}/label-holder/bad-class.parquet: label column 'y': holds one class only"),
-        ("bad-constant", "feature-c: {folder}/feature-c/bad-constant.parquet: column 'c0' is constant"),
+        ("bad-cell", "feature-b: bad-cell.csv: line 41, column 'b0': the cell is not a number"),
+        ("bad-class", "label-holder: bad-class.parquet: label column 'y': holds one class only"),
+        ("bad-constant", "feature-c: bad-constant.parquet: column 'c0' is constant"),
         ("bad-ids", "the ids of feature-c (40 records) are not those of label-holder (40 records"),
-        ("bad-column", "feature-b: {folder}/feature-b/bad-column.parquet: has no column 'öö"),
-        ("bad-file", "feature-c: {root}/absent.parquet: there is no such file"),
+        ("bad-column", "feature-b: bad-column.parquet: has no column 'öö"),
+        ("bad-file", "feature-c: absent.parquet: there is no such file"),
         ("nowhere", " has no table 'nowhere' in its configuration (it has 'train', "),
     ],
 )
@@ -197,8 +197,8 @@ def test_faults_of_a_partys_table(table: str, expected: str, federation: LocalFe
     outcome = _run(federation, "train", _job(federation, f"fault-{table}", table=table, alignment="sorted-ids"))
     assert outcome.status == 2
     assert "Traceback" not in outcome.err
-    place = {"folder": federation.folder / "tables", "root": federation.folder}
-    assert expected.format(**place) in outcome.err
+    assert expected in outcome.err
+    assert str(federation.folder) not in outcome.err
     assert outcome.err.count("treetap: ") == 1
     assert "n/a?" not in outcome.err
     for party in PARTIES:

@@ -117,7 +117,7 @@ class Admission(grpc.aio.ServerInterceptor):
         async def answer(_messages: object, context: Context) -> Any:
             async with AsyncExitStack() as held, _forgetting():
                 message = []
-                async with answering(context, self._callers.own):
+                async with answering(context, self._callers):
                     message.append(await self._admit(held, context, method))
                 return await handler(message.pop(), context)
 
@@ -127,7 +127,7 @@ class Admission(grpc.aio.ServerInterceptor):
         async def answer(_messages: object, context: Context) -> AsyncIterator[Any]:
             async with AsyncExitStack() as held, _forgetting():
                 message = []
-                async with answering(context, self._callers.own):
+                async with answering(context, self._callers):
                     message.append(await self._admit(held, context, method))
                 async with aclosing(handler(message.pop(), context)) as answers:
                     async for each in answers:
@@ -141,7 +141,7 @@ class Admission(grpc.aio.ServerInterceptor):
         async def answer(_messages: object, context: Context) -> None:
             async with AsyncExitStack() as held, _forgetting():
                 message = []
-                async with answering(context, self._callers.own):
+                async with answering(context, self._callers):
                     message.append(await self._admit(held, context, method))
                 await handler(message.pop(), context)
 

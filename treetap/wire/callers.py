@@ -8,6 +8,8 @@ Without certificates (`insecure`) the name is the one that the caller tells, and
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import grpc.aio
 
 from treetap import logs, version
@@ -25,10 +27,11 @@ class Callers:
     Args:
         own: what this process is called in messages.
         transport: its own credentials.
+        outward: takes out of an error's message what no caller shall hear.
     """
 
-    def __init__(self, own: str, transport: Transport) -> None:
-        self.own = own
+    def __init__(self, own: str, transport: Transport, outward: Callable[[str], str] = str) -> None:
+        self.own, self.outward = own, outward
         self.live = None if isinstance(transport, Insecure) else Live(transport)  #: None: plain text
 
     def named(self, context: Context, *roles: Role) -> str:

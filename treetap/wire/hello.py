@@ -49,7 +49,7 @@ class Health(health.aio.HealthServicer):  # type: ignore[misc] # the package has
 
     async def Check(self, request: health_pb2.HealthCheckRequest, context: Context) -> health_pb2.HealthCheckResponse:
         """See the health service's own definition."""
-        async with answering(context, self._callers.own):
+        async with answering(context, self._callers):
             self._callers.anybody(context)
         await context.send_initial_metadata(
             (*version.told(), (RELEASE_KEY, version.package_version()), (TIME_KEY, f"{time.time():.6f}"))
@@ -58,7 +58,7 @@ class Health(health.aio.HealthServicer):  # type: ignore[misc] # the package has
 
     async def Watch(self, _request: health_pb2.HealthCheckRequest, context: Context) -> None:
         """Refuse: a watch would outlast its caller's certificate, and nothing here needs one."""
-        async with answering(context, self._callers.own):
+        async with answering(context, self._callers):
             self._callers.anybody(context)
         await context.abort(grpc.StatusCode.UNIMPLEMENTED, "health is checked call by call: use Check")
 

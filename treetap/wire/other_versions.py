@@ -32,7 +32,7 @@ class _Refusal(grpc.GenericRpcHandler):
             return None
 
         async def refuse(_request: bytes, context: Context) -> bytes:
-            async with answering(context, self._callers.own):
+            async with answering(context, self._callers):
                 version.check(found[1], self._callers.certified(context), self._callers.own)
             return b""
 

@@ -11,6 +11,7 @@ import grpc.aio
 
 from treetap import errors
 from treetap.visible import visible
+from treetap.wire.callers import Callers
 
 log = logging.getLogger(__name__)
 #: Trailing metadata key that carries the error's class, so that the caller raises the same one.
@@ -44,9 +45,8 @@ def code_of(error: errors.TreetapError) -> grpc.StatusCode:
     return next(code for kind, code in _CODES if isinstance(error, kind))
 
 
-def details_of(error: errors.TreetapError) -> str:
-    """The error's message, shortened if it would not fit the headers in which gRPC carries it."""
-    text = str(error)
+def details_of(text: str) -> str:
+    """An error's message, shortened if it would not fit the headers in which gRPC carries it."""
     kept = text[:LONGEST_DETAILS]  # first: a text may be of megabytes, and quoting it takes a second
     while len(quote(kept)) > LONGEST_DETAILS:
         kept = kept[: len(kept) * 3 // 4]
@@ -57,11 +57,11 @@ class answering:
     """Wraps the answer to a call: an error ends it with the status that fits, and its class is sent along.
 
     An error that treetap did not foresee is logged here and reported to the caller as a defect, without its text, which
-    might hold data.
+    might hold data. The log has a message as it is, the caller as `callers` lets it out.
     """
 
-    def __init__(self, context: grpc.aio.ServicerContext[object, object], who: str) -> None:
-        self._context, self._who = context, who
+    def __init__(self, context: grpc.aio.ServicerContext[object, object], callers: Callers) -> None:
+        self._context, self._callers = context, callers
 
     async def __aenter__(self) -> None:
         pass
@@ -73,11 +73,12 @@ class answering:
             log.warning("refused: %s: %s", type(error).__name__, error)
         elif isinstance(error, Exception):
             log.error("a defect", exc_info=error)
-            error = errors.Defect(f"{self._who} met a defect ({type(error).__name__}): its log has the details")
+            error = errors.Defect(f"{self._callers.own} met a defect ({type(error).__name__}): its log has the details")
         else:
             return
         metadata = ((ERROR_KEY, type(error).__name__),)
-        await self._context.abort(code_of(error), details_of(error), trailing_metadata=metadata)
+        details = details_of(self._callers.outward(str(error)))
+        await self._context.abort(code_of(error), details, trailing_metadata=metadata)
 
 
 def error_of(failure: grpc.aio.AioRpcError, who: str) -> errors.TreetapError:

@@ -1,0 +1,45 @@
+"""Paths of this host in errors that leave a party: they are named from the folders that its configuration names.
+
+Where a party's files lie is nobody else's business; its own log keeps the whole paths.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from party.config import PartyConfig
+
+
+def outward(config: PartyConfig) -> Callable[[str], str]:
+    """The function that takes this host's folders out of a message: of a path below one, what lies below it stays.
+
+    `/srv/bank/state/jobs/j` becomes `state/jobs/j`, and a table's file its name.
+    """
+    names = {config.state: "state"}
+    if config.data is not None:
+        names[config.data] = "data"
+    files = [table.path for table in config.tables.values()]
+    if config.tls is not None:
+        files += [each for each in (config.tls.ca, config.tls.certificate, config.tls.key, config.tls.revoked) if each]
+    for file in files:
+        names.setdefault(file.parent, "")
+    known: dict[str, str] = {}
+    for folder, name in names.items():
+        for path in {folder, folder.absolute(), folder.resolve()}:
+            if path.is_absolute() and path != Path(path.anchor):
+                known.update(dict.fromkeys((str(path), repr(str(path))[1:-1]), name))
+    if not known:
+        return str
+    longest_first = sorted(known, key=len, reverse=True)
+    found = re.compile(rf"(?<![\w./-])({'|'.join(map(re.escape, longest_first))})(/(?=[^\s/])|(?![\w-]|\.\w))")
+
+    def shown(match: re.Match[str]) -> str:
+        name, below = known[match[1]], match[2]
+        return (name and name + "/") if below else name or "its folder"
+
+    def hide(text: str) -> str:
+        return found.sub(shown, text)
+
+    return hide

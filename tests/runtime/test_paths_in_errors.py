@@ -1,0 +1,156 @@
+"""Errors that leave a party name none of its folders; its own log has them."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from party.config import PartyConfig
+from party.metrics import PartyMetrics
+from party.runtime.steps import disk_faults
+from party.server.control import register
+from party.server.own_paths import outward
+from party.serving.registry import ServedModels
+from tests.certificates import role_of
+from treetap.commands.certs.authority import create_authority, issue
+from treetap.errors import DataError, Interrupted, TreetapError
+from treetap.models.store import read_job
+from treetap.process.config import TlsConfig
+from treetap.tables.reading import read_ids
+from treetap.wire import rpc
+from treetap.wire.callers import Callers
+from treetap.wire.ports import Address
+from treetap.wire.tls import TlsFiles
+from treetap.wire.v2 import control_pb2, exchange_pb2
+
+PARTY = "feature-b"
+
+
+def _config(folder: Path) -> PartyConfig:
+    """A party whose files lie in folders of different names."""
+    certs = folder / "certs of all"
+    create_authority(certs)
+    for name in (PARTY, "peer", "coordinator"):
+        issue(certs, name, role_of(name), days=2)
+    tls = TlsConfig(ca=certs / "ca.crt", certificate=certs / f"{PARTY}.crt", key=certs / f"{PARTY}.key")
+    tables = {"table": {"path": folder / "tables" / "ours.parquet", "id": "id", "columns": ["x"]}}
+    places = {"state": folder / "st'ate", "data": folder / "tables" / "more", "tables": tables}
+    serve = {"clients": ["app"], "http": "127.0.0.1:0", "plain_http": True}
+    return PartyConfig.model_validate({"name": PARTY, "tls": tls, "serve": serve, **places})
+
+
+class _Failing:
+    """Fails as a party does whose files are lost, one after the other."""
+
+    def __init__(self, faults: list[TreetapError]) -> None:
+        self._faults = iter(faults)
+
+    async def step(self, _caller: str, _request: control_pb2.StepRequest) -> AsyncIterator[control_pb2.StepEvent]:
+        yield control_pb2.StepEvent()
+        raise next(self._faults)
+
+    async def deliver(self, _caller: str, _message: exchange_pb2.PeerMessage) -> exchange_pb2.Receipt:
+        raise next(self._faults)
+
+
+def _faults(config: PartyConfig) -> dict[str, TreetapError]:
+    """What goes out for each error."""
+    table, state, data, tls = config.tables["table"].path, config.state, config.data, config.tls
+    assert data is not None
+    assert tls is not None
+    found: dict[str, TreetapError] = {}
+
+    def add(fault: TreetapError, told: str) -> None:
+        found[told] = fault
+
+    with pytest.raises(DataError) as lost:
+        read_ids(data / "ids.txt")
+    add(lost.value, "data/ids.txt: cannot be read: No such file or directory")
+    with pytest.raises(DataError) as lost:
+        read_job(state / "models" / "m")
+    add(lost.value, "state/models/m/job.json: there is no such file")
+    with pytest.raises(Interrupted) as full, disk_faults(PARTY, "store_tree"):
+        (state / "jobs" / "j").mkdir()
+    add(full.value, f"{PARTY}: store_tree: No such file or directory: state/jobs/j")
+    add(Interrupted(f"{state}: no room for messages"), "state: no room for messages")
+    add(DataError(f"{table}: has no rows; see {str(table)!r}."), "ours.parquet: has no rows; see 'ours.parquet'.")
+    add(DataError(f"there is nothing in {table.parent}"), "there is nothing in its folder")
+    add(DataError(f"{tls.key}: others can read it"), f"{PARTY}.key: others can read it")
+    return found
+
+
+def test_no_path_leaves_over_grpc(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Neither to the coordinator nor to a peer; what lies below a folder is still named, and the log has all of it."""
+    config = _config(tmp_path)
+    assert config.tls is not None
+    certs, faults = config.tls.ca.parent, _faults(config)
+
+    async def main() -> None:
+        callers = Callers(PARTY, config.transport(), outward(config))
+        server, credentials = rpc.server(callers)
+        register(server, callers, _Failing([fault for fault in faults.values() for _ in range(2)]))
+        to = Address(PARTY, f"127.0.0.1:{rpc.bind(server, credentials, '127.0.0.1:0')}")
+        await server.start()
+        files = {n: TlsFiles(certs / "ca.crt", certs / f"{n}.crt", certs / f"{n}.key") for n in ("peer", "coordinator")}
+        dialers = {name: rpc.GrpcDialer(each) for name, each in files.items()}
+        for told, fault in faults.items():
+            with pytest.raises(type(fault)) as heard:
+                async for _ in dialers["coordinator"].step(to, control_pb2.StepRequest(job="j")):
+                    pass
+            assert str(heard.value) == told
+            with pytest.raises(type(fault)) as heard:
+                await dialers["peer"].deliver(to, exchange_pb2.PeerMessage(job="j"))
+            assert str(heard.value) == told
+            assert str(tmp_path / "st'ate") not in told
+        for each in dialers.values():
+            await each.close()
+        await server.stop(None)
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(main())
+    assert [fault for fault in faults.values() if str(fault) not in caplog.text] == []
+
+
+def test_what_only_begins_like_a_folder_stays(tmp_path: Path) -> None:
+    """Also where a folder is near the root, with a short name."""
+    hide = outward(PartyConfig(name=PARTY, state=Path("/st"), insecure=True))
+    for text in ("/st-2/x", "/state/x", "/st.old", "a/st/b", "/", "1/st"):
+        assert hide(text) == text
+    assert hide("/st/x, /st: '/st'") == "st/x, st: 'st'".replace("st", "state")
+
+
+def test_no_path_leaves_over_http(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients are strangers most of all."""
+    pytest.importorskip("aiohttp", reason="the HTTP endpoint needs the extra serve")
+    from party.server.scoring import ScoringServers
+
+    config = _config(tmp_path)
+    faults = _faults(config)
+    failing = iter(faults.values())
+
+    def describe(self: ServedModels, client: str, model: str) -> object:
+        raise next(failing)
+
+    monkeypatch.setattr(ServedModels, "describe", describe)
+
+    def ask(address: str) -> str:
+        connection = http.client.HTTPConnection(address, timeout=5)
+        connection.request("GET", "/v1/model", headers={"treetap-name": "app"})
+        return connection.getresponse().read().decode()
+
+    async def main() -> list[str]:
+        servers, served_models = ScoringServers(), ServedModels(config, PartyMetrics(config.name))
+        await servers.open(config, served_models)
+        try:
+            return [await asyncio.to_thread(ask, served_models.http) for _ in faults]
+        finally:
+            await servers.close(0)
+
+    for told, heard in zip(faults, asyncio.run(main()), strict=True):
+        assert told in heard
+        assert str(tmp_path) not in heard
