@@ -38,12 +38,8 @@ ARRIVAL_S = 60.0
 Context = grpc.aio.ServicerContext[Any, Any]
 Handler = Any  # gRPC's own, or its function
 _Bearer = tuple[str, Role | None]  # name and role; plain text has no role where every role may call
-
-
 #: Service → most bytes of a message to it, where that is less than a server's.
 MOST_BYTES = {"treetap.wire.v2.Control": 1024 * 1024, "treetap.wire.v2.Jobs": 1024 * 1024}
-
-
 #: Service → the role that may call it; of any other, such as the health service, every role.
 ROLES = {
     "treetap.wire.v2.Control": Role.COORDINATOR,
@@ -107,45 +103,39 @@ class Admission(grpc.aio.ServerInterceptor):
             return handler  # None: gRPC answers that there is no such method
         method = _Method(handler_call_details.method, handler.request_deserializer or bytes)
         if handler.unary_unary is not None:
-            answer = self._unary(method, handler.unary_unary)
+            answer = self._awaited(method, handler.unary_unary)
             return grpc.stream_unary_rpc_method_handler(answer, None, handler.response_serializer)
-        made = self._stream if inspect.isasyncgenfunction(handler.unary_stream) else self._writing
+        made = self._stream if inspect.isasyncgenfunction(handler.unary_stream) else self._awaited
         answer = made(method, handler.unary_stream)
         return grpc.stream_stream_rpc_method_handler(answer, None, handler.response_serializer)
 
-    def _unary(self, method: _Method, handler: Handler) -> Any:
+    def _awaited(self, method: _Method, handler: Handler) -> Any:
+        """A handler that returns its answer, or writes its answers to the context as gRPC's health service does."""
+
         async def answer(_messages: object, context: Context) -> Any:
-            async with AsyncExitStack() as held, _forgetting():
-                message = []
-                async with answering(context, self._callers):
-                    message.append(await self._admit(held, context, method))
+            async with self._admitted(context, method) as message:
                 return await handler(message.pop(), context)
 
         return answer
 
     def _stream(self, method: _Method, handler: Handler) -> Any:
         async def answer(_messages: object, context: Context) -> AsyncIterator[Any]:
-            async with AsyncExitStack() as held, _forgetting():
-                message = []
-                async with answering(context, self._callers):
-                    message.append(await self._admit(held, context, method))
-                async with aclosing(handler(message.pop(), context)) as answers:
-                    async for each in answers:
-                        yield each
+            async with (
+                self._admitted(context, method) as message,
+                aclosing(handler(message.pop(), context)) as answers,
+            ):
+                async for each in answers:
+                    yield each
 
         return answer
 
-    def _writing(self, method: _Method, handler: Handler) -> Any:
-        """A handler that writes its answers to the context, as those of gRPC's health service do."""
-
-        async def answer(_messages: object, context: Context) -> None:
-            async with AsyncExitStack() as held, _forgetting():
-                message = []
-                async with answering(context, self._callers):
-                    message.append(await self._admit(held, context, method))
-                await handler(message.pop(), context)
-
-        return answer
+    @asynccontextmanager
+    async def _admitted(self, context: Context, method: _Method) -> AsyncIterator[list[Any]]:
+        """Hold the caller's share while a call lasts; yields a list with its message, for the handler alone to keep."""
+        async with AsyncExitStack() as held, _forgetting():
+            async with answering(context, self._callers):
+                message = [await self._admit(held, context, method)]
+            yield message
 
     async def _admit(self, held: AsyncExitStack, context: Context, method: _Method) -> Any:
         """The message of a call, decoded; `held` gives the caller's share back when the call ends.
