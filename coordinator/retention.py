@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Collection
 
 from coordinator.runtime.journal import Journal
-from treetap.errors import Conflict, TreetapError, UnknownJob
+from treetap.errors import BadInput, Conflict, TreetapError, UnknownJob
 from treetap.wire.v2 import jobs_pb2
 
 log = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ def named(journal: Journal, running: Collection[str], jobs: Collection[str]) -> 
         Conflict: one runs, or can be resumed: its parties hold files.
     """
     found = []
-    for job in jobs:
+    for job in dict.fromkeys(jobs):
         if not journal.has(job):
             raise UnknownJob(f"there is no job {job!r}")
         status = journal.status(job)
@@ -43,7 +43,13 @@ def named(journal: Journal, running: Collection[str], jobs: Collection[str]) -> 
 
 
 def old(journal: Journal, running: Collection[str], days: float) -> list[jobs_pb2.JobStatus]:
-    """The statuses of jobs that nothing later needs and that ended more than `days` ago."""
+    """The statuses of jobs that nothing later needs and that ended more than `days` ago.
+
+    Raises:
+        BadInput: `days` is negative or no number.
+    """
+    if not days >= 0:
+        raise BadInput(f"days = {days:g}: jobs end 0 or more days ago, or are named")
     before = time.time() - days * DAY_S
     return [
         status

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import time
 import tracemalloc
 from pathlib import Path
@@ -16,7 +17,7 @@ from coordinator.runtime.journal import HELD_BYTES, Journal
 from tests.opens import opened_to_read
 from tests.replay import HERE, JOB
 from tests.simulator import COORDINATOR, Federation, run
-from treetap.errors import Conflict, Interrupted, UnknownJob
+from treetap.errors import BadInput, Conflict, Interrupted, UnknownJob
 from treetap.protocols.prediction import predict_request
 from treetap.wire.v2 import jobs_pb2, setup_pb2
 
@@ -105,6 +106,17 @@ def test_jobs_that_nothing_needs_are_forgotten_by_age(tmp_path: Path) -> None:
     assert [status.job for status in retention.old(journal, (), days=1)] == by_age
     assert retention.old(journal, (), days=3) == []
     assert [status.job for status in retention.old(journal, by_age[1:], days=1)] == by_age[:1]
+
+
+@pytest.mark.parametrize("days", [-1.0, -1e300, float("-inf"), float("nan")])
+def test_an_age_is_not_negative(days: float, tmp_path: Path) -> None:
+    """It would reach jobs that end tomorrow; and a job that is named twice is forgotten once."""
+    journal = _all(tmp_path)
+    with pytest.raises(BadInput, match=re.escape(f"days = {days:g}: jobs end 0 or more")):
+        retention.old(journal, (), days)
+    assert retention.old(journal, (), float("inf")) == []
+    done = next(job for job, end in ENDS.items() if end[3] == "by age")
+    assert [status.job for status in retention.named(journal, (), [done, done])] == [done]
 
 
 @pytest.mark.parametrize("job", ENDS)
