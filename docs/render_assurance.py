@@ -22,57 +22,60 @@ HEAD = "| campaign | what is tried | cases | findings | CPU time | command |\n|-
 
 
 class Row(NamedTuple):
-    """A campaign: what it tries, the figures that count its cases, with their words, and its command."""
+    """A campaign: what it tries, the figures that count its cases, with their words, and the options it was given.
+
+    `options`: option → the figure that is its value; one whose figure is 0 or not there is left out.
+    """
 
     tries: str
     counts: dict[str, str]
-    command: str
+    options: dict[str, str] = {}
 
 
 COMMAND = "python -m tests.campaign"
 #: Name of a summary's file → its row.
 ROWS: dict[str, Row] = {
     "schedules": Row(
-        "faults of disks, processes, workers and networks by plans from seeds",
-        {"schedules": "schedules", "faults": "faults", "crashes": "crashes", "real": "with real ciphers"},
-        f"{COMMAND} schedules",
+        "jobs while disks, processes, workers and networks fail, by plans from seeds",
+        {"schedules": "schedules", "faults": "faults", "crashes": "crashes", "real": "with the real cipher"},
+        {"count": "schedules", "first": "first"},
     ),
     "crash-points": Row(
-        "one crash, torn write or power loss at each file operation",
-        {"schedules": "crash points", "crashes": "crashes"},
-        f"{COMMAND} crash-points",
+        "one process ended, or its power cut, at one of its file operations",
+        {"schedules": "trainings", "crashes": "crashes"},
+        {"count": "schedules"},
     ),
     "corruptions": Row(
-        "one damaged file of one process: bytes, lines, whole files",
-        {"right": "did no harm", "named": "named"},
-        f"{COMMAND} corruptions",
+        "one file of one stopped process damaged: bytes, lines, the whole file",
+        {"cases": "files", "right": "did no harm", "named": "named by an error"},
+        {"count": "cases", "first": "first"},
     ),
     "sockets": Row(
-        "real processes suspended and killed, hung workers, slow lines",
+        "real processes suspended and killed, hung workers, slow lines, clients over HTTP",
         {"faults": "faults", "jobs": "jobs"},
-        f"{COMMAND} sockets",
+        {"seed": "seed"},
     ),
-    "soak": Row("half an hour of jobs: what grows", {"jobs": "jobs"}, f"{COMMAND} soak"),
+    "soak": Row(
+        "trainings, predictions and cancelled jobs one after the other on real processes: what grows",
+        {"jobs": "jobs", "coordinator_bytes_per_job": "bytes a job at the coordinator"},
+        {"minutes": "minutes"},
+    ),
     "fuzz": Row(
         "one field of one message of a job altered to a boundary value",
         {"cases": "messages", "of": "there are"},
-        f"{COMMAND} fuzz",
+        {"count": "cases", "seed": "seed"},
     ),
     "certificates": Row(
         "every kind of certificate, in every role, against every method of every server, and wrong servers",
         {"cases": "pairings"},
-        f"{COMMAND} certificates",
     ),
     "raw-bytes": Row(
-        "bytes that are no message, from rightful callers to every method",
-        {"cases": "messages"},
-        f"{COMMAND} raw-bytes",
+        "bytes that are no message, from rightful callers to every method", {"cases": "messages"}, {"seed": "seed"}
     ),
-    "http": Row("requests to the HTTP endpoint from its OpenAPI document", {"cases": "requests"}, f"{COMMAND} http"),
+    "http": Row("requests to the HTTP endpoint from its OpenAPI document", {"cases": "requests"}, {"seed": "seed"}),
     "step-orders": Row(
         "every step asked for at every moment of small jobs, of every role of every protocol",
         {"cases": "requests", "moments": "moments", "steps": "steps"},
-        f"{COMMAND} step-orders",
     ),
 }
 
@@ -85,12 +88,12 @@ def main() -> int:
     page = DOCS / "assurance.md"
     text = page.read_text(encoding="utf-8")
     lines = kept(text)
-    for name, row in ROWS.items():
+    for name in ROWS:
         path = options.summaries / f"{name}.json"
         if path.is_file():
             lines[name] = rendered(name, json.loads(path.read_text(encoding="utf-8")))
         elif name not in lines:
-            print(f"{path} is not there: {row.command}", file=sys.stderr)
+            print(f"{path} is not there: {COMMAND} {name}", file=sys.stderr)
     table = HEAD + "".join(f"{lines[name]}\n" for name in ROWS if name in lines)
     page.write_text(with_table(text, TABLE, table), encoding="utf-8")
     return 0
@@ -104,13 +107,12 @@ def kept(text: str) -> dict[str, str]:
 def rendered(name: str, summary: dict[str, Any]) -> str:
     """The line of a campaign."""
     row = ROWS[name]
-    counts = [f"{summary[key]:,} {word}" for key, word in row.counts.items() if key in summary]
-    seed = f" --seed {summary['seed']}" if "seed" in summary else ""
-    count = f" --count {summary['cases']}" if name == "fuzz" else ""
-    cpu = f"{summary['cpu_s']:,.0f} s" if "cpu_s" in summary else "—"
-    return (
-        f"| {name} | {row.tries} | {', '.join(counts)} | {summary['findings']} | {cpu} | `{row.command}{count}{seed}` |"
-    )
+    counts = ", ".join(f"{summary[key]:,} {word}" for key, word in row.counts.items())
+    given = "".join(f" --{option} {summary[key]:.10g}" for option, key in row.options.items() if summary.get(key))
+    cpu = f"{summary['cpu_s']:,.0f} s"
+    if "cpu_s_per_schedule" in summary:
+        cpu += f", {summary['cpu_s_per_schedule']:.2f} s each"
+    return f"| {name} | {row.tries} | {counts} | {summary['findings']} | {cpu} | `{COMMAND} {name}{given}` |"
 
 
 if __name__ == "__main__":

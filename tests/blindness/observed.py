@@ -39,9 +39,9 @@ class Observed(Federation):
         if name in self.configs:
             self._watch(name)
 
-    def _delivered(self, sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
-        self.crossed.append(Crossed(sender, to, name_of(parcel), parcel))
-        return parcel
+    def _delivered(self, sender: str, to: str, message: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+        self.crossed.append(Crossed(sender, to, name_of(message), message))
+        return message
 
     def _watch(self, party: str) -> None:
         node = self.node(party)

@@ -8,13 +8,15 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from tests.campaign import corruption, security, soak, sockets
-from tests.campaign.campaign import conduct, plans, workplace
+from tests.campaign.campaign import Summary, conduct, schedules
 from tests.campaign.crash_points import points
 from tests.campaign.plans import Plan
+from tests.campaign.pools import workplace
 from tests.campaign.schedule import carry_out
 
 
@@ -24,9 +26,9 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("runs/campaign"), help="where summaries and failing plans go")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes at once")
     kinds = parser.add_subparsers(dest="kind", required=True)
-    schedules = kinds.add_parser("schedules", help="plans drawn from seeds")
-    schedules.add_argument("--count", type=int, default=10_000)
-    schedules.add_argument("--first", type=int, default=0, help="the first seed")
+    plans = kinds.add_parser("schedules", help="plans drawn from seeds")
+    plans.add_argument("--count", type=int, default=10_000)
+    plans.add_argument("--first", type=int, default=0, help="the first seed")
     crashes = kinds.add_parser("crash-points", help="one crash at a file operation each")
     crashes.add_argument("--count", type=int, default=640)
     damage = kinds.add_parser("corruptions", help="one file damaged each")
@@ -40,50 +42,61 @@ def main() -> int:
     long.add_argument("--minutes", type=float, default=30.0)
     security.add(kinds)
     given = parser.parse_args()
-    if given.kind in ("sockets", "soak"):
-        return _on_sockets(given)
     if given.kind in security.COMMANDS:
         return security.carry_out(given)
-    if given.kind == "corruptions":
-        return _corruptions(given)
+    if given.kind in _TIMED:
+        return _timed(given, _TIMED[given.kind])
     if given.kind == "plan":
-        outcome = carry_out(Plan.read(given.file), workplace() / "plan")
+        with workplace() as folder:
+            outcome = carry_out(Plan.read(given.file), folder / "plan")
         print("\n".join(outcome.findings) or "nothing found")
         return 1 if outcome.findings else 0
     if given.kind == "schedules":
-        seeds = range(given.first, given.first + given.count)
-        summary = conduct("schedules", plans(seeds), given.count, given.workers, given.out)
+        summary = schedules(given.count, given.first, given.workers, given.out)
     else:
-        summary = conduct("crash-points", points(given.count), given.count, given.workers, given.out)
+        summary = conduct(Summary("crash-points"), points(given.count), given.count, given.workers, given.out)
     print(json.dumps(summary.as_json(), indent=1))
     for path in summary.failing:
         print(f"failing plan: {path}; once more: python -m tests.campaign plan {path}", file=sys.stderr)
     return 1 if summary.failing else 0
 
 
-def _corruptions(given: argparse.Namespace) -> int:
-    begun = time.monotonic()
+def _corruptions(given: argparse.Namespace) -> dict[str, Any]:
     found = corruption.conduct(given.count, given.workers, given.first)
-    wall = round(time.monotonic() - begun, 1)
-    return _told(given, {**vars(found), "failing": found.findings, "findings": len(found.findings), "wall_s": wall})
+    return {**vars(found), "cases": given.count, "failing": found.findings, "findings": len(found.findings)}
 
 
-def _on_sockets(given: argparse.Namespace) -> int:
-    def tell(line: str) -> None:
-        print(f"{given.kind}: {line}", file=sys.stderr)
-
+def _sockets(given: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
-        if given.kind == "sockets":
-            found = sockets.conduct(Path(folder), given.seed, tell)
-        else:
-            found = soak.conduct(Path(folder), given.minutes, tell)
-    return _told(given, found)
+        return sockets.conduct(Path(folder), given.seed, _tell)
 
 
-def _told(given: argparse.Namespace, found: dict[str, Any]) -> int:
-    """Write and print a summary; returns the status."""
+def _soak(given: argparse.Namespace) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        return soak.conduct(Path(folder), given.minutes, _tell)
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr)
+
+
+_TIMED: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
+    "corruptions": _corruptions,
+    "sockets": _sockets,
+    "soak": _soak,
+}
+
+
+def _timed(given: argparse.Namespace, conduct: Callable[[argparse.Namespace], dict[str, Any]]) -> int:
+    """Carry a campaign out, write and print its summary; returns the status.
+
+    `cpu_s` is the processor time of this process and of all that it has started and seen end.
+    """
+    begun, begun_cpu = time.monotonic(), sum(os.times()[:4])
+    found = conduct(given)
+    cpu_s, wall_s = round(sum(os.times()[:4]) - begun_cpu, 1), round(time.monotonic() - begun, 1)
     given.out.mkdir(parents=True, exist_ok=True)
-    text = json.dumps({**found, "name": given.kind}, indent=1)
+    text = json.dumps({"name": given.kind, **found, "cpu_s": cpu_s, "wall_s": wall_s}, indent=1)
     (given.out / f"{given.kind}.json").write_text(text)
     print(text)
     return 1 if found["findings"] else 0

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
-import os
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import count
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tests.campaign.plans import Plan, drawn
+from tests.campaign.pools import processes, workplace
 from tests.campaign.schedule import Outcome, carry_out
 from tests.campaign.shrink import shrunk
-from tests.campaign.stages import sweep
 
 #: Plans that are made small, of those that fail: each takes up to a minute.
 MOST_SHRUNK = 5
@@ -26,7 +23,6 @@ MOST_SHRUNK = 5
 MOST_TOLD = 20
 #: Seconds between lines of progress.
 _TELL_S = 15.0
-_numbers = count()
 
 
 @dataclass
@@ -34,6 +30,7 @@ class Summary:
     """What came of a campaign."""
 
     name: str
+    first: int = 0  #: the first seed
     schedules: int = 0
     faults: int = 0
     crashes: int = 0
@@ -67,37 +64,28 @@ class Summary:
         }
 
 
-def _one(plan: Plan) -> tuple[Plan, Outcome]:
-    return plan, carry_out(plan, workplace() / f"{os.getpid()}-{next(_numbers)}")
-
-
-def workplace() -> Path:
-    """A folder for the disks of schedules: in memory where the system has such a place."""
-    memory = Path("/dev/shm")
-    base = memory if os.access(memory, os.W_OK) else Path(tempfile.gettempdir())
-    folder = base / f"treetap-campaign-{os.getppid()}-{os.getpid()}"
-    folder.mkdir(exist_ok=True)
-    return folder
+def _one(plan: Plan, folder: Path) -> tuple[Plan, Outcome]:
+    return plan, carry_out(plan, folder / f"{plan.seed}")
 
 
 def fails(plan: Plan) -> bool:
     """Whether a plan, carried out here and now, has findings."""
-    return bool(_one(plan)[1].findings)
+    with workplace() as folder:
+        return bool(carry_out(plan, folder / "plan").findings)
 
 
-def plans(seeds: range) -> Iterable[Plan]:
-    """The plans of some seeds."""
-    return map(drawn, seeds)
+def schedules(count: int, first: int, workers: int, out: Path) -> Summary:
+    """Carry out the plans of `count` seeds; see `conduct`."""
+    return conduct(Summary("schedules", first), map(drawn, range(first, first + count)), count, workers, out)
 
 
-def conduct(name: str, these: Iterable[Plan], total: int, workers: int, out: Path) -> Summary:
+def conduct(summary: Summary, plans: Iterable[Plan], total: int, workers: int, out: Path) -> Summary:
     """Carry plans out, write `out/NAME.json` and a file of every failing plan; tells its progress on standard error."""
-    summary, begun, told = Summary(name), time.monotonic(), time.monotonic()
+    begun = told = time.monotonic()
     out.mkdir(parents=True, exist_ok=True)
-    context = multiprocessing.get_context("spawn")
     failing: list[tuple[Plan, Outcome]] = []
-    with context.Pool(workers) as pool:
-        for plan, outcome in pool.imap_unordered(_one, these, chunksize=4):
+    with processes(workers) as (pool, folder):
+        for plan, outcome in pool.imap_unordered(partial(_one, folder=folder), plans, chunksize=4):
             summary.add(plan, outcome)
             if outcome.findings:
                 failing.append((plan, outcome))
@@ -107,19 +95,16 @@ def conduct(name: str, these: Iterable[Plan], total: int, workers: int, out: Pat
                 told = time.monotonic()
                 each = summary.cpu_s / summary.schedules
                 print(
-                    f"{name}: {summary.schedules} of {total}, {summary.crashes} crashes, "
+                    f"{summary.name}: {summary.schedules} of {total}, {summary.crashes} crashes, "
                     f"{len(failing)} with findings, {each:.3f} CPU s each",
                     file=sys.stderr,
                 )
-        pool.close()
-        pool.join()
     for number, (plan, outcome) in enumerate(failing):
         small = shrunk(plan, fails) if number < MOST_SHRUNK else plan
-        path = out / f"{name}-{plan.seed}.json"
+        path = out / f"{summary.name}-{plan.seed}.json"
         path.write_text(small.to_json())
-        (out / f"{name}-{plan.seed}.txt").write_text("\n".join(outcome.findings))
+        (out / f"{summary.name}-{plan.seed}.txt").write_text("\n".join(outcome.findings))
         summary.failing.append(str(path))
     summary.wall_s = round(time.monotonic() - begun, 1)
-    (out / f"{name}.json").write_text(json.dumps(summary.as_json(), indent=1))
-    sweep()
+    (out / f"{summary.name}.json").write_text(json.dumps(summary.as_json(), indent=1))
     return summary

@@ -1,6 +1,6 @@
 """Pairings of certificates with servers and their methods, over real sockets in one process.
 
-The services are those of production; what stands behind them keeps who was let in.
+Servers of all kinds (`answering_servers`) look at who calls them, and callers at the servers that they call.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ import asyncio
 import ssl
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,68 +17,19 @@ from typing import Any, NamedTuple
 import grpc
 import grpc.aio
 
-from coordinator.server import service as jobs_service
-from party.config import PartyConfig, ServeConfig
-from party.metrics import PartyMetrics
-from party.server import control
-from party.server.scoring import ScoringServers
-from party.serving.registry import ServedModels
+from tests.campaign.answering_servers import METHODS, OLD, OWN, WATCH, servers
 from tests.campaign.certificates import NAMES, Certificates, Kind
 from tests.campaign.checks import logged
 from treetap import version
 from treetap.errors import TreetapError
-from treetap.process.config import TlsConfig
 from treetap.wire import rpc
-from treetap.wire.callers import Callers
-from treetap.wire.hello import say_hello, serve_health
+from treetap.wire.hello import say_hello
 from treetap.wire.ports import Address
 from treetap.wire.roles import Identity, Role
 from treetap.wire.status import ERROR_KEY
 from treetap.wire.tls import TlsFiles
 from treetap.wire.v2 import control_pb2, exchange_pb2, jobs_pb2
 
-_OLD = "/treetap.wire.v1."
-#: Of gRPC's health service, and answered by no server.
-_WATCH = "/grpc.health.v1.Health/Watch"
-#: Server → its methods, with the role that each answers; None: every certificate with a role.
-METHODS: dict[str, dict[str, Role | None]] = {
-    "party": {
-        "/treetap.wire.v2.Control/Step": Role.COORDINATOR,
-        "/treetap.wire.v2.Exchange/Deliver": Role.PARTY,
-        "/grpc.health.v1.Health/Check": None,
-        _WATCH: None,
-        f"{_OLD}Control/Step": None,
-    },
-    "coordinator": {
-        **{
-            f"/treetap.wire.v2.Jobs/{name}": Role.OPERATOR
-            for name in ("Submit", "Predict", "Watch", "Status", "Cancel", "Resume", "Prune")
-        },
-        "/grpc.health.v1.Health/Check": None,
-        _WATCH: None,
-        f"{_OLD}Jobs/Submit": None,
-    },
-    "serving": {
-        "/treetap.wire.v2.Serving/Predict": Role.CLIENT,
-        "/treetap.wire.v2.Serving/Describe": Role.CLIENT,
-        "/grpc.health.v1.Health/Check": None,
-        _WATCH: None,
-        f"{_OLD}Serving/Predict": None,
-    },
-    "http": {
-        "POST /v1/predict": Role.CLIENT,
-        "GET /v1/model": Role.CLIENT,
-        "GET /healthz": None,
-        "GET /openapi.json": None,
-    },
-}
-#: Who each server is.
-OWN = {
-    "party": Identity("feature-b", Role.PARTY),
-    "coordinator": Identity("coordinator", Role.COORDINATOR),
-    "serving": Identity("label-holder", Role.PARTY),
-    "http": Identity("label-holder", Role.PARTY),
-}
 #: What callers ask of a server that may be a wrong one, and the role that it must have.
 CALLS = {"step": Role.PARTY, "deliver": Role.PARTY, "status": Role.COORDINATOR, "hello": Role.PARTY}
 
@@ -109,88 +59,15 @@ class Met:
             )
 
 
-class _Behind:
-    """What stands behind the services: it answers everything, and counts."""
-
-    def __init__(self) -> None:
-        self.heard = 0
-
-    async def step(self, _caller: str, _request: Any) -> AsyncIterator[control_pb2.StepEvent]:
-        self.heard += 1
-        yield control_pb2.StepEvent()
-
-    async def deliver(self, _caller: str, _message: Any) -> exchange_pb2.Receipt:
-        self.heard += 1
-        return exchange_pb2.Receipt()
-
-    def submit(self, _request: Any) -> str:
-        self.heard += 1
-        return "job"
-
-    predict = resume = submit
-
-    def prune(self, _names: Sequence[str], _days: float, *, dry_run: bool) -> list[str]:
-        self.heard += 1
-        return []
-
-    def status(self, _job: str) -> list[jobs_pb2.JobStatus]:
-        self.heard += 1
-        return []
-
-    async def watch(self, _job: str) -> AsyncIterator[jobs_pb2.JobStatus]:
-        self.heard += 1
-        yield jobs_pb2.JobStatus()
-
-    async def cancel(self, _job: str) -> jobs_pb2.JobStatus:
-        self.heard += 1
-        return jobs_pb2.JobStatus()
-
-
-@asynccontextmanager
-async def servers(certificates: Certificates, folder: Path) -> AsyncIterator[dict[str, str]]:
-    """Server → its address, of all four kinds."""
-    behind, found = _Behind(), {}
-    async with AsyncExitStack() as held:
-        for name, register in (
-            ("party", lambda server, callers: control.register(server, callers, behind)),
-            ("coordinator", lambda server, callers: jobs_service.register(server, callers, behind, ["operator"])),
-        ):
-            files = certificates.rightful(OWN[name].name, OWN[name].role)
-            found[name] = await held.enter_async_context(_listening(files, OWN[name].name, register))
-        files = certificates.rightful(OWN["serving"].name, Role.PARTY)
-        tls = TlsConfig(ca=files.ca, certificate=files.certificate, key=files.key, revoked=files.revoked)
-        serve = ServeConfig(clients=["app"], listen="127.0.0.1:0", http="127.0.0.1:0")
-        config = PartyConfig(name=OWN["serving"].name, state=folder / "state", tls=tls, serve=serve)
-        scoring, models = ScoringServers(), ServedModels(config, PartyMetrics(config.name))
-        await scoring.open(config, models)
-        held.push_async_callback(scoring.close, 0)
-        found |= {"serving": models.grpc, "http": models.http}
-        yield found
-
-
-@asynccontextmanager
-async def _listening(files: TlsFiles, name: str, register: Callable[..., None]) -> AsyncIterator[str]:
-    callers = Callers(name, files)
-    server, credentials = rpc.server(callers)
-    register(server, callers)
-    serve_health(server, callers)
-    port = rpc.bind(server, credentials, "127.0.0.1:0")
-    await server.start()
-    try:
-        yield f"127.0.0.1:{port}"
-    finally:
-        await server.stop(None)
-
-
 def expected(kind: Kind, method: str, role: Role | None) -> str:
     """How a pairing must end: heard; old, refused for its version; refused by name; no method; or no connection."""
     if kind.at == "tls" or (kind.at == "name" and not method.startswith("/")):  # HTTP ends such connections
         return "no connection"
     if kind.at == "name" or (role is not None and kind.role is not role):
         return "refused"
-    if method == _WATCH:
+    if method == WATCH:
         return "no method"
-    return "old" if method.startswith(_OLD) else "heard"
+    return "old" if method.startswith(OLD) else "heard"
 
 
 async def callers(folder: Path) -> Met:
@@ -289,7 +166,6 @@ _AT_SERVERS = (
 
 async def _told(call: str, to: Address, theirs: TlsFiles, mine: TlsFiles) -> str:
     """What a server with these files hears of a call: it looks at nothing itself."""
-    behind = _Behind()
     server = grpc.aio.server()
     asked: list[str] = []
 
@@ -298,13 +174,11 @@ async def _told(call: str, to: Address, theirs: TlsFiles, mine: TlsFiles) -> str
             asked.append(details.method)
 
             async def answer(_request: bytes, _context: Any) -> bytes:
-                behind.heard += 1
                 return b""
 
             if details.method.endswith(("Step", "Status")):
 
                 async def stream(_request: bytes, _context: Any) -> AsyncIterator[bytes]:
-                    behind.heard += 1
                     yield b""
 
                 return grpc.unary_stream_rpc_method_handler(stream)

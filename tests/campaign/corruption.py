@@ -9,9 +9,6 @@ what is changed in it. The processes start on the damaged disks; an operator loo
 from __future__ import annotations
 
 import atexit
-import logging
-import multiprocessing
-import os
 import random
 import shutil
 import tempfile
@@ -22,6 +19,8 @@ from functools import cache, partial
 from pathlib import Path
 
 from coordinator.jobs import Jobs
+from tests.campaign.checks import logged
+from tests.campaign.pools import processes
 from tests.replay import HERE, JOB, ORACLE, asked
 from tests.simulator import COORDINATOR, Federation, Message, run
 from tests.worlds import PARTIES, assert_oracles_model, assert_oracles_scores
@@ -53,6 +52,7 @@ class Corruption:
 class Summary:
     """What came of corruptions: right outcomes, named errors, and findings."""
 
+    first: int = 0  #: the first seed
     right: int = 0
     named: int = 0
     kinds: Counter[str] = field(default_factory=Counter)
@@ -282,20 +282,16 @@ def carry_out_all(seeds: range, folder: Path) -> Summary:
 
 def conduct(count: int, workers: int, first: int = 0) -> Summary:
     """The corruptions of `count` seeds from `first` on, on several processes."""
-    summary = Summary()
+    summary = Summary(first)
     parts = [range(start, min(start + 50, first + count)) for start in range(first, first + count, 50)]
-    with (
-        tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None) as folder,
-        multiprocessing.get_context("spawn").Pool(workers, _begin, (folder,)) as pool,
-    ):
-        for part in pool.imap_unordered(partial(carry_out_all, folder=Path(folder)), parts):
+    with processes(workers) as (pool, folder):
+        for part in pool.imap_unordered(partial(_quietly, folder=folder), parts):
             summary.right, summary.named = summary.right + part.right, summary.named + part.named
             summary.kinds.update(part.kinds)
             summary.findings += part.findings
     return summary
 
 
-def _begin(folder: str) -> None:
-    """A process of the pool is ended without its clean-up: what it makes lies below the pool's folder."""
-    tempfile.tempdir = folder
-    logging.disable(logging.CRITICAL)
+def _quietly(seeds: range, folder: Path) -> Summary:
+    with logged():
+        return carry_out_all(seeds, folder)

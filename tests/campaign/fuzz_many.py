@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-import itertools
-import multiprocessing
-import os
 import sys
-import tempfile
 import time
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.campaign.fuzz import STORIES, Case, Outcome, carry_out, cases, drawn
+from tests.campaign.fuzz import Outcome, carry_out
+from tests.campaign.fuzz_cases import STORIES, Case, cases, drawn
+from tests.campaign.pools import processes
 
 #: Findings that a summary lists.
 _MOST_LISTED = 50
-_numbers = itertools.count()
 
 
-def _one(work: tuple[Case, str]) -> tuple[Case, Outcome]:
-    case, folder = work
-    return case, carry_out(case, Path(folder) / f"{os.getpid()}-{next(_numbers)}")
-
-
-def _begin(folder: str) -> None:
-    """A process of the pool is ended without its clean-up: what it makes lies below the pool's folder."""
-    tempfile.tempdir = folder
+def _one(work: tuple[int, Case], folder: Path) -> tuple[Case, Outcome]:
+    number, case = work
+    return case, carry_out(case, folder / f"{number}")
 
 
 def told(case: Case, outcome: Outcome) -> str:
@@ -42,13 +35,9 @@ def conduct(count: int, workers: int, seed: int = 0, stories: tuple[str, ...] = 
     kinds: Counter[str] = Counter()
     findings: list[str] = []
     cpu_s, missed, done = 0.0, 0, 0
-    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    with (
-        tempfile.TemporaryDirectory(dir=memory) as folder,
-        multiprocessing.get_context("spawn").Pool(workers, _begin, (folder,)) as pool,
-    ):
-        work = [(case, folder) for case in drawn(count, seed, stories)]
-        for case, outcome in pool.imap_unordered(_one, work, chunksize=4):
+    work = drawn(count, seed, stories)
+    with processes(workers) as (pool, folder):
+        for case, outcome in pool.imap_unordered(partial(_one, folder=folder), enumerate(work), chunksize=4):
             kinds[f"{case.place.way}, {outcome.kind}"] += 1
             cpu_s, missed, done = cpu_s + outcome.cpu_s, missed + (not outcome.hit), done + 1
             if outcome.kind == "finding":

@@ -26,6 +26,18 @@ PREDICTIONS: tuple[dict[str, Any], ...] = (
 AWAY = ({}, {"away_policy": "retry", "away_deadline_s": 12}, {"away_policy": "degrade", "away_deadline_s": 12})
 #: Of each kind of fault, how often it is drawn.
 KINDS = {"kill": 30, "disk": 34, "cut": 14, "network": 12, "worker": 10}
+#: What a bad network does, see `tests.simulator.Faults`.
+NETWORKS: tuple[dict[str, float], ...] = (
+    {"drop": 0.1, "lose_reply": 0.1},
+    {"delay_s": 3.0},
+    {"double": 0.4, "late_s": 2.0},
+    {"double": 0.3, "late_s": 40.0},
+    {"drop": 0.1, "lose_reply": 0.05, "double": 0.2, "delay_s": 1.0, "late_s": 200.0},
+    {"drop": 0.4, "lose_reply": 0.2, "delay_s": 2.0},
+)
+#: About how many messages a training has, and how many file operations and calls of its worker one process.
+_IN_A_TRAINING = (100, 80, 25)
+_EVERYBODY = (*PARTIES, COORDINATOR)
 #: One plan of so many uses the real ciphers.
 REAL_EVERY = 10
 Fault = dict[str, Any]
@@ -95,42 +107,24 @@ def drawn(seed: int) -> Plan:
 
 def _fault(rng: random.Random, length: float) -> Fault:
     """One fault of a story whose messages and file operations are so many times those of a training."""
-    messages, operations, calls = (int(most * length) for most in (100, 80, 25))
+    messages, operations, calls = (int(most * length) for most in _IN_A_TRAINING)
     kind = rng.choices(list(KINDS), list(KINDS.values()))[0]
-    everybody = [*PARTIES, COORDINATOR]
     back = rng.choice([0.0, 0.0, 3.0, 30.0, 200.0])
+    made: Fault = {"kind": kind}
     if kind == "kill":
-        return {
-            "kind": kind, "who": rng.choice(everybody), "at": rng.randrange(messages), "served": rng.random() < 0.5,
-            "back_s": back,
-        }  # fmt: skip
+        made |= {"who": rng.choice(_EVERYBODY), "at": rng.randrange(messages), "served": rng.random() < 0.5}
+        return made | {"back_s": back}
     if kind == "disk":
         how = rng.choice([*CRASHES, *CRASHES, *REFUSALS])
         for_s = rng.choice([0.0, 5.0, 60.0]) if how in REFUSALS else 0.0
-        return {
-            "kind": kind, "who": rng.choice(everybody), "at": rng.randrange(operations), "how": how, "for_s": for_s,
-            "back_s": back,
-        }  # fmt: skip
+        made |= {"who": rng.choice(_EVERYBODY), "at": rng.randrange(operations), "how": how, "for_s": for_s}
+        return made | {"back_s": back}
     if kind == "worker":
         how = rng.choice(["slow", "hang", "die"])
-        return {
-            "kind": kind, "who": rng.choice(PARTIES), "at": rng.randrange(calls), "how": how,
-            "for_s": rng.choice([1.0, 10.0, 60.0]),
-        }  # fmt: skip
+        made |= {"who": rng.choice(PARTIES), "at": rng.randrange(calls), "how": how}
+        return made | {"for_s": rng.choice([1.0, 10.0, 60.0])}
     if kind == "cut":  # `half`: requests arrive, answers do not
-        sender, to = rng.sample(everybody, 2)
-        return {
-            "kind": kind, "from": sender, "to": to, "at": rng.randrange(messages),
-            "for_s": rng.choice([2.0, 8.0, 15.0, 60.0]), "half": rng.random() < 0.5,
-        }  # fmt: skip
-    network = rng.choice(
-        [
-            {"drop": 0.1, "lose_reply": 0.1},
-            {"delay_s": 3.0},
-            {"double": 0.4, "late_s": 2.0},
-            {"double": 0.3, "late_s": 40.0},
-            {"drop": 0.1, "lose_reply": 0.05, "double": 0.2, "delay_s": 1.0, "late_s": 200.0},
-            {"drop": 0.4, "lose_reply": 0.2, "delay_s": 2.0},
-        ]
-    )
-    return {"kind": kind, **network}
+        sender, to = rng.sample(_EVERYBODY, 2)
+        made |= {"from": sender, "to": to, "at": rng.randrange(messages), "for_s": rng.choice([2.0, 8.0, 15.0, 60.0])}
+        return made | {"half": rng.random() < 0.5}
+    return made | rng.choice(NETWORKS)

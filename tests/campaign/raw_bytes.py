@@ -12,7 +12,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from tests.campaign.certificate_matrix import METHODS, OWN, servers
+from tests.campaign.answering_servers import METHODS, OWN, servers
 from tests.campaign.certificates import NAMES, Certificates
 from tests.campaign.checks import logged
 from treetap import version

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.campaign import stages
-from tests.campaign.disk import REFUSALS, Disk, DiskFault, Disks
+from tests.campaign.disk import REFUSALS, Disk, DiskFault
+from tests.campaign.file_calls import Disks
 from tests.campaign.plans import Fault, Plan
 from tests.campaign.workers import FaultyEngine, WorkerFault
 from tests.simulator import Faults, Message

@@ -52,7 +52,7 @@ def carry_out(plan: Plan, folder: Path) -> Outcome:
         with rig.active():
             rig.begin()
             try:
-                await stories.STORIES[plan.story](rig, found, folder)
+                await stories.STORIES[plan.story](rig, found)
                 await _leave_nothing(rig, made, found)
             finally:
                 numbers.update(hits=rig.hits, killed=rig.killed, virtual=asyncio.get_running_loop().time())

@@ -83,7 +83,6 @@ def conduct(folder: Path, minutes: float, tell: Callable[[str], None]) -> dict[s
             if after > before + MOST_MORE:
                 findings.append(f"{name} has {after} {what} instead of {before}")
     return {
-        "name": "soak",
         "jobs": jobs,
         "measured_jobs": jobs - counted,
         "minutes": minutes,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import shutil
 import tempfile
 from dataclasses import dataclass, replace
@@ -64,7 +65,9 @@ def federation(folder: Path, name: str, *, record: bool, **more: Any) -> Federat
 
 @cache
 def _trained(name: str) -> Path:
+    """The disks of all processes after a training; made once in a process."""
     folder = Path(tempfile.mkdtemp(prefix="treetap-campaign-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
 
     async def main() -> None:
         made = federation(folder, name, record=False)
@@ -82,11 +85,3 @@ def lay_out(folder: Path, name: str, *, trained: bool) -> None:
         shutil.copytree(_trained(name), folder)
     else:
         folder.mkdir(parents=True)
-
-
-def sweep() -> None:
-    """Remove what `lay_out` copies from."""
-    for name in ("boosting", "boosting-psi", "stopping", "forest"):
-        if _trained.cache_info().currsize:
-            shutil.rmtree(_trained(name), ignore_errors=True)
-    _trained.cache_clear()

@@ -15,7 +15,8 @@ from party.node import PartyNode
 from party.runtime.job_store import JobStore
 from tests.campaign.campaign import Summary
 from tests.campaign.cipher import _stored
-from tests.campaign.disk import Disk, DiskFault, Disks, How
+from tests.campaign.disk import Disk, DiskFault, How
+from tests.campaign.file_calls import Disks
 from tests.campaign.plans import Plan, drawn
 from tests.campaign.schedule import carry_out
 from tests.campaign.shrink import shrunk

@@ -11,9 +11,11 @@ import pytest
 from google.protobuf import descriptor_pool
 
 from party.protocols import PREDICTION, TRAINING
-from tests.campaign import certificate_matrix, fuzz, raw_bytes, security, step_orders
+from tests.campaign import certificate_matrix, fuzz, limits, raw_bytes, security, step_orders
+from tests.campaign.answering_servers import METHODS
 from tests.campaign.boundaries import changed, changes
-from tests.campaign.fuzz import STORIES, Place, carry_out, cases, drawn, recorded
+from tests.campaign.fuzz import carry_out
+from tests.campaign.fuzz_cases import STORIES, Place, cases, drawn, recorded
 from tests.campaign.fuzz_many import told
 from tests.worlds import PARTIES
 from treetap.errors import Malformed
@@ -47,7 +49,7 @@ def test_every_certificate_meets_every_method(tmp_path: Path) -> None:
 def test_the_matrix_has_every_method() -> None:
     """Those of all services that the protocol has; a new one cannot be left out."""
     pool = descriptor_pool.Default()
-    names = {method for methods in certificate_matrix.METHODS.values() for method in methods}
+    names = {method for methods in METHODS.values() for method in methods}
     for file in ("control", "exchange", "jobs", "serving"):
         for service in pool.FindFileByName(f"treetap/wire/v2/{file}.proto").services_by_name.values():
             assert {f"/{service.full_name}/{method.name}" for method in service.methods} <= names
@@ -114,7 +116,7 @@ def test_cases_are_drawn_from_all_messages() -> None:
         for case in cases(story):
             words.setdefault(case.place.way, set()).add(case.place.word)
     assert words["request"] == set(PATHS[control_pb2.StepRequest])
-    assert words["parcel"] == set(PATHS[exchange_pb2.PeerMessage])
+    assert words["message"] == set(PATHS[exchange_pb2.PeerMessage])
     assert words["event"] - {"progress"} == set(PATHS[control_pb2.StepResult])
     for place, message in recorded("boosting").items():
         assert [change for change in changes(message) if changed(message, change) == message] == [], place
@@ -126,7 +128,7 @@ def test_a_party_that_looks_at_nothing_would_be_found(tmp_path: Path, monkeypatc
     def unforeseen(*_: object) -> None:
         raise KeyError("records")
 
-    place = Place("boosting", "parcel", "label-holder", "feature-b", "public_key", 0)
+    place = Place("boosting", "message", "label-holder", "feature-b", "public_key", 0)
     (case,) = [each for each in cases("boosting") if each.place == place and each.change.what == "a byte less"]
     assert carry_out(case, tmp_path / "as-it-is").kind == "named"
     monkeypatch.setattr(Malformed, "__init__", unforeseen)
@@ -134,8 +136,21 @@ def test_a_party_that_looks_at_nothing_would_be_found(tmp_path: Path, monkeypatc
 
 
 def test_a_case_that_takes_long_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processor time is bounded: what does not end is a finding, not a hang."""
+    """Processor time is bounded: what does not end is a finding, not a hang, also where it never waits."""
+    (case,) = drawn(1, stories=("boosting",))
     monkeypatch.setattr(fuzz, "MOST_CPU_S", 0.03)
-    outcome = carry_out(drawn(1, stories=("boosting",))[0], tmp_path / "case")
-    assert outcome.kind == "finding"
-    assert "TooLong" in outcome.says or outcome.says == "more than 0.03 s of processor time"
+    too_long = "more than 0.03 s of processor time"
+    assert carry_out(case, tmp_path / "cancelled").says == too_long
+    monkeypatch.setattr(fuzz, "_of_status", _endless)
+    monkeypatch.setattr(fuzz, "play", _nothing)
+    monkeypatch.setattr(limits, "TO_END_S", 0.03)
+    assert carry_out(case, tmp_path / "stopped").says == too_long
+
+
+async def _nothing(*_: object) -> None:
+    """A job that ends at once."""
+
+
+def _endless(*_: object) -> None:
+    while True:
+        pass

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.campaign.fuzz import intercept
+from tests.campaign.fuzz_cases import intercept
 from tests.campaign.small_jobs import FOREST
 from tests.replay import HERE, JOB, ORACLE, PARAMS
 from tests.simulator import Federation, run

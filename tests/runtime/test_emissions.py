@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from coordinator.prediction import opening_of
+from tests.blindness.observed import Observed
 from tests.replay import HERE, JOB
 from tests.runtime.exact_policies import exactly, put_under
 from tests.serving.served import CLIENT, IDS, config, serve
 from tests.serving.served import ask as ask_as_client
-from tests.simulator import COORDINATOR, Federation, run
+from tests.simulator import COORDINATOR, run
 from tests.trainings import jobs_of
 from tests.worlds import PARTIES, world
 from treetap.errors import Malformed
@@ -24,7 +25,7 @@ from treetap.protocols.prediction import predict_request, sent_in_prediction
 from treetap.protocols.registry import PREDICTION, TRAINING
 from treetap.wire.disclosure import bytes_by_class
 from treetap.wire.frame import name_of
-from treetap.wire.v2 import control_pb2, exchange_pb2, jobs_pb2, prediction_pb2, setup_pb2
+from treetap.wire.v2 import control_pb2, jobs_pb2, prediction_pb2, setup_pb2
 
 LABEL_HOLDER, FEATURE, LAST = PARTIES
 #: A world in which every party wins splits in each of the trainings, and some of their children are split again.
@@ -43,31 +44,21 @@ PREDICTIONS: dict[str, dict[str, Any]] = {
 Real = dict[tuple[str, str, str], set[str]]
 
 
-class Watched(Federation):
+class Watched(Observed):
     """A federation that notes who sends which content to whom, with the classes that it carries."""
 
-    def __init__(self, *args: Any, **more: Any) -> None:
-        super().__init__(*args, **more)
-        self.real: Real = {}
-        self.tamper = self._delivered
-        for party in self.configs:
-            self._watch(party)
-
-    def _delivered(self, sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
-        self.real.setdefault((sender, to, name_of(parcel)), set()).update(bytes_by_class(parcel))
-        return parcel
-
-    def _watch(self, party: str) -> None:
-        node = self.node(party)
-        original = node.step
-
-        async def step(caller: str, request: control_pb2.StepRequest) -> AsyncIterator[control_pb2.StepEvent]:
-            async for event in original(caller, request):
-                if event.HasField("result") and name_of(request) != "leave":
-                    self.real.setdefault((party, caller, name_of(event.result)), set()).update(bytes_by_class(event))
-                yield event
-
-        node.step = step  # type: ignore[method-assign]
+    @property
+    def real(self) -> Real:
+        """Who has sent which content to whom, with its classes; progress and farewells apart."""
+        found: Real = {}
+        for sender, to, step, message in self.crossed:
+            content = step
+            if isinstance(message, control_pb2.StepEvent):
+                if not message.HasField("result") or step == "leave":
+                    continue
+                content = name_of(message.result)
+            found.setdefault((sender, to, content), set()).update(bytes_by_class(message))
+        return found
 
     def narrow(self, request: jobs_pb2.PredictRequest) -> None:
         """Have the policies permit what this prediction is declared to send, and nothing else.
@@ -143,7 +134,7 @@ def test_a_prediction_sends_what_it_declares(name: str, tmp_path: Path) -> None:
     async def main() -> None:
         federation = Watched(tmp_path, HERE.tables)
         assert (await federation.train(JOB)).state == "finished"
-        federation.real = {}
+        federation.crossed.clear()
         request = predict_request(model="job", **PREDICTIONS[name])
         federation.narrow(request)
         status = await federation.predict(request)
@@ -161,7 +152,7 @@ def test_a_served_model_sends_what_it_declares(tmp_path: Path) -> None:
     async def main() -> None:
         federation = Watched(tmp_path, HERE.tables, serve={LABEL_HOLDER: config()})
         assert (await federation.train(JOB)).state == "finished"
-        federation.real = {}
+        federation.crossed.clear()
         federation.narrow(predict_request("eini", model="job", serve=True))
         await serve(federation, protocol="eini")
         await ask_as_client(federation, *IDS, client=CLIENT)

@@ -2,41 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 import stat
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from party.runtime.job_store import JobStore, Store
+from party.runtime.job_store import Store
+from tests.runtime.stored_jobs import PowerCut, shard, tree, with_trees
 from treetap.errors import BadInput, ConfigError, DataError
 from treetap.models.durable import write_whole
-from treetap.models.store import MODEL_FORMAT, TREES, sha256_of
-
-
-class PowerCut(Exception):
-    """Stands for the moment at which a process ends."""
-
-
-def _tree(number: int) -> dict[str, Any]:
-    return {"tree": number, "splits": [{"handle": number, "threshold": 0.1 * number}]}
-
-
-def _with_trees(root: Path, count: int) -> JobStore:
-    """That many trees of submission "one"."""
-    job = Store(root).job("job")
-    job.claim("one")
-    for number in range(count):
-        job.lines(TREES).put(_tree(number), number)
-    return job
-
-
-def _shard(job: JobStore) -> Path:
-    return job.folder / TREES
+from treetap.models.store import TREES
 
 
 def _cut(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
@@ -57,47 +35,47 @@ def test_a_job_leaves_no_trace_before_it_writes(tmp_path: Path) -> None:
 
 def test_trees_come_back_in_order(tmp_path: Path) -> None:
     """Trees are read back by another process as they were stored, and what other readers of JSON refuse is refused."""
-    job = _with_trees(tmp_path, 3)
+    job = with_trees(tmp_path, 3)
     with pytest.raises(ValueError, match="not JSON compliant"):
         job.lines(TREES).put({"tree": 3, "splits": [{"threshold": float("inf")}]}, 3)
-    assert Store(tmp_path).job("job").lines(TREES).read() == [_tree(0), _tree(1), _tree(2)]
+    assert Store(tmp_path).job("job").lines(TREES).read() == [tree(0), tree(1), tree(2)]
 
 
 def test_a_torn_last_line_does_not_count(tmp_path: Path) -> None:
     """Wherever a crash cut the last line, the trees before it are there, and the tree is stored anew."""
-    whole = _shard(_with_trees(tmp_path / "whole", 3)).read_bytes()
+    whole = shard(with_trees(tmp_path / "whole", 3)).read_bytes()
     second = whole.index(b"\n", whole.index(b"\n") + 1) + 1
     for cut in range(second, len(whole)):
-        job = _with_trees(tmp_path / str(cut), 2)
-        _shard(job).write_bytes(whole[:cut])
-        assert job.lines(TREES).read() == [_tree(0), _tree(1)]
-        job.lines(TREES).put(_tree(2), 2)
-        assert _shard(job).read_bytes() == whole
+        job = with_trees(tmp_path / str(cut), 2)
+        shard(job).write_bytes(whole[:cut])
+        assert job.lines(TREES).read() == [tree(0), tree(1)]
+        job.lines(TREES).put(tree(2), 2)
+        assert shard(job).read_bytes() == whole
 
 
 def test_trees_are_rolled_back(tmp_path: Path) -> None:
     """A tree that others did not store is replaced together with all that follow it."""
-    job = _with_trees(tmp_path, 4)
+    job = with_trees(tmp_path, 4)
     job.lines(TREES).put({"tree": 1, "again": True}, 1)
-    assert job.lines(TREES).read() == [_tree(0), {"tree": 1, "again": True}]
+    assert job.lines(TREES).read() == [tree(0), {"tree": 1, "again": True}]
 
 
 def test_a_crash_while_rolling_back_keeps_the_old_trees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Until the new file is whole and in place, the old one stands."""
-    job = _with_trees(tmp_path, 3)
+    job = with_trees(tmp_path, 3)
     with monkeypatch.context() as patch:
         _cut(patch, Path, "replace")
         with pytest.raises(PowerCut):
             job.lines(TREES).put({"tree": 0}, 0)
-    assert job.lines(TREES).read() == [_tree(0), _tree(1), _tree(2)]
+    assert job.lines(TREES).read() == [tree(0), tree(1), tree(2)]
 
 
 def test_a_tree_cannot_be_skipped(tmp_path: Path) -> None:
     """Tree 3 after tree 1 is refused and changes nothing."""
-    job = _with_trees(tmp_path, 2)
+    job = with_trees(tmp_path, 2)
     with pytest.raises(DataError, match="holds 2 lines, cannot store line 3"):
-        job.lines(TREES).put(_tree(3), 3)
-    assert job.lines(TREES).read() == [_tree(0), _tree(1)]
+        job.lines(TREES).put(tree(3), 3)
+    assert job.lines(TREES).read() == [tree(0), tree(1)]
 
 
 @pytest.mark.parametrize("moment", ["savez", "fsync", "replace"])
@@ -121,102 +99,12 @@ def test_arrays_hold_no_objects(tmp_path: Path) -> None:
         Store(tmp_path).job("job").save_arrays("scores", {"scores": np.array([{}])})
 
 
-def test_a_model_appears_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before the rename there is no model, after it there is all of it and nothing else."""
-    store = Store(tmp_path)
-    job = _with_trees(tmp_path, 2)
-    job.save_arrays("scores", {"scores": np.zeros(2)})
-    job.path("another").write_text("what no model has")
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "replace", _refuse_folders)
-        with pytest.raises(PowerCut):
-            job.publish({"role": "label_holder"}, (TREES,))
-    assert not job.published
-    with pytest.raises(DataError, match="there is no model 'job'"):
-        store.model("job", "one")
-    assert job.lines(TREES).read() == [_tree(0), _tree(1)]
-    job.publish({"role": "label_holder"}, (TREES,))
-    assert job.published
-    manifest, trees = store.model("job", "one")
-    assert (manifest["version"], manifest["role"], trees) == (MODEL_FORMAT, "label_holder", [_tree(0), _tree(1)])
-    assert sorted(path.name for path in job.model.iterdir()) == ["job.json", "manifest.json", TREES]
-    assert not job.folder.exists()
-
-
-def _refuse_folders(path: Path, target: Path) -> Path:
-    if path.is_dir():
-        raise PowerCut
-    os.replace(path, target)
-    return target
-
-
-def test_a_model_without_trees(tmp_path: Path) -> None:
-    """A job that ended before its first tree still makes a model that can be read."""
-    store = Store(tmp_path)
-    _with_trees(tmp_path, 0).publish({"role": "feature_party"}, (TREES,))
-    assert store.model("job", "one")[1] == []
-
-
-def test_a_shard_of_several_kinds(tmp_path: Path) -> None:
-    """A kind that is stored whole is hashed beside the trees; where its file is missing no model appears."""
-    store = Store(tmp_path)
-    job = _with_trees(tmp_path, 1)
-    kinds = (TREES, "weights.npz")
-    with pytest.raises(DataError, match=r"weights\.npz: is not there; bring a back-up"):
-        job.publish({}, kinds)
-    assert not job.published
-    job.save_arrays("weights", {"weights": np.zeros(2)})
-    job.publish({}, kinds)
-    manifest, trees = store.model("job", "one")
-    assert (manifest["files"], trees) == ({kind: sha256_of(job.model / kind) for kind in kinds}, [_tree(0)])
-
-
-def test_a_model_of_a_newer_version(tmp_path: Path) -> None:
-    """A shard of a later format is refused, not misread."""
-    store = Store(tmp_path)
-    _with_trees(tmp_path, 1).publish({"role": "feature_party"}, (TREES,))
-    path = tmp_path / "models" / "job" / "manifest.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"version": MODEL_FORMAT + 1}))
-    with pytest.raises(DataError, match="newer version"):
-        store.model("job", "one")
-
-
-def test_a_model_is_what_was_published(tmp_path: Path) -> None:
-    """A shard that lost a line, a damaged file and a model of another submission are told, not used."""
-    store = Store(tmp_path)
-    job = _with_trees(tmp_path, 2)
-    job.publish({"role": "label_holder"}, (TREES,))
-    with pytest.raises(DataError, match="trained by another job of that name"):
-        store.model("job", "two")
-    shard = job.model / TREES
-    whole = shard.read_bytes()
-    for content in (whole.splitlines(keepends=True)[0], whole + b"{}\n", b""):
-        shard.write_bytes(content)
-        with pytest.raises(DataError, match=r"trees\.jsonl: is not the file that was published"):
-            store.model("job", "one")
-    shard.write_bytes(whole)
-    (job.model / "manifest.json").write_text("{")
-    with pytest.raises(DataError, match=r"manifest\.json: is damaged"):
-        store.model("job", "one")
-
-
-def test_damaged_progress_is_told(tmp_path: Path) -> None:
-    """Scores or a shard that are no such files any more are named, with what to do."""
-    job = _with_trees(tmp_path, 1)
-    (job.folder / "scores.npz").write_bytes(b"PK nothing")
-    with pytest.raises(DataError, match=r"scores\.npz: is damaged"):
-        job.load_arrays("scores")
-    _shard(job).write_bytes(b"not a tree\n")
-    with pytest.raises(DataError, match=r"trees\.jsonl: line 1 is damaged"):
-        job.lines(TREES).read()
-
-
 def test_discarding_takes_the_files_of_one_submission(tmp_path: Path) -> None:
     """Progress of the submission goes, twice if asked twice; that of another submission stays, and every model."""
     job = Store(tmp_path).job("job")
     for published in (False, True):
         job.claim("one")
-        job.lines(TREES).put(_tree(0), 0)
+        job.lines(TREES).put(tree(0), 0)
         if published:
             job.publish({}, (TREES,))
         job.discard("another")
@@ -247,7 +135,7 @@ def test_stored_trees_belong_to_one_table(tmp_path: Path) -> None:
     job.claim("one")
     assert job.bind("a")
     assert job.bind("b")
-    job.lines(TREES).put(_tree(0), 0)
+    job.lines(TREES).put(tree(0), 0)
     assert job.bind("b")
     assert not job.bind("a")
     job.publish({}, (TREES,))
@@ -255,76 +143,14 @@ def test_stored_trees_belong_to_one_table(tmp_path: Path) -> None:
     assert job.bind("b")
 
 
-def _operations(folder: Path, cut: int) -> None:
-    """Publish a job on a disk that does `cut` operations and no more; `PowerCut` if there are more to do."""
-    left = cut
-
-    def counted(real: Callable[..., Any]) -> Callable[..., Any]:
-        def operate(*given: Any, **named: Any) -> Any:
-            nonlocal left
-            if left == 0:
-                raise PowerCut
-            left -= 1
-            return real(*given, **named)
-
-        return operate
-
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("fsync", "replace", "mkdir", "unlink", "rmdir", "open"):
-            patch.setattr(os, name, counted(getattr(os, name)))
-        Store(folder).job("job").publish({"role": "label_holder"}, (TREES,))
-
-
-def test_a_kill_at_any_operation_of_publishing(tmp_path: Path) -> None:
-    """Afterwards there is the whole progress or the whole model; another start and attempt make it the model alone."""
-    for cut in range(200):
-        root = tmp_path / str(cut)
-        job = _with_trees(root, 2)
-        job.save_arrays("scores", {"scores": np.zeros(2)})
-        progress = {path.name: path.read_bytes() for path in job.folder.iterdir()}
-        try:
-            _operations(root, cut)
-        except PowerCut:
-            ended = False
-        else:
-            ended = True
-        again = Store(root).job("job")
-        if not again.published:
-            assert {path.name: path.read_bytes() for path in again.folder.iterdir()} == progress
-        again.claim("one")
-        again.publish({"role": "label_holder"}, (TREES,))
-        assert Store(root).model("job", "one")[1] == [_tree(0), _tree(1)]
-        files = [str(path.relative_to(root)) for path in sorted(root.rglob("*")) if path.is_file()]
-        assert files == [f"models/job/{name}" for name in ("job.json", "manifest.json", TREES)]
-        if ended:
-            break
-    assert 20 < cut < 199
-
-
-def test_progress_beside_its_model_goes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Left by a kill or by a deletion that the disk refused: at the next attempt or start, which says so."""
-    for start in (False, True):
-        job = _with_trees(tmp_path, 1)
-        job.publish({}, (TREES,))
-        job._write_job({"submission": "one"})
-        caplog.clear()
-        if start:
-            Store(tmp_path)
-            assert str(job.folder) in caplog.text
-        else:
-            job.claim("one")
-        assert not job.folder.exists()
-        job.discard("one")
-
-
 def test_a_deletion_that_the_disk_refuses_is_told_and_done_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The job's name is free at once; what stays of its files goes with the next start, which names it."""
-    job = _with_trees(tmp_path, 1)
+    job = with_trees(tmp_path, 1)
 
     def refuse(*_: Any, **__: Any) -> None:
-        raise OSError(5, os.strerror(5), str(_shard(job)))
+        raise OSError(5, os.strerror(5), str(shard(job)))
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "unlink", refuse)
@@ -369,11 +195,11 @@ def test_a_tree_is_on_the_disk_before_it_is_acknowledged(tmp_path: Path, monkeyp
     job = Store(state).job("job")
     assert synced == [str(tmp_path), str(tmp_path / "above"), *[str(state)] * 4]  # who holds each new folder
     synced.clear()
-    job.lines(TREES).put(_tree(0), 0)
+    job.lines(TREES).put(tree(0), 0)
     assert synced == [str(state / "jobs"), str(job.folder / "trees.jsonl.part"), str(job.folder)]
     synced.clear()
-    job.lines(TREES).put(_tree(1), 1)
-    assert synced == [str(_shard(job))]
+    job.lines(TREES).put(tree(1), 1)
+    assert synced == [str(shard(job))]
     synced.clear()
     job.save_arrays("scores", {"scores": np.zeros(2)})
     assert synced == [str(job.folder / "scores.npz.part"), str(job.folder)]
@@ -390,85 +216,3 @@ def test_a_state_folder_that_cannot_be(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("not a folder")
     with pytest.raises(BadInput, match=str(tmp_path / "state")):
         Store(tmp_path / "state")
-
-
-def _progress(root: Path) -> JobStore:
-    """A job that has begun, with a file of every kind."""
-    job = _with_trees(root, 3)
-    job.bind("table")
-    job.save_arrays("scores", {"scores": np.arange(3.0), "trees": np.array(3)})
-    return job
-
-
-def _read_all(root: Path) -> object:
-    """All that a resumed job reads."""
-    job = Store(root).job("job")
-    job.claim("one")
-    arrays = job.load_arrays("scores")
-    assert arrays is not None
-    found = {name: array.tolist() for name, array in arrays.items()}
-    return job.lines(TREES).read(), found, job.bind("table")
-
-
-@pytest.mark.parametrize("name", ["job.json", TREES, "scores.npz"])
-def test_no_byte_of_progress_can_change_unnoticed(name: str, tmp_path: Path) -> None:
-    """Every byte of every file of a job, changed in three ways, is told with the file's name, or means the same.
-
-    A last line without its end is the exception: a crash leaves such a one, and its tree is grown again.
-    """
-    path = _progress(tmp_path).folder / name
-    expected, whole = _read_all(tmp_path), path.read_bytes()
-    told = 0
-    for place in range(len(whole) - (name == TREES)):
-        for bit in (1, 4, 32):
-            path.write_bytes(whole[:place] + bytes([whole[place] ^ bit]) + whole[place + 1 :])
-            try:
-                found = _read_all(tmp_path)
-            except (DataError, ConfigError) as failure:
-                found, told = str(failure), told + 1
-            assert name in found if isinstance(found, str) else found == expected
-    assert told > 2.9 * len(whole)
-
-
-def test_lines_that_are_missing_doubled_or_moved_are_told(tmp_path: Path) -> None:
-    """Each line's checksum covers the line before it; those of another job are told too."""
-    job = _with_trees(tmp_path, 3)
-    a, b, c = _shard(job).read_bytes().splitlines(keepends=True)
-    for number, lines in ((2, [a, c]), (1, [b, c]), (3, [a, b, b]), (1, [b, a, c]), (2, [a, a, b, c])):
-        _shard(job).write_bytes(b"".join(lines))
-        with pytest.raises(DataError, match=rf"trees\.jsonl: line {number} is damaged; bring a back-up"):
-            Store(tmp_path).job("job").lines(TREES).read()
-    another = Store(tmp_path).job("another")
-    another.claim("two")
-    another.lines(TREES).put(_tree(0), 0)
-    _shard(job).write_bytes(_shard(another).read_bytes())
-    with pytest.raises(DataError, match="line 1 is damaged"):
-        Store(tmp_path).job("job").lines(TREES).read()
-
-
-def test_a_damaged_shard_is_not_published(tmp_path: Path) -> None:
-    """The checksums are compared before the model is made of the file."""
-    job = _with_trees(tmp_path, 2)
-    _shard(job).write_bytes(_shard(job).read_bytes().replace(b"0.1", b"0.2"))
-    with pytest.raises(DataError, match="line 2 is damaged"):
-        job.publish({}, (TREES,))
-    assert not job.published
-
-
-def test_unfinished_jobs_without_checksums_are_refused_and_discarded(tmp_path: Path) -> None:
-    """Those of an earlier release, by file and with the remedy; and what lost the file that says whose it is."""
-    job = _with_trees(tmp_path, 1)
-    path = job.folder / "job.json"
-    path.write_text('{"submission": "one"}')
-    for ask in (lambda: job.claim("one"), lambda: job.bind("table"), lambda: job.lines(TREES).read()):
-        with pytest.raises(
-            ConfigError, match=rf"{path}: has no checksum; if an earlier release began the job, .* cancel"
-        ):
-            ask()
-    job.discard("another")
-    assert path.is_file()
-    path.unlink()
-    with pytest.raises(DataError, match=rf"{path}: is not there; bring a back-up of it back, or cancel the job"):
-        job.claim("one")
-    job.discard("one")
-    assert not job.folder.exists()

@@ -1,0 +1,130 @@
+"""Servers of all kinds over real sockets in one process: the services of production, which answer everything."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from coordinator.server import service as jobs_service
+from party.config import PartyConfig, ServeConfig
+from party.metrics import PartyMetrics
+from party.server import control
+from party.server.scoring import ScoringServers
+from party.serving.registry import ServedModels
+from tests.campaign.certificates import Certificates
+from treetap.process.config import TlsConfig
+from treetap.wire import rpc
+from treetap.wire.callers import Callers
+from treetap.wire.hello import serve_health
+from treetap.wire.roles import Identity, Role
+from treetap.wire.tls import TlsFiles
+from treetap.wire.v2 import control_pb2, exchange_pb2, jobs_pb2
+
+#: Where the methods of the last version were.
+OLD = "/treetap.wire.v1."
+#: Of gRPC's health service, and answered by no server.
+WATCH = "/grpc.health.v1.Health/Watch"
+#: Server → its methods, with the role that each answers; None: every certificate with a role.
+METHODS: dict[str, dict[str, Role | None]] = {
+    "party": {
+        "/treetap.wire.v2.Control/Step": Role.COORDINATOR,
+        "/treetap.wire.v2.Exchange/Deliver": Role.PARTY,
+        "/grpc.health.v1.Health/Check": None,
+        WATCH: None,
+        f"{OLD}Control/Step": None,
+    },
+    "coordinator": {
+        **{
+            f"/treetap.wire.v2.Jobs/{name}": Role.OPERATOR
+            for name in ("Submit", "Predict", "Watch", "Status", "Cancel", "Resume", "Prune")
+        },
+        "/grpc.health.v1.Health/Check": None,
+        WATCH: None,
+        f"{OLD}Jobs/Submit": None,
+    },
+    "serving": {
+        "/treetap.wire.v2.Serving/Predict": Role.CLIENT,
+        "/treetap.wire.v2.Serving/Describe": Role.CLIENT,
+        "/grpc.health.v1.Health/Check": None,
+        WATCH: None,
+        f"{OLD}Serving/Predict": None,
+    },
+    "http": {
+        "POST /v1/predict": Role.CLIENT,
+        "GET /v1/model": Role.CLIENT,
+        "GET /healthz": None,
+        "GET /openapi.json": None,
+    },
+}
+#: Who each server is.
+OWN = {
+    "party": Identity("feature-b", Role.PARTY),
+    "coordinator": Identity("coordinator", Role.COORDINATOR),
+    "serving": Identity("label-holder", Role.PARTY),
+    "http": Identity("label-holder", Role.PARTY),
+}
+
+
+class _Behind:
+    """What stands behind the services: it answers everything."""
+
+    async def step(self, _caller: str, _request: Any) -> AsyncIterator[control_pb2.StepEvent]:
+        yield control_pb2.StepEvent()
+
+    async def deliver(self, _caller: str, _message: Any) -> exchange_pb2.Receipt:
+        return exchange_pb2.Receipt()
+
+    def submit(self, _request: Any) -> str:
+        return "job"
+
+    predict = resume = submit
+
+    def prune(self, _names: Sequence[str], _days: float, *, dry_run: bool) -> list[str]:
+        return []
+
+    def status(self, _job: str) -> list[jobs_pb2.JobStatus]:
+        return []
+
+    async def watch(self, _job: str) -> AsyncIterator[jobs_pb2.JobStatus]:
+        yield jobs_pb2.JobStatus()
+
+    async def cancel(self, _job: str) -> jobs_pb2.JobStatus:
+        return jobs_pb2.JobStatus()
+
+
+@asynccontextmanager
+async def servers(certificates: Certificates, folder: Path) -> AsyncIterator[dict[str, str]]:
+    """Server → its address, of all four kinds."""
+    behind, found = _Behind(), {}
+    async with AsyncExitStack() as held:
+        for name, register in (
+            ("party", lambda server, callers: control.register(server, callers, behind)),
+            ("coordinator", lambda server, callers: jobs_service.register(server, callers, behind, ["operator"])),
+        ):
+            files = certificates.rightful(OWN[name].name, OWN[name].role)
+            found[name] = await held.enter_async_context(_listening(files, OWN[name].name, register))
+        files = certificates.rightful(OWN["serving"].name, Role.PARTY)
+        tls = TlsConfig(ca=files.ca, certificate=files.certificate, key=files.key, revoked=files.revoked)
+        serve = ServeConfig(clients=["app"], listen="127.0.0.1:0", http="127.0.0.1:0")
+        config = PartyConfig(name=OWN["serving"].name, state=folder / "state", tls=tls, serve=serve)
+        scoring, models = ScoringServers(), ServedModels(config, PartyMetrics(config.name))
+        await scoring.open(config, models)
+        held.push_async_callback(scoring.close, 0)
+        found |= {"serving": models.grpc, "http": models.http}
+        yield found
+
+
+@asynccontextmanager
+async def _listening(files: TlsFiles, name: str, register: Callable[..., None]) -> AsyncIterator[str]:
+    callers = Callers(name, files)
+    server, credentials = rpc.server(callers)
+    register(server, callers)
+    serve_health(server, callers)
+    port = rpc.bind(server, credentials, "127.0.0.1:0")
+    await server.start()
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        await server.stop(None)

@@ -1,0 +1,32 @@
+"""Jobs with trees on a party's disk, for tests of what the disk keeps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from party.runtime.job_store import JobStore, Store
+from treetap.models.store import TREES
+
+
+class PowerCut(Exception):
+    """Stands for the moment at which a process ends."""
+
+
+def tree(number: int) -> dict[str, Any]:
+    """A tree that can be told from others."""
+    return {"tree": number, "splits": [{"handle": number, "threshold": 0.1 * number}]}
+
+
+def with_trees(root: Path, count: int) -> JobStore:
+    """That many trees of submission "one"."""
+    job = Store(root).job("job")
+    job.claim("one")
+    for number in range(count):
+        job.lines(TREES).put(tree(number), number)
+    return job
+
+
+def shard(job: JobStore) -> Path:
+    """The file of a job's trees."""
+    return job.folder / TREES
