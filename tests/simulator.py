@@ -385,7 +385,7 @@ class SimDialer:
                 async for event in process.node.step(me.name, control_pb2.StepRequest.FromString(wire)):
                     if heard and not process.frozen:
                         federation.seen_by_coordinator.append(event.SerializeToString())
-                        arrived.put_nowait(control_pb2.StepEvent.FromString(event.SerializeToString()))
+                        arrived.put_nowait(control_pb2.StepEvent.FromString(federation.seen_by_coordinator[-1]))
             except Exception as error:
                 federation.told_coordinator.append(str(error))
                 raise

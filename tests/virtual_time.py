@@ -40,6 +40,8 @@ class _Jump(selectors.SelectSelector):
         self._loop = loop
 
     def select(self, timeout: float | None = None) -> list[Any]:
+        if timeout == 0 and len(self.get_map()) == 1:
+            return []  # the loop has work, and listens to nothing but its own wake-up
         ready = super().select(0)
         if not ready:
             self._loop.pass_time(timeout)

@@ -76,8 +76,7 @@ def bytes_by_class_of(serialised: bytes, message_type: type[Message]) -> dict[st
     """
     counts: dict[str, int] = {}
     descriptor = cast(Descriptor, message_type.DESCRIPTOR)
-    for disclosure, size in _sizes(serialised, 0, len(serialised), descriptor, UNSPECIFIED):
-        counts[disclosure] = counts.get(disclosure, 0) + size
+    _count(serialised, 0, len(serialised), descriptor, UNSPECIFIED, counts)
     return counts
 
 
@@ -146,12 +145,12 @@ def _plan(descriptor: Descriptor) -> dict[int, tuple[str | None, Descriptor | No
     return plan
 
 
-def _sizes(data: bytes, at: int, end: int, descriptor: Descriptor, around: str) -> Iterator[tuple[str, int]]:
-    """(class, bytes) of each field in ``data[at:end]``; ``around`` is the class of the field that holds them."""
+def _count(data: bytes, at: int, end: int, descriptor: Descriptor, around: str, counts: dict[str, int]) -> None:
+    """Add the bytes of each field in ``data[at:end]`` to its class; ``around`` is that of the field that holds them."""
     plan = _plan(descriptor)
     while at < end:
         begin = at
-        tag, at = _varint(data, at, end)
+        tag, at = (data[at], at + 1) if data[at] < 0x80 else _varint(data, at, end)
         wire = tag & 7
         known = plan.get(tag >> 3)
         disclosure, inner = (known[0] or around, known[1]) if known else (UNSPECIFIED, None)
@@ -168,10 +167,10 @@ def _sizes(data: bytes, at: int, end: int, descriptor: Descriptor, around: str) 
         if at > end:
             raise Malformed(f"{descriptor.full_name}: the field at byte {begin} runs past the end")
         if inner is not None and wire == 2:
-            yield disclosure, content - begin
-            yield from _sizes(data, content, at, inner, disclosure)
+            counts[disclosure] = counts.get(disclosure, 0) + content - begin
+            _count(data, content, at, inner, disclosure, counts)
         else:
-            yield disclosure, at - begin
+            counts[disclosure] = counts.get(disclosure, 0) + at - begin
 
 
 def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:

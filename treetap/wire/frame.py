@@ -8,6 +8,7 @@ transcripts and mailboxes call it by that name alone, and a protocol that is add
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import TypeVar, cast
 
 from google.protobuf.descriptor import Descriptor
@@ -21,16 +22,25 @@ Path = tuple[str, ...]
 Frame = TypeVar("Frame", control_pb2.StepRequest, control_pb2.StepResult, exchange_pb2.PeerMessage)
 
 
-def _is_group(descriptor: Descriptor) -> bool:
-    """True if a message consists of one oneof only."""
-    return len(descriptor.oneofs) == 1 and all(field.containing_oneof is not None for field in descriptor.fields)
+@cache
+def _group(descriptor: Descriptor) -> str | None:
+    """The name of the oneof of a message that consists of one oneof only."""
+    if len(descriptor.oneofs) == 1 and all(field.containing_oneof is not None for field in descriptor.fields):
+        return str(descriptor.oneofs[0].name)
+    return None
+
+
+@cache
+def _outermost(descriptor: Descriptor) -> str:
+    """The name of the oneof that a frame has beside its other fields."""
+    return str(descriptor.oneofs[0].name)
 
 
 def _contents(descriptor: Descriptor, above: Path = ()) -> Iterator[tuple[Path, str]]:
     """Path and full type name of every content below a message's oneof."""
     for field in descriptor.oneofs[0].fields:
         path, inner = (*above, field.name), cast(Descriptor, field.message_type)
-        if _is_group(inner):
+        if _group(inner) is not None:
             yield from _contents(inner, path)
         else:
             yield path, inner.full_name
@@ -59,16 +69,15 @@ _RESULTS = {kind: path[-1] for path, kind in _contents(control_pb2.StepResult.DE
 
 def name_of(frame: Message) -> str:
     """The name of a frame's content: of the step, its result, or the message between parties; empty without one."""
-    name = ""
-    current = frame
-    while True:
-        descriptor = cast(Descriptor, current.DESCRIPTOR)
-        if current is not frame and not _is_group(descriptor):
-            return name
-        field = current.WhichOneof(descriptor.oneofs[0].name)
+    name, current = "", frame
+    oneof: str | None = _outermost(cast(Descriptor, frame.DESCRIPTOR))
+    while oneof is not None:
+        field = current.WhichOneof(oneof)
         if field is None:
             return ""
         name, current = field, getattr(current, field)
+        oneof = _group(cast(Descriptor, current.DESCRIPTOR))
+    return name
 
 
 def content_of(frame: Message, name: str) -> Message:
