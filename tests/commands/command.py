@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
+from tests.commands import prepared
 from treetap.commands import cli
 from treetap.commands.local_federation import to_toml
+
+#: Seconds that a command may take.
+ENOUGH_S = 60.0
+_forks: ForkServerContext = multiprocessing.get_context("forkserver")
+_forks.set_forkserver_preload(["tests.commands.preloaded"])
 
 
 class Outcome(NamedTuple):
@@ -25,15 +34,18 @@ class Outcome(NamedTuple):
 
 def start(*words: str | Path, folder: Path | None = None) -> subprocess.Popen[str]:
     """Begin `treetap …` in a folder, without the environment variables that it would read."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("TREETAP_")}
-    environment |= {"COLUMNS": "200", "TERM": "dumb"}
     command = [sys.executable, "-m", "treetap", *map(str, words)]
     return subprocess.Popen(
-        command, cwd=folder, env=environment, text=True, stdin=subprocess.DEVNULL, stdout=-1, stderr=-1
+        command, cwd=folder, env=_environment(), text=True, stdin=subprocess.DEVNULL, stdout=-1, stderr=-1
     )
 
 
-def end(process: subprocess.Popen[str], seconds: float = 60.0) -> Outcome:
+def _environment() -> dict[str, str]:
+    own = {name: value for name, value in os.environ.items() if not name.startswith("TREETAP_")}
+    return own | prepared.ENVIRONMENT
+
+
+def end(process: subprocess.Popen[str], seconds: float = ENOUGH_S) -> Outcome:
     """Wait for a command; one that takes longer is ended and fails the test."""
     try:
         out, err = process.communicate(timeout=seconds)
@@ -45,8 +57,20 @@ def end(process: subprocess.Popen[str], seconds: float = 60.0) -> Outcome:
 
 
 def treetap(*words: str | Path, folder: Path | None = None) -> Outcome:
-    """Run `treetap …` to its end."""
-    return end(start(*words, folder=folder))
+    """Run `treetap …` to its end, in a process that is forked (`tests.commands.prepared`)."""
+    with tempfile.TemporaryDirectory() as streams:
+        out, err = Path(streams, "out"), Path(streams, "err")
+        out.touch()
+        err.touch()
+        about = ([str(word) for word in words], str(folder or Path.cwd()), _environment(), str(out), str(err))
+        process = _forks.Process(target=prepared.command, args=about)
+        process.start()
+        process.join(ENOUGH_S)
+        if process.exitcode is None:
+            process.kill()
+            process.join()
+            raise subprocess.TimeoutExpired(["treetap", *about[0]], ENOUGH_S)
+        return Outcome(process.exitcode, out.read_text(), err.read_text())
 
 
 def treetap_here(*words: str) -> int:
