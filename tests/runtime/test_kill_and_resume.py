@@ -4,6 +4,8 @@ A small job (16 records, three parties that each win splits, two trees) has some
 each of the four processes is killed once: whoever sends or receives the message before it arrives and again after it
 was served but not answered, everybody else before it arrives. Every second time the process is back at once, so that
 its peers meet a process that knows nothing of the job; every other time it stays away until they have given up.
+
+Four of five of these jobs compute with a transparent cipher (`tests.campaign.cipher`): keys and steps are the same.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.campaign.cipher import KeysMade, ciphers
 from tests.oracle import OracleSplit
 from tests.replay import HERE, JOB, ORACLE, faultless
 from tests.simulator import COORDINATOR, Federation, Message, run
@@ -28,6 +31,8 @@ from treetap.wire.v2.exchange_pb2 import PeerMessage
 SOON_S = 15.0
 #: Virtual seconds after which everybody who waited for a dead process has given up.
 GIVEN_UP_S = 200.0
+#: One message in this many is tried with real ciphertexts.
+REAL = 5
 
 
 def _published(federation: Federation) -> set[str]:
@@ -105,7 +110,8 @@ def _kill_and_resume(folder: Path, victim: str, number: int, served: bool, back_
         await federation.close()
         return state
 
-    return run(main())
+    with ciphers(KeysMade(), transparent=number % REAL != 0):
+        return run(main())
 
 
 @pytest.mark.long
