@@ -25,11 +25,10 @@ from typing import Any
 
 from treetap.errors import Interrupted
 from treetap.process.limits import keep_memory_private
+from treetap.process.silence import LOOKS, SilenceWatch
 
 #: Seconds that a new process may take until it listens, if that is more than `silence_s`.
 BOOT_S = 30.0
-#: How often a worker at work is looked at while it may be silent.
-_LOOKS = 8
 
 
 class _Units:
@@ -141,13 +140,10 @@ class WorkerProcess:
 
     async def _look_after(self) -> None:
         """Kill the process if it is silent for too long, as long as calls are under way."""
-        loop = asyncio.get_running_loop()
-        seen, since = self._signs(), loop.time()
+        watch = SilenceWatch(self._signs, asyncio.get_running_loop().time)
         while self._under_way and not self._closed:
-            await asyncio.sleep(self._silence_s / _LOOKS)
-            if self._signs() != seen:
-                seen, since = self._signs(), loop.time()
-            elif loop.time() - since >= (self._silence_s if self._units.value else max(self._silence_s, BOOT_S)):
+            await asyncio.sleep(self._silence_s / LOOKS)
+            if watch.silent_s() >= (self._silence_s if self._units.value else max(self._silence_s, BOOT_S)):
                 self._hung = self._process
                 self._process.kill()  # whoever waits at its pipe goes on
 

@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from treetap.errors import Interrupted
+from treetap.process.silence import LOOKS, SilenceWatch
 
 T = TypeVar("T")
-#: How often a thread is looked at while it may be stuck.
-_LOOKS = 8
 
 
 class Threads:
@@ -57,11 +56,9 @@ class Threads:
                 loop.call_soon_threadsafe(ended)
 
         threading.Thread(target=run, name="offload", daemon=True).start()
-        ran, since = _run(number), loop.time()
-        while not (await asyncio.wait({outcome}, timeout=self._silence_s / _LOOKS))[0]:
-            if _run(number) != ran:
-                ran, since = _run(number), loop.time()
-            elif loop.time() - since >= self._silence_s:
+        watch = SilenceWatch(lambda: _run_time(number), loop.time)
+        while not (await asyncio.wait({outcome}, timeout=self._silence_s / LOOKS))[0]:
+            if watch.silent_s() >= self._silence_s:
                 raise Interrupted(
                     f"a file operation has not ended for {self._silence_s:g} s: is the disk, or the server that holds "
                     "the files, there? restart this party when it is"
@@ -69,8 +66,8 @@ class Threads:
         return outcome.result()
 
 
-def _run(thread: int) -> str:
-    """How long a thread has run and how often, as the system counts it; nothing where it has ended."""
+def _run_time(thread: int) -> str:
+    """The system's count of a thread's time on a processor and of its runs; empty for a thread that has ended."""
     with suppress(OSError):
         return Path(f"/proc/self/task/{thread}/schedstat").read_text()
     return ""
