@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from attacks.document import Document, parse
 from attacks.report import bounds, glossary, matrix, scores, signature, summary, trees
-from treetap.visible import visible
+from treetap.visible import visible_value
 
 #: Colours of classes, distinct on light and dark backgrounds; further ones follow at golden angles.
 CLASS_COLOURS = (
@@ -32,7 +32,7 @@ def html(document: Document | Mapping[str, Any]) -> str:
         loader=PackageLoader("attacks.report"),
         autoescape=True,
         undefined=StrictUndefined,
-        finalize=_shown,
+        finalize=visible_value,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -47,11 +47,6 @@ def html(document: Document | Mapping[str, Any]) -> str:
         class_colours=_class_colours(content),
         **_figures(content),
     )
-
-
-def _shown(value: object) -> object:
-    """A text of the document as it is shown; the package's own files, which are marked as HTML, stay as they are."""
-    return visible(value) if type(value) is str else value
 
 
 def _figures(document: Document) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from treetap.commands.model.view import describe, reading
 from treetap.errors import BadInput, ConfigError, DataError, Malformed
 from treetap.models.durable import write_whole
 from treetap.protocols.registry import training
-from treetap.visible import visible
+from treetap.visible import visible_value
 from treetap.wire.disclosure import CLASSES, disclosure_table
 from treetap.wire.transcript_summary import summarise
 from treetap.wire.v2 import alignment_pb2, protocols_pb2, setup_pb2
@@ -130,7 +130,7 @@ def page(content: Json) -> str:
         loader=loader,
         autoescape=True,
         undefined=StrictUndefined,
-        finalize=lambda value: visible(value) if type(value) is str else value,
+        finalize=visible_value,
         trim_blocks=True,
         lstrip_blocks=True,
     )
