@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from coordinator.runtime.job_record import packed
+from coordinator.runtime.job_record import to_base64
 from coordinator.runtime.journal import Journal
 from treetap.commands.jobs.client import Operator, read
 from treetap.wire.v2 import jobs_pb2, setup_pb2
@@ -52,7 +52,7 @@ def _write(journal: Journal, number: int) -> None:
     spec = setup_pb2.JobSpec(table="train", label_holder=PARTIES[0], feature_parties=PARTIES[1:], key_bits=2048)
     journal.write_submitted(job, "train", spec, str(number))
     journal.write(job, "attempt", number=1)
-    journal.write(job, "ended", attempt=1, status=packed(_ended(job)))
+    journal.write(job, "ended", attempt=1, status=to_base64(_ended(job)))
 
 
 def grow(folder: Path, jobs: int) -> dict[str, float]:

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from delay import DelayProxy
 
-from coordinator.runtime.job_record import packed
+from coordinator.runtime.job_record import to_base64
 from coordinator.runtime.journal import Journal
 from party.runtime.job_store import Store
 from treetap.commands.jobs import progress_view
@@ -208,7 +208,7 @@ def serving(
         ended = jobs_pb2.JobStatus(job=JOB, kind="train", state="finished", attempt=1)
         journal.write_submitted(JOB, "train", spec, SUBMISSION)
         journal.write(JOB, "attempt", number=1)
-        journal.write(JOB, "ended", attempt=1, status=packed(ended))
+        journal.write(JOB, "ended", attempt=1, status=to_base64(ended))
         proxies: list[DelayProxy] = []
 
         def through(address: str) -> str:

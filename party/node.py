@@ -1,4 +1,4 @@
-"""A party without its sockets: admits callers, opens and ends sessions, dispatches steps."""
+"""A party without its sockets: admits callers, dispatches steps and messages to sessions, ends sessions."""
 
 from __future__ import annotations
 
@@ -10,30 +10,21 @@ from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 from party.config import PartyConfig
-from party.metrics import PartyMetrics
-from party.protocols import role_for_prediction, role_for_training
-from party.runtime.attempts import Attempts
-from party.runtime.context import Offload, Role, Session, StepContext, empty_result
-from party.runtime.costs import CostAccount
+from party.opening import Opener, submission_of
+from party.runtime.attempts import Attempts, check_latest
+from party.runtime.context import Offload, Session, empty_result
 from party.runtime.job_store import Store
-from party.runtime.mailbox import Mailbox
-from party.runtime.outbox import Outbox
-from party.runtime.steps import ProgressCounter, describe, disk_faults, follow
+from party.runtime.metrics import PartyMetrics
+from party.runtime.steps import describe, disk_faults, follow
 from party.runtime.transcript_recorder import Recorders
 from party.runtime.unheard import log_unheard
 from party.serving.registry import ServedModels
-from party.setup.membership import check_members
 from treetap import logs
-from treetap.errors import BadInput, ConfigError, Conflict, Interrupted, Malformed, OutOfOrder, Refused, UnknownJob
+from treetap.errors import ConfigError, Conflict, Interrupted, Malformed, OutOfOrder, Refused, UnknownJob
 from treetap.names import NAME
-from treetap.protocols.emissions import members_of
-from treetap.protocols.job_spec import check_spec, sent_in_training
-from treetap.protocols.prediction import check_prediction, sent_in_prediction
-from treetap.protocols.registry import prediction, prediction_name, training, training_name
 from treetap.wire.disclosure import bytes_by_class
 from treetap.wire.frame import name_of, result
-from treetap.wire.ports import Address, Dialer
-from treetap.wire.timeouts import Timeouts
+from treetap.wire.ports import Dialer
 from treetap.wire.v2 import control_pb2, exchange_pb2, setup_pb2
 from treetap.workers import EngineHost
 
@@ -56,15 +47,14 @@ class PartyNode:
         offload: Offload,
         metrics: PartyMetrics | None = None,
     ) -> None:
-        self._metrics = metrics or PartyMetrics(config.name)
+        metrics = metrics or PartyMetrics(config.name)
         self._config = config
         self._engine = engine
-        self._dialer = dialer
         self._recorders = recorders
-        self._offload = offload
         self._store = Store(config.state)
         self._attempts = Attempts(config.state / "attempts.json")
-        self.served_models = ServedModels(config, self._metrics)  #: answers clients of served models
+        self.served_models = ServedModels(config, metrics)  #: answers clients of served models
+        self._opener = Opener(config, engine, dialer, recorders, offload, metrics, self._store, self.served_models)
         self._sessions: dict[str, Session] = {}
         # No opening or leaving of a job may run between the old session's end and the new one.
         self._opening: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -130,7 +120,7 @@ class PartyNode:
         logs.note(job=message.job, attempt=message.attempt, step=name_of(message), peer=caller)
         if session is None or caller not in session.members:
             raise self._unknown(message.job)
-        _same_attempt(session, message.attempt)
+        session.check_attempt(message.attempt)
         if not name_of(message):
             raise Malformed("a message without content; is the sender of another version?")
         if await session.context.mailbox.file(caller, message):
@@ -168,98 +158,34 @@ class PartyNode:
 
     async def _open(self, caller: str, request: control_pb2.StepRequest, kind: str) -> Session:
         """Open a session for a new attempt; a repeated opening returns the session that it opened."""
-        submission = _submission(request)
+        submission = submission_of(request)
         async with self._one_at_a_time(request.job):
             opening = hashlib.sha256(request.SerializeToString(deterministic=True)).digest()
             current = self._sessions.get(request.job)
             if current is not None:
-                _same_coordinator(current, caller)
+                current.check_coordinator(caller)
                 if submission != current.submission:
                     raise ConfigError(f"another job of the name {request.job!r} is under way here; choose another name")
                 if request.attempt == current.context.attempt:
                     if opening != current.opening:
                         raise Conflict(f"{kind} of job {request.job} came again with other content")
                     return current
-                if request.attempt < current.context.attempt:
-                    raise OutOfOrder(
-                        f"attempt {request.attempt} of job {request.job} is over: "
-                        f"attempt {current.context.attempt} has begun"
-                    )
+                check_latest(request.job, request.attempt, current.context.attempt)
                 await self._end(current)
             self._attempts.check(request.job, submission, request.attempt)
             with disk_faults(self._config.name, kind):
-                session = self._session(caller, request, kind, opening)
+                session = self._opener.session(caller, request, kind, opening)
                 self._attempts.opened(request.job, submission, request.attempt)
             self._sessions[request.job] = session
             self._expect_more(session)
             log.info("job %s, attempt %d: %s for %s", request.job, request.attempt, kind, caller)
             return session
 
-    def _session(self, caller: str, request: control_pb2.StepRequest, kind: str, opening: bytes) -> Session:
-        preparing, opening_model = request.setup.prepare, request.prediction.open_model
-        spec, peers = (preparing.spec, preparing.peers) if kind == "prepare" else (opening_model, opening_model.peers)
-        members = {spec.label_holder, *spec.feature_parties}
-        if self._config.name not in members:
-            raise Refused(f"{self._config.name} is not a party of job {request.job}")
-        context = self._context(request, [Address(peer.name, peer.address) for peer in peers])
-        try:
-            role = self._role(caller, context, request, kind)
-        except BadInput as failure:
-            raise failure.at(self._config.name) from None
-        context.mailbox.expect(role.receives)
-        return Session(context, role, caller, frozenset(members - {self._config.name}), opening, _submission(request))
-
-    def _role(self, caller: str, context: StepContext, request: control_pb2.StepRequest, kind: str) -> Role:
-        """The role, if the job is valid and the policy permits every message that this party would send."""
-        name, policy = self._config.name, self._config.policy
-        if kind == "open_model":
-            opening = request.prediction.open_model
-            check_prediction(opening)
-            check_members(self._config, members_of(opening, caller), prediction(prediction_name(opening)).opens_sums)
-            policy.check_job(name, sent_in_prediction(opening, caller))
-            return role_for_prediction(self._config, self._store, context, opening, self.served_models)
-        spec = request.setup.prepare.spec
-        check_spec(spec)
-        check_members(self._config, members_of(spec, caller), training(training_name(spec)).opens_sums)
-        policy.check_key(name, spec.key_bits)
-        policy.check_job(name, sent_in_training(spec, caller))
-        role = role_for_training(self._config, context, spec)
-        context.store.claim(request.setup.prepare.submission)  # last: a refused job leaves no file
-        return role
-
-    def _context(self, request: control_pb2.StepRequest, peers: list[Address]) -> StepContext:
-        costs = CostAccount(self._config.name, self._engine.usage(), self._metrics)
-        recorder = self._recorders.of(request.job)
-        by_name = {peer.name: peer for peer in peers}
-        return StepContext(
-            party=self._config.name,
-            job=request.job,
-            attempt=request.attempt,
-            mailbox=Mailbox(self._config.silence_s, self._config.state, self._metrics.waiting),
-            outbox=Outbox(
-                request.job,
-                request.attempt,
-                by_name,
-                self._dialer,
-                costs,
-                recorder,
-                self._config.policy,
-                Timeouts(self._config.silence_s),
-            ),
-            costs=costs,
-            recorder=recorder,
-            engine=self._engine.lease(),
-            store=self._store.job(request.job),
-            progress=ProgressCounter(),
-            policy=self._config.policy,
-            offload=self._offload,
-        )
-
     def _find(self, caller: str, request: control_pb2.StepRequest) -> Session:
         session = self._sessions.get(request.job)
         if session is None or session.coordinator != caller:
             raise self._unknown(request.job)
-        _same_attempt(session, request.attempt)
+        session.check_attempt(request.attempt)
         return session
 
     def _unknown(self, job: str) -> UnknownJob:
@@ -291,12 +217,12 @@ class PartyNode:
         """
         leave = request.setup.leave
         async with self._one_at_a_time(request.job):
-            if self._attempts.superseded(request.job, leave.submission, request.attempt):
+            if self._attempts.later_begun(request.job, leave.submission, request.attempt):
                 return
             session = self._sessions.get(request.job)
             with disk_faults(self._config.name, "leave"):
                 if session is not None and session.submission == leave.submission:
-                    _same_coordinator(session, caller)
+                    session.check_coordinator(caller)
                     await self._end(session, leave.submission if leave.discard else None)
                 elif leave.discard:
                     self._store.job(request.job).discard(leave.submission)
@@ -339,21 +265,3 @@ def _named(job: str) -> None:
     """`Malformed` for what is no name, which may be of megabytes: no error and no line of the log repeats it."""
     if not NAME.match(job):
         raise Malformed("the job's name is none: it has lower-case letters, digits and inner hyphens, at most 63")
-
-
-def _submission(request: control_pb2.StepRequest) -> str:
-    """The nonce of the job that a request opens."""
-    return request.setup.prepare.submission or request.prediction.open_model.prediction
-
-
-def _same_coordinator(session: Session, caller: str) -> None:
-    if caller != session.coordinator:
-        raise Refused(f"job {session.context.job} belongs to coordinator {session.coordinator}, not to {caller}")
-
-
-def _same_attempt(session: Session, attempt: int) -> None:
-    current = session.context.attempt
-    if attempt < current:
-        raise OutOfOrder(f"attempt {attempt} of job {session.context.job} is over: attempt {current} has begun")
-    if attempt > current:
-        raise UnknownJob(f"attempt {attempt} of job {session.context.job} has not been prepared here")

@@ -52,7 +52,7 @@ def status_of(job: str, events: Sequence[Event], *, checked: bool) -> jobs_pb2.J
     status.state, status.error = "interrupted", f"the coordinator stopped; {submitted.outdated or again}"
     for event in events:
         if event["event"] == "ended" and event["attempt"] == status.attempt:
-            status = jobs_pb2.JobStatus.FromString(unpacked(event["status"]))  # version 1 wrote the same bytes
+            status = jobs_pb2.JobStatus.FromString(from_base64(event["status"]))  # version 1 wrote the same bytes
             if submitted.outdated and status.state == "interrupted":
                 status.error = f"{_RESUMED.sub('', status.error)}; {submitted.outdated}"
     if is_cancelled(events) and status.state != "finished":  # it may have broken down while it was cancelled
@@ -70,11 +70,11 @@ def for_a_list(status: jobs_pb2.JobStatus) -> jobs_pb2.JobStatus:
     return found
 
 
-def packed(message: Message) -> str:
+def to_base64(message: Message) -> str:
     """A message as text for the journal."""
     return base64.b64encode(message.SerializeToString(deterministic=True)).decode()
 
 
-def unpacked(text: str) -> bytes:
-    """The bytes of a message that was packed."""
+def from_base64(text: str) -> bytes:
+    """The bytes of a message that the journal has as text."""
     return base64.b64decode(text)

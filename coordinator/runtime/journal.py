@@ -25,9 +25,9 @@ from coordinator.runtime.job_record import (
     for_a_list,
     is_cancelled,
     is_cut_off,
-    packed,
     status_of,
     submission_of,
+    to_base64,
 )
 from coordinator.runtime.journal_lines import Event, Lines, lines_of, no_lines
 from coordinator.runtime.submission import WIRE, Submitted, content_key
@@ -131,7 +131,7 @@ class Journal:
 
     def write_submitted(self, job: str, kind: str, message: Message, submission: str) -> None:
         """The first line of a job; raises as `write` does."""
-        content = {content_key(kind): packed(message)}
+        content = {content_key(kind): to_base64(message)}
         self.write(job, "submitted", kind=kind, **content, submission=submission, wire=WIRE)
 
     def cancelled(self, job: str) -> bool:

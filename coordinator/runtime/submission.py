@@ -33,7 +33,7 @@ class Submitted:
     submission: str
     wire: int
     checked: bool
-    _packed: str
+    _content: str
 
     @property
     def spec(self) -> setup_pb2.JobSpec:
@@ -78,7 +78,7 @@ class Submitted:
         )
 
     def _opened(self, kind: type[M]) -> M:
-        content = base64.b64decode(self._packed)
+        content = base64.b64decode(self._content)
         if self.wire == WIRE:
             return kind.FromString(content)
         if self.wire != 1:

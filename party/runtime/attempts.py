@@ -34,8 +34,7 @@ class Attempts:
     def check(self, job: str, submission: str, attempt: int) -> None:
         """`OutOfOrder` if the attempt is over: this party has left it, or a later one has begun."""
         highest, left = self._known.get(_key(job, submission), (0, False))
-        if attempt < highest:
-            raise OutOfOrder(f"attempt {attempt} of job {job} is over: attempt {highest} has begun")
+        check_latest(job, attempt, highest)
         if attempt == highest and left:
             raise OutOfOrder(f"attempt {attempt} of job {job} is over: this party has left it")
 
@@ -43,7 +42,7 @@ class Attempts:
         """Note that an attempt begins; `OSError` if the disk refuses it."""
         self._note(_key(job, submission), (attempt, False))
 
-    def superseded(self, job: str, submission: str, attempt: int) -> bool:
+    def later_begun(self, job: str, submission: str, attempt: int) -> bool:
         """True if a later attempt has begun."""
         return attempt < self._known.get(_key(job, submission), (0, False))[0]
 
@@ -58,6 +57,12 @@ class Attempts:
         known = dict(list(known.items())[-MOST:])
         write_whole(self._path, json.dumps(with_checksum(known, SEED)).encode())
         self._known = known
+
+
+def check_latest(job: str, attempt: int, latest: int) -> None:
+    """`OutOfOrder` if attempt `latest`, a later one, has begun."""
+    if attempt < latest:
+        raise OutOfOrder(f"attempt {attempt} of job {job} is over: attempt {latest} has begun")
 
 
 def _key(job: str, submission: str) -> str:

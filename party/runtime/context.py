@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from party.policy import Policy
+from party.runtime.attempts import check_latest
 from party.runtime.costs import CostAccount
 from party.runtime.expected import Receives
 from party.runtime.job_store import JobStore
@@ -15,6 +16,7 @@ from party.runtime.mailbox import Mailbox
 from party.runtime.outbox import Outbox
 from party.runtime.steps import ProgressCounter, StepCache
 from party.runtime.transcript_recorder import Recorder
+from treetap.errors import Refused, UnknownJob
 from treetap.wire.frame import result
 from treetap.wire.v2 import control_pb2, setup_pb2
 from treetap.workers import Engine
@@ -79,6 +81,18 @@ class Session:
     submission: str
     book: StepCache = field(default_factory=StepCache)
     expiry: asyncio.TimerHandle | None = None
+
+    def check_coordinator(self, caller: str) -> None:
+        """`Refused` for a coordinator other than the one that opened the session."""
+        if caller != self.coordinator:
+            raise Refused(f"job {self.context.job} belongs to coordinator {self.coordinator}, not to {caller}")
+
+    def check_attempt(self, attempt: int) -> None:
+        """`OutOfOrder` for an attempt before the session's, `UnknownJob` for a later one."""
+        job, current = self.context.job, self.context.attempt
+        check_latest(job, attempt, current)
+        if attempt > current:
+            raise UnknownJob(f"attempt {attempt} of job {job} has not been prepared here")
 
     def progress(self) -> control_pb2.Progress:
         """The progress of the running step."""

@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from party.metrics import PartyMetrics
+from party.runtime.metrics import PartyMetrics
 from treetap.usage import Usage, measure
 from treetap.wire.byte_counts import ByteCounts
 from treetap.wire.v2 import setup_pb2, types_pb2

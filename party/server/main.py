@@ -11,8 +11,8 @@ from pathlib import Path
 from grpc_health.v1 import health_pb2
 
 from party.config import PartyConfig, check_folders, read
-from party.metrics import PartyMetrics
 from party.node import PartyNode
+from party.runtime.metrics import PartyMetrics
 from party.runtime.transcript_recorder import Recorders
 from party.server.control import register
 from party.server.own_paths import outward

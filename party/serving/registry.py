@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from party.config import PartyConfig, ServeConfig
-from party.metrics import STRANGER, PartyMetrics
+from party.runtime.metrics import STRANGER, PartyMetrics
 from treetap import errors
 from treetap.wire.v2 import serving_pb2
 

@@ -21,8 +21,8 @@ from schemathesis.core.failures import FailureGroup
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from party.config import PartyConfig, ServeConfig
-from party.metrics import PartyMetrics
 from party.policy import Policy
+from party.runtime.metrics import PartyMetrics
 from party.server import http
 from party.serving.registry import ServedModels
 from tests.campaign.checks import logged

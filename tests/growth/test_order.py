@@ -246,7 +246,7 @@ def test_an_opening_that_comes_twice_opens_once(
         opened.append(args)
         return role_for_training(*args)
 
-    monkeypatch.setattr("party.node.role_for_training", counted)
+    monkeypatch.setattr("party.opening.role_for_training", counted)
 
     async def main() -> None:
         federation = Federation(tmp_path, HERE.tables)

@@ -162,7 +162,7 @@ def test_a_party_that_left_the_configuration_does_not_keep_its_jobs_alive(tmp_pa
         federation = Federation(tmp_path, HERE.tables)
         federation.jobs.submit(jobs_pb2.SubmitRequest(job="job", spec=JOB))
         await _at(federation, "store_tree", 2)
-        del federation.jobs._parties[PARTIES[2]]
+        del federation.jobs._parties.addresses[PARTIES[2]]
         assert (await federation.jobs.cancel("job")).state == "cancelled"
         assert list((federation.state(PARTIES[0]) / "jobs").iterdir()) == []
         await federation.close()

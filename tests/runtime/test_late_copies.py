@@ -189,8 +189,8 @@ def test_the_memory_of_attempts_is_bounded_and_durable(tmp_path: Path) -> None:
     again.check("job-0", "one", 4)
     again.check("job-0", "another", 1)
     again.check(f"job-{MOST}", "one", 1)  # opened here: a repeat after a restart begins it anew
-    assert again.superseded("job-0", "one", 2)
-    assert not again.superseded("job-1", "one", 0)  # forgotten
+    assert again.later_begun("job-0", "one", 2)
+    assert not again.later_begun("job-1", "one", 0)  # forgotten
     assert path.read_text().count("job-") == MOST
     whole = path.read_text()
     for damaged in ("{", "[" * 100_000, whole.replace("job-9", "job-8", 1)):

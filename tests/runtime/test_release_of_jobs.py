@@ -96,7 +96,7 @@ def test_many_jobs_leave_nothing_in_memory(tmp_path: Path, monkeypatch: pytest.M
 
         await several(1)
         first = _of_all(federation)
-        assert first[COORDINATOR]["Jobs._parties"] == len(PARTIES)  # so it does look into them
+        assert first[COORDINATOR]["Parties.addresses"] == len(PARTIES)  # so it does look into them
         for number in range(2, 5):
             await several(number)
         assert _of_all(federation) == first

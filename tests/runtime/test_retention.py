@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from coordinator import retention
-from coordinator.runtime.job_record import LISTED_ERROR, packed
+from coordinator.runtime.job_record import LISTED_ERROR, to_base64
 from coordinator.runtime.journal import HELD_BYTES, Journal
 from tests.opens import opened_to_read
 from tests.replay import HERE, JOB
@@ -37,7 +37,7 @@ def _end(journal: Journal, job: str, kind: str, state: str, *, bad_input: bool =
     account = status.accounts.add(party="a").account
     for number in range(rows):
         account.traffic.add(to="b", step=f"step_{number}", disclosure="CONTROL", bytes=number, messages=1)
-    journal.write(job, "ended", attempt=1, status=packed(status))
+    journal.write(job, "ended", attempt=1, status=to_base64(status))
 
 
 def test_a_job_that_is_over_costs_little(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_a_long_error_is_cut_in_a_list(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     _end(journal, "job", "train", "cut off")
     status = jobs_pb2.JobStatus(job="job", kind="train", state="failed", attempt=1, error="x" * 5000)
-    journal.write("job", "ended", attempt=1, status=packed(status))
+    journal.write("job", "ended", attempt=1, status=to_base64(status))
     (listed,) = journal.listed()
     assert listed.error == "x" * LISTED_ERROR + " …; see: treetap status job"
     assert journal.status("job").error == "x" * 5000

@@ -176,7 +176,7 @@ def test_an_unasked_end_that_fails_is_logged(tmp_path: Path, caplog: pytest.LogC
                 raise Unreachable("cut")
 
         federation.hook = silence
-        federation.jobs._leave = _nobody  # type: ignore[method-assign]
+        federation.jobs._parties.leave = _nobody  # type: ignore[method-assign]
         assert (await federation.train(JOB)).state == "interrupted"
         node = federation.node(PARTIES[1])
 

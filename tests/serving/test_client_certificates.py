@@ -12,7 +12,7 @@ import pytest
 from cryptography import x509
 
 from party.config import PartyConfig, ServeConfig
-from party.metrics import PartyMetrics
+from party.runtime.metrics import PartyMetrics
 from party.server import scoring
 from party.serving.registry import ServedModels
 from tests.certificates import dns_of, role_of

@@ -14,7 +14,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from party.config import PartyConfig, ServeConfig
-from party.metrics import PartyMetrics
+from party.runtime.metrics import PartyMetrics
 from party.server import main as party_main
 from party.serving.registry import ServedModels
 from tests.names import stands_for

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from party.config import PartyConfig
-from party.metrics import PartyMetrics
+from party.runtime.metrics import PartyMetrics
 from party.serving.registry import ServedModels
 from tests.certificates import namesake
 from treetap.commands.certs.authority import create_authority, issue

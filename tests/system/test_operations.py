@@ -128,7 +128,7 @@ def test_a_partys_lines_bear_their_subject(party: str, federation: LocalFederati
 def test_the_coordinators_lines_bear_their_subject(federation: LocalFederation) -> None:
     """A job begins and ends without its operator's name on it, and each step names the party that it was asked of."""
     lines = [line for line in _lines(federation, "coordinator") if line.get("job") == JOB]
-    own = [line for line in lines if line["logger"] == "coordinator.jobs"]
+    own = [line for line in lines if line["logger"] == "coordinator.attempt"]
     assert own[0]["message"].endswith("begins")
     assert own[-1]["message"].endswith("finished")
     assert all("peer" not in line and line["attempt"] == 1 for line in own)

@@ -21,7 +21,7 @@ import pytest
 from attacks.audit import audit
 from attacks.audit_file import read
 from attacks.view.replay import TranscriptReplay
-from coordinator.runtime.job_record import CANCELLED, packed
+from coordinator.runtime.job_record import CANCELLED, to_base64
 from coordinator.runtime.journal import Journal
 from tests.commands.command import treetap
 from tests.simulator import COORDINATOR, Federation, run
@@ -225,7 +225,7 @@ def test_no_job_of_version_1_says_that_it_can_be_resumed(told: str, cause: str, 
     """The cause of an interruption stays; the advice is that of this version."""
     journal = _journal(tmp_path)
     status = jobs_pb2.JobStatus(job="unfinished", kind="train", state="interrupted", attempt=1, error=told)
-    journal.write("unfinished", "ended", attempt=1, status=packed(status))
+    journal.write("unfinished", "ended", attempt=1, status=to_base64(status))
     assert journal.status("unfinished").error == f"{cause}; {_outdated('unfinished', 'train')}"
 
 

@@ -1,0 +1,150 @@
+"""One attempt at a job, from its begin to the end that the journal keeps."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from coordinator import protocols, setup
+from coordinator.alignment import align
+from coordinator.failover import accounts, conduct
+from coordinator.parties import Parties
+from coordinator.runtime.job_record import CANCELLED, attempts, to_base64
+from coordinator.runtime.journal import Journal
+from coordinator.runtime.progress import Progress
+from coordinator.runtime.roster import Roster
+from coordinator.runtime.submission import Submitted
+from treetap import logs
+from treetap.errors import BadInput, Incompatible, Interrupted, TreetapError, UnknownJob
+from treetap.wire.v2 import jobs_pb2, setup_pb2
+
+log = logging.getLogger(__name__)
+
+
+def next_attempt(journal: Journal, job: str) -> int:
+    """Write to the journal that a new attempt at the job begins; returns its number."""
+    number = attempts(journal.read(job)) + 1
+    journal.write(job, "attempt", number=number)
+    return number
+
+
+class Attempt:
+    """An attempt to train, or to predict, with the parties of a job.
+
+    A prediction that goes on without a party, or with one that is back, continues under further numbers: `failover`.
+    """
+
+    def __init__(self, job: str, submitted: Submitted, progress: Progress, parties: Parties, journal: Journal) -> None:
+        """`progress`: the status of the job, which has the attempt's number; it is changed in place."""
+        self._job, self._submitted, self._progress = job, submitted, progress
+        self._parties, self._journal = parties, journal
+        self._byte_counts = parties.byte_counts()
+
+    async def run(self) -> None:
+        """Run the attempt to its end; every failure becomes a state and a message.
+
+        Raises:
+            CancelledError: an operator has cancelled the job, or the coordinator stops.
+        """
+        job, first = self._job, self._progress.status.attempt
+        logs.begin(job=job, attempt=first)
+        log.info("job %s (%s), attempt %d: begins", job, self._submitted.kind, first)
+        try:
+            await (self._train() if self._submitted.kind == "train" else self._predict())
+        except asyncio.CancelledError:
+            if self._journal.cancelled(job):
+                self._progress.end("cancelled", CANCELLED)
+                self._write_end()
+            else:
+                self._progress.end("interrupted", "the coordinator stopped")
+            raise
+        except (Interrupted, UnknownJob) as error:  # a person must mend an incompatibility
+            mend, bad = f"{error}; then: treetap resume {job}", isinstance(error, Incompatible)
+            await self._give_up("interrupted", mend, bad_input=bad)
+        except BadInput as error:
+            if first == 1:
+                await self._give_up("failed", str(error), bad_input=True)
+            else:  # keep the trees that earlier attempts stored
+                mend = f"{error}; mend it, then: treetap resume {job}"
+                await self._give_up("interrupted", mend, bad_input=True)
+        except TreetapError as error:
+            await self._give_up("failed", f"{type(error).__name__}: {error}")
+        except Exception as error:
+            log.exception("job %s", job)
+            await self._give_up("failed", f"defect in the coordinator: {error!r}")
+
+    async def _train(self) -> None:
+        spec, progress = self._submitted.spec, self._progress
+        roster = self._roster([spec.label_holder, *spec.feature_parties])
+        progress.phase("prepare")
+        found = await setup.prepare(roster, spec, self._submitted.submission)
+        model = found.model
+        if spec.label_holder not in found.published:
+            if not found.aligned:
+                progress.phase("align")
+                await align(roster, roster.names, spec.alignment)
+            course = protocols.training(spec)
+            plan = await course.plan(roster, spec, found, progress)
+            progress.grown(plan.first)
+            if not found.published:
+                await course.train(roster, spec, plan, progress)
+            progress.phase("publish")
+            model = await setup.publish(roster, spec)
+        progress.published(model)
+        await self._finish(roster)
+
+    async def _predict(self) -> None:
+        opening, status = self._submitted.opening, self._progress.status
+        waits_s = opening.away_deadline_s or None
+
+        def begin(members: Sequence[str]) -> Roster:
+            return self._roster(members, waits_s)
+
+        roster, written = await conduct(opening, self._progress, begin, self._again)
+        status.predictions = written.path
+        status.explanations, status.attributions = written.explanations, written.attributions
+        status.withheld.extend(written.withheld)
+        await self._finish(roster, patient=opening.away_policy == "degrade")
+
+    def _again(self) -> None:
+        """Begin a new attempt at the running job."""
+        number = self._progress.status.attempt = next_attempt(self._journal, self._job)
+        logs.begin(job=self._job, attempt=number)
+
+    def _roster(self, members: Sequence[str], waits_s: float | None = None) -> Roster:
+        return self._parties.roster(
+            self._job,
+            self._progress.status.attempt,
+            self._submitted,
+            members,
+            self._byte_counts,
+            self._progress,
+            waits_s,
+        )
+
+    async def _finish(self, roster: Roster, *, patient: bool = False) -> None:
+        """Collect the job's cost, have the parties leave, write the end; `patient`: skip parties that do not answer."""
+        progress = self._progress
+        progress.accounts(await accounts(roster, all_of_them=not patient))
+        own = setup_pb2.Accounted(traffic=self._byte_counts.rows())
+        progress.status.accounts.append(jobs_pb2.PartyAccount(party=self._parties.coordinator, account=own))
+        progress.end("finished")
+        self._write_end()
+
+    async def _give_up(self, state: str, error: str, *, bad_input: bool = False) -> None:
+        """Have the parties leave the job and write its end; bad input discards its files, interruption keeps them."""
+        log.warning("job %s %s: %s", self._job, state, error)
+        discard = state == "failed" and bad_input
+        await self._parties.leave(self._job, self._progress.status.attempt, self._submitted, discard=discard)
+        self._progress.end(state, error, bad_input=bad_input)
+        self._write_end()
+
+    def _write_end(self) -> None:
+        """Write the job's end to the journal; if the disk refuses it, the job counts as interrupted."""
+        status = self._progress.status
+        log.info("job %s, attempt %d: %s", self._job, status.attempt, status.state)
+        try:
+            self._journal.write(self._job, "ended", attempt=status.attempt, status=to_base64(status))
+        except Interrupted as failure:
+            log.error("job %s: %s", self._job, failure)

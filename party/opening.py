@@ -1,0 +1,115 @@
+"""Opens sessions: checks a job against the party's policy and makes the role and the tools for one attempt at it."""
+
+from __future__ import annotations
+
+from party.config import PartyConfig
+from party.protocols import role_for_prediction, role_for_training
+from party.runtime.context import Offload, Role, Session, StepContext
+from party.runtime.costs import CostAccount
+from party.runtime.job_store import Store
+from party.runtime.mailbox import Mailbox
+from party.runtime.metrics import PartyMetrics
+from party.runtime.outbox import Outbox
+from party.runtime.steps import ProgressCounter
+from party.runtime.transcript_recorder import Recorders
+from party.serving.registry import ServedModels
+from party.setup.membership import check_members
+from treetap.errors import BadInput, Refused
+from treetap.protocols.emissions import members_of
+from treetap.protocols.job_spec import check_spec, sent_in_training
+from treetap.protocols.prediction import check_prediction, sent_in_prediction
+from treetap.protocols.registry import prediction, prediction_name, training, training_name
+from treetap.wire.ports import Address, Dialer
+from treetap.wire.timeouts import Timeouts
+from treetap.wire.v2 import control_pb2
+from treetap.workers import EngineHost
+
+
+class Opener:
+    """Makes a session from the step that opens a job (`prepare`) or a model (`open_model`)."""
+
+    def __init__(
+        self,
+        config: PartyConfig,
+        engine: EngineHost,
+        dialer: Dialer,
+        recorders: Recorders,
+        offload: Offload,
+        metrics: PartyMetrics,
+        store: Store,
+        served_models: ServedModels,
+    ) -> None:
+        self._config, self._engine, self._dialer = config, engine, dialer
+        self._recorders, self._offload, self._metrics = recorders, offload, metrics
+        self._store, self._served_models = store, served_models
+
+    def session(self, caller: str, request: control_pb2.StepRequest, kind: str, digest: bytes) -> Session:
+        """The session that a request for the step `kind`, of the SHA-256 `digest`, opens.
+
+        Raises:
+            Refused: this party is not one of the job's, or its policy forbids the job.
+            BadInput: the job is not valid, or this party's table does not fit it.
+        """
+        preparing, opening_model = request.setup.prepare, request.prediction.open_model
+        spec, peers = (preparing.spec, preparing.peers) if kind == "prepare" else (opening_model, opening_model.peers)
+        members = {spec.label_holder, *spec.feature_parties}
+        if self._config.name not in members:
+            raise Refused(f"{self._config.name} is not a party of job {request.job}")
+        context = self._context(request, [Address(peer.name, peer.address) for peer in peers])
+        try:
+            role = self._role(caller, context, request, kind)
+        except BadInput as failure:
+            raise failure.at(self._config.name) from None
+        context.mailbox.expect(role.receives)
+        return Session(context, role, caller, frozenset(members - {self._config.name}), digest, submission_of(request))
+
+    def _role(self, caller: str, context: StepContext, request: control_pb2.StepRequest, kind: str) -> Role:
+        """The role, if the job is valid and the policy permits every message that this party would send."""
+        name, policy = self._config.name, self._config.policy
+        if kind == "open_model":
+            opening = request.prediction.open_model
+            check_prediction(opening)
+            check_members(self._config, members_of(opening, caller), prediction(prediction_name(opening)).opens_sums)
+            policy.check_job(name, sent_in_prediction(opening, caller))
+            return role_for_prediction(self._config, self._store, context, opening, self._served_models)
+        spec = request.setup.prepare.spec
+        check_spec(spec)
+        check_members(self._config, members_of(spec, caller), training(training_name(spec)).opens_sums)
+        policy.check_key(name, spec.key_bits)
+        policy.check_job(name, sent_in_training(spec, caller))
+        role = role_for_training(self._config, context, spec)
+        context.store.claim(request.setup.prepare.submission)  # last: a refused job leaves no file
+        return role
+
+    def _context(self, request: control_pb2.StepRequest, peers: list[Address]) -> StepContext:
+        costs = CostAccount(self._config.name, self._engine.usage(), self._metrics)
+        recorder = self._recorders.of(request.job)
+        by_name = {peer.name: peer for peer in peers}
+        return StepContext(
+            party=self._config.name,
+            job=request.job,
+            attempt=request.attempt,
+            mailbox=Mailbox(self._config.silence_s, self._config.state, self._metrics.waiting),
+            outbox=Outbox(
+                request.job,
+                request.attempt,
+                by_name,
+                self._dialer,
+                costs,
+                recorder,
+                self._config.policy,
+                Timeouts(self._config.silence_s),
+            ),
+            costs=costs,
+            recorder=recorder,
+            engine=self._engine.lease(),
+            store=self._store.job(request.job),
+            progress=ProgressCounter(),
+            policy=self._config.policy,
+            offload=self._offload,
+        )
+
+
+def submission_of(request: control_pb2.StepRequest) -> str:
+    """The nonce of the job that a request opens."""
+    return request.setup.prepare.submission or request.prediction.open_model.prediction
