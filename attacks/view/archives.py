@@ -30,22 +30,22 @@ def unpack(archive: Path, into: Path) -> None:
         BadInput: it is no archive, is damaged, leads out of `into`, or unpacks to too much.
     """
     try:
-        room = _Room(archive)
+        budget = _Budget(archive)
         if zipfile.is_zipfile(archive):
-            with zipfile.ZipFile(archive) as packed:
-                for entry in packed.infolist():
+            with zipfile.ZipFile(archive) as zipped:
+                for entry in zipped.infolist():
                     if not entry.is_dir():
-                        with packed.open(entry) as content:
-                            _place(room, entry.filename, content, into)
+                        with zipped.open(entry) as content:
+                            _place(budget, entry.filename, content, into)
             return
         with tempfile.TemporaryFile() as plain:
-            _decompress(room, archive, plain)
+            _decompress(budget, archive, plain)
             plain.seek(0)
             # Of a plain file no header can take up more memory than the file is long.
             with tarfile.open(fileobj=plain, mode="r:") as tar:
                 for member in tar:
                     if member.isfile() and (taken := tar.extractfile(member)) is not None:
-                        _place(room, member.name, taken, into)
+                        _place(budget, member.name, taken, into)
     except (*_UNREADABLE, ValueError) as failure:
         raise BadInput(
             f"{archive}: cannot be unpacked ({type(failure).__name__}): give a transcript's folder, one .tap file, or "
@@ -53,7 +53,7 @@ def unpack(archive: Path, into: Path) -> None:
         ) from failure
 
 
-class _Room:
+class _Budget:
     """Counts the bytes that come out of an archive."""
 
     def __init__(self, archive: Path) -> None:
@@ -68,28 +68,28 @@ class _Room:
             target.write(block)
 
 
-def _decompress(room: _Room, archive: Path, plain: IO[bytes]) -> None:
+def _decompress(budget: _Budget, archive: Path, plain: IO[bytes]) -> None:
     """Copy an archive out of its compression, if it has one."""
     for compression in _COMPRESSIONS:
-        with compression(archive) as packed:
+        with compression(archive) as decompressed:
             try:
-                packed.read(1)
+                decompressed.read(1)
             except _UNREADABLE:
                 continue
-            packed.seek(0)
-            room.copy(packed, plain)
+            decompressed.seek(0)
+            budget.copy(decompressed, plain)
             return
     with archive.open("rb") as file:
-        room.copy(file, plain)
+        budget.copy(file, plain)
 
 
-def _place(room: _Room, name: str, content: IO[bytes], into: Path) -> None:
+def _place(budget: _Budget, name: str, content: IO[bytes], into: Path) -> None:
     place = PurePosixPath(name)
     if not TAP.fullmatch(place.name):
         return
     if place.is_absolute() or ".." in place.parts:
-        raise BadInput(f"{room.archive}: {name!r} leads out of the archive")
+        raise BadInput(f"{budget.archive}: {name!r} leads out of the archive")
     target = into / place
     target.parent.mkdir(parents=True, exist_ok=True)
     with target.open("wb") as file:
-        room.copy(content, file)
+        budget.copy(content, file)

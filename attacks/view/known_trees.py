@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from attacks.view.room import Room
+from attacks.view.memory_budget import MemoryBudget
 from treetap.errors import Malformed
 from treetap.trees.ensemble import ROOT
 
@@ -107,13 +107,13 @@ def known_nodes(
     root: Ints,
     received: Mapping[int, Ints],
     own: Iterable[tuple[OwnSplit, Ints, Ints]],
-    room: Room | None = None,
+    budget: MemoryBudget | None = None,
 ) -> dict[int, KnownNode]:
     """Derive all known nodes of one tree from its root, the received spaces and (split, left, right) of own splits.
 
     Of a node and its two children, any two known sets give the third; this is repeated until no new set follows.
     Raises Malformed if sets contradict each other: they cannot be of one tree; and BadInput if what follows does not
-    fit the room.
+    fit the memory budget.
     """
     known: dict[int, tuple[Ints, Source]] = {ROOT: (root, "root")}
     splits: dict[int, OwnSplit] = {}
@@ -128,8 +128,8 @@ def known_nodes(
     while pending:
         parent = pending.pop()
         for node, rows in _third(known, parent):
-            if room is not None:
-                room.take(rows.nbytes)
+            if budget is not None:
+                budget.take(rows.nbytes)
             known[node] = (rows, "difference")
             pending |= {node, node >> 1} - {0}
     return {u: KnownNode(u, *known[u], splits.get(u)) for u in sorted(known)}

@@ -16,7 +16,7 @@ import numpy as np
 from google.protobuf.message import Message
 
 from attacks.view.known_trees import Ints, KnownNode, OwnSplit, TreeView, known_nodes
-from attacks.view.room import Room
+from attacks.view.memory_budget import MemoryBudget
 from treetap.errors import BadInput, Malformed
 from treetap.wire.frame import name_of
 from treetap.wire.records import rows_of
@@ -88,10 +88,10 @@ class TreeReplay:
             sets += [list(split.left), list(split.right)]
         return {chunks[-1].start + chunks[-1].span for chunks in sets if chunks}
 
-    def view(self, everybody: Ints, room: Room) -> TreeView:
+    def view(self, everybody: Ints, budget: MemoryBudget) -> TreeView:
         """The party's view of this tree among all records, which `everybody` holds.
 
-        Raises Malformed if the tree contradicts itself, and BadInput if it does not fit the room.
+        Raises Malformed if the tree contradicts itself, and BadInput if it does not fit the memory budget.
         """
         total = len(everybody)
         try:
@@ -103,11 +103,11 @@ class TreeReplay:
                 if node is None:
                     if drawn is None:
                         drawn = np.zeros(total, dtype=np.int64)
-                        room.take(drawn.nbytes)
+                        budget.take(drawn.nbytes)
                     drawn[rows_of(chunks, total)] += 1
                 else:
                     rows = rows_of(chunks, total)
-                    room.take(rows.nbytes)
+                    budget.take(rows.nbytes)
                     if not np.array_equal(received.setdefault(node, rows), rows):
                         raise Malformed(f"node {node} is said to hold different records")
             own = [
@@ -119,8 +119,8 @@ class TreeReplay:
                 for it in self.own.values()
             ]
             for _, left, right in own:
-                room.take(left.nbytes + right.nbytes)
-            nodes: dict[int, KnownNode] = known_nodes(everybody, received, own, room)
+                budget.take(left.nbytes + right.nbytes)
+            nodes: dict[int, KnownNode] = known_nodes(everybody, received, own, budget)
         except Malformed as fault:
             raise Malformed(f"tree {self.index}, attempt {self.attempt}: {fault}") from None
         return TreeView(self.index, self.attempt, self.stored, total, nodes, drawn)
@@ -161,7 +161,7 @@ class TranscriptReplay:
     """One submission of a job as its transcript records it."""
 
     job: str
-    room: Room = field(default_factory=Room, repr=False)
+    budget: MemoryBudget = field(default_factory=MemoryBudget, repr=False)
     spec: setup_pb2.JobSpec | None = None
     submission: str = ""
     prediction: bool = False
@@ -195,7 +195,7 @@ class TranscriptReplay:
         elif isinstance(message, transcript_pb2.OwnAlignment):
             self._align(record.attempt, message)
         elif isinstance(message, transcript_pb2.OwnSplit):
-            self.room.take(len(record.message))
+            self.budget.take(len(record.message))
             if self.tree(record.round, record.attempt).own.setdefault(message.node, message) != message:
                 raise Malformed(f"tree {record.round}: node {message.node} was split twice")
 
@@ -212,7 +212,7 @@ class TranscriptReplay:
     def _take_message(self, record: TranscriptRecord, message: exchange_pb2.PeerMessage, sent: bool) -> None:
         self.peers.add(record.peer)
         if record.step in ("sampled_records", "instance_spaces") and not sent:
-            self.room.take(len(record.message))
+            self.budget.take(len(record.message))
             where = (record.peer, record.step, record.stage)
             self.tree(record.round, record.attempt).series.setdefault(where, _Series()).add(message)
         elif record.step == "record_digest" and sent:
@@ -227,7 +227,7 @@ class TranscriptReplay:
         if any(row > _MOST_ROWS for row in part.rows):
             raise Malformed(f"attempt {attempt}: a row of the party's table is beyond any table")
         parts.append(np.array(part.rows, dtype=np.int64))
-        self.room.take(parts[-1].nbytes)
+        self.budget.take(parts[-1].nbytes)
 
 
 def read_replay(
@@ -241,7 +241,7 @@ def read_replay(
         Malformed: a changed, cut or missing record other than at the very end, or records of another job.
         BadInput: the file is not the transcript's first one, or takes up too much memory.
     """
-    reader, room = TranscriptReader(path, ca, revoked), Room()
+    reader, budget = TranscriptReader(path, ca, revoked), MemoryBudget()
     replay: TranscriptReplay | None = None
     faults = []
     for record in reader:
@@ -251,7 +251,7 @@ def read_replay(
                     f"{path}: begins with record {record.sequence}: the transcript's files before it are missing; "
                     "give the whole folder"
                 )
-            replay = TranscriptReplay(record.job, room)
+            replay = TranscriptReplay(record.job, budget)
         try:
             if record.job != replay.job:
                 raise Malformed(f"it is of job {record.job!r}, those before it are of job {replay.job!r}")
@@ -259,7 +259,7 @@ def read_replay(
                 prepare = _prepare(record)
                 if replay.spec is not None and prepare.submission != replay.submission:
                     faults.append(f"job {replay.job!r} was submitted more than once; only the last one counts")
-                    replay = TranscriptReplay(record.job, room)
+                    replay = TranscriptReplay(record.job, budget)
                 if replay.spec not in (None, prepare.spec):
                     raise Malformed("the job is another one than before")
                 replay.spec, replay.submission = prepare.spec, prepare.submission

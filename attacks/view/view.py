@@ -221,8 +221,8 @@ def _trees(path: Path, replay: TranscriptReplay, total: int, max_depth: int) -> 
         if tree.stored or index not in last or not last[index].stored:
             last[index] = tree
     try:
-        everybody = replay.room.rows(total)
-        views = [tree.view(everybody, replay.room) for _, tree in sorted(last.items())]
+        everybody = replay.budget.rows(total)
+        views = [tree.view(everybody, replay.budget) for _, tree in sorted(last.items())]
     except BadInput as fault:
         raise BadInput(f"{path}: {fault}") from None
     for view in views:

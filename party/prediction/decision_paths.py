@@ -37,7 +37,7 @@ PATHS = pa.list_(
 )
 
 
-def packed(masks: Iterable[Bools]) -> Bytes:
+def pack_masks(masks: Iterable[Bools]) -> Bytes:
     """Masks (n, leaves) of the used trees, in order, as (n, bytes); a tree begins with a byte."""
     return np.concatenate([np.packbits(mask, axis=1) for mask in masks], axis=1)
 
@@ -50,7 +50,7 @@ def foreign(split: Split, names: Mapping[int, str], left: bool | None) -> str:
 
 
 def write_paths(path: Path, column: str, ids: pa.Array, leaves: Bytes, trees: Sequence[Tree], meaning: Meaning) -> None:
-    """Write the open leaves of records: `leaves` (records, bytes) as `packed` makes them of the trees.
+    """Write the open leaves of records: `leaves` (records, bytes) as `pack_masks` makes them of the trees.
 
     `column`, `ids`: the column of ids as the party's table has it.
     """
@@ -60,7 +60,7 @@ def write_paths(path: Path, column: str, ids: pa.Array, leaves: Bytes, trees: Se
     with writing_whole(path) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
         for start in range(0, len(ids), step):
             part = slice(start, start + step)
-            lists = known.lists(known.unpacked(leaves[part]))
+            lists = known.lists(known.unpack_masks(leaves[part]))
             writer.write_table(pa.table([ids[part], lists], schema=schema))
 
 
@@ -83,8 +83,8 @@ class _Leaves:
         self._lengths = np.array([len(way) for way in ways], dtype=np.int64)
         self._starts = np.array(list(accumulate(map(len, ways), initial=0))[:-1], dtype=np.int64)
 
-    def unpacked(self, leaves: Bytes) -> Bytes:
-        """The inverse of `packed`: (n, leaves of all trees)."""
+    def unpack_masks(self, leaves: Bytes) -> Bytes:
+        """The inverse of `pack_masks`: (n, leaves of all trees)."""
         bytes_of = [-(-size // 8) for size in self._sizes]
         parts = np.split(leaves, np.cumsum(bytes_of)[:-1], axis=1)
         masks = (np.unpackbits(part, axis=1, count=size) for part, size in zip(parts, self._sizes, strict=True))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from party.prediction.decision_paths import OPEN_LEAVES, foreign, packed, write_paths
+from party.prediction.decision_paths import OPEN_LEAVES, foreign, pack_masks, write_paths
 from party.prediction.opened_model import OpenedModel
 from party.prediction.records import RecordSource
 from party.prediction.scores_on_disk import Imputed, ScoreStore
@@ -56,7 +56,7 @@ class TreeResults:
         """
         kept = dict(further or {})
         if self._opening.explain:
-            kept[OPEN_LEAVES] = packed(self._model.open_leaves(rows) if leaves is None else leaves)
+            kept[OPEN_LEAVES] = pack_masks(self._model.open_leaves(rows) if leaves is None else leaves)
         self._records.keep(rows, scores, np.zeros(len(rows)) if imputed is None else imputed, kept)
 
     async def write(

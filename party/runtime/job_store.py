@@ -27,10 +27,10 @@ from typing import Any
 
 import numpy as np
 
-from party.runtime.sweep import DRAFT, superseded, sweep
+from party.runtime.sweep import DRAFT, already_published, sweep
 from treetap.errors import BadInput, ConfigError, DataError
 from treetap.models.arrays import read_arrays
-from treetap.models.checksums import KEY, sealed, unsealed, with_checksum, without_checksum
+from treetap.models.checksums import KEY, bytes_with_checksum, bytes_without_checksum, with_checksum, without_checksum
 from treetap.models.durable import make_folder, remnant, remove_folder, sync_folder, write_whole
 from treetap.models.line_file import LineFile
 from treetap.models.store import (
@@ -158,14 +158,14 @@ class JobStore:
         make_folder(self.folder)
         content = io.BytesIO()
         np.savez(content, allow_pickle=False, **arrays)
-        write_whole(self.folder / f"{name}.npz", sealed(content.getvalue(), self._seed(name)))
+        write_whole(self.folder / f"{name}.npz", bytes_with_checksum(content.getvalue(), self._seed(name)))
 
     def load_arrays(self, name: str) -> dict[str, np.ndarray[Any, np.dtype[Any]]] | None:
         """The arrays stored under a name, or None."""
         path = self.folder / f"{name}.npz"
         if not path.is_file():
             return None
-        content = io.BytesIO(unsealed(path, path.read_bytes(), self._seed(name)))
+        content = io.BytesIO(bytes_without_checksum(path, path.read_bytes(), self._seed(name)))
         try:
             return read_arrays(content)
         except ValueError:
@@ -223,7 +223,7 @@ class JobStore:
             OSError: the disk refuses it.
         """
         mine = self._owner() in (submission, None)
-        if mine and (not self.published or superseded(self.folder, self.model)):
+        if mine and (not self.published or already_published(self.folder, self.model)):
             remove_folder(self.folder)
 
     def _submission(self) -> str | None:

@@ -21,7 +21,7 @@ def sweep(state: Path, predictions: Path, jobs: Path, models: Path) -> list[Path
     found = [path for folder in (state, predictions, jobs, models) for path in folder.iterdir() if remnant(path)]
     for folder in sorted(path for each in (jobs, models) for path in each.iterdir() if path not in found):
         model = models / folder.name
-        if folder != model and folder.is_dir() and superseded(folder, model):
+        if folder != model and folder.is_dir() and already_published(folder, model):
             found.append(folder)
         elif folder.is_dir():
             found += [path for path in sorted(folder.iterdir()) if _leftover(path, published=folder == model)]
@@ -42,7 +42,7 @@ def _leftover(path: Path, *, published: bool) -> bool:
     )
 
 
-def superseded(progress: Path, model: Path) -> bool:
+def already_published(progress: Path, model: Path) -> bool:
     """True if the progress is of the submission whose model is published: a kill kept it from being deleted."""
     if not (model / MANIFEST).is_file() or not (progress / JOB).is_file():
         return False

@@ -95,19 +95,19 @@ def without_checksum(path: Path, content: Mapping[str, Any], seed: str) -> Objec
     return plain
 
 
-def sealed(content: bytes, seed: str) -> bytes:
+def bytes_with_checksum(content: bytes, seed: str) -> bytes:
     """Bytes with their checksum at the end."""
     return content + hashlib.sha256(seed.encode() + b"\n" + content).digest()
 
 
-def unsealed(path: Path, content: bytes, seed: str) -> bytes:
+def bytes_without_checksum(path: Path, content: bytes, seed: str) -> bytes:
     """The bytes without the checksum.
 
     Raises:
         DataError: they are not what was written.
     """
     plain = content[:-32]
-    if sealed(plain, seed) != content:
+    if bytes_with_checksum(plain, seed) != content:
         raise DataError(f"{path}: is damaged; bring a back-up of it back, or cancel the job")
     return plain
 

@@ -74,7 +74,7 @@ class Frame(NamedTuple):
         return True
 
 
-def packed(plain: bytes, compressor: zstandard.ZstdCompressor) -> bytes:
+def framed(plain: bytes, compressor: zstandard.ZstdCompressor) -> bytes:
     """A record as a file holds it, with its length. Raises BadInput for one that is longer than readers take."""
     if len(plain) > MOST_BYTES:
         raise BadInput(f"a record of {len(plain)} bytes does not fit a transcript: {MOST_BYTES} bytes are the most")
@@ -138,11 +138,11 @@ def _require_torn(path: Path, file: BinaryIO, at: int, length: int, size: int, w
         raise Malformed(f"{path}: byte {at}: the record's length was changed")
     file.seek(at + 4)
     rest = file.read((written if _zeroed(at, written, size) else size) - at - 4)
-    decompressor, unpacked = zstandard.ZstdDecompressor().decompressobj(), 0
+    decompressor, size_read = zstandard.ZstdDecompressor().decompressobj(), 0
     try:
         for first in range(0, len(rest), _PIECE):
-            unpacked += len(decompressor.decompress(rest[first : first + _PIECE]))
-            if unpacked > MOST_BYTES:
+            size_read += len(decompressor.decompress(rest[first : first + _PIECE]))
+            if size_read > MOST_BYTES:
                 raise Malformed(f"{path}: byte {at}: the record unpacks to more than {MOST_BYTES} bytes")
             if decompressor.eof:  # a whole frame lies there, so nothing was torn off
                 raise Malformed(f"{path}: byte {at}: the record's length was changed")

@@ -27,7 +27,7 @@ from treetap.errors import BadInput, ConfigError, Interrupted, Refused
 from treetap.models.durable import sync_folder
 from treetap.wire.disclosure import bytes_by_class_of
 from treetap.wire.signed_heads import Signer
-from treetap.wire.tap_file import HEADER, ORIGIN, files_of, frames, opened, packed
+from treetap.wire.tap_file import HEADER, ORIGIN, files_of, framed, frames, opened
 from treetap.wire.v2.transcript_pb2 import TranscriptRecord
 
 log = logging.getLogger(__name__)
@@ -133,7 +133,7 @@ class TranscriptWriter:
         """The record with its place in the chain, serialised, and as it is written."""
         record.sequence, record.previous, record.unix_nanos = self._sequence, self._previous, self._clock()
         plain = record.SerializeToString()
-        return plain, packed(plain, self._compressor)
+        return plain, framed(plain, self._compressor)
 
     def _sign(self) -> None:
         """Add a head if records follow the last one."""
@@ -155,7 +155,7 @@ class TranscriptWriter:
         record.message_type, record.message = head.DESCRIPTOR.full_name, head.SerializeToString()
         record.bytes_by_class.update(bytes_by_class_of(record.message, type(head)))
         plain = record.SerializeToString()
-        self._write(plain, packed(plain, self._compressor))
+        self._write(plain, framed(plain, self._compressor))
         self._signed = True
 
     def _write(self, plain: bytes, frame: bytes) -> None:

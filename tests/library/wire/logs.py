@@ -9,7 +9,7 @@ from pathlib import Path
 import zstandard
 from google.protobuf.wrappers_pb2 import StringValue
 
-from treetap.wire.tap_file import HEADER, ORIGIN, packed
+from treetap.wire.tap_file import HEADER, ORIGIN, framed
 from treetap.wire.transcript import TranscriptReader
 from treetap.wire.transcript_writer import TranscriptWriter
 from treetap.wire.v2.transcript_pb2 import TranscriptRecord
@@ -48,7 +48,7 @@ def chained(folder: Path, records: Sequence[TranscriptRecord]) -> None:
     compressor, previous, content = zstandard.ZstdCompressor(write_checksum=True), ORIGIN, HEADER
     for number, record in enumerate(records):
         record.sequence, record.previous = number, previous
-        content += packed(plain := record.SerializeToString(), compressor)
+        content += framed(plain := record.SerializeToString(), compressor)
         previous = hashlib.sha256(plain).digest()
     for path in folder.glob("*.tap"):
         path.unlink()

@@ -11,14 +11,14 @@ from treetap.usage import half_of_memory
 _SETS = 16  # of all records, that must fit at least
 
 
-class Room:
+class MemoryBudget:
     """Counts what is kept of a transcript; `limit` in bytes, by default half of this machine's memory."""
 
     def __init__(self, limit: int | None = None) -> None:
         self._limit = self._left = half_of_memory() if limit is None else limit
 
     def take(self, size: int) -> None:
-        """Count bytes that are kept. Raises BadInput where there is no room for them."""
+        """Count bytes that are kept. Raises BadInput where they exceed it."""
         self._left -= size
         if self._left < 0:
             raise BadInput(f"its records take up more than {self._limit >> 20} MiB, half of this machine's memory")
