@@ -144,7 +144,7 @@ class Watched:
             time.sleep(0.2)
 
     def found(self) -> dict[str, float]:
-        """What was found."""
+        """The figures of the run, by name."""
         return {
             "health_asked": len(self.seconds),
             "health_failed": self.failed,
@@ -309,7 +309,7 @@ async def _outcome(call: Awaitable[object]) -> str:
 
 
 async def _idle(certs: Path, address: str, end: float) -> dict[str, int]:
-    """Connections with finished handshakes, as fast as they can be made; those that are closed are let go."""
+    """Connections with finished handshakes, as fast as they can be made; those that the server closes are released."""
     files = _files(certs, FLOODER)
     context = ssl.create_default_context(cafile=str(files.ca))
     context.check_hostname = False

@@ -1,4 +1,4 @@
-"""What thousands of jobs that are over cost a coordinator: memory, the time of its start and of `treetap status`.
+"""Cost of thousands of ended jobs at a coordinator: memory, the time of its start and of `treetap status`.
 
 A journal grows in one process to the given number of jobs, as a coordinator writes it for predictions of three parties.
 Then `treetap coordinator` starts on it, and an operator asks for the status of all jobs, over loopback.

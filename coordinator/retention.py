@@ -1,8 +1,8 @@
-"""What the journal may forget: jobs that are over, of which nothing later needs the record.
+"""Jobs that the journal may forget: those that are over and whose record nothing later needs.
 
 A finished training stays, because predictions with its model need its record. So does a job that can still be resumed,
 because its parties hold files that only `cancel` deletes; and a damaged one, because only a person knows what it was.
-An operator who names them gives finished trainings and damaged jobs up.
+An operator who names finished trainings or damaged jobs gives them up.
 """
 
 from __future__ import annotations

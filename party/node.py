@@ -189,7 +189,7 @@ class PartyNode:
         return session
 
     def _unknown(self, job: str) -> UnknownJob:
-        """The error of a job that is not here, or is none of the caller's: it hears no difference."""
+        """The error of a job that is not here, or is another caller's: the caller cannot tell which."""
         return UnknownJob(f"{self._config.name} holds no job {job!r}; was it restarted? resume the job")
 
     def _account(self, session: Session) -> control_pb2.StepResult:
@@ -262,6 +262,6 @@ class PartyNode:
 
 
 def _named(job: str) -> None:
-    """`Malformed` for what is no name, which may be of megabytes: no error and no line of the log repeats it."""
+    """`Malformed` for a text that is no name; it may be of megabytes, so that no error and no log line repeats it."""
     if not NAME.match(job):
-        raise Malformed("the job's name is none: it has lower-case letters, digits and inner hyphens, at most 63")
+        raise Malformed("not a name of a job: names have lower-case letters, digits and inner hyphens, at most 63")

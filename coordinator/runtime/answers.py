@@ -1,4 +1,4 @@
-"""What a party's answer to a step contains, where it is the answer to that step."""
+"""Content of a party's answer to a step; an answer to another step is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the events of a job's journal say: its submission, its attempts, its status."""
+"""Submission, attempts and status of a job, read from the events of its journal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CANCELLED = "cancelled by an operator"
 _RESUMED = re.compile(r"(; mend it)?[;,] then: treetap resume \S+$")
 #: Most characters of an error in a list of jobs.
 LISTED_ERROR = 400
-#: What a line that is no such line raises when it is read: of an earlier or a later release, or damaged.
+#: Errors of reading a line that this release cannot read: one of another release, or a damaged one.
 UNREADABLE = (KeyError, TypeError, ValueError, AttributeError, DecodeError)
 
 

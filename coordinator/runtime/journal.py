@@ -53,7 +53,7 @@ class _Held:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """What the list of jobs needs of one; `when`: its submission, in nanoseconds since 1970."""
+    """A job's entry in the list of jobs; `when`: the time of its submission, in nanoseconds since 1970."""
 
     stamp: Stamp | None  #: None: the file could not be read
     when: int

@@ -60,7 +60,7 @@ def alignment_steps(members: Sequence[str], mode: str, party: str) -> list[StepI
 
 
 def received(members: Sequence[str], mode: str, party: str) -> Receives:
-    """What a party receives: lists of points in the passes of its turns, and at the label holder digests."""
+    """Messages that a party receives: lists of points in the passes of its turns; at the label holder, digests."""
     me, stages = members.index(party), defaultdict(set)
     for turn in _own_turns(members, party) if mode == "psi" else ():
         for here, there in turn.routes:

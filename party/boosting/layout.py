@@ -9,7 +9,7 @@ from treetap.trees.params import BoostingParams
 
 
 def layout(params: BoostingParams, records: int, outputs: int) -> Slots:
-    """Slots g_0.., h_0.., 1 of a tree with so many outputs, each wide enough for the sum over all records.
+    """Slots g_0.., h_0.., 1 of a tree with `outputs` outputs, each wide enough for the sum over all records.
 
     Raises:
         PlaintextOverflow: such sums need wider slots than there are.
@@ -20,10 +20,10 @@ def layout(params: BoostingParams, records: int, outputs: int) -> Slots:
 
 
 def implied(params: BoostingParams, records: int, slots: int) -> Slots:
-    """The layout of so many slots that a job implies; it does not tell a feature party how many classes there are.
+    """The layout of `slots` slots that a job implies; a feature party cannot tell the number of classes from it.
 
     Raises:
-        Malformed: no number of classes makes so many slots.
+        Malformed: no number of classes leads to `slots` slots.
     """
     outputs, rest = divmod(slots - 1, 2)
     # of two classes and of more, every number is possible; of fewer there is nothing to learn

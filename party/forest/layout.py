@@ -22,10 +22,10 @@ def layout(params: ForestParams, records: int, outputs: int) -> Slots:
 
 
 def implied(params: ForestParams, records: int, slots: int) -> Slots:
-    """The layout of so many slots that a job implies; it does not tell a feature party how many classes there are.
+    """The layout of `slots` slots that a job implies; a feature party cannot tell the number of classes from it.
 
     Raises:
-        Malformed: no number of classes makes so many slots.
+        Malformed: no number of classes leads to `slots` slots.
     """
     if slots < 2:
         raise Malformed(f"{slots} slots are not counts of classes, nor a target and a count")

@@ -1,4 +1,4 @@
-"""What a training's parties send each other while trees grow, with the bounds that follow from the job."""
+"""Messages between the parties of a training while trees grow, with the size limits that follow from the job."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BRANCH = 16
 
 
 def of_label_holder(spec: setup_pb2.JobSpec, params: TreeParams, trees: int, records: Callable[[], int]) -> Receives:
-    """What a feature party receives, beside the encrypted values. `records`: those that are common, or more."""
+    """Messages that a feature party receives, without the encrypted values. `records`: the common ones, or more."""
     sender, depth = [spec.label_holder], params.max_depth
     rounds = range(trees)
     return {
@@ -29,7 +29,7 @@ def of_label_holder(spec: setup_pb2.JobSpec, params: TreeParams, trees: int, rec
 
 
 def of_feature_parties(spec: setup_pb2.JobSpec, params: TreeParams, trees: int, records: Callable[[], int]) -> Receives:
-    """What the label holder receives. `records`: those that are common, or more."""
+    """Messages that the label holder receives. `records`: the common ones, or more."""
     senders, depth = list(spec.feature_parties), params.max_depth
     rounds, stages = range(trees), range(depth)
 

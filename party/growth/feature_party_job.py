@@ -118,7 +118,7 @@ class FeaturePartyJob:
         return empty_result()
 
     def received(self, trees: int) -> Receives:
-        """What the party receives beside the encrypted values, in a job of at most so many trees."""
+        """Messages that the party receives, without the encrypted values. `trees`: the most that the job can have."""
         return {**self.alignment.receives, **of_label_holder(self._spec, self._params, trees, self.records)}
 
     def records(self) -> int:

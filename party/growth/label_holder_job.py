@@ -126,7 +126,7 @@ class LabelHolderJob:
         return result(model)
 
     def received(self, trees: int) -> Receives:
-        """What the party receives in a job of at most so many trees."""
+        """Messages that the party receives. `trees`: the most that the job can have."""
         return {**self.alignment.receives, **of_feature_parties(self._spec, self._params, trees, self.records)}
 
     def records(self) -> int:

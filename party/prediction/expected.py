@@ -1,4 +1,4 @@
-"""What a prediction's parties send each other, with the bounds that follow from the model, the block and the key."""
+"""Messages between the parties of a prediction, with size limits from the model, the block and the key."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ShardSize:
         self.leaves, self.depth = len(ways), max(map(len, ways), default=0)
 
     def layout(self, leaves_each: int = 1) -> int:
-        """Bytes of a layout of entries, so many for each leaf at most."""
+        """Most bytes of a layout of entries. `leaves_each`: the most entries of one leaf."""
         return self.trees * _TREE + self.leaves * leaves_each * _ENTRY
 
     def columns(self) -> int:
@@ -57,6 +57,6 @@ def entries(place: ChainPlace, names: MessageNames, entry_bytes: Callable[[], in
 
 
 def sums(chain: Sequence[str], names: MessageNames, records: int, ciphertexts: int, key_bits: int) -> Receives:
-    """The sums of a block of `records`, of so many ciphertexts each, which the last of the chain returns."""
+    """The sums of a block, which the last member of the chain returns. `ciphertexts`: of each record."""
     size = records * ciphertexts * ciphertext_size(key_bits)
     return {names.sums: Expected(chain[-1:], lambda: size, BLOCKS)}

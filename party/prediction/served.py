@@ -223,7 +223,7 @@ class ServedPrediction:
         return counted
 
     def _class_type(self) -> serving_pb2.ClassType.ValueType:
-        """How a client is to read the classes."""
+        """The type as which a client reads the classes."""
         if "class_type" not in self._opened.manifest or not self._opened.classes:
             return serving_pb2.CLASS_TYPE_UNSPECIFIED
         kind = self._opened.class_type

@@ -61,7 +61,7 @@ class Role(Protocol):
 
     @property
     def receives(self) -> Receives:
-        """What can come for these steps from other parties, by the kind of message; all else is refused."""
+        """Messages that other parties may send for these steps, by kind; the mailbox refuses all others."""
         ...
 
     async def close(self) -> None:

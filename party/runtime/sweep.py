@@ -1,4 +1,4 @@
-"""What a party's start deletes: what only a crash or an earlier release leaves in its state folder."""
+"""Clean-up of the state folder at a party's start, from files of crashes and of earlier releases."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DRAFT = "model"
 
 
 def sweep(state: Path, predictions: Path, jobs: Path, models: Path) -> list[Path]:
-    """Delete what only a crash or an earlier release leaves, and progress whose model is published; returns the paths.
+    """Delete files of crashes and of earlier releases, and progress whose model is published; returns the paths.
 
     Earlier releases kept the secret key of a training on disk: `secret.json`, and drafts of it.
     """
@@ -43,10 +43,10 @@ def _leftover(path: Path, *, published: bool) -> bool:
 
 
 def already_published(progress: Path, model: Path) -> bool:
-    """True if the progress is of the submission whose model is published: a kill kept it from being deleted."""
+    """True if the progress is of the submission whose model is published: a kill prevented its deletion."""
     if not (model / MANIFEST).is_file() or not (progress / JOB).is_file():
         return False
     try:
         return read_json(progress / JOB) == read_json(model / JOB)
-    except DataError:  # one is damaged, which is told when the job is asked for
+    except DataError:  # one is damaged: an error names it when somebody asks for the job
         return False

@@ -1,4 +1,4 @@
-"""Work that goes on after its caller has gone: its failure is logged where nobody hears it."""
+"""Work that continues after its caller has gone: a failure that no caller receives is logged."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ def hearing(task: asyncio.Task[Any]) -> Iterator[None]:
 
 
 def log_unheard(task: asyncio.Task[Any], what: str) -> None:
-    """Log the task's error, if it ends with one while nobody waits for it; an unforeseen one with its traceback."""
+    """Log the error of a task that no caller waits for any more; an unforeseen one with its traceback."""
 
     def ended(task: asyncio.Task[Any]) -> None:
         error = None if task.cancelled() else task.exception()
         if error is None or _heard.get(task, 0):
             return
         if isinstance(error, TreetapError):
-            log.warning("%s failed, and nobody waits for it any more: %s: %s", what, type(error).__name__, error)
+            log.warning("%s failed after its caller had gone: %s: %s", what, type(error).__name__, error)
         else:
-            log.error("%s met a defect, and nobody waits for it any more", what, exc_info=error)
+            log.error("%s met a defect after its caller had gone", what, exc_info=error)
 
     task.add_done_callback(ended)

@@ -81,7 +81,7 @@ async def _serve(config: PartyConfig, engine: ProcessEngine, until_stdin_closes:
         await serve_until_stopped("party", where, until_stdin_closes=until_stdin_closes)
     finally:
         await status.enter_graceful_shutdown()
-        await engine.close()  # first: whoever waits for a worker waits no longer
+        await engine.close()  # first: it ends the calls that wait for a worker
         await node.close()
         await front.close(GRACE_S)
         await server.stop(GRACE_S)

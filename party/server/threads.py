@@ -1,4 +1,4 @@
-"""Slow functions off the event loop, in threads; one that the file system holds is left behind.
+"""Slow functions off the event loop, in threads; a thread that the file system blocks is abandoned.
 
 No process can end a thread that waits in the kernel for a disk or a server that does not answer. Its step ends after
 `silence_s`, by name; the thread is a daemon, so that the process leaves at SIGTERM without it.

@@ -1,6 +1,6 @@
-"""Who may be in a job with this party: those whom its policy names, whatever a coordinator asks.
+"""Parties that may be in a job with this one: those that its policy names, whatever a coordinator asks.
 
-A coordinator names the parties of a job. Without this check whoever holds a coordinator's key and any second
+A coordinator names the parties of a job. Without this check an attacker with a coordinator's key and any second
 certificate of the federation could name that certificate the label holder, and open the sums over a party's columns.
 """
 

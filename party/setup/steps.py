@@ -134,7 +134,7 @@ async def take_key(
 ) -> tuple[PublicKey, Slots]:
     """Feature party: receive public key and slot widths; a key of another size than the job's is refused.
 
-    `implied`: the layout that the job implies for so many slots, as far as this party knows the job. Wider slots would
+    `implied`: number of slots → the layout that the job implies, as far as this party knows the job. Wider slots would
     leave room in a plaintext for more than sums, narrower ones would add up what the job keeps apart.
     """
     async for message in context.mailbox.series(label_holder, "public_key", 0, 0):

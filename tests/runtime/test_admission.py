@@ -35,7 +35,7 @@ def test_who_asks_for_which_job_is_checked_for_every_word(
             for stranger in (PARTIES[number - 1], "operator", ""):
                 with pytest.raises(Refused, match=f"{stranger} is not a coordinator that {party} obeys"):
                     await ask(federation, party, request, caller=stranger)
-            with pytest.raises(Malformed, match="the job's name is none: it has lower-case letters"):
+            with pytest.raises(Malformed, match="not a name of a job: names have lower-case letters"):
                 await ask(federation, party, with_word(name, job="../up"))
             for attempt in (1, 2):
                 request = with_word(name, attempt=attempt)
@@ -74,10 +74,10 @@ def test_what_is_no_name_of_a_job_is_not_repeated(tmp_path: Path, caplog: pytest
     async def main() -> None:
         federation = Federation(tmp_path, HERE.tables)
         for name in (job, "../up", ""):
-            with pytest.raises(Malformed, match="the job's name is none") as step:
+            with pytest.raises(Malformed, match="not a name of a job") as step:
                 await ask(federation, FEATURE, with_word("bin", job=name))
             message = frame.filled(exchange_pb2.PeerMessage(job=name, attempt=1), "children", growth_pb2.Children())
-            with pytest.raises(Malformed, match="the job's name is none") as told:
+            with pytest.raises(Malformed, match="not a name of a job") as told:
                 await federation.node(FEATURE).deliver(PARTIES[0], message)
             assert max(len(str(step.value)), len(str(told.value))) < 200
         logging.getLogger("treetap.test").warning("after")

@@ -52,9 +52,9 @@ async def _step_that_fails(error: Exception, *, heard: bool) -> None:
 @pytest.mark.parametrize(
     ("error", "level", "says"),
     [
-        (DataError("t.csv: has no rows"), "WARNING", "and nobody waits for it any more: DataError: t.csv: has no rows"),
-        (Interrupted("lab cannot be reached"), "WARNING", "any more: Interrupted: lab cannot be reached"),
-        (ZeroDivisionError("an amount"), "ERROR", "met a defect, and nobody waits for it any more"),
+        (DataError("t.csv: has no rows"), "WARNING", "failed after its caller had gone: DataError: t.csv: has no rows"),
+        (Interrupted("lab cannot be reached"), "WARNING", "its caller had gone: Interrupted: lab cannot be reached"),
+        (ZeroDivisionError("an amount"), "ERROR", "met a defect after its caller had gone"),
     ],
 )
 def test_a_failure_that_nobody_hears_is_logged(
@@ -96,7 +96,7 @@ class _Deaf:
 
 
 def test_no_call_to_leave_outlives_its_job() -> None:
-    """The coordinator stops while the parties are asked to leave: when it has stopped nobody is being asked."""
+    """The coordinator stops while it asks the parties to leave: when it has stopped it asks none."""
 
     async def main() -> int:
         parties = {name: Address(name, "sim") for name in PARTIES}
@@ -116,7 +116,7 @@ def test_no_call_to_leave_outlives_its_job() -> None:
 
 @pytest.mark.parametrize("cancelled", [False, True])
 def test_siblings_of_a_failure_have_ended(cancelled: bool) -> None:
-    """Whoever awaits several calls together gets the first error when the others have stopped, not before."""
+    """A caller that awaits several calls together gets the first error when the others have stopped, not before."""
 
     async def main() -> list[str]:
         ended: list[str] = []
@@ -166,7 +166,7 @@ def test_no_message_leaves_after_a_block_has_failed() -> None:
 
 
 def test_an_unasked_end_that_fails_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A session that nobody uses ends by itself; what goes wrong there is in the log."""
+    """A session without steps ends by itself; an error of its end is in the log."""
 
     async def main() -> None:
         federation = Federation(tmp_path, HERE.tables)
@@ -190,7 +190,7 @@ def test_an_unasked_end_that_fails_is_logged(tmp_path: Path, caplog: pytest.LogC
     with caplog.at_level(logging.ERROR):
         run(main())
     (record,) = [record for record in caplog.records if record.name == "party.runtime.unheard"]
-    assert record.getMessage() == "job job: the end of its session met a defect, and nobody waits for it any more"
+    assert record.getMessage() == "job job: the end of its session met a defect after its caller had gone"
 
 
 async def _nobody(*_: object, **__: object) -> list[str]:
