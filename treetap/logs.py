@@ -28,7 +28,7 @@ FORMATS = ("text", "json")
 SUBJECT = ("job", "attempt", "step", "peer")
 Subject = Mapping[str, str | int]
 #: Most bytes of a line, whatever another process has put into it: of its message, of a text of its subject, and of the
-#: rest. A traceback, whose lines are counted together, may have so many more.
+#: rest. The lines of a traceback have together a limit of their own.
 LONGEST_LINE = 8192
 LONGEST_MESSAGE, LONGEST_SUBJECT = 6000, 400
 LONGEST_TRACEBACK = 16_384
@@ -107,7 +107,7 @@ def _shown(value: str | int) -> str | int:
 
 
 def _short(text: str, most: int) -> str:
-    """The text for a line, cut to so many bytes as JSON writes them."""
+    """The text for a line, cut to `most` bytes as JSON writes them."""
     kept = visible(text[:most])  # first: what is cut away takes no time
     whole = len(text) <= most
     while len(json.dumps(kept)) > most:
@@ -137,7 +137,7 @@ def configure(level: str, kind: str) -> None:
         logging.captureWarnings(True)
         logging.raiseExceptions = False  # the report of a line that cannot be written could not be written either
     logging.basicConfig(level=LEVELS[level], handlers=[handler])
-    if level != "debug":  # gRPC tells of each connection that ends for want of calls
+    if level != "debug":  # gRPC logs each connection that ends for want of calls
         os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
 

@@ -96,7 +96,7 @@ class WorkerProcess:
         return value
 
     def forget(self, kernel: Callable[..., Any], args: tuple[Any, ...]) -> None:
-        """Run a kernel after all earlier calls, if the process is still of this generation; nobody waits for it."""
+        """Run a kernel after all earlier calls, if the process is still of this generation; do not wait for it."""
         generation = self.generation
         if not self._closed:
             self._thread.submit(self._exchange, generation, kernel, args)
@@ -145,13 +145,13 @@ class WorkerProcess:
             await asyncio.sleep(self._silence_s / LOOKS)
             if watch.silent_s() >= (self._silence_s if self._units.value else max(self._silence_s, BOOT_S)):
                 self._hung = self._process
-                self._process.kill()  # whoever waits at its pipe goes on
+                self._process.kill()  # the thread that waits at its pipe continues
 
     def _signs(self) -> tuple[int, int, int]:
         return self.generation, self._calls, int(self._units.value)
 
     def _start_again(self, process: BaseProcess) -> None:
-        """Replace this process, unless somebody has done so."""
+        """Replace this process, unless that has been done."""
         with self._change:
             if self._process is process and not self._closed:
                 who = f"compute worker {self._worker} (process {process.pid})"

@@ -40,7 +40,7 @@ class Engine(Protocol):
         ...
 
     def forget(self, kernel: Callable[..., Any], *args: Any) -> None:
-        """Have every worker run `kernel(state, *args)`, which frees memory; nobody waits for a busy or hung worker."""
+        """Have every worker run `kernel(state, *args)`, which frees memory; do not wait for a busy or hung one."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Transcripts out of a tar or zip archive, which may come from anybody: no more is unpacked than a transcript holds."""
+"""Transcripts from a tar or zip archive of any origin: no more is unpacked than a transcript can hold."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def unpack(archive: Path, into: Path) -> None:
 
 
 class _Budget:
-    """Counts the bytes that come out of an archive."""
+    """Limits the bytes that are unpacked from an archive."""
 
     def __init__(self, archive: Path) -> None:
         self.archive = archive

@@ -5,9 +5,9 @@
     certs.py renew   a new authority, and new certificates for all processes, which take them without a restart
 
 Each process's certificate goes to a volume that only that process mounts besides this one. The authority's key is in a
-tmpfs, and is erased before any certificate leaves it: nobody can issue another one for this federation later.
+tmpfs, and is erased before any certificate leaves it: no other certificate can be issued for this federation later.
 
-One more volume has the certificates of all its authorities, of today and before, for who verifies signatures of then.
+One more volume has the certificates of all its authorities, present and past, to verify signatures of their time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How many records must be common is each party's own rule: one for trainings, one for predictions."""
+"""The least number of common records, which each party sets for itself: one for trainings, one for predictions."""
 
 from __future__ import annotations
 

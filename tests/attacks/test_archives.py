@@ -1,4 +1,4 @@
-"""Archives that were made to harm whoever unpacks them: one named error each, within bounded disk and memory."""
+"""Archives that were made to harm their reader: one named error each, within bounded disk and memory."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def test_several_limits() -> None:
     ],
 )
 def test_a_limit_that_is_none(texts: list[str], fault: str) -> None:
-    """Wrong usage is told with what would be right."""
+    """The error of a wrong option names the right ones."""
     with pytest.raises(BadInput, match=re.escape(fault)):
         parse(texts)
 
@@ -83,7 +83,7 @@ def test_a_limit_that_is_none(texts: list[str], fault: str) -> None:
 @pytest.mark.parametrize("limit", ["any=0.1", "accuracy=0.1", "information=0.1", "uni=0.1"])
 @pytest.mark.parametrize("options", [{"labelled": False}, {"classes": None}])
 def test_nothing_to_judge(limit: str, options: dict[str, Any]) -> None:
-    """Where nothing was scored no limit passes."""
+    """No limit passes in an audit without scores."""
     with pytest.raises(BadInput, match="nothing is scored"):
         exceeded(made(trees=1, **options), parse([limit]))
 

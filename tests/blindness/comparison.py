@@ -1,4 +1,4 @@
-"""What of a message must not depend on the data: its fields by class, as numbered paths with their values."""
+"""The part of a message that must not depend on the data: its fields by class, as numbered paths with values."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _shown(message: Message, path: str, classes: frozenset[str]) -> Iterator[tup
 
 
 def _compared(field: FieldDescriptor, classes: frozenset[str]) -> Callable[[Any], Any] | None:
-    """What of a field's value is compared; None for one that is not."""
+    """Return the function from a field's value to the part that is compared; None for a field that is not."""
     name = reveals_pb2.Disclosure.Name(reveals_pb2.Disclosure.ValueType(class_of(field)))
     full = f"{field.containing_type.name}.{field.name}"
     if _is_message(field):
@@ -70,7 +70,7 @@ def _is_message(field: FieldDescriptor) -> bool:
 
 
 def of_coordinator(crossed: list[Crossed]) -> list[tuple[str, str, bytes]]:
-    """What the coordinator received, byte for byte, without the figures that are measured."""
+    """Messages that the coordinator received, byte for byte, without the figures that are measured."""
     found = []
     for sender, to, step, message in crossed:
         if to == COORDINATOR:
@@ -90,5 +90,5 @@ def _forget_measured(message: Message) -> None:
 
 
 def between_parties(crossed: list[Crossed], classes: Collection[str] = PLAIN) -> list[tuple[str, str, str, Shown]]:
-    """What parties sent each other, in order, by the fields of these classes."""
+    """Messages that parties sent each other, in order, by the fields of these classes."""
     return [(sender, to, step, shown(message, classes)) for sender, to, step, message in crossed if to != COORDINATOR]

@@ -30,7 +30,7 @@ from treetap.wire.v2 import (
 
 @dataclass
 class Topology:
-    """What the coordinator saw of the trees: owners of the nodes level by level, and the nodes that were built."""
+    """Trees as the coordinator saw them: owners of the nodes level by level, and the nodes that were built."""
 
     owners: dict[tuple[int, int], list[tuple[int, str]]] = field(default_factory=dict)  # (tree, level) → (node, owner)
     build: dict[tuple[int, int], list[int]] = field(default_factory=dict)

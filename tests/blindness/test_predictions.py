@@ -1,4 +1,4 @@
-"""Predictions with one model: a record's value moves across a threshold, and nobody but its reader can tell."""
+"""Predictions with one model: a record's value moves across a threshold, and only its reader can tell."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from coordinator.server import service as jobs_service
 from party.config import PartyConfig, ServeConfig
-from party.metrics import PartyMetrics
+from party.runtime.metrics import PartyMetrics
 from party.server import control
 from party.server.scoring import ScoringServers
 from party.serving.registry import ServedModels

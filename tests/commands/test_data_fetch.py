@@ -254,7 +254,7 @@ def test_fetch_command_reports_and_fails_with_status_1(
 
 
 def test_a_link_in_the_place_of_the_archive_is_not_followed(served: Callable[..., Source], tmp_path: Path) -> None:
-    """In a folder that others may write to, nobody can have another file written instead."""
+    """In a folder that others may write to, none of them can have another file written instead."""
     source = served()
     mine = tmp_path / "mine"
     mine.write_text("mine")

@@ -278,7 +278,7 @@ def test_a_partys_own_faults(tmp_path: Path, certs: Path) -> None:
 
 
 def test_a_party_before_its_first_start(tmp_path: Path, certs: Path) -> None:
-    """A state folder that is not there and a port that is free are well; nothing is made. The policy names nobody."""
+    """A state folder that is not there and a port that is free are well; nothing is made. The policy names no party."""
     findings = _doctor(_party(tmp_path, certs), 0)
     assert "names no label_holders and no peers, so that bank refuses every job" in _of(findings, "warning")["policy"]
     assert _of(findings, "ok")[f"state = {tmp_path / 'state'}"] == "is not there yet; it will be made"

@@ -45,7 +45,7 @@ def _request(folder: Path, names: Sequence[str], dns: Sequence[str] | None, key:
 
 
 def test_a_key_never_leaves_its_host(authority: Path, tmp_path: Path) -> None:
-    """What `request` makes and `sign` answers is a process's certificate; the authority has seen no key of it."""
+    """`request` and `sign` make a process's certificate, and the authority never sees its key."""
     host, desk = tmp_path / "host", tmp_path / "desk"
     command = CliRunner()
     words = ["request", "bank", "--role", "party", "--host", "bank.example.org", "--host", "10.0.0.7"]
@@ -87,7 +87,7 @@ def test_nothing_of_a_key_in_use_is_overwritten(authority: Path, tmp_path: Path)
     [
         (["coordinator"], ["coordinator.coordinator.treetap.internal"], "it is for 'coordinator', not for 'bank'"),
         (["bank", "coordinator"], ["bank.party.treetap.internal"], "it is for 'bank', 'coordinator'"),
-        ([], ["bank.party.treetap.internal"], "it is for nobody"),
+        ([], ["bank.party.treetap.internal"], "it is for no process"),
         (["bank"], None, "it asks for no role"),
         (["bank"], ["bank"], "it asks for no role, not for 'bank.party.treetap.internal'"),
         (["bank"], ["bank.coordinator.treetap.internal"], "not for 'bank.party.treetap.internal'"),

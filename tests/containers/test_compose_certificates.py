@@ -56,7 +56,7 @@ def places(script: SimpleNamespace, tmp_path: Path) -> Iterator[Any]:
 
 
 def _issued(script: SimpleNamespace, places: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What `up` does, to the moment at which the container waits."""
+    """Do as `up`, to the moment at which the container waits."""
     waited: list[bool] = []
 
     def wait(_signals: object) -> None:

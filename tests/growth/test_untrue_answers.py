@@ -1,4 +1,4 @@
-"""Untrue answers to the coordinator: a model is published when all its trees are stored, whoever says otherwise."""
+"""Untrue answers to the coordinator: a model is published only when all its trees are stored."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_more_bytes_than_a_status_can_hold(tmp_path: Path) -> None:
 
 
 def test_an_owner_that_is_no_party(tmp_path: Path) -> None:
-    """Where the label holder names a split's owner whom the job does not have, the job ends by name."""
+    """A job ends with an error if the label holder names a split's owner that is no party of the job; it names both."""
 
     async def main() -> None:
         federation = Federation(tmp_path, HERE.tables)

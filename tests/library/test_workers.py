@@ -153,7 +153,7 @@ def test_a_dead_worker_is_named_at_once_and_replaced():
 
 
 def test_a_worker_that_dies_at_rest_is_replaced():
-    """Nobody called it when it died: the next attempt finds it there, the present one is told."""
+    """It died between calls: the next attempt finds a new one, the present one gets an error."""
 
     async def scenario(engine):
         mine = engine.lease()
@@ -172,7 +172,7 @@ def test_a_worker_that_dies_at_rest_is_replaced():
 
 
 def test_a_suspended_worker_is_ended():
-    """Without a unit for `silence_s` it is killed and named; nobody who ends a role waits for it."""
+    """Without a unit for `silence_s` it is killed and named; the end of a role does not wait for it."""
 
     async def scenario(engine):
         mine = engine.lease()

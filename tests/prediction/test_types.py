@@ -141,7 +141,7 @@ def test_an_id_column_of_a_taken_name(column: str, tmp_path: Path) -> None:
     ids=str,
 )
 def test_answers_to_clients(labels: pa.DataType, told: Any, classes: list[Any], tmp_path: Path) -> None:
-    """Over gRPC the type is told; over HTTP classes have it, and ids are as they were asked."""
+    """Answers over gRPC name the type; over HTTP classes have it, and ids are as they were asked."""
 
     async def main() -> None:
         federation = Federation(tmp_path, _tables(labels, pa.int64()), serve={LABEL_HOLDER: config()})

@@ -216,3 +216,88 @@ def test_a_state_folder_that_cannot_be(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("not a folder")
     with pytest.raises(BadInput, match=str(tmp_path / "state")):
         Store(tmp_path / "state")
+<<<<<<< HEAD
+=======
+
+
+def _progress(root: Path) -> JobStore:
+    """A job that has begun, with a file of every kind."""
+    job = _with_trees(root, 3)
+    job.bind("table")
+    job.save_arrays("scores", {"scores": np.arange(3.0), "trees": np.array(3)})
+    return job
+
+
+def _read_all(root: Path) -> object:
+    """All that a resumed job reads."""
+    job = Store(root).job("job")
+    job.claim("one")
+    arrays = job.load_arrays("scores")
+    assert arrays is not None
+    found = {name: array.tolist() for name, array in arrays.items()}
+    return job.lines(TREES).read(), found, job.bind("table")
+
+
+@pytest.mark.parametrize("name", ["job.json", TREES, "scores.npz"])
+def test_no_byte_of_progress_can_change_unnoticed(name: str, tmp_path: Path) -> None:
+    """Every byte of every file of a job, changed in three ways, is told with the file's name, or means the same.
+
+    A last line without its end is the exception: a crash leaves such a one, and its tree is grown again.
+    """
+    path = _progress(tmp_path).folder / name
+    expected, whole = _read_all(tmp_path), path.read_bytes()
+    told = 0
+    for place in range(len(whole) - (name == TREES)):
+        for bit in (1, 4, 32):
+            path.write_bytes(whole[:place] + bytes([whole[place] ^ bit]) + whole[place + 1 :])
+            try:
+                found = _read_all(tmp_path)
+            except (DataError, ConfigError) as failure:
+                found, told = str(failure), told + 1
+            assert name in found if isinstance(found, str) else found == expected
+    assert told > 2.9 * len(whole)
+
+
+def test_lines_that_are_missing_doubled_or_moved_are_told(tmp_path: Path) -> None:
+    """Each line's checksum covers the line before it; those of another job are refused too."""
+    job = _with_trees(tmp_path, 3)
+    a, b, c = _shard(job).read_bytes().splitlines(keepends=True)
+    for number, lines in ((2, [a, c]), (1, [b, c]), (3, [a, b, b]), (1, [b, a, c]), (2, [a, a, b, c])):
+        _shard(job).write_bytes(b"".join(lines))
+        with pytest.raises(DataError, match=rf"trees\.jsonl: line {number} is damaged; bring a back-up"):
+            Store(tmp_path).job("job").lines(TREES).read()
+    another = Store(tmp_path).job("another")
+    another.claim("two")
+    another.lines(TREES).put(_tree(0), 0)
+    _shard(job).write_bytes(_shard(another).read_bytes())
+    with pytest.raises(DataError, match="line 1 is damaged"):
+        Store(tmp_path).job("job").lines(TREES).read()
+
+
+def test_a_damaged_shard_is_not_published(tmp_path: Path) -> None:
+    """The checksums are compared before the model is made of the file."""
+    job = _with_trees(tmp_path, 2)
+    _shard(job).write_bytes(_shard(job).read_bytes().replace(b"0.1", b"0.2"))
+    with pytest.raises(DataError, match="line 2 is damaged"):
+        job.publish({}, (TREES,))
+    assert not job.published
+
+
+def test_unfinished_jobs_without_checksums_are_refused_and_discarded(tmp_path: Path) -> None:
+    """Those of an earlier release, by file and with the remedy; and what lost the file that says whose it is."""
+    job = _with_trees(tmp_path, 1)
+    path = job.folder / "job.json"
+    path.write_text('{"submission": "one"}')
+    for ask in (lambda: job.claim("one"), lambda: job.bind("table"), lambda: job.lines(TREES).read()):
+        with pytest.raises(
+            ConfigError, match=rf"{path}: has no checksum; if an earlier release began the job, .* cancel"
+        ):
+            ask()
+    job.discard("another")
+    assert path.is_file()
+    path.unlink()
+    with pytest.raises(DataError, match=rf"{path}: is not there; bring a back-up of it back, or cancel the job"):
+        job.claim("one")
+    job.discard("one")
+    assert not job.folder.exists()
+>>>>>>> 17eaab8 (Docstrings of tests state what holds, with its subject first)

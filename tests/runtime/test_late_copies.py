@@ -26,7 +26,7 @@ async def _ask(federation: Federation, party: str, request: control_pb2.StepRequ
 
 
 def _asked(federation: Federation, party: str, kind: str) -> list[control_pb2.StepRequest]:
-    """What the coordinator has asked of a party so far."""
+    """Steps of a kind that the coordinator has requested of a party so far."""
     return [
         request for when, to, request in federation.conducted if (when, to, name_of(request)) == ("begin", party, kind)
     ]

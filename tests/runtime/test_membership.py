@@ -1,4 +1,4 @@
-"""Nobody is a party of a job whom its other parties' policies do not name, whatever a coordinator says."""
+"""A job has only parties that the policies of its other parties name, whatever a coordinator says."""
 
 from __future__ import annotations
 

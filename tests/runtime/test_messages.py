@@ -111,7 +111,7 @@ def test_a_parcel_is_filed_once_or_refused(kind: str, jobs: tuple[Conducted, Con
 
 
 def test_a_flood_for_trees_that_will_never_be_takes_no_room(jobs: tuple[Conducted, Conducted], tmp_path: Path) -> None:
-    """A member that sends what nobody will read, 100 parts of 1 MiB: the mailbox keeps none of them."""
+    """A member that sends 100 parts of 1 MiB that no step reads: the mailbox keeps none of them."""
 
     async def main() -> None:
         federation = Federation(tmp_path, HERE.tables)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from party.config import PartyConfig
-from party.metrics import PartyMetrics
+from party.runtime.metrics import PartyMetrics
 from party.runtime.steps import disk_faults
 from party.server.control import register
 from party.server.own_paths import outward

@@ -1,4 +1,4 @@
-"""A process that is suspended: whoever needs it next stops within the agreed silence, and says who it was."""
+"""A process that is suspended: the process that needs it next stops within the agreed silence, and names it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.simulator import COORDINATOR, Federation, Message, run
 from tests.worlds import PARTIES, assert_oracles_model
 
 SILENCE_S = 20.0
-#: Seconds after the silence within which the job has ended: all parties are told to leave it.
+#: Seconds after the silence within which the job has ended: the coordinator has all parties leave it.
 NAMED_S = 5.0
 
 

@@ -56,7 +56,7 @@ def _request(name: str, round: int = 0, stage: int = 0) -> control_pb2.StepReque
 
 
 def _may_come(order: StepOrder) -> set[StepId]:
-    """What the order lets come, of all steps in the first rounds and stages."""
+    """Steps that the order permits next, of all in the first rounds and stages."""
     found = set()
     for step in [(name, round, stage) for name in (*STEPS, "publish") for round in range(5) for stage in range(4)]:
         try:
@@ -141,7 +141,7 @@ def test_a_phase_is_a_sequence_of_steps() -> None:
 
 
 def test_a_phase_without_steps_is_passed_over() -> None:
-    """What follows it comes in its place."""
+    """The step after the phase comes in its place."""
     order = _order()
     order.done(_request("prepare"))
     assert _may_come(order) == {("bin", 0, 0)}
@@ -173,7 +173,7 @@ def _moves(statement: ast.stmt) -> bool:
 
 
 def _after_moves(body: list[ast.stmt], rest: list[ast.stmt]) -> Iterator[list[ast.stmt]]:
-    """What follows each move of the order within a function, to its end."""
+    """Statements after each move of the order within a function, to its end."""
     for place, statement in enumerate(body):
         after = [*body[place + 1 :], *rest]
         if _moves(statement):

@@ -17,7 +17,7 @@ from treetap.errors import Interrupted, Malformed
 
 
 def test_results_and_errors_come_back() -> None:
-    """What the function returns or raises, also after many times `silence_s` of work."""
+    """The caller gets the result or the error of a function, also after many times `silence_s` of work."""
 
     async def main() -> None:
         threads = Threads(0.2)
@@ -37,7 +37,7 @@ def test_results_and_errors_come_back() -> None:
 
 
 def test_a_thread_that_waits_for_ever_is_named(tmp_path: Path) -> None:
-    """Opening a pipe that nobody writes to waits in the kernel, as a dead disk does."""
+    """To open a pipe without a writer blocks in the kernel, as a dead disk does."""
     os.mkfifo(tmp_path / "pipe")
 
     async def main() -> None:

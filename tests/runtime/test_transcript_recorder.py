@@ -1,4 +1,4 @@
-"""What a party writes down of a job, and what it does not."""
+"""Messages of a job that a party records, and those that it does not."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_what_is_written(mode: Mode, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("party", [LABEL_HOLDER, B])
 def test_a_step_that_fails_at_once_is_written(party: str, tmp_path: Path) -> None:
-    """What a party was asked to do is in its transcript, however soon the work fails."""
+    """A step is in the party's transcript, however soon its work fails."""
 
     async def main() -> Federation:
         federation = Federation(tmp_path, HERE.tables, record="received")
@@ -81,7 +81,7 @@ def test_a_step_that_fails_at_once_is_written(party: str, tmp_path: Path) -> Non
 
 
 def test_strangers_leave_no_trace(tmp_path: Path) -> None:
-    """Whoever the party turns away cannot fill the log, or make one."""
+    """A caller that the party refuses cannot fill the transcript, or make one."""
     step = filled(control_pb2.StepRequest(job="job", attempt=1), "bin", setup_pb2.Bin())
     message = filled(exchange_pb2.PeerMessage(job="job", attempt=1), "children", growth_pb2.Children())
 

@@ -50,7 +50,7 @@ class _Client:
 
 
 def test_who_asks_and_whom(tmp_path: Path) -> None:
-    """An operator and a party may ask how the service is, not about models; whoever is revoked may ask nothing."""
+    """An operator and a party may ask for the health, not about models; one that is revoked may ask nothing."""
     certs = tmp_path / "certs"
     create_authority(certs)
     revoke(certs)

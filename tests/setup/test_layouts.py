@@ -20,7 +20,7 @@ SOFTMAX = {"objective": "multi:softprob", "multi_strategy": "multi_output_tree"}
 def test_boosting_has_two_slots_for_each_output_and_one_for_the_count(
     objective: str, strategy: str, classes: int
 ) -> None:
-    """What the label holder makes for its classes is what the job implies for so many slots."""
+    """The label holder's layout for its classes is the one that the job implies for that number of slots."""
     params = BoostingParams(objective=objective, multi_strategy=strategy)
     made = boosting.layout(params, N, params.outputs_per_tree(classes))
     assert boosting.implied(params, N, len(made.widths)) == made

@@ -202,7 +202,7 @@ def test_a_name_without_its_role_is_nobody(call: str, role: Role, tmp_path: Path
 
 @pytest.mark.parametrize("role", [Role.OPERATOR, Role.CLIENT, Role.COORDINATOR])
 def test_a_server_in_another_role(role: Role, tmp_path: Path, federation: LocalFederation) -> None:
-    """A process with a party's name and address, but the certificate of another role, is told nothing."""
+    """A process with a party's name and address, but the certificate of another role, gets no answer but a refusal."""
     mine = namesake(tmp_path, "feature-c", role, federation.folder / "certs")
 
     async def main() -> None:

@@ -56,7 +56,7 @@ COUNTED = {"sampled_records", "children", "instance_spaces", "block_records", "r
 
 @dataclass
 class Run:
-    """What was done over sockets: final statuses by job."""
+    """Jobs that ran over sockets: their final statuses by name."""
 
     federation: LocalFederation
     ended: dict[str, jobs_pb2.JobStatus] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Arrays from an `.npz` file that anybody may have written: what it says of its sizes is not believed."""
+"""Arrays from an `.npz` file of any origin: the sizes that its headers state are checked, not trusted."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _DAMAGED = (
 def read_arrays(file: Path | BinaryIO) -> dict[str, Array]:
     """The arrays of a file by name.
 
-    `numpy.load` makes room for the shape in a header, terabytes if it says so. Here it must be that of the bytes that
-    are there.
+    `numpy.load` allocates memory for the shape in a header, terabytes if it says so. Here the shape must fit the bytes
+    of the file.
 
     Raises:
         ValueError: the file is no such archive, is damaged, or holds objects, or more than half of the memory.

@@ -1,6 +1,6 @@
 """Checksums (SHA-256) of what is kept in JSON: chained from line to line, and of single objects.
 
-They find damage, such as of a disk or of an editor. They are no signature: whoever writes a file can make them.
+They detect damage, such as by a disk or an editor. They are no signature: the writer of a file can compute them.
 
 A line's checksum covers its bytes and the checksum of the line before it: a line that is changed, missing, doubled or
 moved is found. That of the first line covers a `seed`, which names the file's purpose: a file in the place of another

@@ -1,4 +1,4 @@
-"""JSON from files that anybody may have written."""
+"""JSON from files of any origin."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ CALL_BYTES = 512 * 1024
 
 
 def entry_slots(values: int) -> Slots:
-    """The layout of an entry of so many values that lie in one ciphertext."""
+    """The layout of an entry of `values` values in one ciphertext."""
     return Slots((SLOT_BITS,) * values)
 
 

@@ -1,4 +1,4 @@
-"""What a process asks of the system for itself: file descriptors, few heaps, and that nobody reads its memory."""
+"""Settings that a process makes for itself: many file descriptors, few heaps, and memory that others cannot read."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def share_heaps() -> None:
 
 
 def keep_memory_private() -> None:
-    """No core dump of this process, which could hold keys, and no debugger of the same user in it (Linux).
+    """Forbid core dumps of this process, which could hold keys, and debuggers of the same user (Linux).
 
-    A limit alone does not keep the system from handing a dump to a program. Processes started by this one inherit the
+    A limit alone does not stop the system from handing a dump to a program. Processes started by this one inherit the
     limit only.
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -89,7 +89,7 @@ class PredictionProtocol:
         block: records per block where the request names none.
         no_degrade: the reason why it cannot go on without a party; empty if it can.
         sends: contents that its roles send beside those of every prediction.
-        opens_sums: as of a training; the members that open scores, or are told directions.
+        opens_sums: as of a training; the members that open scores, or receive directions.
         sends_attributions: contents that they send besides for attributions; empty: it has no attributions.
         library: a module that it needs beside those of every installation, of treetap's `extra`; empty: none.
         foreign: options of other protocols → the reason why this one lacks them, where that helps.

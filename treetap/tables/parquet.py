@@ -1,4 +1,4 @@
-"""Parquet files that anybody may have written: a few kilobytes can hold terabytes, by runs and by dictionaries."""
+"""Parquet files of any origin: with run lengths and dictionaries a few kilobytes can describe terabytes."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Who calls a server: name and role, by the caller's certificate, looked at on every call.
+"""Identity of a server's callers: name and role in the caller's certificate, checked on every call.
 
-By the files as they are then: who is revoked, or of an authority that is trusted no more, is refused on open
-connections too.
+The check uses the files as they are at the call: a caller whose certificate is revoked, or whose authority is trusted
+no longer, is refused on open connections too.
 
-Without certificates (`insecure`) the name is the one that the caller tells, and there is no role to compare.
+Without certificates (`insecure`) the name is the one that the caller states, and there is no role to compare.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Callers:
         """Name and role of any holder of a certificate with a role; without certificates of anybody, "-" for no name.
 
         Raises:
-            Refused: a certificate that names nobody, or one that is revoked.
+            Refused: a certificate that names no process, or one that is revoked.
         """
         if self.live is not None:
             found = self.identity(_certificate(context))

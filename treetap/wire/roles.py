@@ -15,7 +15,7 @@ DOMAIN = "treetap.internal"
 
 
 class Role(StrEnum):
-    """What a process does in a federation: each service answers one role."""
+    """Part of a process in a federation: each service answers one role."""
 
     PARTY = "party"
     COORDINATOR = "coordinator"

@@ -5,7 +5,7 @@ frame with a checksum that holds a serialised ``TranscriptRecord``.
 
 A process that is killed leaves at most one record cut short, at the end of its file: *torn*. After a power loss the
 end may read as zeros as well, from where the last write began or from the begin of a sector of the disk.
-Files may come from anybody: no record is read that would unpack to more than :data:`MOST_BYTES`.
+Files may be of any origin: no record is read that would unpack to more than :data:`MOST_BYTES`.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Frame(NamedTuple):
 
 
 def framed(plain: bytes, compressor: zstandard.ZstdCompressor) -> bytes:
-    """A record as a file holds it, with its length. Raises BadInput for one that is longer than readers take."""
+    """A record as a file holds it: length, then compressed. Raises BadInput for one longer than readers take."""
     if len(plain) > MOST_BYTES:
         raise BadInput(f"a record of {len(plain)} bytes does not fit a transcript: {MOST_BYTES} bytes are the most")
     frame = compressor.compress(plain)
@@ -156,7 +156,7 @@ def _zeroed(at: int, written: int, size: int) -> bool:
 
 
 def _written(file: BinaryIO, size: int) -> int:
-    """The file's size without the zeros at its end, of which so many are looked at as a power loss may leave."""
+    """The file's size without the zeros at its end; at most as many zeros are read as a power loss can leave."""
     begin, step = size, 1
     while begin > max(0, size - _MOST_ZEROS):
         end, begin = begin, max(0, begin - step)

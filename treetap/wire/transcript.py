@@ -61,7 +61,7 @@ class TranscriptReader:
 
     @property
     def anchor(self) -> Anchor:
-        """What the heads show of the records up to which the last iteration has come."""
+        """Result of checking the heads, up to the record at which the last iteration has arrived."""
         return self._heads.anchor()
 
     def __iter__(self) -> Iterator[TranscriptRecord]:

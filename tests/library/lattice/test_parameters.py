@@ -67,7 +67,7 @@ def test_weak_parameters_are_refused(change, word):
 
 @pytest.mark.parametrize("name", [field.name for field in fields(Parameters)])
 def test_every_boundary_of_a_field_is_refused_at_once(name):
-    """What a peer's bytes say is compared before it is computed with: 2^40 members took the worker for ever."""
+    """Parameters from a peer are compared before use: a computation with 2^40 members would not end."""
     agreed = Parameters(8192, 3, 38, 20, 1600, 1)
     own = getattr(agreed, name)
     for value in sorted({0, 1, own - 1, own + 1, 2 * own, *(1 << k for k in (16, 31, 32, 40, 63)), 2**64 - 1} - {own}):

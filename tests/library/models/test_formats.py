@@ -152,7 +152,7 @@ def test_an_older_model_loads_with_one_warning(tmp_path: Path, caplog: pytest.Lo
 
 @pytest.mark.parametrize("name", ["manifest.json", "job.json", "trees.jsonl"])
 def test_no_byte_can_change_unnoticed(name: str, tmp_path: Path) -> None:
-    """Every byte of every file of a model of this format, changed in three ways, is told, or means the same."""
+    """Every byte of every file of a model of this format, changed in three ways, is an error, or means the same."""
     folder = _copy(tmp_path, "telco")
     store, path = Store(tmp_path), folder / name
     submission = json.loads((folder / "job.json").read_text())["submission"]

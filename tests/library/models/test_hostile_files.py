@@ -136,7 +136,7 @@ def test_deep_nesting_is_damage(tmp_path: Path) -> None:
 
 
 def test_a_draft_that_is_a_link_is_replaced(tmp_path: Path) -> None:
-    """Whoever may write beside a file cannot have another one written instead."""
+    """A user who may write beside a file cannot have another one written instead."""
     target = tmp_path / "precious"
     target.write_text("mine")
     (tmp_path / "file.part").symlink_to(target)

@@ -45,7 +45,7 @@ def test_any_table_comes_back(tmp_path: Path) -> None:
     ids=["long", "many"],
 )
 def test_a_dictionary_of_long_texts_is_refused(column: pa.Array, tmp_path: Path) -> None:
-    """A few kilobytes whose cells are terabytes of text: told by file, and nothing of it is unpacked."""
+    """A few kilobytes whose cells are terabytes of text: an error names the file, and nothing of it is unpacked."""
     path = tmp_path / "ids.parquet"
     pq.write_table(pa.table({"id": column}), path, compression="zstd")
     assert path.stat().st_size < 100_000

@@ -85,6 +85,6 @@ def test_classes(labels: pa.Array) -> None:
 
 @pytest.mark.parametrize("name", ["", "guess", "decimal128(5)"])
 def test_a_type_that_is_none(name: str) -> None:
-    """A damaged manifest is told."""
+    """A damaged manifest is an error."""
     with pytest.raises(DataError, match="is no type of a column"):
         named_type(name)

@@ -115,7 +115,7 @@ def _half_a_certificate(federation: Federation) -> None:
 def test_a_list_applies_while_other_files_cannot_be_used(
     spoil: Callable[[Federation], None], federation: Federation, clock: _Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What the authorities in force have revoked; all else stays as it was, and is read when it fits."""
+    """The list of the authorities in force applies; the other files stay as they were until they fit again."""
     files = federation.files(PARTY)
     whole = {path: path.read_bytes() for path in (files.ca, files.certificate, files.key)}
     coordinator, peer = (federation.files(name).certificate.read_bytes() for name in (COORDINATOR, PEER))

@@ -197,7 +197,7 @@ def test_a_list_ends_calls_that_are_under_way(federation: Federation, monkeypatc
 
 
 def test_a_call_that_is_given_up_is_cancelled_as_ever(federation: Federation) -> None:
-    """Who waits for a step and is cancelled, or in time, meets no error of the channel."""
+    """A caller that is cancelled, or whose time is over, gets no error of the channel."""
 
     async def main() -> None:
         async with _serving(federation.files(PARTY)) as (party, to), _dialling(federation.files(COORDINATOR)) as dialer:
@@ -218,7 +218,7 @@ def test_a_call_that_is_given_up_is_cancelled_as_ever(federation: Federation) ->
 
 
 def test_certificates_change_without_a_restart(federation: Federation) -> None:
-    """A server shows its new certificate, a caller its own, to whoever connects after that; the calls go on."""
+    """A server shows its new certificate, a caller its own, to all that connect after that; open calls continue."""
     shown: list[int] = []
 
     async def main() -> None:
@@ -239,7 +239,7 @@ def test_certificates_change_without_a_restart(federation: Federation) -> None:
 
 
 def test_an_authority_changes_without_a_restart(federation: Federation) -> None:
-    """New and old together first, then the new one alone: from then on the old one's certificates are nobody's."""
+    """New and old together first, then the new one alone: from then on the old one's certificates are refused."""
     new = federation.folder / "authority-2"
     create_authority(new)
     revoke(new)
@@ -300,7 +300,7 @@ def _list(authority: Path, until: datetime) -> bytes:
 def test_a_list_that_has_ended_ends_all_calls(
     federation: Federation, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """When the one in force runs out servers refuse everybody and callers call nobody, until there is a new one."""
+    """When the list in force ends, servers refuse all callers and callers make no calls, until there is a new one."""
     for name in (PARTY, PEER):
         soon = datetime.now(UTC) + timedelta(hours=1)
         (federation.folder / name / "crl.pem").write_bytes(_list(federation.authority, soon))
@@ -397,7 +397,7 @@ def test_a_call_while_files_change_may_be_repeated(federation: Federation) -> No
 def test_a_list_that_cannot_be_used_at_the_start(
     spoil: Callable[[Path], object], says: str, federation: Federation
 ) -> None:
-    """Each is told in one line that names the file."""
+    """The error of each is one line that names the file."""
     files = federation.files(PARTY)
     assert files.revoked is not None
     assert files.check(PARTY) == PARTY
@@ -441,7 +441,7 @@ def test_what_is_revoked_stays_revoked(federation: Federation) -> None:
         with pytest.raises(ConfigError, match=says):
             revoke(federation.authority, [what])
     path.write_bytes(b"x")
-    with pytest.raises(ConfigError, match="restore it: without it nobody is revoked"):
+    with pytest.raises(ConfigError, match="restore it: without it no certificate is revoked"):
         revoke(federation.authority)
     with suppress(TreetapError):
         revoke(federation.authority)

@@ -184,7 +184,7 @@ def _head_first(records: Records) -> Records:
 def test_a_chain_computed_anew_does_not_fit_its_signature(
     change: Callable[[Records], Records], keys: Keys, tmp_path: Path
 ) -> None:
-    """Whoever has not the party's key can change nothing that is signed, with or without the authority at hand."""
+    """Without the party's key no signed record can be changed unseen, with or without the authority at hand."""
     _write(tmp_path, "abc", KeySigner(keys.party))
     chained(tmp_path, _all(tmp_path))
     assert _signed_whole(_anchor(tmp_path, keys.ca))
@@ -195,7 +195,7 @@ def test_a_chain_computed_anew_does_not_fit_its_signature(
 
 
 def test_an_end_that_was_cut_off_or_added_is_unsigned(keys: Keys, tmp_path: Path) -> None:
-    """What follows the last head proves nothing, and that is said."""
+    """Records after the last head count as unsigned."""
     _write(tmp_path, "ab", KeySigner(keys.party))
     _write(tmp_path, "c", None)
     assert (_anchor(tmp_path, keys.ca).state, _anchor(tmp_path, keys.ca).up_to) == ("partly", 1)
@@ -313,7 +313,7 @@ def test_a_key_that_fails_is_logged(keys: Keys, tmp_path: Path, caplog: pytest.L
 
 
 def test_what_is_not_signed_is_said(keys: Keys, tmp_path: Path) -> None:
-    """Plain text, version 1 of the format, a killed process, nothing at all: each is told apart, with status 0."""
+    """Plain text, version 1 of the format, a killed process, no record: each has its own state, with status 0."""
     assert isinstance(signer_of(Insecure("a")), PlainText)
     _write(tmp_path / "plain", "a", PlainText())
     _write(tmp_path / "old", "a", None)
@@ -348,7 +348,7 @@ def test_a_transcript_that_goes_on_from_version_1_is_signed_whole(keys: Keys, tm
 
 
 def test_the_command_verifies_under_the_authority(keys: Keys, tmp_path: Path) -> None:
-    """`treetap transcript --ca`: in words and as JSON; a wrong file of the authority is told."""
+    """`treetap transcript --ca`: in words and as JSON; a wrong file of the authority is an error."""
     _write(tmp_path, "abc", KeySigner(keys.party))
     outcome = treetap("transcript", tmp_path, "--ca", keys.ca)
     assert outcome.status == 0

@@ -185,7 +185,7 @@ def _file(folder: Path, *frames: bytes) -> Path:
 
 
 def _zeros(size: int) -> bytes:
-    """A frame of so many zeros."""
+    """A frame of zeros."""
     compressor = zstandard.ZstdCompressor(level=1, write_checksum=True).compressobj()
     block = bytes(1 << 20)
     parts = [compressor.compress(block) for _ in range(size >> 20)]

@@ -269,7 +269,7 @@ def test_another_name_is_told(folder: Path) -> None:
 
 
 def test_a_certificate_made_elsewhere_must_serve_both_ends(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A certificate without clientAuth, and one without a role among the alternatives, are told."""
+    """A certificate without clientAuth, and one without a role among the alternatives, are faults."""
     with monkeypatch.context() as patched:
         patched.setattr(authority, "BOTH_ENDS", (ExtendedKeyUsageOID.SERVER_AUTH,))
         server_only = issue(folder, "server-only", Role.PARTY)

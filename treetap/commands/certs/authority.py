@@ -182,7 +182,7 @@ def _builder(
 
 
 def last_day(days: int) -> datetime:
-    """The moment so many days from now. Raises ConfigError for none, and for too many."""
+    """The moment `days` days from now. Raises ConfigError for less than one day, or beyond the calendar."""
     if days < 1:
         raise ConfigError(f"for {days} days: it must be at least one")
     try:

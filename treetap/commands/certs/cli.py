@@ -66,7 +66,7 @@ def certs_request(
     made = request(out, name, role, host or ())
     typer.echo(
         f"{made.key}: keep it here\n{made.request}: send it to the authority\n"
-        f"SHA-256 of the key: {made.fingerprint}: tell it the authority over another way"
+        f"SHA-256 of the key: {made.fingerprint}: send it to the authority over another channel"
     )
 
 

@@ -1,4 +1,4 @@
-"""What an authority has issued: `issued.jsonl` in its folder, a line per certificate. No secret is in it."""
+"""Record of the certificates that an authority has issued: `issued.jsonl` in its folder, a line for each. No secret."""
 
 from __future__ import annotations
 

@@ -106,10 +106,10 @@ def _read(path: Path) -> x509.CertificateSigningRequest:
 
 
 def _fault(asked: x509.CertificateSigningRequest, identity: Identity, hosts: Sequence[str]) -> str | None:
-    """What a request says that the authority has not agreed to."""
+    """The first thing in a request that the authority has not agreed to; None if there is none."""
     names = common_names(asked)
     if names != [identity.name]:
-        return f"it is for {', '.join(map(repr, names)) or 'nobody'}, not for {identity.name!r}"
+        return f"it is for {', '.join(map(repr, names)) or 'no process'}, not for {identity.name!r}"
     try:
         shown = asked.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         dns, addresses = shown.get_values_for_type(x509.DNSName), shown.get_values_for_type(x509.IPAddress)

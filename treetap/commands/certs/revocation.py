@@ -90,7 +90,9 @@ def _before(path: Path, authority: x509.Certificate) -> x509.CertificateRevocati
             return found
     except (ValueError, TypeError):
         pass
-    raise ConfigError(f"{path}: is no list of this authority, or damaged; restore it: without it nobody is revoked")
+    raise ConfigError(
+        f"{path}: is no list of this authority, or damaged; restore it: without it no certificate is revoked"
+    )
 
 
 def _number(before: x509.CertificateRevocationList | None) -> int:

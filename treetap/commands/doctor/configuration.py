@@ -92,7 +92,7 @@ def _party(path: Path) -> Checks:
 
 
 def _policy(config: party_config.PartyConfig) -> list[Finding]:
-    """Whether the policy names anybody who may be in a job with this party."""
+    """A warning if the policy names no other party, so that this one can be in no job."""
     label_holders, peers = (
         [name for name in names if name != config.name] for names in (config.policy.label_holders, config.policy.peers)
     )

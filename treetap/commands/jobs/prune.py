@@ -21,7 +21,7 @@ def prune(
     """Delete the coordinator's record of jobs that are over. Models, predictions and transcripts stay with the parties.
 
     Without names: predictions that are finished, and jobs of all kinds that are cancelled or have failed for their
-    input. A finished training goes only by name, and then nobody can predict with its model any more.
+    input. A finished training is pruned by name only; after that no prediction with its model is possible.
     """
     with operating(operator) as client:
         gone = client.prune(jobs or [], older_than, dry_run=dry_run)
