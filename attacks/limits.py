@@ -16,7 +16,7 @@ from treetap.errors import BadInput
 GENERAL = {
     "any": "the V-measure of every attack but cl",
     "accuracy": "the accuracy of every attack but cl",
-    "information": "the share of the label's entropy that all known nodes of a party tell together, chance included",
+    "information": "the share of the label's entropy that all known nodes of a party reveal together, chance included",
 }
 
 
@@ -68,7 +68,7 @@ def exceeded(document: Document, limits: Mapping[str, float]) -> list[str]:
 
 
 def _results(document: Document, name: str) -> list[tuple[str, AttackName, AttackResult]]:
-    """Party, attack and result of all that a limit is on."""
+    """Party, attack and result of every attack to which a limit applies."""
 
     def meant(attack: str) -> bool:
         if name in GENERAL:

@@ -1,4 +1,4 @@
-"""One attempt at a job, from its begin to the end that the journal keeps."""
+"""One attempt at a job, from its beginning to the end that it writes to the journal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parties of the coordinator's configuration: how an attempt at a job reaches those that it needs."""
+"""The parties of the coordinator's configuration, and the rosters by which attempts at jobs reach them."""
 
 from __future__ import annotations
 

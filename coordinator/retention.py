@@ -67,7 +67,7 @@ def is_over(status: jobs_pb2.JobStatus) -> bool:
 
 
 async def keep_for(prune: Callable[[], list[str]], days: float) -> None:
-    """Prune again and again, until it is cancelled. `prune`: forgets what is older than `days`, and names it."""
+    """Prune at regular intervals, until cancelled. `prune`: forgets jobs older than `days` and returns their names."""
     while True:
         try:
             if gone := prune():

@@ -101,7 +101,7 @@ class ProcessMetrics:
 
 
 def _asked_near(answer: Any) -> Any:
-    """The application for requests that name loopback: another name is that of a page which a browser was led from."""
+    """The application for requests to a name of loopback only: a foreign page in a browser asks by its own name."""
 
     def check(environ: dict[str, Any], start: Any) -> Any:
         host = environ.get("HTTP_HOST", "")
@@ -114,7 +114,7 @@ def _asked_near(answer: Any) -> Any:
 
 
 class _Scraped(ThreadingMixIn, WSGIServer):
-    """Answers at a listening socket, each request in a thread, of which there are not many."""
+    """Server of a listening socket: each request has a thread, and the number of threads is limited."""
 
     daemon_threads = True
 
@@ -142,7 +142,7 @@ class _Scraped(ThreadingMixIn, WSGIServer):
             self._room.release()
 
     def finish_request(self, request: Any, client_address: Any) -> None:
-        """See `BaseServer`: with one deadline, however slowly the bytes come or are taken."""
+        """See `BaseServer`; one deadline holds for the whole request, however slow the peer is."""
         deadline = threading.Timer(SLOWEST_S, _shut, (request,))
         deadline.daemon = True
         deadline.start()
@@ -163,7 +163,7 @@ class _Handler(ServerHandler):
 
 
 class _Quiet(WSGIRequestHandler):
-    """No line on standard error for each request, and no name of a library in its answer."""
+    """Handler that logs no line for each request and names no library in its answers."""
 
     def handle(self) -> None:
         """See `WSGIRequestHandler`."""

@@ -25,7 +25,7 @@ def check_name(value: str) -> str:
 
 
 def check_process_name(value: str) -> str:
-    """The name, or a ValueError where it is a kind of receivers; of a valid name."""
+    """The valid name `value`; ValueError if it means a kind of receivers."""
     if value in KINDS:
         raise ValueError(f"{value!r} is no name for a process: in policies it means a kind of receivers, take another")
     return value

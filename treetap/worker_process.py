@@ -89,7 +89,7 @@ class WorkerProcess:
 
         outcome.add_done_callback(answered)  # also of a call whose caller is gone
         if self._watch is None or self._watch.done():
-            self._watch = asyncio.ensure_future(self._look_after())
+            self._watch = asyncio.ensure_future(self._watch_for_silence())
         failed, value = await asyncio.wrap_future(outcome)
         if failed:
             raise value
@@ -101,8 +101,8 @@ class WorkerProcess:
         if not self._closed:
             self._thread.submit(self._exchange, generation, kernel, args)
 
-    def look_no_more(self) -> None:
-        """Look after the process no longer; call it before `close`, in the event loop."""
+    def stop_watching(self) -> None:
+        """Stop watching the process for silence; call it before `close`, in the event loop."""
         if self._watch is not None:
             self._watch.cancel()
 
@@ -132,13 +132,13 @@ class WorkerProcess:
         return answer
 
     def _lost(self, process: BaseProcess) -> Interrupted:
-        """Start a process again that ended; returns what to say."""
+        """Start a process again that has ended; returns the error for its calls."""
         if self._closed:
             return Interrupted(f"compute worker {self._worker} has been closed")
         self._start_again(process)
         return Interrupted(self._why)
 
-    async def _look_after(self) -> None:
+    async def _watch_for_silence(self) -> None:
         """Kill the process if it is silent for too long, as long as calls are under way."""
         watch = SilenceWatch(self._signs, asyncio.get_running_loop().time)
         while self._under_way and not self._closed:

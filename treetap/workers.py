@@ -128,7 +128,7 @@ class ProcessEngine:
 
     async def close(self) -> None:
         for each in self._processes:
-            each.look_no_more()
+            each.stop_watching()
         await asyncio.gather(*(asyncio.to_thread(each.close) for each in self._processes))
 
     def _process(self, worker: int) -> WorkerProcess:

@@ -69,7 +69,7 @@ class _Budget:
 
 
 def _decompress(budget: _Budget, archive: Path, plain: IO[bytes]) -> None:
-    """Copy an archive out of its compression, if it has one."""
+    """Copy an archive, decompressed if it is compressed."""
     for compression in _COMPRESSIONS:
         with compression(archive) as decompressed:
             try:

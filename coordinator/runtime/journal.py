@@ -86,7 +86,7 @@ class Journal:
             yield jobs_pb2.JobStatus.FromString(entry.listed)
 
     def has(self, job: str) -> bool:
-        """True if there is a file of the job, be it damaged."""
+        """True if the job has a file, even a damaged one."""
         return bool(NAME.match(job)) and self._path(job).is_file()
 
     def write(self, job: str, event: str, **content: Any) -> None:
@@ -151,7 +151,7 @@ class Journal:
         return self._path(job).stat().st_mtime
 
     def remove(self, jobs: Iterable[str]) -> None:
-        """Delete what the journal has of these jobs, durably.
+        """Delete the journal's files of these jobs, durably.
 
         Raises:
             Interrupted: the disk refuses it.

@@ -32,7 +32,7 @@ class CoordinatorMetrics(ProcessMetrics):
             self._jobs.labels(before).dec()
 
     def forget(self, state: str) -> None:
-        """Count no longer a job that the journal has forgotten."""
+        """Stop counting a job that the journal has forgotten."""
         self._jobs.labels(state).dec()
 
     @contextmanager

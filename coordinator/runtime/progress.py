@@ -42,12 +42,12 @@ class Progress:
         self.touch()
 
     def grown(self, trees: int) -> None:
-        """Of a training: set the number of trees that every party has stored."""
+        """Set the number of a training's trees that every party has stored."""
         self.status.stored_trees = trees
         self.touch()
 
     def published(self, model: setup_pb2.PublishedModel) -> None:
-        """Of a training: set the trees and the metrics of the published model, which may end before the last tree."""
+        """Set the trees and the metrics of a training's published model, which may use fewer trees than were grown."""
         self.status.stored_trees, self.status.used_trees = model.trees, model.used_trees
         self.metrics(model.metrics)
 

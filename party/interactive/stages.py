@@ -1,8 +1,8 @@
-"""The nodes that each stage of an interactive prediction asks about: by the shape of the trees, never by the records.
+"""Nodes that each stage of an interactive prediction asks about; they follow from the trees, never from the records.
 
 Records that stand at a split of another party have passed the same number of such splits in their tree. That number is
-the stage at which the node's owner is asked, even if no record stands there: who is asked, how often and about which
-nodes shows nothing of a record.
+the stage at which the node's owner is asked, even if no record stands there: the owners that are asked, how often, and
+about which nodes, reveal nothing of a record.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _stages(trees: Mapping[int, Tree], asking: str, away: Collection[str]) -> li
 
 
 def _asked(tree: Tree, asking: str, away: Collection[str]) -> list[dict[str, list[Split]]]:
-    """Of one tree, stage by stage: owner → splits, by node."""
+    """Splits of one tree by stage and owner, in the order of their nodes."""
     found: list[dict[str, list[Split]]] = []
     passed = {ROOT: 0}  # node → splits of asked parties above it
     for split in sorted(tree.splits, key=lambda split: split.node):
@@ -69,7 +69,7 @@ def _asked(tree: Tree, asking: str, away: Collection[str]) -> list[dict[str, lis
 
 
 def _at_once(tree: Tree, nodes: Collection[int], away: Collection[str]) -> int:
-    """At how many of these nodes, none above another, one record can stand."""
+    """The most of these nodes that one record can stand at, if none of them is above another."""
     splits = {split.node: split for split in tree.splits}
 
     def most(node: int) -> int:

@@ -16,7 +16,7 @@ _BRANCH, _ENTRY, _TREE = 16, 24, 8192
 
 
 class ShardSize:
-    """The size of a party's shard of a model: what messages about its trees can be."""
+    """Size of a party's shard of a model, which limits the messages about its trees."""
 
     def __init__(self, shard: Sequence[dict[str, Any]], splits: str) -> None:
         """`splits`: the name of the party's own splits in a line."""

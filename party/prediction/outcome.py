@@ -17,7 +17,7 @@ from treetap.trees.params import BINARY, REGRESSIONS
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of n records: `classes`, or of a regression `predictions`; `scores` (n, outputs), `probabilities`.
+    """The outcome of n records: `classes`, or `predictions` of a regression; `scores` (n, outputs); `probabilities`.
 
     The last is (n, 1) for two classes (that of the second), (n, classes) for more, (n, 0) for a regression. Of
     `classes` and `predictions` the other one is empty.

@@ -20,7 +20,7 @@ MOST = 1024
 
 
 class Attempts:
-    """Which attempts are over. Raises `DataError` if the file is damaged."""
+    """Store of the attempts that are over. Raises `DataError` if the file is damaged."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

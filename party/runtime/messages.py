@@ -173,7 +173,7 @@ async def take_children(messages: AsyncIterator[exchange_pb2.PeerMessage], total
 
 
 def _disjoint(chunks: Mapping[int, list[types_pb2.RecordChunk]], total: int) -> Iterator[tuple[int, Rows]]:
-    """The rows of each node of a level, which have no more than `total` together: before all of them are decoded."""
+    """The rows of each node of a level. Stops before it decodes more than `total` rows in all."""
     held = 0
     for node, parts in chunks.items():
         rows = rows_of(parts, total)

@@ -1,5 +1,5 @@
-"""The names under which HTTP is asked. A request for another was led here: by a page in a client's browser, say, whose
-own name has been turned into this host's address.
+"""Check of the `Host` of HTTP requests: a foreign name shows a request that was led here, such as by DNS rebinding, in
+which a page in a client's browser has its own name resolve to this host's address.
 """
 
 from __future__ import annotations

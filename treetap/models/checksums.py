@@ -1,4 +1,4 @@
-"""Checksums (SHA-256) of what is kept in JSON: chained from line to line, and of single objects.
+"""Checksums (SHA-256) of stored JSON: chained from line to line, and of single objects.
 
 They detect damage, such as by a disk or an editor. They are no signature: the writer of a file can compute them.
 
@@ -48,12 +48,12 @@ def body_of(line: bytes, before: str) -> tuple[bytes, str] | None:
 
 
 def has_checksum(line: bytes) -> bool:
-    """True if a line has a checksum, be it right or wrong."""
+    """True if a line has a checksum, right or wrong."""
     return f'"{KEY}"'.encode() in line[-_ADDED:]
 
 
 def whole_lines(raw: bytes) -> list[bytes]:
-    """The lines of a content, each with its end; what a crash tore at the end of the file is none."""
+    """The lines of a file's content, each with its end; without a last line that a crash cut short."""
     return raw[: raw.rfind(b"\n") + 1].splitlines(keepends=True)
 
 

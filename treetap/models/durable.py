@@ -54,7 +54,7 @@ def append(path: Path, content: bytes) -> os.stat_result:
 
 @contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """Give an error of writing or synchronising, which knows a descriptor only, the file's name."""
+    """Add the file's name to an error of writing or synchronising, which has a descriptor only."""
     try:
         yield
     except OSError as failure:
@@ -71,7 +71,7 @@ def make_folder(folder: Path) -> None:
 
 
 def remove_folder(folder: Path) -> None:
-    """Delete a folder with all it holds, durably: it goes at once, whatever a kill leaves of it is a `remnant`.
+    """Delete a folder with all it holds, durably: it is renamed first, and after a kill the rest is a `remnant`.
 
     Raises:
         OSError: the disk refuses it.
@@ -95,7 +95,7 @@ def _delete(folder: Path) -> None:
 
 
 def remnant(path: Path) -> bool:
-    """True for what only a crash leaves: a draft of a file, or a folder that was being deleted."""
+    """True for a leftover of a crash: a draft of a file, or a folder that was being deleted."""
     return path.name.endswith(".part") or (path.name.startswith(".") and path.name.endswith(".gone"))
 
 

@@ -22,7 +22,7 @@ class LineFile:
     """
 
     def __init__(self, path: Path, seed: Callable[[], str]) -> None:
-        """`seed`: that of the checksums, which names what the file is of; asked for when it is read or written."""
+        """`seed`: returns the seed of the checksums, which names the file's job; called at each read or write."""
         self.path, self._seed = path, seed
         self._ends: list[int] = []  # of each whole line, in bytes
         self._digests: list[str] = []  # the checksum of each

@@ -76,7 +76,7 @@ def read_names(folder: Path) -> dict[str, dict[int, str]]:
 
 
 def read_job(folder: Path) -> dict[str, Any]:
-    """Which submission the model in a folder belongs to, and the digest of its table; of format 3 it is checked.
+    """The submission of the model in a folder, and the digest of its table; checked in format 3.
 
     Raises:
         DataError: it is not there or damaged.

@@ -1,4 +1,4 @@
-"""Silence of work that is watched from outside: of a worker process, or of a thread that waits for the file system."""
+"""Detection of silence: a worker process, or a thread at the file system, that shows no sign of life."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ LOOKS = 8
 
 
 class SilenceWatch:
-    """Seconds for which the signs of life of some work have not changed; it begins when it is made.
+    """Measures how long the signs of life of some work have not changed, from its own creation on.
 
     `signs`: what changes as the work goes on. `clock`: seconds, such as an event loop's `time`.
     """

@@ -40,7 +40,7 @@ def typed(texts: Sequence[str], kind: pa.DataType) -> pa.Array:
 
 
 def value_of(text: str, kind: pa.DataType) -> bool | int | float | decimal.Decimal | str:
-    """One value as Python has it."""
+    """A value as a Python object."""
     if pa.types.is_boolean(kind):
         return text == "True"
     if pa.types.is_integer(kind):

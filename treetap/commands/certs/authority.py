@@ -1,4 +1,4 @@
-"""The private authority of a federation: a folder with `ca.crt`, `ca.key` and the list of what it has issued."""
+"""The private authority of a federation: a folder with `ca.crt`, `ca.key` and the list of its certificates."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def process(name: str, role: Role) -> Identity:
 
 
 def general_names(hosts: Sequence[str]) -> list[x509.GeneralName]:
-    """Hosts as alternative names of a certificate. Raises ConfigError for what is none, or reserved for roles."""
+    """Hosts as alternative names of a certificate. Raises ConfigError for a text that is none, or is reserved."""
     return [_general_name(host) for host in dict.fromkeys(hosts)]
 
 
@@ -160,7 +160,7 @@ def _refuse_names_of_processes(ca_folder: Path, process: Identity, hosts: Sequen
 
 
 def authority_id(authority: x509.Certificate, key: SigningKey) -> x509.AuthorityKeyIdentifier:
-    """The authority's key as what it signs names it."""
+    """The identifier of the authority's key, for certificates and lists that it signs."""
     own = extension(authority, x509.SubjectKeyIdentifier)
     if own is None:  # an authority made elsewhere
         return x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key())

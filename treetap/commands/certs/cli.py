@@ -116,7 +116,7 @@ def certs_revoke(
 
 
 def _say_who_names(name: str, role: Role) -> None:
-    """Of a party: where its name belongs before its first job."""
+    """The hint, for a party, to the policies that must name it before its first job."""
     if role is Role.PARTY:
         typer.echo(
             f'the other parties\' policies: name "{name}" under label_holders if it may open sums over their columns, '

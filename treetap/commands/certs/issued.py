@@ -22,7 +22,7 @@ FILE = "issued.jsonl"
 
 @dataclass(frozen=True)
 class Issued:
-    """One certificate: its serial number, whose it is, its hosts, and when it ends."""
+    """One certificate: its serial number, its process, its hosts, and its end."""
 
     serial: int
     name: str
@@ -47,7 +47,7 @@ class Issued:
 
 
 def note(folder: Path, one: Issued) -> None:
-    """Add a line. Raises BadInput where that is not possible: what is not noted could not be revoked by its name."""
+    """Add a line. Raises BadInput if the disk refuses it: without a line no certificate could be revoked by name."""
     path = folder / FILE
     try:
         append(path, json.dumps(one.plain()).encode() + b"\n")
@@ -74,7 +74,7 @@ def read(folder: Path) -> list[Issued]:
 
 
 def _of_plain(row: dict[str, Any]) -> Issued:
-    """Raises ValueError, TypeError or KeyError for what `Issued.plain` does not make."""
+    """The inverse of `Issued.plain`. Raises ValueError, TypeError or KeyError for anything else."""
     serial, until, hosts = int(row["serial"], 16), datetime.fromisoformat(row["until"]), row["hosts"]
     texts = [row[field] for field in ("name", "role", "sha256")]
     texts_only = isinstance(hosts, list) and all(isinstance(each, str) for each in [*texts, *hosts])

@@ -81,7 +81,7 @@ def _serials(ca_folder: Path, what: str, now: datetime) -> set[int]:
 
 
 def _before(path: Path, authority: x509.Certificate) -> x509.CertificateRevocationList | None:
-    """The list so far; None where there is none. A damaged one is not written over: it says who is revoked."""
+    """The list so far; None where there is none. A damaged one is an error: it is not overwritten."""
     if not path.exists():
         return None
     try:

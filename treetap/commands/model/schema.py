@@ -106,7 +106,7 @@ _ROLES: dict[str, TypeAdapter[Any]] = {
 
 
 def check(found: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """The description of the model in `folder`, once it is one. Raises DataError, which names the first wrong field."""
+    """Check the description of the model in `folder`. Raises DataError, which names the first wrong field."""
     try:
         _ROLES[found["role"]].validate_python(found)
     except ValidationError as failure:
