@@ -23,6 +23,7 @@ from party.runtime.messages import Rows
 from treetap.errors import Malformed
 from treetap.paillier.masked_sums import EntryKeyHolder, ciphertexts_of
 from treetap.paillier.secret_key import SecretKey
+from treetap.process.together import together
 from treetap.protocols.prediction import present
 from treetap.tables.typed import typed
 from treetap.trees.leaf_entries import SUM_BITS
@@ -107,10 +108,12 @@ class Attributions:
         self._scheme = scheme = PaillierScheme(context, owner, chain, VALUES, values, self.advance)
         await scheme.start()
         self._records.size = max(1, min(self._records.size, scheme.fitting(len(entries.varying))))
-        for party, hop in zip(chain, await context.offload(entries.hops), strict=True):
-            constant = entries.constant.tolist() if party == chain[0] else []
-            bodies = layout_messages(hop, constant, len(entries.players))
-            await context.outbox.send(party, "attribution_layout", bodies)
+        constant, hops = entries.constant.tolist(), await context.offload(entries.hops)
+        layouts = [
+            layout_messages(hop, [] if number else constant, len(entries.players)) for number, hop in enumerate(hops)
+        ]
+        sent = zip(chain, layouts, strict=True)
+        await together(*(context.outbox.send(party, "attribution_layout", layout) for party, layout in sent))
         await scheme.send_constants(await context.offload(entries.constants))
 
     def advance(self, records: int) -> None:

@@ -19,6 +19,7 @@ from party.runtime.messages import sampled_messages
 from party.runtime.step_order import OPENING, RESUMED, Next, StepTable
 from party.setup.keys import fitting
 from treetap.paillier.slots import Slots
+from treetap.process.together import together
 from treetap.protocols.job_spec import params_as, taking_part
 from treetap.tables.labels import Labels
 from treetap.trees.boosting_criterion import BoostingCriterion
@@ -90,8 +91,8 @@ class LabelHolder:
         values, scale, sampled = required(self._state).derivatives(t)
         rows = np.flatnonzero(sampled)
         if parties := taking_part(self._spec, t):
-            for party in parties:
-                await self._context.outbox.send(party, "sampled_records", sampled_messages(rows, len(values)), round=t)
+            total, send = len(values), self._context.outbox.send
+            await together(*(send(each, "sampled_records", sampled_messages(rows, total), round=t) for each in parties))
             await self._job.keys.stream(values[rows], "gradients", boosting_pb2.Gradients, parties, t)
         split_table = self._job.split_table
         split_table.next_handle_is(self._job.stored.first_handle(t))

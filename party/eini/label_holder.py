@@ -39,6 +39,7 @@ from party.setup.steps import make_key, send_key
 from treetap.errors import BadInput, PlaintextOverflow
 from treetap.paillier.masked_sums import EntryKeyHolder
 from treetap.paillier.secret_key import SecretKey
+from treetap.process.together import together
 from treetap.protocols.prediction import present
 from treetap.trees.leaf_entries import SUM_BITS, Ints, LeafEntries
 from treetap.wire.v2 import control_pb2, prediction_pb2
@@ -171,9 +172,10 @@ class LabelHolder:
         await scheme.start()
         self._records.size = max(1, min(self._records.size, scheme.fitting(len(entries.varying))))
         await send_key(context, secret, owner.slots, chain)
-        for party, hop in zip(chain, await context.offload(entries.hops), strict=True):
-            constant = entries.constant.tolist() if party == chain[0] else []
-            await context.outbox.send(party, "entry_layout", layout_messages(hop, constant))
+        constant, hops = entries.constant.tolist(), await context.offload(entries.hops)
+        layouts = [layout_messages(hop, [] if number else constant) for number, hop in enumerate(hops)]
+        sent = zip(chain, layouts, strict=True)
+        await together(*(context.outbox.send(party, "entry_layout", layout) for party, layout in sent))
         await scheme.send_constants(await context.offload(entries.constants))
         if self._attributions is not None:
             await self._attributions.begin(secret)

@@ -18,6 +18,7 @@ from party.runtime.messages import drawn_messages
 from party.runtime.step_order import OPENING, RESUMED, Next, StepTable
 from party.setup.keys import fitting
 from treetap.paillier.slots import Slots
+from treetap.process.together import together
 from treetap.protocols.job_spec import params_as, taking_part
 from treetap.tables.labels import Labels
 from treetap.trees.forest_criterion import ForestCriterion, Targets, check_labels, targets
@@ -108,8 +109,10 @@ class LabelHolder:
             columns = split_table.fresh_columns_of_tree(t, params, features, drawn, permuted=False)
         else:
             columns = split_table.columns_of_tree(t, params, permuted=False)
-        for party in taking_part(self._spec, t):
-            await self._context.outbox.send(party, "sampled_records", drawn_messages(drawn, len(features)), round=t)
+        parties, send = taking_part(self._spec, t), self._context.outbox.send
+        await together(
+            *(send(each, "sampled_records", drawn_messages(drawn, len(features)), round=t) for each in parties)
+        )
         values = np.concatenate([found.values, _ones(found.values)], axis=1) * drawn[:, None]
         criterion, subtract = ForestCriterion(found, params), params.binning == "global"
         self._growth.plant(

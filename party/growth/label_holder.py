@@ -169,8 +169,12 @@ class LabelHolderGrowth:
         leaves = growing.leaves()
         tree.finished = growing.finished(t, state.outputs(t), self._parties)
         state.add(tree.finished, {leaf: growing.rows[leaf] for leaf in leaves})
-        for number, party in enumerate(self._feature_parties, start=1):
-            await self._context.outbox.send(party, "leaf_paths", leaf_paths(growing.made, number, leaves), round=t)
+        await together(
+            *(
+                self._context.outbox.send(party, "leaf_paths", leaf_paths(growing.made, number, leaves), round=t)
+                for number, party in enumerate(self._feature_parties, start=1)
+            )
+        )
         self._order.done(request)
         return result(
             growth_pb2.FinishedTree(

@@ -30,6 +30,7 @@ from party.runtime.messages import CountedItem, Rows, counted_bodies
 from party.runtime.step_order import NEXT_STAGE, SAME, Next, StepTable
 from party.serving.registry import ServedModels
 from treetap.errors import Malformed
+from treetap.process.together import together
 from treetap.protocols.prediction import present
 from treetap.trees.ensemble import Split, Tree
 from treetap.trees.missing_party import Guesses, Places, Walk
@@ -113,14 +114,15 @@ class LabelHolder:
         self._follow_own(standing, sorted({nodes.tree for each in stage.values() for nodes in each}))
         standing.ask(stage)
         asked = [party for party in self._opening.feature_parties if party in stage]
-        for party in asked:
-            answers = standing.answers[party]
 
-            def body(queries: list[interactive_pb2.RouteQuery], answers: int = answers) -> interactive_pb2.RouteQueries:
-                return interactive_pb2.RouteQueries(queries=queries, answers=answers)
+        async def ask(party: str) -> None:
+            def body(queries: list[interactive_pb2.RouteQuery]) -> interactive_pb2.RouteQueries:
+                return interactive_pb2.RouteQueries(queries=queries, answers=standing.answers[party])
 
             bodies = counted_bodies(body, _items(standing, stage[party], total))
             await self._context.outbox.send(party, "route_queries", bodies, round=block, stage=level)
+
+        await together(*map(ask, asked))
         if asked:
             self._opened.order.done(request, ASKED)
         else:

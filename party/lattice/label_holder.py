@@ -26,6 +26,7 @@ from treetap.lattice.columns import NodeColumns, shape_of
 from treetap.lattice.kernels import LatticeKeyHolder
 from treetap.lattice.key_holder import LatticeKey
 from treetap.lattice.seal import scheme_of
+from treetap.process.together import together
 from treetap.protocols.prediction import present
 from treetap.wire.v2 import control_pb2, lattice_pb2, prediction_pb2
 
@@ -108,9 +109,12 @@ class LabelHolder:
             lattice_pb2.LatticeKey(public=await context.offload(key.public_bytes)),
             lattice_pb2.LatticeKey(public=bytes(parameters.public_key_bytes)),  # how far a key compresses is chance
         )
-        for party in self._chain:
+
+        async def send(party: str) -> None:
             await context.outbox.send(party, "lattice_key", [public])
             await context.outbox.send(party, "column_layout", layout_messages(columns, party))
+
+        await together(*map(send, self._chain))
         self._opened.order.done(request)
         return empty_result()
 

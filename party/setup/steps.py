@@ -20,6 +20,7 @@ from treetap.errors import BadInput, DataError, Malformed, PlaintextOverflow
 from treetap.paillier.public_key import PublicKey
 from treetap.paillier.secret_key import SecretKey
 from treetap.paillier.slots import Slots
+from treetap.process.together import together
 from treetap.protocols.paillier_options import PAPER_KEY_BITS
 from treetap.protocols.registry import training_name
 from treetap.tables.categories import Category
@@ -125,8 +126,7 @@ async def make_key(context: StepContext, bits: int) -> SecretKey:
 async def send_key(context: StepContext, secret: SecretKey, slots: Slots, feature_parties: list[str]) -> None:
     """Label holder: send public key and slot widths to every feature party."""
     message = setup_pb2.PublicKeyMessage(modulus=secret.public.to_bytes(), slot_widths=list(slots.widths))
-    for party in feature_parties:
-        await context.outbox.send(party, "public_key", [message])
+    await together(*(context.outbox.send(party, "public_key", [message]) for party in feature_parties))
 
 
 async def take_key(

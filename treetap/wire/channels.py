@@ -17,7 +17,7 @@ from treetap.errors import Incompatible, Unanswered, Unreachable
 from treetap.wire.insecure import Insecure, Transport, check_near
 from treetap.wire.live import Live
 from treetap.wire.ports import Address
-from treetap.wire.probe import Diagnosis, examine
+from treetap.wire.probe import Diagnosis, look
 
 #: Seconds between two looks at the files, beside the look before every call.
 LOOK_S = 5.0
@@ -30,11 +30,11 @@ class Channels:
     Args:
         transport: the process's own credentials.
         options: gRPC's, of every channel.
-        examine_s: most seconds of a look at a server.
+        look_s: most seconds of a look at a server.
     """
 
-    def __init__(self, transport: Transport, options: Sequence[tuple[str, str | int]], examine_s: float) -> None:
-        self._transport, self._options, self._examine_s = transport, list(options), examine_s
+    def __init__(self, transport: Transport, options: Sequence[tuple[str, str | int]], look_s: float) -> None:
+        self._transport, self._options, self._look_s = transport, list(options), look_s
         self._live: Live | None = None
         self._number = 0
         self._credentials: grpc.ChannelCredentials | None = None
@@ -62,7 +62,7 @@ class Channels:
         async with self._examining.setdefault(to, asyncio.Lock()):
             if to not in self._open or self._open[to].get_state() not in _CONNECTED:
                 await self._drop(to)
-                found = await asyncio.to_thread(examine, to, self._transport, self._examine_s)
+                found = await asyncio.to_thread(look, to, self._transport, self._look_s)
                 if found.lasting or not found.trusted:
                     raise self.error(found)
                 self.channel(to).get_state(try_to_connect=True)

@@ -15,7 +15,7 @@ from treetap.visible import visible
 from treetap.wire.callers import Callers
 from treetap.wire.insecure import Insecure, Transport, check_near
 from treetap.wire.ports import Address
-from treetap.wire.probe import examine
+from treetap.wire.probe import look
 from treetap.wire.status import answering
 
 RELEASE_KEY = "treetap-version"
@@ -96,7 +96,7 @@ def _refuse_revoked(to: Address, transport: Transport, timeout: float) -> None:
     """With a list of revoked certificates, look at the server before gRPC connects."""
     if isinstance(transport, Insecure) or transport.revoked is None:
         return
-    found = examine(to, transport, timeout)
+    found = look(to, transport, timeout)
     if found.lasting or not found.trusted:
         raise Unreachable(found.line)
 

@@ -2,6 +2,7 @@
 
 gRPC answers every failed connection with a bare UNAVAILABLE. After that, :func:`diagnose` repeats the steps
 by hand (look the name up, connect, shake hands, wait for the first HTTP/2 frame) and reports the one that failed.
+:func:`look` ends with the handshake: two round trips, before gRPC connects to a server that may be revoked.
 """
 
 from __future__ import annotations
@@ -54,7 +55,16 @@ def examine(to: Address, tls: TlsFiles, timeout: float = 3.0) -> Diagnosis:
     Takes ``timeout`` seconds at most (a name look-up that hangs is left to its thread), and never raises. The other
     side's certificate is only described, not trusted: no content is exchanged with a peer that is not the process.
     """
-    probe = _Probe(to, tls, time.monotonic() + timeout)
+    return _found(_Probe(to, tls, time.monotonic() + timeout), timeout)
+
+
+def look(to: Address, tls: TlsFiles, timeout: float = 3.0) -> Diagnosis:
+    """Like :func:`examine`, but no further than to the server's certificate: whether it takes ours is not seen."""
+    return _found(_Probe(to, tls, time.monotonic() + timeout, further=False), timeout)
+
+
+def _found(probe: _Probe, timeout: float) -> Diagnosis:
+    to = probe.to
     thread = threading.Thread(target=probe.run, name="treetap-probe", daemon=True)
     thread.start()
     thread.join(timeout + 0.25)  # the sockets' own deadlines, with more precise messages, come first
@@ -70,6 +80,7 @@ class _Probe:
     to: Address
     tls: TlsFiles
     deadline: float  # on the monotonic clock
+    further: bool = True  # than to the server's certificate
     phase: str = "starting"
     lasting: bool = False
     there: bool = False
@@ -101,11 +112,12 @@ class _Probe:
         for family, _, _, _, place in places:
             self.phase = f"connecting to {place[0]}"
             try:
-                self._connect(family, place).close()
+                connection = self._connect(family, place)
             except OSError as error:
                 problems.append(_connect_problem(error))
             else:
-                return self._handshake(family, place)
+                with connection:
+                    return self._handshake(connection, family, place)
         return "; ".join(dict.fromkeys(problems))
 
     def _connect(self, family: int, place: tuple[Any, ...]) -> socket.socket:
@@ -121,17 +133,16 @@ class _Probe:
     def _bound(self, connection: socket.socket) -> None:
         connection.settimeout(max(0.05, self.deadline - time.monotonic()))
 
-    def _handshake(self, family: int, place: tuple[Any, ...]) -> str:
+    def _handshake(self, plain: socket.socket, family: int, place: tuple[Any, ...]) -> str:
         self.phase = "shaking hands"
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.set_alpn_protocols(["h2"])
         context.load_verify_locations(self.tls.ca)
         context.load_cert_chain(self.tls.certificate, self.tls.key)
         try:
-            with self._connect(family, place) as plain:
-                self._bound(plain)
-                with context.wrap_socket(plain, server_hostname=self.to.dns) as secured:
-                    return self._first_frame(secured)
+            self._bound(plain)
+            with context.wrap_socket(plain, server_hostname=self.to.dns) as secured:
+                return self._first_frame(secured)
         except ssl.SSLCertVerificationError as error:
             shown = self._shown_certificate(family, place)
             fault = shown and self.tls.fault(shown, self.to.name, self.to.role)
@@ -159,6 +170,8 @@ class _Probe:
             self.lasting = True
             return f"its certificate is refused: {fault}"
         self.trusted = True
+        if not self.further:
+            return "its certificate is the right one"
         self._bound(secured)
         try:
             # A gRPC server speaks first. Sending now could turn the alert into a reset connection.

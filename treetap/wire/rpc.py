@@ -47,6 +47,9 @@ HANDSHAKE_S = 10.0
 #: Seconds that a connection may stay without a call; a caller's next call opens another. Each takes about 70 kB, so
 #: this bounds what one certificate can hold by opening connections as fast as hands can be shaken.
 IDLE_S = 5.0
+#: Seconds after which a channel without a call gives its connection up: before the server does, whose word that it is
+#: closed takes half a round trip, in which the next call would fail.
+GIVE_UP_S = 3.0
 #: Seconds that an operator's short call may take.
 ASK_DEADLINE = 30.0
 
@@ -77,6 +80,7 @@ def channel_options(timeouts: Timeouts) -> list[tuple[str, str | int]]:
         ("grpc.initial_reconnect_backoff_ms", 100),
         ("grpc.min_reconnect_backoff_ms", int(1000 * timeouts.connect_s)),  # of an attempt, in spite of its name
         ("grpc.max_reconnect_backoff_ms", 500),  # of the pause between two
+        ("grpc.client_idle_timeout_ms", int(1000 * GIVE_UP_S)),
         ("grpc.enable_retries", 0),  # steps and messages are repeated by their own rules
     ]
 

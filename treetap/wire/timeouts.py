@@ -34,7 +34,7 @@ class Timeouts:
 
     @property
     def diagnosis_s(self) -> float:
-        """Finding the cause of a failed connection, which takes about five round trips."""
+        """Finding the cause of a failed connection, or looking at a server before one: up to five round trips."""
         return min(5.0, self.silence_s)
 
     @property

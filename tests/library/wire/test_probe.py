@@ -21,7 +21,7 @@ from treetap.commands.certs.authority import create_authority, issue
 from treetap.wire import probe
 from treetap.wire.certificates import fingerprint
 from treetap.wire.ports import Address
-from treetap.wire.probe import diagnose, examine
+from treetap.wire.probe import diagnose, examine, look
 from treetap.wire.roles import Role
 from treetap.wire.tls import TlsFiles
 
@@ -324,3 +324,31 @@ def test_both_authorities_are_told_by_their_keys(
         trusted = x509.load_pem_x509_certificate(path.read_bytes())
         own = trusted.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
         assert f"key {own.digest.hex(':').upper()})" in line
+
+
+def test_a_look_ends_with_the_handshake(
+    listen: Callable[[Callable[[socket.socket], None]], str], us: TlsFiles, folder: Path, foreign: Path
+) -> None:
+    """One connection, of TCP and TLS alone: over a long line each further round trip would be missing to the call."""
+    connections = []
+
+    def accept(files: TlsFiles) -> Callable[[socket.socket], None]:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(files.certificate, files.key)
+
+        def shake(connection: socket.socket) -> None:
+            connections.append(context.wrap_socket(connection, server_side=True))  # and never a word
+
+        return shake
+
+    to = Address("peer", listen(accept(_files(folder, "peer"))))
+    found = look(to, us)
+    assert (found.trusted, found.lasting) == (True, False)
+    assert len(connections) == 1
+    whole = examine(to, us, 0.3)
+    assert (whole.trusted, whole.there) == (True, True)
+    assert "did not answer" in whole.line
+    assert len(connections) == 2
+    strange = look(Address("peer", listen(accept(_files(foreign, "peer")))), us)
+    assert (strange.trusted, strange.lasting) == (False, True)
+    assert "is not signed by the authority trusted here" in strange.line

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from tests.virtual_time import run
-from treetap.wire.rpc import channel_options
+from treetap.wire.rpc import IDLE_S, channel_options
 from treetap.wire.timeouts import Reconnects, Timeouts
 
 
@@ -24,6 +24,7 @@ def test_deadlines_follow_from_the_silence(
     options = dict(channel_options(found))
     assert options["grpc.min_reconnect_backoff_ms"] == 1000 * connect_s  # gRPC's own deadline of an attempt
     assert int(options["grpc.keepalive_time_ms"]) >= 10_000  # servers refuse more frequent ones
+    assert int(options["grpc.client_idle_timeout_ms"]) <= 1000 * (IDLE_S - 2)  # before the server, over any line
 
 
 async def _repeats(timeouts: Timeouts, answers: int) -> tuple[int, float]:
