@@ -1,4 +1,4 @@
-"""What an attempt at a job can receive from other parties: a role declares it, and the mailbox takes nothing else.
+"""Messages that an attempt at a job can receive: a role declares them, and the mailbox takes no others.
 
 Sizes follow from the job: from the number of records, the limits of its trees and the length of its key. They are
 bounds, not forecasts: what a peer sends in good order is smaller.
@@ -45,7 +45,8 @@ class Expected:
         """`Refused` unless such a series can come."""
         stages = self.stages.get(sender, ()) if isinstance(self.stages, Mapping) else self.stages
         if sender not in self.senders:
-            raise Refused(f"{kind} of {sender}: this party receives it from {', '.join(self.senders) or 'nobody'} only")
+            senders = ", ".join(self.senders) or "no party"
+            raise Refused(f"{kind} of {sender}: this party receives it from {senders} only")
         if round not in self.rounds or stage not in stages:
             raise Refused(f"{kind} of {sender}: this job has no round {round}, stage {stage} of it")
 
@@ -65,7 +66,7 @@ def record_set(total: int) -> int:
 
 
 def record_sets(total: int, sets: int) -> int:
-    """Bytes of so many sets that have no more than `total` records together."""
+    """Bytes of `sets` sets that have at most `total` records together."""
     return 5 * total + _RANGE * sets * (1 + total // _SPAN)
 
 

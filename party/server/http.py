@@ -151,7 +151,7 @@ class HttpScoring:
 
     @web.middleware
     async def _known(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Refuse whoever is revoked by now before anything of the request is looked at, and end the connection."""
+        """Refuse a caller whose certificate is revoked by now, before the request is read, and end the connection."""
         if self.callers is not None:
             try:
                 self.callers.shown(certificate_of(request))

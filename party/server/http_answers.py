@@ -16,7 +16,7 @@ RETRY_AFTER_S = 1
 
 
 class Answer(web.Response):
-    """A response that does not tell what made it."""
+    """A response without a header that names the server's software."""
 
     async def _prepare_headers(self) -> None:
         await super()._prepare_headers()  # aiohttp adds its own header here, whatever the response has

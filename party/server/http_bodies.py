@@ -14,7 +14,7 @@ from treetap.errors import Overloaded
 
 #: Bodies of one client that are read at once; further ones wait.
 AT_ONCE = 4
-#: Bytes of a request that a connection takes before somebody reads them.
+#: Bytes of a request that a connection takes before a handler reads them.
 BUFFER = 16 * 1024
 #: Most bytes of a character in JSON: two escapes of six.
 _CHARACTER = 12

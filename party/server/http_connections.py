@@ -29,7 +29,7 @@ MOST_CONNECTIONS = 512
 MOST_OF_ONE = 64
 #: Most connections at once that have not shaken hands.
 MOST_WAITING = 4096
-#: Bounds of what a connection holds of a request before anybody reads it; bodies stay as they come.
+#: Limits on the part of a request that a connection holds before a handler reads it; bodies stay as they come.
 _SETTINGS: dict[str, Any] = {
     "access_log": None,
     "auto_decompress": False,

@@ -1,6 +1,6 @@
 """Admission of callers to a gRPC server: each has a share of its calls and of its memory.
 
-gRPC by itself reads and decodes a message before anybody asks whose it is, and holds all that come at once. Here a
+gRPC by itself reads and decodes a message before a handler sees its sender, and holds all that come at once. Here a
 call's message is read when its caller is known by its certificate and has room in its share. The handlers of all
 services are wrapped: on the wire it is the same whether a handler is given its one message or reads it itself.
 """
@@ -59,7 +59,7 @@ class _Method:
 
 
 class _Share:
-    """What one caller has of a server at this moment."""
+    """Calls and memory of a server that one caller uses at this moment."""
 
     def __init__(self) -> None:
         self.calls = 0

@@ -1,4 +1,4 @@
-"""What is read off certificates and keys: their files, names, dates, fingerprints, and who has signed them."""
+"""Content of certificates and keys: their files, names, dates, fingerprints, and signers."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The channels of a process: dialled anew when its TLS files change, and only to servers that are not revoked.
 
-gRPC in Python takes no list of revoked certificates and shows nobody the server's certificate. Where there is a list, a
-handshake of Python's `ssl` looks at the server before gRPC is let connect; an attempt that failed gRPC repeats without
-another look. What remains: docs/threats.md.
+gRPC in Python takes no list of revoked certificates and does not show the server's certificate. Where there is a list,
+a handshake of Python's `ssl` checks the server before gRPC connects; gRPC repeats an attempt that failed without
+another check. What remains: docs/threats.md.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Channels:
         return self.channel(to)
 
     async def broken(self, to: Address) -> None:
-        """Leave a channel without a connection: with a list, gRPC shall not connect it again by itself."""
+        """Give up a channel that has lost its connection: with a list, gRPC must not connect it again by itself."""
         if isinstance(self._transport, Insecure) or self._transport.revoked is None:
             return
         if to in self._open and self._open[to].get_state() is not grpc.ChannelConnectivity.READY:
@@ -84,7 +84,7 @@ class Channels:
             await self._drop(to)
 
     def left(self, to: Address, channel: grpc.aio.Channel) -> bool:
-        """True if a call was cancelled since its channel was closed, and not by whoever waits for it."""
+        """True if a call was cancelled because its channel was closed, and not by the task that waits for it."""
         task = asyncio.current_task()
         return not self._closed and self._open.get(to) is not channel and not (task and task.cancelling())
 

@@ -1,4 +1,4 @@
-"""Who a certificate names: one process in one role."""
+"""Identity in a certificate: one process in one role."""
 
 from __future__ import annotations
 

@@ -53,10 +53,10 @@ class Credentials:
     _known: dict[bytes, tuple[Identity, datetime]] = field(default_factory=dict)
 
     def caller(self, certificate: bytes, needed: Role | None) -> Identity:
-        """Who shows a certificate (PEM or DER). `needed`: the role that a remedy names, None for any.
+        """Identity in a certificate (PEM or DER). `needed`: the role that the remedy in an error names, None for any.
 
         Raises:
-            Refused: it names nobody, is out of its dates, revoked, or not of an authority that is trusted now.
+            Refused: it names no process, is out of its dates, revoked, or not of an authority that is trusted now.
         """
         found, until = self._known.get(certificate, (None, None))
         if found is not None and until is not None and lists.now() < until:
@@ -85,7 +85,7 @@ class Credentials:
 
 
 class Live:
-    """The files of one process. What cannot be used is left: the last reading stays in force, with a warning.
+    """The files of one process. Unusable ones are ignored, with a warning: the last usable ones stay in force.
 
     One thing is taken from files that do not fit each other: what the authorities in force have revoked.
 
@@ -142,7 +142,7 @@ class Live:
     def _warn(self) -> None:
         own = x509.load_pem_x509_certificate(self._now.certificate)
         if fault := certificate_fault(own, self._now.authorities, None, None, self._now.revoked):
-            log.warning("%s: others will refuse it: %s", self._files.certificate, fault)
+            log.warning("%s: other processes will refuse this certificate: %s", self._files.certificate, fault)
 
     def _look(self) -> _Seen:
         files = self._files
@@ -163,7 +163,7 @@ def _read(files: TlsFiles, number: int, own: Identity | None = None) -> Credenti
 
 
 def _stamp(path: Path) -> _Stamp:
-    """What changes when a file is replaced, written, or may be read at last; None where there is none."""
+    """Values that change when a file is replaced, written, or becomes readable; None where there is none."""
     try:
         found = path.stat()
     except OSError:

@@ -22,7 +22,7 @@ REMEDY = "at the authority, treetap certs revoke --ca FOLDER makes a new one"
 
 @dataclass(frozen=True)
 class Revoked:
-    """What each authority has revoked, by its key: serial number → since when. `until`: to when this is in force."""
+    """Revoked certificates by their authority's key: serial number → time of revocation. `until`: end of the lists."""
 
     path: Path
     serials: Mapping[bytes, Mapping[int, datetime]]
@@ -41,7 +41,7 @@ class Revoked:
         return None
 
     def since(self, certificate: x509.Certificate, signer: x509.Certificate) -> datetime | None:
-        """Since when a certificate that `signer` has signed is revoked; None if it is not."""
+        """Time of the revocation of a certificate that `signer` has signed; None if it is not revoked."""
         return self.serials[spki(signer.public_key())].get(certificate.serial_number)
 
 

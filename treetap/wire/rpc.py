@@ -65,7 +65,7 @@ _SERVER = [
     ("grpc.so_reuseport", 0),  # with port re-use a second process on a used port would seem to start
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
-    # a message that nobody reads yet keeps to its stream's first window, which probing would enlarge
+    # a message that no handler reads yet keeps to its stream's first window, which probing would enlarge
     ("grpc.http2.lookahead_bytes", WINDOW),
     ("grpc.http2.bdp_probe", 0),
 ]

@@ -2,10 +2,10 @@
 
 A head is a record of the chain whose content is a :class:`TranscriptHead`. It signs its own number, the digest of the
 record before it and its time, so it signs every record before it. It is verified against an authority as of its time:
-certificates expire, transcripts do not. So is its revocation: who has it not before the signature was rightful then.
+certificates expire, transcripts do not. So is its revocation: a signature made before the revocation is valid.
 
-A head shows that nobody without the party's key has changed what it signs. It proves nothing against the party itself,
-nor against a thief of its key, who can write any time into a head.
+A head shows that what it signs was not changed without the party's key. It proves nothing against the party itself, nor
+against a thief of its key, who can write any time into a head.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def statement(record: TranscriptRecord) -> bytes:
 
 @dataclass(frozen=True)
 class Anchor:
-    """What a transcript's heads show of it.
+    """Result of checking a transcript's heads.
 
     `state`: `signed`, all of it; `partly`, up to a record; `unsigned`; `plain-text`, of a federation without
     certificates; `version-1`, of a format without heads; `empty`. `up_to`: number of the last signed record.
@@ -162,7 +162,7 @@ class Heads:
         self._certificate, self._signer, self._signed, self._since = certificate, signer, self._last, since
 
     def anchor(self) -> Anchor:
-        """What the heads so far show."""
+        """The result of the heads so far."""
         if self._last is None:
             return Anchor("empty")
         if self._certificate is None:

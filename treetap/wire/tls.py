@@ -90,7 +90,7 @@ class TlsFiles:
         return read_file(self.ca), read_file(self.certificate), read_file(self.key)
 
     def revocations(self, authorities: Sequence[x509.Certificate]) -> Revoked | None:
-        """What the authorities have revoked; None without a list. Raises ConfigError for one that cannot be used."""
+        """Certificates that the authorities have revoked; None without a list. Raises ConfigError for a bad list."""
         return None if self.revoked is None else read_revoked(self.revoked, authorities)
 
     def fault(self, certificate: x509.Certificate, expected_name: str | None, role: Role | None) -> str | None:
