@@ -68,7 +68,7 @@ OWN = {
 
 
 class _Behind:
-    """What stands behind the services: it answers everything."""
+    """Implementation behind the services: it answers every call."""
 
     async def step(self, _caller: str, _request: Any) -> AsyncIterator[control_pb2.StepEvent]:
         yield control_pb2.StepEvent()

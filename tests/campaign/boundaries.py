@@ -54,7 +54,7 @@ def _bytes(before: bytes) -> dict[str, bytes]:
 
 
 def _scalars(field: Field, before: Any) -> dict[str, Any]:
-    """What may stand in a field of one value, by name."""
+    """Values to put into a field of one value, by name."""
     if field.type in _WHOLE:
         low, high = _WHOLE[field.type]
         return {str(value): value for value in (*_NUMBERS, before + 1) if low <= value <= high}
@@ -107,7 +107,7 @@ def _of_one(field: Field, value: Any, path: Path) -> Iterator[Change]:
 
 
 def _lists(field: Field) -> dict[str, Callable[[Any], None]]:
-    """What may become of a list or a map, by name."""
+    """Changes to make to a list or a map, by name."""
     if _is_map(field):
         return {
             "none": lambda values: values.clear(),

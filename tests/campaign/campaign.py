@@ -27,7 +27,7 @@ _TELL_S = 15.0
 
 @dataclass
 class Summary:
-    """What came of a campaign."""
+    """Outcome of a campaign."""
 
     name: str
     first: int = 0  #: the first seed
@@ -69,7 +69,7 @@ def _one(plan: Plan, folder: Path) -> tuple[Plan, Outcome]:
 
 
 def fails(plan: Plan) -> bool:
-    """Whether a plan, carried out here and now, has findings."""
+    """True if a plan, carried out here and now, has findings."""
     with workplace() as folder:
         return bool(carry_out(plan, folder / "plan").findings)
 

@@ -45,7 +45,7 @@ class Pairing(NamedTuple):
 
 @dataclass
 class Met:
-    """What came of pairings: how many of each expected end, and what ended otherwise."""
+    """Outcome of pairings: the number of each expected end, and the pairings that ended otherwise."""
 
     counts: Counter[str] = field(default_factory=Counter)
     findings: list[str] = field(default_factory=list)
@@ -60,7 +60,7 @@ class Met:
 
 
 def expected(kind: Kind, method: str, role: Role | None) -> str:
-    """How a pairing must end: heard; old, refused for its version; refused by name; no method; or no connection."""
+    """The end that a pairing must have: heard; old, refused for its version; refused; no method; no connection."""
     if kind.at == "tls" or (kind.at == "name" and not method.startswith("/")):  # HTTP ends such connections
         return "no connection"
     if kind.at == "name" or (role is not None and kind.role is not role):
@@ -142,7 +142,7 @@ async def _request(kind: Kind, address: str, own: Identity, method: str, ca: Pat
 
 
 async def wrong_servers(folder: Path) -> Met:
-    """Every kind of certificate at a server, against every call: it is told nothing unless it is the right one."""
+    """Every kind of certificate at a server, against every call: only the right one gets an answer."""
     certificates, met = Certificates(folder), Met()
     mine = certificates.rightful("label-holder", Role.PARTY)
     for call, wanted in CALLS.items():
@@ -165,7 +165,7 @@ _AT_SERVERS = (
 
 
 async def _told(call: str, to: Address, theirs: TlsFiles, mine: TlsFiles) -> str:
-    """What a server with these files hears of a call: it looks at nothing itself."""
+    """The part of a call that a server with these files receives; the server checks nothing itself."""
     server = grpc.aio.server()
     asked: list[str] = []
 

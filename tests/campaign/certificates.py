@@ -1,6 +1,6 @@
 """Every kind of certificate against every method of every server, and every kind of server against its callers.
 
-Each defect is tried in each role, so that whoever bears it would be the rightful caller, or server, without it.
+Each defect is tried in each role, so that its holder would be the rightful caller, or server, without it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Kind:
 
 @dataclass(frozen=True)
 class Defect:
-    """How a certificate of the right name in a role is made, and changed."""
+    """Recipe for a certificate of the right name in a role, with one defect."""
 
     at: str
     signer: str = "authority"

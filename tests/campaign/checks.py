@@ -1,4 +1,4 @@
-"""What must hold after every schedule, whatever broke."""
+"""Checks that must hold after every schedule, whatever broke."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _DEFECT = re.compile(r"defect|Traceback \(most recent|Error\('|object at 0x", re
 
 
 class Findings(list[str]):
-    """What did not hold, each a sentence."""
+    """Checks that failed, each as a sentence."""
 
     def expect(self, holds: bool, otherwise: str) -> None:
         """Add a finding where something does not hold."""
@@ -60,7 +60,7 @@ class Logged(logging.Handler):
 
 @contextmanager
 def logged() -> Iterator[Logged]:
-    """Within the block all log lines are kept, and shown to nobody."""
+    """Within the block all log lines are kept, and none is shown."""
     handler, root = Logged(), logging.getLogger()
     before, level = root.handlers[:], root.level
     root.handlers[:] = [handler]

@@ -37,7 +37,7 @@ class KeysMade:
         return key
 
     def forms(self) -> list[bytes]:
-        """What must be in no file: both primes in hexadecimal and decimal digits and as bytes, also cut at the end."""
+        """Byte strings that no file may hold: both primes in hexadecimal and decimal digits and as bytes."""
         found = []
         for prime in self._primes:
             width = -(-prime.bit_length() // 8)

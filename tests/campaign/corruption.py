@@ -50,7 +50,7 @@ class Corruption:
 
 @dataclass
 class Summary:
-    """What came of corruptions: right outcomes, named errors, and findings."""
+    """Outcome of corruptions: right outcomes, named errors, and findings."""
 
     first: int = 0  #: the first seed
     right: int = 0
@@ -233,7 +233,7 @@ def carry_out(corruption: Corruption, folder: Path) -> str:
 
 
 async def _go_on(jobs: Jobs, stage: str) -> jobs_pb2.JobStatus:
-    """What an operator does next: resume the job, or predict with the model."""
+    """Do as an operator would next: resume the job, or predict with the model."""
     job = {"published": "job", "predicting": "new"}.get(stage, "job")
     if stage == "published":
         return await jobs.wait(jobs.predict(asked("after", "interactive")))

@@ -35,7 +35,7 @@ SECTOR = 512
 
 @dataclass
 class DiskFault:
-    """What happens at one operation; `for_s`: virtual seconds for which the system refuses operations."""
+    """Fault at one operation; `for_s`: virtual seconds for which the system refuses operations."""
 
     at: int
     how: How
@@ -138,12 +138,12 @@ class Disk:
         self._names.append(_Name("removed", *place, content=before))
 
     def place(self, path: str) -> tuple[int, str]:
-        """Where a name stands: its folder, its word."""
+        """The place of a path: the inode of its folder, and its name there."""
         folder, name = os.path.split(os.path.abspath(path))
         return os.stat(folder).st_ino, name
 
     def content(self, path: str) -> bytes | None:
-        """What a file holds that is about to go, None where there is none; its number may soon be another file's."""
+        """Content of a file that is about to be deleted, None where there is none; its inode may be used again."""
         if not os.path.isfile(path):
             return None
         inode = os.stat(path).st_ino

@@ -20,7 +20,7 @@ class TooLong(BaseException):
 
 
 class Clock:
-    """What happens when the time of `limited` is over: the work is cancelled, and stopped if it does not end by that.
+    """End of the time of `limited`: the work is cancelled, and stopped if it does not end by that.
 
     Attributes:
         over: whether the time was over.

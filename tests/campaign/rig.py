@@ -80,7 +80,7 @@ class Rig:
                 self._start(name)
 
     def start_again_where_deletions_were_refused(self) -> None:
-        """What a party could not delete, since its disk refused it, the next start deletes."""
+        """Start parties again whose disk refused a deletion: the start deletes the rest."""
         for fault in self.plan.faults:
             if fault["kind"] == "disk" and fault["how"] in REFUSALS and fault["who"] in self.federation.configs:
                 self.federation.kill(fault["who"])

@@ -21,7 +21,7 @@ from tests.simulator import run
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a schedule.
+    """Outcome of a schedule.
 
     Attributes:
         findings: what did not hold; none in a good product.

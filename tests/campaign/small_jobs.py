@@ -77,7 +77,7 @@ def begin(folder: Path, story: str) -> Federation:
 
 
 async def play(federation: Federation, story: str) -> jobs_pb2.JobStatus:
-    """What happens in a story; the job's status after its end."""
+    """Carry out a story; returns the job's status after its end."""
     if story in TRAININGS:
         return await federation.train(TRAININGS[story][1])
     if story == "serving":
@@ -119,7 +119,7 @@ def right_answer(answer: serving_pb2.PredictedRecords) -> None:
 
 
 def wrong(federation: Federation, story: str) -> str:
-    """What is wrong with the model or the scores that a story has made; empty if they are the oracle's.
+    """The fault of the model or the scores that a story has made; empty if they are the oracle's.
 
     Raises:
         TreetapError: a file cannot be read.

@@ -170,7 +170,7 @@ def _killed(here: Sockets, victim: str) -> None:
 
 
 def _worker(here: Sockets, victim: str, how: signal.Signals) -> None:
-    """Nobody mends it: the party starts it again by itself."""
+    """The party starts a lost worker again by itself."""
     kind = "suspended worker" if how is signal.SIGSTOP else "killed worker"
     here.disturb(kind, victim, lambda: os.kill(here.worker_of(victim), how), lambda: None, "compute worker")
 

@@ -45,7 +45,7 @@ def table_of(story: str, party: str) -> StepTable:
 
 
 class Reader:
-    """What may come after a step, whatever its outcome, with the steps of an alignment one after the other."""
+    """Steps that may come after a step, whatever its outcome, with those of an alignment one after the other."""
 
     def __init__(self, story: str, party: str) -> None:
         method = "psi" if story == "psi" else "sorted-ids"

@@ -1,4 +1,4 @@
-"""What people ask of a federation while things break, and what they must have when all is whole again."""
+"""Requests to a federation while faults happen, and the results that must be there when all faults are over."""
 
 from __future__ import annotations
 
@@ -185,5 +185,5 @@ STORIES: dict[str, Callable[[Rig, Findings], Awaitable[None]]] = {
 
 
 def needs_a_model(story: str) -> bool:
-    """Whether the story begins with a trained model."""
+    """True if the story begins with a trained model."""
     return story in ("predict", "serve")

@@ -108,7 +108,7 @@ def test_a_summary_counts_what_was_found(tmp_path: Path) -> None:
 
 
 def test_a_failing_plan_is_made_small() -> None:
-    """What does not matter for the finding goes."""
+    """The parts of a plan that do not matter for its finding are removed."""
     matters = {"kind": "kill", "who": "feature-b", "at": 7, "served": True, "back_s": 0.0}
     big = Plan(5, "forest", "train", real=True, record=True, faults=(*drawn(8).faults, matters, *drawn(9).faults))
     small = shrunk(big, lambda plan: matters in plan.faults)

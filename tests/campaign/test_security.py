@@ -123,7 +123,7 @@ def test_cases_are_drawn_from_all_messages() -> None:
 
 
 def test_a_party_that_looks_at_nothing_would_be_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The judge is no yes-man: an error that nobody foresaw is a finding."""
+    """The judge does not accept everything: an unforeseen error is a finding."""
 
     def unforeseen(*_: object) -> None:
         raise KeyError("records")

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 @dataclass
 class WorkerFault:
-    """What happens at one call, by its number; `for_s`: virtual seconds by which a slow one is late."""
+    """Fault at one call, by its number; `for_s`: virtual seconds by which a slow one is late."""
 
     at: int
     how: Literal["slow", "hang", "die"]
@@ -56,7 +56,7 @@ class FaultyEngine:
         return kernel(self._state, *args)
 
     async def trouble(self) -> None:
-        """What is planned for this call."""
+        """Apply the fault that is planned for this call."""
         number, self.calls = self.calls, self.calls + 1
         fault = next((each for each in self.faults if each.at == number and not each.hit), None)
         if fault is None:

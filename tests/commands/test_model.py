@@ -212,7 +212,7 @@ def test_a_kept_transcript_is_counted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("closed", [".", "manifest.json", "shard.jsonl"])
 def test_another_users_model(closed: str) -> None:
-    """Whoever may not read a party's files is told which file, and as whom to ask; status 2, no traceback."""
+    """A user who may not read a party's files gets an error with the file and the user to ask as; status 2."""
 
     def ask(run: Callable[..., object]) -> str:
         with pytest.raises(BadInput) as refusal:

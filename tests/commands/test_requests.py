@@ -98,7 +98,7 @@ def test_nothing_of_a_key_in_use_is_overwritten(authority: Path, tmp_path: Path)
 def test_a_request_gets_no_more_than_the_authority_states(
     names: list[str], dns: list[str] | None, says: str, authority: Path, tmp_path: Path
 ) -> None:
-    """Another name, another role, a name of another's role and a host that nobody agreed to are told."""
+    """Another name, another role, a name of another's role and a host that was not agreed to are errors."""
     with pytest.raises(ConfigError, match=r"bank\.csr: ") as refused:
         sign_request(_request(tmp_path, names, dns), BANK, authority)
     assert says in str(refused.value)
@@ -122,7 +122,7 @@ def test_weak_keys_are_refused(key: Callable[[], object], authority: Path, tmp_p
 
 
 def test_a_request_on_its_way_is_compared(authority: Path, tmp_path: Path) -> None:
-    """A request that somebody has put in the place of another, and a damaged one, are told."""
+    """A request that was put in the place of another, and a damaged one, are errors."""
     asked = request(tmp_path / "host", "bank", Role.PARTY)
     other = request(tmp_path / "other", "bank", Role.PARTY)
     with pytest.raises(ConfigError, match="it is another request"):

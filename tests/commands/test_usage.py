@@ -304,7 +304,7 @@ def _named_block(block: str) -> tuple[str, str]:
 
 
 def test_a_new_partys_name_belongs_into_the_others_policies(certs: Path, tmp_path: Path) -> None:
-    """Whoever issues a party's certificate is told what its peers have to add; other processes are no parties."""
+    """The command that issues a party's certificate prints the lines that its peers must add; of parties only."""
     said = treetap("certs", "issue", "shop", "--role", "party", "--ca", certs, "--out", tmp_path).out
     assert 'the other parties\' policies: name "shop" under label_holders if it may open sums' in said
     assert "policies" not in treetap("certs", "issue", "app", "--role", "client", "--ca", certs, "--out", tmp_path).out

@@ -169,7 +169,7 @@ def test_one_volume_that_is_not_in_order(
 def test_renewal_lets_running_processes_speak(
     script: SimpleNamespace, places: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At every moment each process's certificate is one that all others take; at the end the old one is nobody's."""
+    """At every moment each process's certificate is one that all others take; at the end the old one is refused."""
     _issued(script, places, monkeypatch)
     old = _content(places)
     pauses: list[float] = []
@@ -205,7 +205,7 @@ def _signed(places: Any, folder: Path) -> None:
 def test_the_audit_has_the_authorities_of_all_times(
     script: SimpleNamespace, places: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """What was signed under an authority that is gone is verified, also that of an earlier release."""
+    """Signatures under an authority that is gone are verified, also one of an earlier release."""
     _of_the_last_release(places)
     _issued(script, places, monkeypatch)
     _signed(places, tmp_path / "first")

@@ -1,4 +1,4 @@
-"""Damage to the files of an unfinished job: it is told with the file's name, and nothing is made of it."""
+"""Damage to the files of an unfinished job: it is an error with the file's name, and nothing is made of it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _read_all(root: Path) -> object:
 
 @pytest.mark.parametrize("name", ["job.json", TREES, "scores.npz"])
 def test_no_byte_of_progress_can_change_unnoticed(name: str, tmp_path: Path) -> None:
-    """Every byte of every file of a job, changed in three ways, is told with the file's name, or means the same.
+    """Every byte of every file of a job, changed in three ways, is an error with the file's name, or means the same.
 
     A last line without its end is the exception: a crash leaves such a one, and its tree is grown again.
     """

@@ -49,7 +49,7 @@ class Watched(Observed):
 
     @property
     def real(self) -> Real:
-        """Who has sent which content to whom, with its classes; progress and farewells apart."""
+        """Classes by sender, receiver and content of the messages so far, without progress and `leave`."""
         found: Real = {}
         for sender, to, step, message in self.crossed:
             content = step

@@ -59,7 +59,7 @@ class _Failing:
 
 
 def _faults(config: PartyConfig) -> dict[str, TreetapError]:
-    """What goes out for each error."""
+    """The text that leaves the process for each error."""
     table, state, data, tls = config.tables["table"].path, config.state, config.data, config.tls
     assert data is not None
     assert tls is not None

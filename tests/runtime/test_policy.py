@@ -41,7 +41,7 @@ def test_the_default_policy_emits_what_boosting_and_inference_need_and_no_more()
     with pytest.raises(Refused, match="bank does not send SPLIT_DIRECTION to telco"):
         policy.check_emits("bank", "telco", ["SPLIT_DIRECTION"], client=True)
     with pytest.raises(Refused, match="bank does not send CIPHERTEXT to shop"):
-        policy.check_emits("bank", "shop", ["CIPHERTEXT"])  # whoever a coordinator names is no party to this one
+        policy.check_emits("bank", "shop", ["CIPHERTEXT"])  # only the coordinator names it as a party
     with pytest.raises(Refused, match="DISCLOSURE_UNSPECIFIED"):
         policy.check_emits("bank", "telco", ["DISCLOSURE_UNSPECIFIED"])
 

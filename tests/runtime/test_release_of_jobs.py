@@ -67,7 +67,7 @@ def _of_all(federation: Federation) -> dict[str, Counter[str]]:
 def test_many_jobs_leave_nothing_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Trained, predicted, refused, interrupted, cancelled: the fourth round of jobs leaves as much as the first.
 
-    The journal holds jobs up to a bound, which is none here, and a party remembers so many attempts as one round makes.
+    The journal holds jobs up to a bound, which is none here, and a party remembers as many attempts as one round makes.
     """
     monkeypatch.setattr(journal, "HELD_BYTES", 0)
     monkeypatch.setattr(attempts, "MOST", 4)

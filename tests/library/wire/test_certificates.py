@@ -1,4 +1,4 @@
-"""What is read off certificates and keys whose algorithms are not known here: an answer, never an exception."""
+"""Certificates and keys with algorithms that are not known here: reading them gives an answer, not an exception."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def federation(tmp_path: Path) -> Federation:
 
 
 class _Party:
-    """Answers every step and message, and keeps the serial numbers of who asked; a held step goes on until let go."""
+    """Answers every step and message, and keeps the serial numbers of its callers; a held step waits for release."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -124,7 +124,7 @@ async def _deliver(dialer: rpc.GrpcDialer, to: Address) -> None:
 
 
 def test_a_revoked_caller_is_refused_on_its_open_connection(federation: Federation) -> None:
-    """Steps, messages and health checks: from the call on that follows the new list, whoever it is; others go on."""
+    """Steps, messages and health checks: refused from the first call after the new list; others continue."""
 
     async def main() -> None:
         async with (
