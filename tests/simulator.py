@@ -7,6 +7,7 @@ reordered, and any process can be killed at any message and started again on its
 from __future__ import annotations
 
 import asyncio
+import io
 import random
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextvars import ContextVar, copy_context
@@ -81,6 +82,23 @@ class Message(NamedTuple):
 Hook = Callable[[Message], None]
 #: (sender, receiver, parcel) → what arrives in its place.
 Tamper = Callable[[str, str, exchange_pb2.PeerMessage], exchange_pb2.PeerMessage]
+
+
+#: Tables that were written last, and their files: many federations have the same ones.
+_written: dict[int, tuple[pa.Table, bytes]] = {}
+_MOST_WRITTEN = 64
+
+
+def _file_of(table: pa.Table) -> bytes:
+    """A Parquet file of a table."""
+    found = _written.get(id(table))
+    if found is None or found[0] is not table:
+        content = io.BytesIO()
+        pq.write_table(table, content)
+        if len(_written) == _MOST_WRITTEN:
+            _written.pop(next(iter(_written)))
+        found = _written[id(table)] = table, content.getvalue()
+    return found[1]
 
 
 async def in_place(work: Callable[[], T]) -> T:
@@ -343,7 +361,7 @@ class Federation:
         configs = {}
         for table_name, table in tables.items():
             path = folder / f"{table_name}.parquet"
-            pq.write_table(table, path)
+            path.write_bytes(_file_of(table))
             label = "y" if "y" in table.column_names else None
             ids = next((name for name in table.column_names if name not in (*columns, label)), "id")
             configs[table_name] = TableConfig(path=path, id=ids, columns=columns, label=label, encode=self.encode)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import os
 import re
@@ -16,7 +15,6 @@ import pyarrow.parquet as pq
 
 from tests.campaign.stages import Stage
 from tests.campaign.workers import FaultyEngine
-from tests.oracle import oracle_predict, oracle_without
 from tests.simulator import Federation
 from tests.worlds import PARTIES, assert_oracles_model, lattice_tolerance
 from treetap.wire.transcript import TranscriptReader
@@ -102,23 +100,18 @@ def scores(stage: Stage, path: str, prediction: dict[str, object], found: Findin
     ids = [f"r{16 + i:05d}" for i in range(len(stage.here.new[0]))]
     found.expect(table.column("id").to_pylist() == ids, "the predicted ids are others")
     given = np.array(table.column("score").to_pylist())
-    exact = np.array(oracle_predict(stage.model, stage.here.newcomers))[:, 0]
+    exact = stage.scores
     guessed = np.zeros(len(given))
     if "guessed" in table.column_names:
         guessed = np.array(table.column("guessed").to_pylist())
     within = float(lattice_tolerance(stage.model)[0]) if prediction.get("protocol") == "eini-lattice" else 1e-9
-    without = []
-    for count in (1, 2):
-        for away in itertools.combinations(PARTIES[1:], count):
-            values, shares = oracle_without(stage.model, stage.here.newcomers, set(away))
-            without.append((np.array(values)[:, 0], np.array(shares)))
     for k, score in enumerate(given):
         right = abs(score - exact[k]) <= within
         if guessed[k]:
             told = prediction.get("protocol") == "interactive"  # the others tell what is to be expected by the covers
             right = any(
                 abs(score - values[k]) <= within and (not told or abs(shares[k] - guessed[k]) <= 1e-9)
-                for values, shares in without
+                for values, shares in stage.scores_without
             )
         found.expect(right, f"record {k} has score {score}, the oracle {exact[k]}, guessed {guessed[k]}")
 

@@ -77,7 +77,7 @@ class Operator:
                         status = await self.ask(lambda: federation.jobs_of(self._name).status(job)[0])
                         if status.state != "running":
                             return status
-                await asyncio.sleep(0.2)
+                await asyncio.sleep(AGAIN_S)
 
         status = await bounded(wait(), job)
         checks.named(status, self._found)

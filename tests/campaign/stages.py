@@ -6,14 +6,18 @@ import atexit
 import shutil
 import tempfile
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
+from itertools import combinations
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from party.config import ServeConfig
 from tests.campaign.cipher import KeysMade, ciphers
 from tests.campaign.plans import SECOND
-from tests.oracle import OracleModel
+from tests.oracle import OracleModel, oracle_predict, oracle_without
 from tests.replay import HERE, PARAMS
 from tests.serving.served import CLIENT
 from tests.simulator import COORDINATOR, Federation, run
@@ -31,6 +35,20 @@ class Stage:
     params: TreeParams
     job: setup_pb2.JobSpec
     model: OracleModel
+
+    @cached_property
+    def scores(self) -> npt.NDArray[np.float64]:
+        """The oracle's score of each new record."""
+        return np.array(oracle_predict(self.model, self.here.newcomers))[:, 0]
+
+    @cached_property
+    def scores_without(self) -> list[tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]]:
+        """For one or two feature parties that are away: the oracle's scores, and the shares that are guessed."""
+        found = []
+        for away in (set(names) for count in (1, 2) for names in combinations(PARTIES[1:], count)):
+            values, shares = oracle_without(self.model, self.here.newcomers, away)
+            found.append((np.array(values)[:, 0], np.array(shares)))
+        return found
 
 
 #: In which no two candidates tie, since private set intersection orders the records by chance.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,15 @@ from tests.campaign.schedule import carry_out
 FOUND = sorted((Path(__file__).parent / "found").glob("*.json"))
 #: Schedules of each test, and how many tests of them there are.
 EACH, TESTS = 20, 15
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _settled() -> Iterator[None]:
+    """What was imported is looked at by no collection of garbage meanwhile, which schedules have many of."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.mark.parametrize("path", FOUND, ids=lambda path: path.stem)
