@@ -29,8 +29,8 @@ from party.serving.registry import ServedModels
 from treetap import errors, logs
 from treetap.errors import BadInput, Refused
 from treetap.wire.callers import Callers
+from treetap.wire.credentials import CredentialSource
 from treetap.wire.insecure import NAME_KEY
-from treetap.wire.live import Live
 from treetap.wire.roles import Role
 from treetap.wire.tls import TlsFiles
 from treetap.wire.v2 import serving_pb2
@@ -167,12 +167,12 @@ class Secured:
     """TLS with the process's certificate, for clients with a certificate of the same authority."""
 
     def __init__(self, files: TlsFiles) -> None:
-        self._files, self.live = files, Live(files)
-        self._now, self._context = self.live.now(), self._made()
+        self._files, self.credentials = files, CredentialSource(files)
+        self._now, self._context = self.credentials.now(), self._made()
 
     def context(self) -> ssl.SSLContext:
         """For one more connection, by the files as they are now."""
-        now = self.live.now()
+        now = self.credentials.now()
         if (now.ca, now.certificate, now.key) != (self._now.ca, self._now.certificate, self._now.key):
             try:
                 self._now, self._context = now, self._made()
@@ -197,7 +197,7 @@ async def start(made: HttpScoring, serve: ServeConfig, files: TlsFiles | None) -
     listen = str(serve.http)
     host, _, port = listen.rpartition(":")
     secured = None if files is None else Secured(files)
-    names = partial(own_names, listen, None if secured is None else secured.live, serve.hosts)
+    names = partial(own_names, listen, None if secured is None else secured.credentials, serve.hosts)
     made.application.middlewares.append(asked_by_name(names))
     runner = web.AppRunner(made.application, access_log=None, handler_cancellation=True, shutdown_timeout=2.0)
     await runner.setup()

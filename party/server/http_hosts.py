@@ -11,19 +11,19 @@ from aiohttp.typedefs import Middleware
 from cryptography import x509
 
 from treetap.wire.certificates import dns_names, ip_addresses
-from treetap.wire.live import Live
+from treetap.wire.credentials import CredentialSource
 
 _NEAR = ("localhost", "127.0.0.1", "::1")
 
 
-def own_names(listen: str, live: Live | None, more: Iterable[str]) -> frozenset[str]:
+def own_names(listen: str, source: CredentialSource | None, more: Iterable[str]) -> frozenset[str]:
     """The hosts that a request may name now: `more`, that of `listen`, and the certificate's; else loopback's."""
-    names = [listen.rpartition(":")[0].strip("[]"), *more, *(_NEAR if live is None else _certified(live))]
+    names = [listen.rpartition(":")[0].strip("[]"), *more, *(_NEAR if source is None else _certified(source))]
     return frozenset(name.lower() for name in names)
 
 
-def _certified(live: Live) -> list[str]:
-    certificate = x509.load_pem_x509_certificate(live.now().certificate)
+def _certified(source: CredentialSource) -> list[str]:
+    certificate = x509.load_pem_x509_certificate(source.now().certificate)
     return dns_names(certificate) + ip_addresses(certificate)
 
 

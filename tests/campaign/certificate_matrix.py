@@ -197,8 +197,9 @@ async def _told(call: str, to: Address, theirs: TlsFiles, mine: TlsFiles) -> str
         elif call == "deliver":
             await dialer.deliver(to, exchange_pb2.PeerMessage(job="j"))
         elif call == "status":
-            async for _ in (await dialer.jobs(to)).Status(jobs_pb2.StatusRequest(), timeout=10):
-                pass
+            async with dialer.jobs(to) as stub:
+                async for _ in stub.Status(jobs_pb2.StatusRequest(), timeout=10):
+                    pass
         else:
             await asyncio.to_thread(say_hello, to, mine, 5)
     except (TreetapError, grpc.aio.AioRpcError) as error:

@@ -92,7 +92,6 @@ async def _step(
 
 async def _job_call(dialer: GrpcDialer, to: Address, method: str) -> TreetapError | None:
     """The error with which one method of the Jobs service answers, None for none."""
-    stub = await dialer.jobs(to)
     requests = {
         "Submit": jobs_pb2.SubmitRequest(spec=SPEC),
         "Predict": predict_request(model="m"),
@@ -100,14 +99,13 @@ async def _job_call(dialer: GrpcDialer, to: Address, method: str) -> TreetapErro
     }
     request = requests.get(method, jobs_pb2.JobName(job="nobodys"))
     try:
-        if method in ("Watch", "Status"):
-            async for _ in getattr(stub, method)(request, timeout=10):
-                pass
-        else:
-            await getattr(stub, method)(request, timeout=10)
-    except grpc.aio.AioRpcError as failure:
-        error = await dialer.explain(failure, to)
-        assert isinstance(error, TreetapError)
+        async with dialer.jobs(to) as stub:
+            if method in ("Watch", "Status"):
+                async for _ in getattr(stub, method)(request, timeout=10):
+                    pass
+            else:
+                await getattr(stub, method)(request, timeout=10)
+    except TreetapError as error:
         return error
     return None
 
@@ -393,13 +391,13 @@ def test_a_job_outlasts_its_certificates(
     federation.operator.submit(jobs_pb2.SubmitRequest(job="long", spec=spec(params)))
     grown: list[int] = []
     breaks: list[str] = []
-    renewed = GrpcDialer.renewed
+    left = channels.Channels.left
 
-    def noting(self: GrpcDialer, to: Address, channel: grpc.aio.Channel) -> Exception | None:
+    def noting(self: channels.Channels, to: Address, channel: grpc.aio.Channel) -> bool:
         breaks.append(to.name)
-        return renewed(self, to, channel)
+        return left(self, to, channel)
 
-    monkeypatch.setattr(GrpcDialer, "renewed", noting)
+    monkeypatch.setattr(channels.Channels, "left", noting)
 
     def renew(status: jobs_pb2.JobStatus) -> None:
         if status.stored_trees and not grown:

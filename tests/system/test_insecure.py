@@ -50,9 +50,8 @@ def _status(to: Address, transport: Insecure | TlsFiles) -> None:
     async def main() -> None:
         dialer = rpc.GrpcDialer(transport)
         try:
-            _ = [page async for page in (await dialer.jobs(to)).Status(jobs_pb2.StatusRequest(), timeout=10)]
-        except rpc.grpc.aio.AioRpcError as failure:
-            raise await dialer.explain(failure, to) from None
+            async with dialer.jobs(to) as stub:
+                _ = [page async for page in stub.Status(jobs_pb2.StatusRequest(), timeout=10)]
         finally:
             await dialer.close()
 

@@ -14,8 +14,8 @@ import grpc.aio
 
 from treetap import logs, version
 from treetap.errors import Refused
+from treetap.wire.credentials import CredentialSource
 from treetap.wire.insecure import NAME_KEY, Insecure, Transport
-from treetap.wire.live import Live
 from treetap.wire.roles import Identity, Role
 
 Context = grpc.aio.ServicerContext[object, object]
@@ -32,7 +32,7 @@ class Callers:
 
     def __init__(self, own: str, transport: Transport, outward: Callable[[str], str] = str) -> None:
         self.own, self.outward = own, outward
-        self.live = None if isinstance(transport, Insecure) else Live(transport)  #: None: plain text
+        self.credentials = None if isinstance(transport, Insecure) else CredentialSource(transport)  #: None: plain text
 
     def named(self, context: Context, *roles: Role) -> str:
         """The caller's name, whatever its messages contain.
@@ -51,7 +51,7 @@ class Callers:
 
     def certified(self, context: Context, *roles: Role) -> str:
         """The same of a caller who need not speak our protocol: a client of a served model, a health check."""
-        if self.live is None:
+        if self.credentials is None:
             told = dict(context.invocation_metadata() or ()).get(NAME_KEY)
             if not told or not isinstance(told, str):
                 raise Refused(f"the caller shows no certificate, and no name in metadata {NAME_KEY}")
@@ -65,7 +65,7 @@ class Callers:
         Raises:
             Refused: a certificate that names no process, or one that is revoked.
         """
-        if self.live is not None:
+        if self.credentials is not None:
             found = self.identity(_certificate(context))
             return found.name, found.role
         return str(dict(context.invocation_metadata() or ()).get(NAME_KEY, "-")), None
@@ -81,9 +81,9 @@ class Callers:
 
     def identity(self, certificate: bytes | None, *roles: Role) -> Identity:
         """Whose certificate it is, whatever the role; `roles` are for the remedy."""
-        if self.live is None or not certificate:
+        if self.credentials is None or not certificate:
             raise Refused("the caller shows no certificate")
-        caller = self.live.now().caller(certificate, roles[0] if roles else None)
+        caller = self.credentials.now().caller(certificate, roles[0] if roles else None)
         logs.note(peer=caller.name)
         return caller
 

@@ -14,10 +14,10 @@ import grpc
 import grpc.aio
 
 from treetap.errors import Incompatible, Unanswered, Unreachable
+from treetap.wire.credentials import CredentialSource
 from treetap.wire.insecure import Insecure, Transport, check_near
-from treetap.wire.live import Live
 from treetap.wire.ports import Address
-from treetap.wire.probe import Diagnosis, look
+from treetap.wire.probe import Diagnosis, refusal
 
 #: Seconds between two looks at the files, beside the look before every call.
 LOOK_S = 5.0
@@ -35,9 +35,9 @@ class Channels:
 
     def __init__(self, transport: Transport, options: Sequence[tuple[str, str | int]], look_s: float) -> None:
         self._transport, self._options, self._look_s = transport, list(options), look_s
-        self._live: Live | None = None
+        self._credentials: CredentialSource | None = None
         self._number = 0
-        self._credentials: grpc.ChannelCredentials | None = None
+        self._dialled: grpc.ChannelCredentials | None = None
         self._open: dict[Address, grpc.aio.Channel] = {}
         self._examining: dict[Address, asyncio.Lock] = {}
         self._looking: asyncio.Task[None] | None = None
@@ -62,9 +62,8 @@ class Channels:
         async with self._examining.setdefault(to, asyncio.Lock()):
             if to not in self._open or self._open[to].get_state() not in _CONNECTED:
                 await self._drop(to)
-                found = await asyncio.to_thread(look, to, self._transport, self._look_s)
-                if found.lasting or not found.trusted:
-                    raise self.error(found)
+                if fault := await asyncio.to_thread(refusal, to, self._transport, self._look_s):
+                    raise self.error(fault)
                 self.channel(to).get_state(try_to_connect=True)
         return self.channel(to)
 
@@ -77,9 +76,9 @@ class Channels:
 
     async def renew(self) -> None:
         """Close all channels if the files have changed: their calls end with `CancelledError`, see `left`."""
-        if self._live is None or self._live.now().number == self._number:
+        if self._credentials is None or self._credentials.now().number == self._number:
             return
-        self._number, self._credentials = self._live.now().number, None
+        self._number, self._dialled = self._credentials.now().number, None
         for to in list(self._open):
             await self._drop(to)
 
@@ -90,7 +89,7 @@ class Channels:
 
     def error(self, found: Diagnosis, more: str = "") -> Unreachable | Incompatible:
         """The error of a server that could not be called; while our own files change, a repeat may succeed."""
-        changing = found.own and self._live is not None and self._live.unsettled
+        changing = found.own and self._credentials is not None and self._credentials.unsettled
         kind = Unanswered if changing or (found.there and not found.lasting) else Unreachable
         return (Incompatible if found.lasting and not changing else kind)(f"{found.line}{more}")
 
@@ -121,11 +120,11 @@ class Channels:
         if isinstance(self._transport, Insecure):
             check_near(f"{to.name} at", to.location)
             return grpc.aio.insecure_channel(to.location, options=self._options)
-        if self._live is None:
-            self._live = Live(self._transport)
         if self._credentials is None:
-            now = self._live.now()
+            self._credentials = CredentialSource(self._transport)
+        if self._dialled is None:
+            now = self._credentials.now()
             self._number = now.number
-            self._credentials = grpc.ssl_channel_credentials(now.ca, now.key, now.certificate)
+            self._dialled = grpc.ssl_channel_credentials(now.ca, now.key, now.certificate)
         options = [*self._options, ("grpc.ssl_target_name_override", to.dns)]
-        return grpc.aio.secure_channel(to.location, self._credentials, options=options)
+        return grpc.aio.secure_channel(to.location, self._dialled, options=options)

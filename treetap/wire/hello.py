@@ -15,7 +15,7 @@ from treetap.visible import visible
 from treetap.wire.callers import Callers
 from treetap.wire.insecure import Insecure, Transport, check_near
 from treetap.wire.ports import Address
-from treetap.wire.probe import look
+from treetap.wire.probe import refusal
 from treetap.wire.status import answering
 
 RELEASE_KEY = "treetap-version"
@@ -72,7 +72,8 @@ def serve_health(server: grpc.aio.Server, callers: Callers) -> Health:
 
 def say_hello(to: Address, transport: Transport, timeout: float) -> Hello:
     """Make one check, for `timeout` seconds at most. Blocks; without an answer `Silent`, `Unreachable` or `Refused`."""
-    _refuse_revoked(to, transport, timeout)
+    if not isinstance(transport, Insecure) and (fault := refusal(to, transport, timeout)):
+        raise Unreachable(fault.line)
     with _channel(to, transport) as channel:
         began, began_at = time.monotonic(), time.time()
         try:
@@ -90,15 +91,6 @@ def say_hello(to: Address, transport: Transport, timeout: float) -> Hello:
         skew_s=_skew(_text(metadata.get(TIME_KEY)), began_at + took / 2),
         within_s=took / 2,
     )
-
-
-def _refuse_revoked(to: Address, transport: Transport, timeout: float) -> None:
-    """With a list of revoked certificates, look at the server before gRPC connects."""
-    if isinstance(transport, Insecure) or transport.revoked is None:
-        return
-    found = look(to, transport, timeout)
-    if found.lasting or not found.trusted:
-        raise Unreachable(found.line)
 
 
 def _channel(to: Address, transport: Transport) -> grpc.Channel:

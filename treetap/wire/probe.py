@@ -63,6 +63,14 @@ def look(to: Address, tls: TlsFiles, timeout: float = 3.0) -> Diagnosis:
     return _found(_Probe(to, tls, time.monotonic() + timeout, further=False), timeout)
 
 
+def refusal(to: Address, tls: TlsFiles, timeout: float) -> Diagnosis | None:
+    """With a list of revoked certificates, the look at a server that gRPC is not let connect to; None if it is."""
+    if tls.revoked is None:
+        return None
+    found = look(to, tls, timeout)
+    return found if found.lasting or not found.trusted else None
+
+
 def _found(probe: _Probe, timeout: float) -> Diagnosis:
     to = probe.to
     thread = threading.Thread(target=probe.run, name="treetap-probe", daemon=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -22,10 +23,10 @@ from treetap.errors import BadInput, Incompatible, Interrupted, Refused, Unanswe
 from treetap.wire.admission import MOST_CALLS, Admission
 from treetap.wire.callers import Callers
 from treetap.wire.channels import Channels
+from treetap.wire.credentials import Credentials, CredentialSource
 from treetap.wire.hello import say_hello
 from treetap.wire.insecure import Insecure, Transport, check_near
 from treetap.wire.listening import bound
-from treetap.wire.live import Credentials, Live
 from treetap.wire.ports import Address
 from treetap.wire.probe import examine
 from treetap.wire.status import error_of
@@ -97,7 +98,7 @@ def server(
     `most_bytes`: of a request; `most_calls`: at once, half of them for one caller (see `admission`); `idle_s`: how long
     a connection may stay without a call.
     """
-    credentials = None if callers.live is None else server_credentials(callers.live)
+    credentials = None if callers.credentials is None else server_credentials(callers.credentials)
     limits = {
         _LONGEST: most_bytes,
         "grpc.max_concurrent_streams": max(1, most_calls // 2),  # of one connection
@@ -108,13 +109,13 @@ def server(
     return grpc.aio.server(options=options, interceptors=[Admission(callers, most_calls)]), credentials
 
 
-def server_credentials(live: Live) -> grpc.ServerCredentials:
+def server_credentials(source: CredentialSource) -> grpc.ServerCredentials:
     """Credentials that demand a client certificate; each handshake takes the files as they are then."""
-    shown = live.now()
+    shown = source.now()
 
     def changed() -> grpc.ServerCertificateConfiguration | None:  # None: as before
         nonlocal shown
-        now = live.now()
+        now = source.now()
         if now.number == shown.number:
             return None
         shown = now
@@ -192,49 +193,41 @@ class GrpcDialer:
 
     async def step(self, to: Address, request: control_pb2.StepRequest) -> AsyncIterator[control_pb2.StepEvent]:
         """See `Dialer.step`."""
-        self._channels.look_on()
-        channel = await self._channels.ready(to)
-        call = control_pb2_grpc.ControlStub(self._telling(channel)).Step(request)
-        try:
-            async for event in call:
+        async with self._calling(to) as channel:
+            async for event in control_pb2_grpc.ControlStub(channel).Step(request):
                 yield event
-        except grpc.aio.AioRpcError as failure:
-            raise await self.explain(failure, to) from None
-        except asyncio.CancelledError:
-            if renewed := self.renewed(to, channel):
-                raise renewed from None
-            raise
 
     async def deliver(self, to: Address, message: exchange_pb2.PeerMessage) -> exchange_pb2.Receipt:
         """See `Dialer.deliver`."""
+        async with self._calling(to) as channel:
+            return await exchange_pb2_grpc.ExchangeStub(channel).Deliver(message, timeout=self._timeouts.silence_s)
+
+    @asynccontextmanager
+    async def jobs(self, to: Address) -> AsyncIterator[JobsStub]:
+        """The stub of a coordinator's operator service for one call, whose errors are those of `treetap.errors`."""
+        async with self._calling(to) as channel:
+            yield jobs_pb2_grpc.JobsStub(channel)
+
+    @asynccontextmanager
+    async def _calling(self, to: Address) -> AsyncIterator[grpc.aio.Channel]:
+        """The channel for one call, whose failure is explained; one that ends for changed files is `Unanswered`."""
         self._channels.look_on()
         channel = await self._channels.ready(to)
-        stub = exchange_pb2_grpc.ExchangeStub(self._telling(channel))
         try:
-            return await stub.Deliver(message, timeout=self._timeouts.silence_s)
+            yield self._telling(channel)
         except grpc.aio.AioRpcError as failure:
-            raise await self.explain(failure, to) from None
+            raise await self._explained(failure, to) from None
         except asyncio.CancelledError:
-            if renewed := self.renewed(to, channel):
-                raise renewed from None
-            raise
-
-    async def jobs(self, to: Address) -> JobsStub:
-        """The stub of a coordinator's operator service."""
-        self._channels.look_on()
-        return jobs_pb2_grpc.JobsStub(self._telling(await self._channels.ready(to)))
-
-    def renewed(self, to: Address, channel: grpc.aio.Channel) -> Unanswered | None:
-        """The error of a call that was cancelled as its channel was closed for changed files; None: by its caller."""
-        if not self._channels.left(to, channel):
-            return None
-        return Unanswered(f"{to.name}: the channel was closed, since TLS files have changed; it is dialled anew")
+            if not self._channels.left(to, channel):
+                raise
+            changed = f"{to.name}: the channel was closed, since TLS files have changed; it is dialled anew"
+            raise Unanswered(changed) from None
 
     def _telling(self, channel: grpc.aio.Channel) -> grpc.aio.Channel:
         more = self._transport.told() if isinstance(self._transport, Insecure) else ()
         return cast(grpc.aio.Channel, _Telling(channel, more))
 
-    async def explain(self, failure: grpc.aio.AioRpcError, to: Address) -> Exception:
+    async def _explained(self, failure: grpc.aio.AioRpcError, to: Address) -> Exception:
         """The error of a failed call; the cause of a bare UNAVAILABLE or UNIMPLEMENTED is diagnosed."""
         error = error_of(failure, to.name)
         if failure.code() is grpc.StatusCode.UNIMPLEMENTED:

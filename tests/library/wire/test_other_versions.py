@@ -115,10 +115,8 @@ async def _error(dialer: rpc.GrpcDialer, to: Address, what: str) -> Exception:
         elif what == "deliver":
             await dialer.deliver(to, exchange_pb2.PeerMessage(job="j"))
         else:
-            stub = await dialer.jobs(to)
-            _ = [page async for page in stub.Status(jobs_pb2.StatusRequest(), timeout=10)]
-    except grpc.aio.AioRpcError as failure:
-        return await dialer.explain(failure, to)
+            async with dialer.jobs(to) as stub:
+                _ = [page async for page in stub.Status(jobs_pb2.StatusRequest(), timeout=10)]
     except TreetapError as error:
         return error
     raise AssertionError("the call was answered")

@@ -42,9 +42,9 @@ async def _main() -> str:
     dialer = rpc.GrpcDialer(Insecure("operator"))
     to = Address("coordinator", f"127.0.0.1:{listener.sockets[0].getsockname()[1]}")
     try:
-        stub = await dialer.jobs(to)
-        pages = [page async for page in stub.Status(jobs_pb2.StatusRequest(job="slow"), timeout=20)]
-        return pages[0].jobs[0].job
+        async with dialer.jobs(to) as stub:
+            pages = [page async for page in stub.Status(jobs_pb2.StatusRequest(job="slow"), timeout=20)]
+            return pages[0].jobs[0].job
     finally:
         await dialer.close()
         listener.close()

@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-import grpc.aio
 from google.protobuf.message import Message
 
 from treetap.errors import BadInput, Interrupted, Unanswered, Unreachable
@@ -133,11 +132,11 @@ class Operator:
         try:
             while True:
                 try:
-                    return visible_message(await call(await dialer.jobs(self._to)), PATHS)
-                except grpc.aio.AioRpcError as failure:
-                    error = await dialer.explain(failure, self._to)
-                if not (repeat and await _again(error, dialer, reconnects)):
-                    raise error
+                    async with dialer.jobs(self._to) as stub:
+                        return visible_message(await call(stub), PATHS)
+                except Unreachable as error:
+                    if not (repeat and await _again(error, dialer, reconnects)):
+                        raise
         finally:
             await dialer.close()
 
@@ -149,41 +148,33 @@ class Operator:
         try:
             while True:
                 try:
-                    stub = await dialer.jobs(self._to)
-                    channel = dialer.channel(self._to)
-                    statuses = joined(aiter(stub.Watch(jobs_pb2.JobName(job=job))))
-                    while True:
-                        async with asyncio.timeout(TIMEOUTS.silence_s):
-                            status = visible_message(await anext(statuses), PATHS)
-                        reconnects.heard()
-                        on_status(status)
-                        if status.state != "running" or until(status):
-                            return status
-                except grpc.aio.AioRpcError as failure:
-                    error = await dialer.explain(failure, self._to)
-                except asyncio.CancelledError:
-                    if not (renewed := dialer.renewed(self._to, channel)):
-                        raise
-                    error = renewed
-                if await _again(error, dialer, reconnects):
-                    continue
-                if isinstance(error, Unreachable):
+                    async with dialer.jobs(self._to) as stub:
+                        statuses = joined(aiter(stub.Watch(jobs_pb2.JobName(job=job))))
+                        while True:
+                            async with asyncio.timeout(TIMEOUTS.silence_s):
+                                status = visible_message(await anext(statuses), PATHS)
+                            reconnects.heard()
+                            on_status(status)
+                            if status.state != "running" or until(status):
+                                return status
+                except Unreachable as error:
+                    if await _again(error, dialer, reconnects):
+                        continue
                     served = f"{job} serves on by itself (see: treetap status {job}); treetap cancel {job} ends it"
                     back = served if status.kind == "serve" else f"treetap resume {job}"
-                    raise Interrupted(f"{error}; when it is back: {back}")
-                raise error
+                    raise Interrupted(f"{error}; when it is back: {back}") from None
         except (TimeoutError, StopAsyncIteration):
             raise Interrupted(f"the coordinator sends no more status of {job}; see: treetap status {job}") from None
         finally:
             await dialer.close()
 
 
-async def _again(error: Exception, dialer: rpc.GrpcDialer, reconnects: Reconnects) -> bool:
+async def _again(error: Unreachable, dialer: rpc.GrpcDialer, reconnects: Reconnects) -> bool:
     """After a failed call: pause and return True if it is to be repeated.
 
     A coordinator that does not seem to run is called once more: on a busy host even the diagnosis may err.
     """
-    if not isinstance(error, Unreachable) or (reconnects.repeated and not isinstance(error, Unanswered)):
+    if reconnects.repeated and not isinstance(error, Unanswered):
         return False
     await dialer.close()  # a channel that has just failed would fail the next call without an attempt
     return await reconnects.again()

@@ -13,8 +13,8 @@ from tests.library.wire.test_revoked import COORDINATOR, PARTY, PEER, Federation
 from treetap.commands.certs.authority import create_authority
 from treetap.commands.certs.revocation import revoke
 from treetap.errors import Refused
-from treetap.wire import live
-from treetap.wire.live import Live
+from treetap.wire import credentials
+from treetap.wire.credentials import CredentialSource
 from treetap.wire.roles import Role
 
 
@@ -38,11 +38,11 @@ def federation(tmp_path: Path) -> Federation:
 def clock(monkeypatch: pytest.MonkeyPatch) -> _Clock:
     """Stands still unless a test moves it."""
     made = _Clock()
-    monkeypatch.setattr(live, "monotonic", made)
+    monkeypatch.setattr(credentials, "monotonic", made)
     return made
 
 
-def _refused(found: Live, certificate: bytes) -> bool:
+def _refused(found: CredentialSource, certificate: bytes) -> bool:
     try:
         found.now().caller(certificate, Role.COORDINATOR)
     except Refused:
@@ -56,7 +56,7 @@ def test_a_list_that_could_not_be_read_is_read_again(
     """Though nothing about the file changes: after a second it is tried again, and the log says once that it failed."""
     files = federation.files(PARTY)
     coordinator = federation.files(COORDINATOR).certificate.read_bytes()
-    found = Live(files)
+    found = CredentialSource(files)
     assert not _refused(found, coordinator)
     revoke(federation.authority, [COORDINATOR])
     federation.deliver(PARTY, "crl.pem")
@@ -73,11 +73,11 @@ def test_a_list_that_could_not_be_read_is_read_again(
         for _ in range(3):
             assert not _refused(found, coordinator)
         first = len(tries)
-        clock.now += live.AGAIN_S
+        clock.now += credentials.AGAIN_S
         assert found.unsettled
         assert len(tries) == 2 * first > 0
     assert not _refused(found, coordinator)
-    clock.now += live.AGAIN_S
+    clock.now += credentials.AGAIN_S
     assert _refused(found, coordinator)
     assert not found.unsettled
     said = [each for each in caplog.records if "stay in force" in each.getMessage()]
@@ -88,7 +88,7 @@ def test_a_file_with_its_old_time_and_length_is_read(federation: Federation) -> 
     """As a copy that keeps times (`cp -p`, `rsync -t`) over the same file can be: its change is in its ctime."""
     files = federation.files(PARTY)
     assert files.revoked is not None
-    found, before = Live(files), files.revoked.stat()
+    found, before = CredentialSource(files), files.revoked.stat()
     while files.revoked.stat().st_ctime_ns == before.st_ctime_ns:
         files.revoked.write_bytes(files.revoked.read_bytes())
         os.utime(files.revoked, ns=(before.st_atime_ns, before.st_mtime_ns))
@@ -119,7 +119,7 @@ def test_a_list_applies_while_other_files_cannot_be_used(
     files = federation.files(PARTY)
     whole = {path: path.read_bytes() for path in (files.ca, files.certificate, files.key)}
     coordinator, peer = (federation.files(name).certificate.read_bytes() for name in (COORDINATOR, PEER))
-    found = Live(files)
+    found = CredentialSource(files)
     assert not _refused(found, coordinator)
     before = found.now()
     spoil(federation)
@@ -131,7 +131,7 @@ def test_a_list_applies_while_other_files_cannot_be_used(
     now = found.now()
     assert (now.ca, now.certificate, now.key) == (before.ca, before.certificate, before.key)
     assert now.number == before.number + 1  # so that channels to whom it names are closed
-    clock.now += live.AGAIN_S
+    clock.now += credentials.AGAIN_S
     assert found.now() is now
     assert found.unsettled
     assert any("without the other TLS files" in each.getMessage() for each in caplog.records)

@@ -84,7 +84,7 @@ class Credentials:
         return found, min([*ends, *([self.revoked.until] if self.revoked else [])])
 
 
-class Live:
+class CredentialSource:
     """The files of one process. Unusable ones are ignored, with a warning: the last usable ones stay in force.
 
     One thing is taken from files that do not fit each other: what the authorities in force have revoked.
