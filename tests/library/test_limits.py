@@ -31,6 +31,31 @@ def test_as_many_descriptors_as_there_may_be(hard: int, warned: bool) -> None:
     assert ("may open 1024 files and connections: raise its hard limit to 8192" in found.stderr) == warned
 
 
+def test_what_is_freed_is_given_back() -> None:
+    """Also where a twentieth of it, all over the heap, is still used."""
+    found = _run(
+        "import asyncio",
+        "from treetap.process import limits",
+        "limits.TRIM_S = 0.01",
+        "async def main():",
+        "    before = limits._resident()",
+        "    task = asyncio.ensure_future(limits.give_memory_back())",
+        "    await asyncio.sleep(0.1)",
+        "    held = [bytes(2000) for _ in range(80_000)]",
+        "    most = limits._resident()",
+        "    held = held[::20]",
+        "    for _ in range(200):",
+        "        await asyncio.sleep(0.01)",
+        "        if limits._resident() < before + (most - before) // 3:",
+        "            break",
+        "    print((most - before) >> 20, (limits._resident() - before) >> 20)",
+        "asyncio.run(main())",
+    )
+    most, left = map(int, found.stdout.split())
+    assert left < most // 3
+    assert most > 100
+
+
 def test_no_process_leaves_its_memory_behind() -> None:
     """Neither a command nor a worker can be dumped, into a file or to a program."""
     found = _run(

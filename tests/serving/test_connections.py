@@ -182,6 +182,42 @@ def test_grpc_hangs_up_too(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+def test_grpc_has_a_most_of_connections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One too many is closed at once, and has room when another has ended."""
+    monkeypatch.setattr(rpc, "MOST_CONNECTIONS", 3)
+
+    async def main() -> None:
+        config = _config(tmp_path, listen="127.0.0.1:0")
+        clients, served_models = scoring.ScoringServers(), ServedModels(config, PartyMetrics(config.name))
+        await clients.open(config, served_models)
+        host, _, port = served_models.grpc.rpartition(":")
+        held = [await asyncio.open_connection(host, int(port)) for _ in range(3)]
+        for reader, _ in held:
+            assert await reader.read(1)  # the server's settings: it has taken the connection
+        reader, writer = await asyncio.open_connection(host, int(port))
+        assert await _seconds_open(reader) < 2
+        held[0][1].close()
+        async with asyncio.timeout(5):
+            while not await _taken(host, int(port)):
+                await asyncio.sleep(0.02)
+        for _, each in [*held, (reader, writer)]:
+            each.close()
+        await clients.close(0)
+
+    asyncio.run(main())
+
+
+async def _taken(host: str, port: int) -> bool:
+    """True if a server that speaks first takes a connection."""
+    reader, writer = await asyncio.open_connection(host, port)
+    try:
+        return bool(await reader.read(1))
+    except ConnectionError:
+        return False
+    finally:
+        writer.close()
+
+
 def test_where_clients_ask_is_known_before_jobs_can(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A party answers its coordinator only when its places for clients are open: a job that goes on tells where."""
     listen = next(f"127.0.0.1:{port}" for port in range(42100, 42200) if not listening_fault(f"127.0.0.1:{port}"))

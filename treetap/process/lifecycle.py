@@ -14,6 +14,7 @@ from pathlib import Path
 
 from treetap.errors import BadInput
 from treetap.models.durable import make_folder
+from treetap.process.limits import give_memory_back
 
 log = logging.getLogger(__name__)
 
@@ -50,5 +51,7 @@ async def serve_until_stopped(kind: str, where: Mapping[str, str], *, until_stdi
         watcher.add_done_callback(lambda _: stop.set())
     print(json.dumps({"serving": kind, **where}), flush=True)
     log.info("%s %s serves at %s", kind, where["name"], where["address"])
+    trimming = asyncio.ensure_future(give_memory_back())
     await stop.wait()
+    trimming.cancel()
     log.info("%s %s stops", kind, where["name"])

@@ -1,18 +1,22 @@
-"""Settings that a process makes for itself: many file descriptors, few heaps, and memory that others cannot read."""
+"""Settings that a process makes for itself: many descriptors, little idle memory, none that others can read."""
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import logging
 import os
 import resource
 import sys
+from pathlib import Path
 
 log = logging.getLogger(__name__)
 #: File descriptors below which a server may be silenced by connections that do nothing.
 ENOUGH_DESCRIPTORS = 8192
 #: Heaps that the threads of a server share.
 HEAPS = 2
+#: Seconds between two looks at this process's memory, and bytes that it may have beyond the fewest it had.
+TRIM_S, GROWN = 5.0, 64 * 1024 * 1024
 _PR_SET_DUMPABLE = 4  # <linux/prctl.h>
 _M_ARENA_MAX = -8  # <malloc.h>
 
@@ -41,6 +45,28 @@ def share_heaps() -> None:
     """
     if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):
         mallopt(_M_ARENA_MAX, HEAPS)
+
+
+async def give_memory_back() -> None:
+    """Return freed memory to the system while this process is larger than it was, until it is cancelled (glibc).
+
+    What a flood of connections was freed of lies between what is still used, and glibc keeps it for good.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is None or sys.platform != "linux":
+        return
+    least = _resident()
+    while True:
+        await asyncio.sleep(TRIM_S)
+        if _resident() > least + GROWN:
+            await asyncio.to_thread(trim, 0)
+        least = min(least, _resident())
+
+
+def _resident() -> int:
+    """Bytes of this process in memory (Linux)."""
+    pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
+    return int(pages) * resource.getpagesize()
 
 
 def keep_memory_private() -> None:

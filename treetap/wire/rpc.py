@@ -51,6 +51,9 @@ IDLE_S = 5.0
 #: Seconds after which a channel without a call gives its connection up: before the server does, whose word that it is
 #: closed takes half a round trip, in which the next call would fail.
 GIVE_UP_S = 3.0
+#: Connections of a server at once; further ones are closed before their handshakes. Each takes 50 to 70 kB, and a host
+#: may allow a process more descriptors than it has memory for.
+MOST_CONNECTIONS = 8192
 #: Seconds that an operator's short call may take.
 ASK_DEADLINE = 30.0
 
@@ -102,6 +105,7 @@ def server(
     limits = {
         _LONGEST: most_bytes,
         "grpc.max_concurrent_streams": max(1, most_calls // 2),  # of one connection
+        "grpc.max_allowed_incoming_connections": MOST_CONNECTIONS,
         "grpc.server_handshake_timeout_ms": int(1000 * HANDSHAKE_S),
         "grpc.max_connection_idle_ms": int(1000 * idle_s),
     }
