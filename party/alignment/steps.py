@@ -25,7 +25,7 @@ from party.runtime.steps import StepId
 from treetap import psi
 from treetap.errors import ConfigError, DataError, Malformed, Refused
 from treetap.process.together import together
-from treetap.protocols.alignment_routes import AlignmentTurn, turns
+from treetap.protocols.alignment_routes import AlignmentTurn, owners, turns
 from treetap.tables.reading import digest_of
 from treetap.wire.v2 import alignment_pb2, control_pb2
 
@@ -59,15 +59,19 @@ def alignment_steps(members: Sequence[str], mode: str, party: str) -> list[StepI
     raise ConfigError(f"alignment = {mode!r}: this party supports psi and sorted-ids")
 
 
-def received(members: Sequence[str], mode: str, party: str) -> Receives:
-    """Messages that a party receives: lists of points in the passes of its turns; at the label holder, digests."""
+def received(members: Sequence[str], mode: str, party: str, most: Callable[[str, int, int], int]) -> Receives:
+    """Messages that a party receives: lists of points in the passes of its turns; at the label holder, digests.
+
+    `most`: bytes of a list, by sender, round and stage.
+    """
     me, stages = members.index(party), defaultdict(set)
     for turn in _own_turns(members, party) if mode == "psi" else ():
         for here, there in turn.routes:
             if there == me != here:
                 stages[members[here]].add(turn.stage)
     digests = {"record_digest": Expected(members[1:], lambda: 0)} if me == 0 else {}
-    return {"blinded_ids": Expected(list(stages), lambda: MOST_IDS * psi.POINT_BYTES, stages=stages), **digests}
+    longest = MOST_IDS * psi.POINT_BYTES
+    return {"blinded_ids": Expected(list(stages), lambda: longest, stages=stages, of_series=most), **digests}
 
 
 def _own_turns(members: Sequence[str], party: str) -> list[AlignmentTurn]:
@@ -99,7 +103,9 @@ class Alignment:
         self._common = b""
         self._found: tuple[psi.Rows, bytes] = (self._shuffle, b"")  # the label holder's result, until all parties agree
         self._exponent, self._fresh, self._once = (psi.Exponent.draw() for _ in range(3))
-        self.receives = received(self._members, mode, context.party)
+        self._owners = owners(len(self._members), self._place) if mode == "psi" else {}
+        self._lengths: dict[int, int] = {}  # of the others' lists, once they have been here
+        self.receives = received(self._members, mode, context.party, self._most_bytes)
         self.steps: dict[str, Step] = {
             name: getattr(self, name) for name, _, _ in alignment_steps(self._members, mode, context.party)
         }
@@ -325,6 +331,13 @@ class Alignment:
         await self._context.outbox.send(to, "blinded_ids", bodies, stage=stage)
         return []
 
+    def _most_bytes(self, sender: str, _round: int, stage: int) -> int:
+        """Of a list: no longer than its owner's ids, nor the common ones than one's own."""
+        owner = self._owners.get((self._members.index(sender), stage))
+        if owner is None or owner == self._place:
+            return psi.POINT_BYTES * len(self._ids)
+        return psi.POINT_BYTES * self._lengths.get(owner, MOST_IDS)
+
     async def _take_all(self, senders: list[int], stage: int) -> list[bytes]:
         return await together(*(self._take(self._members[sender], stage) for sender in senders))
 
@@ -336,6 +349,8 @@ class Alignment:
         points = b"".join(parts)
         if len(points) % psi.POINT_BYTES:
             raise Malformed(f"{sender} sent {len(points)} bytes of blinded identifiers, no whole number of points")
+        if (owner := self._owners.get((self._members.index(sender), stage))) is not None:
+            self._lengths.setdefault(owner, len(points) // psi.POINT_BYTES)
         return points
 
     def _enough(self, count: int) -> None:

@@ -63,7 +63,9 @@ class LabelHolder:
     @property
     def receives(self) -> Receives:
         """See `Role.receives`."""
-        return self._job.received(self._params.n_estimators * self._params.trees_per_round(MOST_CLASSES))
+        return self._job.received(
+            self._params.n_estimators * self._params.trees_per_round(MOST_CLASSES), self._growth.offered
+        )
 
     async def bin(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Report the number of trees to grow.

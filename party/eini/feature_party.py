@@ -65,12 +65,13 @@ class FeatureParty:
         """See `Role.receives`."""
         opened, place, bits = self._opened, self._place, self._opening.parameters.eini.key_bits
         size = ShardSize(opened.shard, "splits")
+        leaves = size.leaves * ciphertext_size(bits)
         return {
             **opened.receives,
             **paillier_key(place.label_holder, bits),
             "entry_layout": Expected([place.label_holder], size.layout),
             **block_records(place.label_holder, opened.records),
-            **entries(place, SCORES, lambda: size.leaves * ciphertext_size(bits)),
+            **entries(place, SCORES, lambda: leaves, leaves),
             **(self._attributions.receives(size) if self._attributions else {}),
         }
 

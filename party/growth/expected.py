@@ -28,17 +28,34 @@ def of_label_holder(spec: setup_pb2.JobSpec, params: TreeParams, trees: int, rec
     }
 
 
-def of_feature_parties(spec: setup_pb2.JobSpec, params: TreeParams, trees: int, records: Callable[[], int]) -> Receives:
-    """Messages that the label holder receives. `records`: the common ones, or more."""
+def of_feature_parties(
+    spec: setup_pb2.JobSpec,
+    params: TreeParams,
+    trees: int,
+    records: Callable[[], int],
+    offered: Callable[[str, int], int],
+) -> Receives:
+    """Messages that the label holder receives.
+
+    `records`: the common ones, or more. `offered`: the candidates that a party had at the root of a tree, as many
+    as it has in each further node.
+    """
     senders, depth = list(spec.feature_parties), params.max_depth
     rounds, stages = range(trees), range(depth)
 
-    def sums() -> int:
-        candidates = MOST_COLUMNS * min(params.max_bin + 1, 2 * records())
-        return _nodes(records(), depth - 1) * candidates * ciphertext_size(spec.key_bits)
+    def sums(nodes: int, candidates: int) -> int:
+        return nodes * candidates * ciphertext_size(spec.key_bits)
+
+    def most() -> int:
+        return MOST_COLUMNS * min(params.max_bin + 1, 2 * records())
+
+    def of_level(sender: str, tree: int, level: int) -> int:
+        return sums(_nodes(records(), level), offered(sender, tree) if level else most())
 
     return {
-        "candidate_sums": Expected(senders, sums, rounds, stages),
+        "candidate_sums": Expected(
+            senders, lambda: sums(_nodes(records(), depth - 1), most()), rounds, stages, of_level
+        ),
         "children": Expected(senders, lambda: _spaces(records(), depth), rounds, stages),
     }
 

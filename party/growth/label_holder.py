@@ -81,6 +81,7 @@ class LabelHolderGrowth:
         self._feature_parties = list(spec.feature_parties)
         self._parties = [spec.label_holder, *self._feature_parties]
         self._tree: PlantedTree | None = None
+        self._offered: dict[str, tuple[int, int]] = {}  # tree, and a party's candidates at its root
 
     def plant(
         self,
@@ -96,6 +97,11 @@ class LabelHolderGrowth:
         """Begin a tree; `subtract`: derive the candidate sums of a sibling by subtraction from the parent's."""
         growing = GrowingTree(values, criterion, max_depth, subtract=subtract)
         self._tree = PlantedTree(t, growing, columns, values, state)
+
+    def offered(self, party: str, tree: int) -> int:
+        """The number of candidates that a feature party has offered at the root of the tree; 0 before."""
+        at, candidates = self._offered.get(party, (tree, 0))
+        return candidates if at == tree else 0
 
     async def choose_splits(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Step 3 of a tree.
@@ -211,6 +217,7 @@ class LabelHolderGrowth:
                 raise Malformed(f"{party} changed its number of candidates within tree {t}, level {level}")
         if nodes != build or candidates is None:
             raise Malformed(f"{party} sent candidates of nodes {nodes}, expected {build}")
+        self._offered[party] = t, candidates
         sums = await self._open_sums(b"".join(packed), len(nodes) * candidates)
         return sums.reshape(len(nodes), candidates, sums.shape[1])
 

@@ -125,9 +125,13 @@ class LabelHolderJob:
         self.order.done(request)
         return result(model)
 
-    def received(self, trees: int) -> Receives:
-        """Messages that the party receives. `trees`: the most that the job can have."""
-        return {**self.alignment.receives, **of_feature_parties(self._spec, self._params, trees, self.records)}
+    def received(self, trees: int, offered: Callable[[str, int], int]) -> Receives:
+        """Messages that the party receives.
+
+        `trees`: the most that the job can have. `offered`: see `LabelHolderGrowth`.
+        """
+        found = of_feature_parties(self._spec, self._params, trees, self.records, offered)
+        return {**self.alignment.receives, **found}
 
     def records(self) -> int:
         """The number of the party's records; after `select_common`, of the common ones."""

@@ -48,11 +48,16 @@ def paillier_key(label_holder: str, key_bits: int) -> Receives:
     return {"public_key": Expected([label_holder], lambda: public_key_size(key_bits))}
 
 
-def entries(place: ChainPlace, names: MessageNames, entry_bytes: Callable[[], int]) -> Receives:
-    """The entries that a feature party of the chain masks. `entry_bytes`: of all entries of one record."""
+def entries(
+    place: ChainPlace, names: MessageNames, entry_bytes: Callable[[], int], constant_bytes: int = CONSTANT_BYTES
+) -> Receives:
+    """The entries that a feature party of the chain masks.
+
+    `entry_bytes`: of all entries of one record; `constant_bytes`: most of those that come once.
+    """
     found = {names.entries: Expected([place.before], lambda: max(BLOCK_BYTES, entry_bytes()), BLOCKS)}
     if place.first:
-        found[names.constants] = Expected([place.label_holder], lambda: CONSTANT_BYTES)
+        found[names.constants] = Expected([place.label_holder], lambda: min(CONSTANT_BYTES, constant_bytes))
     return found
 
 

@@ -34,12 +34,14 @@ class Expected:
         size: most bytes of a series; called when a message comes, since the number of records becomes known with time.
         rounds: of the series.
         stages: of the series of a round; by sender where they differ.
+        of_series: most bytes of one series, by sender, round and stage, where that may be less than `size`.
     """
 
     senders: Collection[str]
     size: Callable[[], int]
     rounds: range = range(1)
     stages: Collection[int] | Mapping[str, Collection[int]] = range(1)
+    of_series: Callable[[str, int, int], int] | None = None
 
     def check(self, sender: str, kind: str, round: int, stage: int) -> None:
         """`Refused` unless such a series can come."""
@@ -50,10 +52,10 @@ class Expected:
         if round not in self.rounds or stage not in stages:
             raise Refused(f"{kind} of {sender}: this job has no round {round}, stage {stage} of it")
 
-    @property
-    def most(self) -> int:
+    def most(self, sender: str, round: int, stage: int) -> int:
         """Most bytes of a series, with those of its messages' own fields."""
-        return self.size() * 5 // 4 + ALLOWANCE
+        size = self.size() if self.of_series is None else min(self.size(), self.of_series(sender, round, stage))
+        return size * 5 // 4 + ALLOWANCE
 
 
 #: Kind of message → what can come of it.

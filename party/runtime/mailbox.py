@@ -91,13 +91,14 @@ class Mailbox:
         if expected is None:
             raise Refused(f"{kind} of {sender}: this party receives none in this job")
         expected.check(sender, kind, message.round, message.stage)
+        most = expected.most(sender, message.round, message.stage)
         content = message.SerializeToString(deterministic=True)
         digest = hashlib.sha256(content).digest()
         async with self._changed:
             if self._closed:
                 raise Interrupted(f"the job was left before {kind} of {sender} came")
             if message.round < self._forgotten or key in self._dropped:
-                self._check_size(key, len(content) + OVERHEAD, expected.most)
+                self._check_size(key, len(content) + OVERHEAD, most)
                 return False
             series = self._series.get(key, _Series())
             if message.part in series.digests:
@@ -110,7 +111,7 @@ class Mailbox:
                 raise Conflict(
                     f"{kind} part {message.part} from {sender} is marked as the last part, but a later one has come"
                 )
-            self._check_size(key, series.size + len(content) + OVERHEAD, expected.most)
+            self._check_size(key, series.size + len(content) + OVERHEAD, most)
             self._check_ahead(key)
             self._series[key] = series
             held = self._senders[sender]

@@ -15,6 +15,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from party.runtime import expected
+from party.runtime.expected import OVERHEAD
 from tests import replay
 from tests.simulator import COORDINATOR, Federation, Message, run
 from tests.worlds import PARTIES, World, assert_oracles_model, spec
@@ -90,8 +92,14 @@ def intersect(folder: Path, ids: list[list[str]], seed: int = 0) -> list[list[st
 
 
 @pytest.mark.parametrize("shape", range(20))
-def test_everybody_finds_the_plain_intersection_in_one_order(shape: int, tmp_path: Path) -> None:
-    """Two to five parties of random sizes, with ids of any text: each names just the records that all hold."""
+def test_everybody_finds_the_plain_intersection_in_one_order(
+    shape: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two to five parties of random sizes, with ids of any text: each names just the records that all hold.
+
+    No list is longer than its bound, where that leaves no more than a message's own fields.
+    """
+    monkeypatch.setattr(expected, "ALLOWANCE", OVERHEAD + 64)
     rng = random.Random(shape)
     parties = 2 + shape % 4
     common = [f"c{number:03d}" for number in range(rng.randrange(4, 30))]
@@ -315,6 +323,29 @@ def test_a_table_with_other_ids_is_not_taken_for_the_aligned_one(tmp_path: Path)
         await federation.close()
 
     run(main())
+
+
+@pytest.mark.parametrize("parties", [2, 3])
+def test_a_list_that_has_been_here_is_no_longer_than_then(parties: int, tmp_path: Path) -> None:
+    """Nor is one's own, and common points are no more than it has; at any pass but those that bring others' lists."""
+    ids = [[f"i{number}" for number in range(12)]] * parties
+    passes = [turn.stage for turn in turns(parties) if turn.step == "pass_ids"]
+
+    async def attempt(stage: int) -> None:
+        federation = Federation(tmp_path / str(stage), tables(ids))
+
+        def tamper(sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+            if name_of(parcel) == "blinded_ids" and parcel.stage == stage:
+                parcel.alignment.blinded_ids.points *= 200
+            return parcel
+
+        federation.tamper = tamper
+        status = await federation.train(job(parties))
+        assert f"round 0, stage {stage} has more than the" in status.error
+        await federation.close()
+
+    for stage in passes[parties - 1 :]:
+        run(attempt(stage))
 
 
 BAD_POINTS = {

@@ -32,6 +32,21 @@ def turns(parties: int) -> list[AlignmentTurn]:
     return _between_two() if parties == 2 else _around_a_ring(parties)
 
 
+def owners(parties: int, place: int) -> dict[tuple[int, int], int | None]:
+    """Whose list comes to a place, by (from, stage); None: the list of common points."""
+    found: dict[tuple[int, int], int | None] = {}
+    held: dict[int, int | None] = {}
+    for turn in turns(parties):
+        if turn.step in ("blind_ids", "trace_ids"):
+            held = {each: each for each in range(parties)}
+        elif turn.step == "combine_ids":
+            held = {0: None}
+        elif turn.routes:
+            found |= {(here, turn.stage): held[here] for here, there in turn.routes if there == place != here}
+            held = {there: held[here] for here, there in turn.routes}
+    return found
+
+
 def _between_two() -> list[AlignmentTurn]:
     """Each blinds its ids; each raises the other's and returns them; each names its common records; they agree."""
     both, swap = (0, 1), ((0, 1), (1, 0))

@@ -99,7 +99,7 @@ class LabelHolder:
     @property
     def receives(self) -> Receives:
         """See `Role.receives`."""
-        return self._job.received(self._params.n_estimators)
+        return self._job.received(self._params.n_estimators, self._growth.offered)
 
     async def bin(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Take the common records, winsorise their labels, bin their columns."""

@@ -1,0 +1,57 @@
+"""Messages of a tree are no longer than its nodes and candidates make them; those that are right are never refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from party.runtime import expected
+from tests.campaign.small_jobs import FOREST
+from tests.replay import HERE, PARAMS
+from tests.simulator import Federation, run
+from tests.worlds import spec
+from treetap.protocols.prediction import predict_request
+from treetap.trees.params import TreeParams
+from treetap.wire.frame import name_of
+from treetap.wire.v2 import exchange_pb2
+
+
+@pytest.mark.parametrize("params", [PARAMS, FOREST], ids=["boosting", "forest"])
+def test_what_a_job_needs_is_within_its_bounds(
+    params: TreeParams, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where they leave next to nothing beside the contents, in a training and an encrypted prediction."""
+    monkeypatch.setattr(expected, "ALLOWANCE", 3 * expected.OVERHEAD)
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+        trained = await federation.train(spec(params, obfuscation="standard"))
+        assert (trained.state, trained.error) == ("finished", "")
+        asked = predict_request(model="job", protocol="eini")
+        asked.parameters.eini.key_bits = 1024
+        predicted = await federation.predict(asked)
+        assert (predicted.state, predicted.error) == ("finished", "")
+        await federation.close()
+
+    run(main())
+
+
+def test_sums_below_the_root_are_bounded_by_those_of_the_root(tmp_path: Path) -> None:
+    """A party's number of candidates, which the label holder cannot know, is known from the tree's first level on."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+
+        def tamper(sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+            if name_of(parcel) == "candidate_sums" and parcel.stage == 1:
+                parcel.growth.candidate_sums.ciphertexts += bytes(1 << 20)
+            return parcel
+
+        federation.tamper = tamper
+        status = await federation.train(spec(PARAMS, obfuscation="standard"))
+        assert status.state != "finished"
+        assert "round 0, stage 1 has more than the" in status.error
+        await federation.close()
+
+    run(main())
