@@ -58,6 +58,8 @@ class Summary:
         """The figures, as a file holds them."""
         found: dict[str, Any] = {key: value for key, value in vars(self).items() if key != "findings"}
         return found | {
+            "virtual_h": round(self.virtual_h, 1),
+            "cpu_s": round(self.cpu_s, 1),
             "stories": dict(self.stories),
             "findings": sum(self.findings.values()),
             "cpu_s_per_schedule": round(self.cpu_s / max(1, self.schedules), 4),

@@ -32,6 +32,8 @@ class Rig:
         self.plan = plan
         self.engines: dict[str, FaultyEngine] = {}
         self.killed = 0
+        self._kills = 0  # of those that the plan has by themselves
+        self._planned: list[DiskFault | WorkerFault] = []
         self._healing = False
         self._rng = random.Random(f"rig {plan.seed}")
         self._loop = asyncio.get_running_loop()
@@ -61,8 +63,7 @@ class Rig:
     @property
     def hits(self) -> int:
         """Faults that happened, but for those of the network as a whole."""
-        disks = sum(fault.hit for disk in self.disks.of.values() for fault in disk.faults)
-        return self.killed + disks + sum(fault.hit for each in self.engines.values() for fault in each.faults)
+        return self._kills + len(self._cuts) + sum(fault.hit for fault in self._planned)
 
     async def heal(self) -> None:
         """From here on nothing breaks; everybody is back, and everything late has arrived."""
@@ -114,12 +115,16 @@ class Rig:
             for fault in self.plan.faults
             if (fault["kind"], fault.get("who")) == ("worker", name) and name not in self.engines
         ]
+        self._planned += faults
         self.engines[name] = FaultyEngine(SILENCE_S, faults=faults)
         return self.engines[name]
 
     def _disk(self, root: Path, name: str) -> Disk:
         mine = [each for each in self.plan.faults if (each["kind"], each.get("who")) == ("disk", name)]
         backs = {each["at"]: each["back_s"] for each in mine}
+
+        faults = [DiskFault(each["at"], each["how"], each["for_s"]) for each in mine]
+        self._planned += faults
 
         def crash() -> None:
             self.kill(name, backs.get(disk.operations - 1, 0.0), amid_writing=True)
@@ -130,7 +135,7 @@ class Rig:
             crash=crash,
             now=self._loop.time,
             rng=self._rng,
-            faults=[DiskFault(each["at"], each["how"], each["for_s"]) for each in mine],
+            faults=faults,
         )
         return disk
 
@@ -149,6 +154,7 @@ class Rig:
         number, now = message.number - self._begun, self._loop.time()
         for fault in self.plan.faults:
             if fault["kind"] == "kill" and (number, message.served) == (fault["at"], fault["served"]):
+                self._kills += self.federation.alive(fault["who"])
                 self.kill(fault["who"], fault["back_s"])
             elif fault["kind"] == "cut" and number == fault["at"] and not message.served:
                 self._cuts.append((fault, now + fault["for_s"]))

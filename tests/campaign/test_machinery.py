@@ -100,11 +100,16 @@ def test_what_is_planted_is_found(what: str, tmp_path: Path, monkeypatch: pytest
 
 def test_a_summary_counts_what_was_found(tmp_path: Path) -> None:
     """Figures are those of the schedules that were carried out."""
-    fault = {"kind": "kill", "who": "feature-b", "at": 20, "served": False, "back_s": 0.0}
-    plan = Plan(3, "boosting", "train", faults=(fault,))
+    kill = {"kind": "kill", "who": "feature-b", "at": 20, "served": False, "back_s": 0.0}
+    crash = {"kind": "disk", "who": "feature-c", "at": 9, "how": "after", "for_s": 0.0, "back_s": 0.0}
+    slow = {"kind": "worker", "who": "label-holder", "at": 0, "how": "slow", "for_s": 1.0}
+    never = {**kill, "at": 10_000}
     summary = Summary("some")
-    summary.add(plan, carry_out(plan, tmp_path / "x"))
-    assert (summary.schedules, summary.crashes, summary.as_json()["findings"]) == (1, 1, 0)
+    for faults in ((kill, slow, never), (crash,)):
+        plan = Plan(3, "boosting", "train", faults=faults)
+        summary.add(plan, carry_out(plan, tmp_path / "x"))
+    assert (summary.schedules, summary.crashes, summary.faults) == (2, 2, 3)
+    assert summary.as_json()["findings"] == 0
 
 
 def test_a_failing_plan_is_made_small() -> None:
