@@ -330,25 +330,26 @@ def test_a_look_ends_with_the_handshake(
     listen: Callable[[Callable[[socket.socket], None]], str], us: TlsFiles, folder: Path, foreign: Path
 ) -> None:
     """One connection, of TCP and TLS alone: over a long line each further round trip would be missing to the call."""
-    connections = []
+    taken, shaken = [], []
 
     def accept(files: TlsFiles) -> Callable[[socket.socket], None]:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(files.certificate, files.key)
 
         def shake(connection: socket.socket) -> None:
-            connections.append(context.wrap_socket(connection, server_side=True))  # and never a word
+            taken.append(connection)
+            shaken.append(context.wrap_socket(connection, server_side=True))  # kept open, and never a word
 
         return shake
 
     to = Address("peer", listen(accept(_files(folder, "peer"))))
     found = look(to, us)
     assert (found.trusted, found.lasting) == (True, False)
-    assert len(connections) == 1
+    assert len(taken) == 1
     whole = examine(to, us, 0.3)
     assert (whole.trusted, whole.there) == (True, True)
     assert "did not answer" in whole.line
-    assert len(connections) == 2
+    assert len(taken) == 2
     strange = look(Address("peer", listen(accept(_files(foreign, "peer")))), us)
     assert (strange.trusted, strange.lasting) == (False, True)
     assert "is not signed by the authority trusted here" in strange.line
