@@ -26,4 +26,5 @@ def put_under(federation: Federation, party: str, emits: Emits) -> None:
     """Give a party that runs another `emits`; sessions that are open keep for their messages what they have."""
     config = federation.configs[party]
     policy = Policy.model_validate({**config.policy.model_dump(), "emits": emits})
-    federation.node(party)._config = config.under(policy)
+    node = federation.node(party)
+    node._config = node._opener._config = config.under(policy)
