@@ -20,7 +20,7 @@ MOST = 1024
 
 
 class Attempts:
-    """Store of the attempts that are over. Raises `DataError` if the file is damaged."""
+    """Store of the attempts that are over. Raises `DataError` if the file is damaged or cannot be read."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -28,6 +28,8 @@ class Attempts:
             found = without_checksum(path, read_json(path), SEED) if path.is_file() else {}
         except DataError:  # a back-up would be stale
             raise DataError(f"{path}: is damaged; remove it; late copies of requests are then not known") from None
+        except OSError as failure:
+            raise DataError(f"{path}: cannot be read: {failure.strerror}; start this party again when it can") from None
         #: (job, submission) as one text → (highest attempt, left?), the last one that changed at the end.
         self._known = {key: (int(attempt), bool(left)) for key, (attempt, left) in found.items()}
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -197,5 +199,13 @@ def test_the_memory_of_attempts_is_bounded_and_durable(tmp_path: Path) -> None:
         path.write_text(damaged)
         with pytest.raises(DataError, match=r"attempts\.json: is damaged; remove it; late copies of requests are then"):
             Attempts(path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Path, "read_text", _unreadable)
+        with pytest.raises(DataError, match=r"attempts\.json: cannot be read: Input/output error; start this party"):
+            Attempts(path)
     path.unlink()
     Attempts(path).check("job-0", "one", 2)
+
+
+def _unreadable(_path: Path, **_options: object) -> str:
+    raise OSError(errno.EIO, os.strerror(errno.EIO))
