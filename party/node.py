@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Coroutine, Mapping
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
@@ -134,7 +135,7 @@ class PartyNode:
         for task in self.tasks:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
-        self._recorders.close()
+        self._recorders.close_all()
 
     async def _done(self, caller: str, work: Awaitable[control_pb2.StepResult]) -> control_pb2.StepResult:
         """The result of a step; one that the policy keeps from the coordinator ends the attempt, as a failure does."""
@@ -159,7 +160,7 @@ class PartyNode:
     async def _open(self, caller: str, request: control_pb2.StepRequest, kind: str) -> Session:
         """Open a session for a new attempt; a repeated opening returns the session that it opened."""
         submission = submission_of(request)
-        async with self._one_at_a_time(request.job):
+        async with self._one_at_a_time(request.job), self._transcript_closed_without_session(request.job):
             opening = hashlib.sha256(request.SerializeToString(deterministic=True)).digest()
             current = self._sessions.get(request.job)
             if current is not None:
@@ -177,6 +178,7 @@ class PartyNode:
                 session = self._opener.session(caller, request, kind, opening)
                 self._attempts.opened(request.job, submission, request.attempt)
             self._sessions[request.job] = session
+            self._recorders.keep_open(request.job)
             self._expect_more(session)
             log.info("job %s, attempt %d: %s for %s", request.job, request.attempt, kind, caller)
             return session
@@ -205,10 +207,18 @@ class PartyNode:
                 raise failure.at(self._config.name) from None
 
     async def _leave_recorded(self, caller: str, request: control_pb2.StepRequest) -> None:
-        """Leave, record it, and close the transcript; a late message of the job opens it again."""
-        await self._leave(caller, request)
-        self._record(caller, request)
-        self._recorders.close(request.job)
+        async with self._transcript_closed_without_session(request.job):
+            await self._leave(caller, request)
+            self._record(caller, request)
+
+    @asynccontextmanager
+    async def _transcript_closed_without_session(self, job: str) -> AsyncIterator[None]:
+        """After the block, however it ends, a job's transcript is closed unless a session of the job is here."""
+        try:
+            yield
+        finally:
+            if job not in self._sessions:
+                self._recorders.close(job)
 
     async def _leave(self, caller: str, request: control_pb2.StepRequest) -> None:
         """End the session, if there is one of this submission; else the job was left before, which is no error.
@@ -256,9 +266,8 @@ class PartyNode:
 
     async def _end_unasked(self, session: Session) -> None:
         """End an expired session and close its transcript, as the step `leave` does."""
-        await self._end(session)
-        if session.context.job not in self._sessions:
-            self._recorders.close(session.context.job)
+        async with self._transcript_closed_without_session(session.context.job):
+            await self._end(session)
 
 
 def _named(job: str) -> None:

@@ -7,7 +7,8 @@ party's own policy enables (`record`). Its files are signed with the party's TLS
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Literal
 
@@ -72,25 +73,32 @@ class Recorder:
 
     def _append(self, kind: Kind, peer: str, step: str, attempt: int, round: int, stage: int, message: Message) -> None:
         if self.on:
-            writer = self._recorders.writer(self._job)
-            writer.append(kind, peer, step, self._job, attempt, round, stage, message)
+            with self._recorders.writer(self._job) as writer:
+                writer.append(kind, peer, step, self._job, attempt, round, stage, message)
 
 
 class Recorders:
-    """The open transcripts of one party, one per job.
+    """The transcripts of one party, one per job; those of the jobs under way stay open.
 
-    A closed transcript opens again with the next message: a late message of a job that was left must be recorded.
+    A message of a job that is not under way, as one that comes after the party has left it, is recorded in a file of
+    its own, which is closed at once.
     """
 
     def __init__(self, folder: Path, mode: Mode, signer: Signer | None = None) -> None:
         self._folder, self._mode, self._signer = folder, mode, signer
+        self._under_way: set[str] = set()
         self._writers: dict[str, TranscriptWriter] = {}
 
     def of(self, job: str) -> Recorder:
         """A recorder of a job; all of one job write the same transcript."""
         return Recorder(self, job, self._mode)
 
-    def writer(self, job: str) -> TranscriptWriter:
+    def keep_open(self, job: str) -> None:
+        """From its next record on, hold a job's transcript open until it is closed: the job is under way."""
+        self._under_way.add(job)
+
+    @contextmanager
+    def writer(self, job: str) -> Iterator[TranscriptWriter]:
         """A job's transcript, opened if it is not open. Raises Interrupted if one on disk is damaged."""
         if job not in self._writers:
             folder = self._folder / job
@@ -98,10 +106,20 @@ class Recorders:
                 self._writers[job] = TranscriptWriter(folder, signer=self._signer)
             except Malformed as damage:
                 raise Interrupted(f"{damage}: move {folder} away for a new transcript, then resume the job") from None
-        return self._writers[job]
+        try:
+            yield self._writers[job]
+        finally:
+            if job not in self._under_way:
+                self.close(job)
 
-    def close(self, job: str | None = None) -> None:
-        """Close one job's transcript, or all."""
-        for name in [job] if job is not None else list(self._writers):
-            if name in self._writers:
-                self._writers.pop(name).close()
+    def close(self, job: str) -> None:
+        """Close a job's transcript: the job is not under way any more."""
+        self._under_way.discard(job)
+        if job in self._writers:
+            self._writers.pop(job).close()
+
+    def close_all(self) -> None:
+        """Close every job's transcript."""
+        with ExitStack() as each:
+            for job in sorted(self._under_way | set(self._writers)):
+                each.callback(self.close, job)

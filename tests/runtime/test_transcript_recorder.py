@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from party.node import SESSION_S
+from party.runtime import attempts
+from party.runtime.context import Session
 from party.runtime.transcript_recorder import Mode, Recorders
 from tests.replay import HERE, JOB
 from tests.simulator import COORDINATOR, Federation, run
 from tests.worlds import PARTIES
-from treetap.errors import Interrupted, Refused, UnknownJob
+from treetap.errors import BadInput, Interrupted, Refused, UnknownJob
 from treetap.wire.frame import filled, name_of
 from treetap.wire.transcript import TranscriptReader, open_message
+from treetap.wire.transcript_writer import TranscriptWriter
 from treetap.wire.v2 import boosting_pb2, control_pb2, exchange_pb2, growth_pb2, jobs_pb2, setup_pb2, transcript_pb2
 
 LABEL_HOLDER, B, C = PARTIES
@@ -147,5 +152,64 @@ def test_a_damaged_log_stops_the_job_and_says_what_to_do(tmp_path: Path) -> None
         recorders.of("job").own(0, 0, 1, OWN)
     folder.rename(tmp_path / "away")
     recorders.of("job").own(0, 0, 1, OWN)
-    recorders.close()
     assert len(list(TranscriptReader(folder))) == 1
+
+
+def test_a_transcript_is_open_while_its_job_is_under_way(tmp_path: Path) -> None:
+    """Records of the job share a file; one that comes before or after is in a file of its own, free for others."""
+    recorders = Recorders(tmp_path, "received")
+    recorder = recorders.of("job")
+    recorder.own(0, 0, 1, OWN)
+    TranscriptWriter(tmp_path / "job").close()
+    recorders.keep_open("job")
+    recorder.own(0, 0, 2, OWN)
+    recorder.own(0, 1, 2, OWN)
+    with pytest.raises(BadInput, match="another process writes this transcript"):
+        TranscriptWriter(tmp_path / "job")
+    recorders.close("job")
+    recorder.own(0, 0, 3, OWN)  # such as a client's answer that was computed when the model was given up
+    TranscriptWriter(tmp_path / "job").close()
+    assert [record.attempt for record in TranscriptReader(tmp_path / "job")] == [1, 2, 2, 3]
+    files = [TranscriptReader(path) for path in sorted((tmp_path / "job").iterdir())]
+    assert [len(list(file)) for file in files] == [1, 0, 2, 1, 0]
+
+
+@pytest.mark.parametrize("ended", ["left", "opened again", "expired"])
+def test_no_transcript_stays_open_after_a_session(ended: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is closed also where the disk refuses to note that the session has ended, or that another one begins."""
+
+    def full(path: Path, content: bytes) -> None:
+        raise OSError(28, "No space left on device", str(path))
+
+    def kept(session: Session, discard: str | None = None) -> Coroutine[Any, Any, None]:
+        raise OSError(28, "No space left on device")
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables, record="received")
+        binning = asyncio.Event()
+        federation.hook = lambda sent: binning.set() if sent.word == "bin" else None
+        federation.jobs.submit(jobs_pb2.SubmitRequest(job="job", spec=JOB))
+        await binning.wait()
+        federation.kill(COORDINATOR)
+        node, recorders = federation.node(B), federation.process(B).recorders
+        assert recorders is not None
+        assert set(recorders._writers) == {"job"}
+        if ended == "expired":
+            monkeypatch.setattr(Session, "close", kept)
+            await asyncio.sleep(SESSION_S + 60)
+        else:
+            monkeypatch.setattr(attempts, "write_whole", full)
+            session = node._sessions["job"]
+            again = setup_pb2.Prepare(spec=JOB, submission=session.submission)
+            step = setup_pb2.Leave(submission=session.submission) if ended == "left" else again
+            request = filled(
+                control_pb2.StepRequest(job="job", attempt=2), "leave" if ended == "left" else "prepare", step
+            )
+            with pytest.raises(Interrupted, match="No space left"):
+                await _step(federation, COORDINATOR, request)
+        assert not node._sessions
+        assert not recorders._writers
+        monkeypatch.undo()
+        await federation.close()
+
+    run(main())

@@ -109,19 +109,20 @@ class TranscriptWriter:
             self._job, self._signed = job, False
 
     def close(self) -> None:
-        """Sign, close the file and free the folder for another writer. Closing twice is harmless.
+        """Sign, close the file and free the folder for another writer, whatever fails. Closing twice is harmless.
 
         Where the disk fails, the end stays unsigned, which is said in the log.
         """
         with self._lock:
-            if not self._file.closed:
-                try:
-                    self._sign()
-                    os.fsync(self._file.fileno())
-                except (Interrupted, OSError) as failure:
-                    log.warning("%s: the end of the transcript is not signed: %s", self._file.name, failure)
-                self._file.close()
-            self._unlock()
+            try:
+                if not self._file.closed:
+                    with self._file:
+                        self._sign()
+                        os.fsync(self._file.fileno())
+            except (Interrupted, OSError) as failure:
+                log.warning("%s: the end of the transcript is not signed: %s", self._file.name, failure)
+            finally:
+                self._unlock()
 
     def __enter__(self) -> TranscriptWriter:
         return self

@@ -92,6 +92,23 @@ def test_a_folder_has_one_writer_at_a_time(tmp_path: Path) -> None:
     assert texts_of(tmp_path) == ["a", "b"]
 
 
+def test_a_folder_is_free_after_a_close_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever ends the closing, the file and the lock go with it, and not only once the writer is garbage."""
+    writer = TranscriptWriter(tmp_path)
+    writer.append(RECEIVED, "p", "s", "j", 1, 0, 0, StringValue(value="a"))
+
+    def defect(descriptor: int) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", defect)
+        with pytest.raises(MemoryError):
+            writer.close()
+    log(tmp_path, "b")
+    assert texts_of(tmp_path) == ["a", "b"]
+    writer.close()
+
+
 def test_threads_may_share_a_writer(tmp_path: Path) -> None:
     """Records from four threads make one unbroken chain."""
     with TranscriptWriter(tmp_path, rotate_bytes=4_000) as writer:
