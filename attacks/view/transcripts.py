@@ -18,11 +18,14 @@ _IN_ARCHIVES = 10  # archives may have further leading folders
 
 
 class Found(NamedTuple):
-    """A transcript on disk: a folder or a file. `kind`: its job's kind, by the first readable records."""
+    """A transcript on disk: a folder or a file. `kind`: its job's kind, by the first readable records.
+
+    One without a record, as a party leaves that was killed when it began it, is `empty`.
+    """
 
     job: str
     path: Path
-    kind: Literal["training", "prediction", "unknown"]
+    kind: Literal["training", "prediction", "unknown", "empty"]
 
 
 @contextmanager
@@ -62,6 +65,7 @@ def _chosen(path: Path, named: Path, job: str | None, below: int = _BELOW) -> Pa
     found = find(path, below)
     if not found:
         raise BadInput(f"{named}: holds no transcript, and no folder within {below} levels below it does")
+    found = [each for each in found if each.kind != "empty"] or found
     jobs = ", ".join(sorted({each.job for each in found}))
     if job is not None:
         fitting = [each for each in found if each.job == job]
@@ -86,12 +90,12 @@ def _has_files(folder: Path) -> bool:
 
 def _look(path: Path) -> Found:
     """Job and kind by the first records; of an unreadable one by its folder: reading it later raises the error."""
-    job = path.stem
+    found = Found(path.stem, path, "empty")
     try:
         for record in TranscriptReader(path):
-            job = record.job
             if record.step in ("prepare", "open_model"):
-                return Found(job, path, "training" if record.step == "prepare" else "prediction")
+                return Found(record.job, path, "training" if record.step == "prepare" else "prediction")
+            found = Found(record.job, path, "unknown")
     except Malformed:
-        pass
-    return Found(job, path, "unknown")
+        return found._replace(kind="unknown")
+    return found

@@ -64,6 +64,19 @@ def test_several_jobs_in_one_folder(sound: Path, tmp_path: Path) -> None:
         read_view(state, "job")
 
 
+@pytest.mark.parametrize("left", [[], [b""], [HEADER[:7]], [HEADER, HEADER + bytes(4)]])
+def test_transcripts_that_were_only_begun(left: list[bytes], sound: Path, tmp_path: Path) -> None:
+    """A party that was killed as it began other jobs' transcripts leaves folders without a record: no reason to ask."""
+    rewritten(sound, tmp_path / "transcripts" / "first", lambda records: records)
+    for job in ("begun", "other"):
+        (tmp_path / "transcripts" / job).mkdir()
+        for number, content in enumerate(left, start=1):
+            (tmp_path / "transcripts" / job / f"{number:06}.tap").write_bytes(content)
+    assert read_view(tmp_path).path == tmp_path / "transcripts" / "first"
+    with pytest.raises(BadInput, match=r"holds no transcript of job 'begun', only of: job$"):
+        read_view(tmp_path, "begun")
+
+
 def test_a_transcript_sent_by_mail(sound: Path, tmp_path: Path) -> None:
     """One file; a tar or zip archive of the folder; damage in it is told by the archive's name."""
     expected = knowledge(read_view(sound))

@@ -148,9 +148,9 @@ def keys(folders: Iterable[Path], forms: list[bytes], found: Findings) -> None:
 
 
 def transcripts(federation: Federation, found: Findings) -> None:
-    """Every transcript is one unbroken chain."""
+    """Every transcript is one unbroken chain; a folder without a file, of a writer that could not begin, is none."""
     for party, state in federation.states.items():
-        for folder in sorted((state / "transcripts").glob("*")):
+        for folder in sorted({path.parent for path in (state / "transcripts").glob("*/*")}):
             try:
                 numbers = [record.sequence for record in TranscriptReader(folder)]
                 found.expect(numbers == list(range(len(numbers))), f"{party}: {folder.name}: records are missing")

@@ -195,6 +195,8 @@ def test_a_kept_transcript_is_counted(tmp_path: Path) -> None:
     assert card(BANK, names=False)["disclosure"]["transcript"] is None
     assert "kept no transcript" in page(card(BANK, names=False))
     model = Path(shutil.copytree(BANK, tmp_path / "models" / "experiment"))
+    (tmp_path / "transcripts" / "experiment").mkdir(parents=True)  # by a party that was killed before the first file
+    assert card(model, names=False)["disclosure"]["transcript"] is None
     message = boosting_pb2.Gradients(first=0, count=1, ciphertexts=b"12345678")
     with TranscriptWriter(tmp_path / "transcripts" / "experiment") as log:
         for kind in (TranscriptRecord.SENT, TranscriptRecord.SENT, TranscriptRecord.OWN):

@@ -21,6 +21,7 @@ from treetap.models.durable import write_whole
 from treetap.protocols.registry import training
 from treetap.visible import visible_value
 from treetap.wire.disclosure import CLASSES, disclosure_table
+from treetap.wire.tap_file import files_of
 from treetap.wire.transcript_summary import summarise
 from treetap.wire.v2 import alignment_pb2, protocols_pb2, setup_pb2
 
@@ -103,7 +104,7 @@ def _transcript(folder: Path, model: str) -> list[Json] | None:
     """Messages and bytes by direction, peer and class, if this party kept a transcript of the training."""
     path = folder.parent.parent / "transcripts" / model
     with reading(path):
-        if folder.parent.name != "models" or not path.is_dir():
+        if folder.parent.name != "models" or not path.is_dir() or not files_of(path):
             return None
         try:
             rows = summarise(path)["rows"]
