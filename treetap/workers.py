@@ -19,6 +19,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
+from treetap.process.together import together
 from treetap.usage import Usage, measure_process
 from treetap.worker_process import WorkerProcess
 
@@ -62,7 +63,7 @@ class EngineHost(Protocol):
 
 async def call_all(engine: Engine, kernel: Callable[..., Any], *args: Any) -> None:
     """Run `kernel(state, *args)` in every worker."""
-    await asyncio.gather(*(engine.call(worker, kernel, *args) for worker in range(engine.workers)))
+    await together(*(engine.call(worker, kernel, *args) for worker in range(engine.workers)))
 
 
 class InProcessEngine:

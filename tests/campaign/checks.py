@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import re
@@ -167,6 +168,16 @@ def memory(federation: Federation, engines: dict[str, FaultyEngine], found: Find
         found.expect(recorders is not None and not recorders._writers, f"{party} has kept a transcript open")
         if party in engines:
             found.expect(not engines[party].remembers, f"{party}'s worker remembers {engines[party].remembers}")
+
+
+def errors(found: Findings) -> None:
+    """No task has failed without anybody asking for its error.
+
+    The log tells of it when the task is collected as garbage, which may be in another schedule.
+    """
+    for task in list(asyncio.tasks._all_tasks):
+        if task.get_loop() is asyncio.get_running_loop() and task.done() and task._log_traceback:
+            found.append(f"nobody asked for the error of {task.get_coro().__qualname__}: {task.exception()!r}")
 
 
 def descriptors() -> int:

@@ -93,3 +93,4 @@ async def _close(rig: Rig, found: Findings) -> None:
     mine = asyncio.current_task()
     left = [task for task in asyncio.all_tasks() if task is not mine]
     found.expect(not left, f"tasks are left: {[str(task.get_coro())[:120] for task in left]}")
+    checks.errors(found)

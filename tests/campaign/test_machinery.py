@@ -20,6 +20,7 @@ from tests.campaign.file_calls import Disks
 from tests.campaign.plans import Plan, drawn
 from tests.campaign.schedule import carry_out
 from tests.campaign.shrink import shrunk
+from treetap.errors import Unreachable
 from treetap.models.durable import append, write_whole
 from treetap.trees.boosting_criterion import BoostingCriterion
 
@@ -87,10 +88,24 @@ def _planted(what: str, monkeypatch: pytest.MonkeyPatch) -> str:
         own = PartyNode.close
         monkeypatch.setattr(PartyNode, "close", lambda self: (asyncio.ensure_future(forever()), own(self))[1])
         return "tasks are left"
+    if what == "lost error":
+
+        async def failing() -> None:
+            raise Unreachable("no route")
+
+        own = PartyNode.close
+        kept: list[asyncio.Future[None]] = []
+
+        def close(self: PartyNode) -> Any:
+            kept.append(asyncio.ensure_future(failing()))
+            return own(self)
+
+        monkeypatch.setattr(PartyNode, "close", close)
+        return "nobody asked for the error of _planted.<locals>.failing: Unreachable('no route')"
     raise ValueError(what)
 
 
-@pytest.mark.parametrize("what", ["wrong weight", "traceback", "key on disk", "left file", "task"])
+@pytest.mark.parametrize("what", ["wrong weight", "traceback", "key on disk", "left file", "task", "lost error"])
 def test_what_is_planted_is_found(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each checker sees the fault that it is there for."""
     said = _planted(what, monkeypatch)

@@ -19,6 +19,7 @@ from treetap.errors import Malformed
 from treetap.lattice.key_holder import LatticeKey
 from treetap.lattice.member import MaskedSum, Member
 from treetap.lattice.parameters import Parameters
+from treetap.process.together import together
 from treetap.worker_process import finish_unit
 from treetap.workers import Engine, call_all
 
@@ -82,7 +83,7 @@ class LatticeKeyHolder:
             self._engine.call(place % self._engine.workers, _open, self._name, data, n)
             for place, data in enumerate(sums)
         )
-        opened = await asyncio.gather(*calls)
+        opened = await together(*calls)
         return np.array(opened, dtype=np.int64).reshape(len(sums), n)
 
     async def close(self) -> None:
@@ -141,7 +142,7 @@ class LatticeMember:
             OutOfOrder: more columns than agreed.
         """
         first, *others = sorted(self._used.pop(block, {0}))
-        partials = await asyncio.gather(
+        partials = await together(
             *(self._engine.call(worker, _partial, self._name, block) for worker in others),
         )
         return await self._engine.call(first, _finish, self._name, block, partials, side_by_side, n)

@@ -5,7 +5,6 @@ Every kernel takes the worker's memory and the name that a tree, or a pool of ci
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -18,6 +17,7 @@ from gmpy2 import mpz
 from treetap.paillier.joint_cells import Codes, Table, feature_sums, joint, marginals, multiply_into
 from treetap.paillier.packing import Packer
 from treetap.paillier.public_key import PublicKey
+from treetap.process.together import together
 from treetap.worker_process import finish_unit
 from treetap.workers import Engine
 
@@ -205,7 +205,7 @@ class CandidateKernels:
     async def everywhere(self, kernel: Any, *args: tuple[Any, ...]) -> list[Any]:
         """One call per argument tuple, the k-th in worker k."""
         calls = (self._engine.call(worker, kernel, self._name, *values) for worker, values in enumerate(args))
-        return await asyncio.gather(*calls)
+        return await together(*calls)
 
     async def finish(
         self,

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from treetap.errors import Malformed
 from treetap.paillier.secret_key import SecretKey
 from treetap.paillier.slots import Slots
+from treetap.process.together import together
 from treetap.workers import Engine, call_all
 
 IN_FLIGHT_PER_WORKER = 2
@@ -111,7 +112,7 @@ class KeyHolder:
             )
         workers = self._engine.workers
         bounds = [count * worker // workers for worker in range(workers + 1)]
-        parts = await asyncio.gather(
+        parts = await together(
             *(
                 self._engine.call(
                     worker,

@@ -31,6 +31,7 @@ from treetap.paillier.packing import Packer
 from treetap.paillier.public_key import Obfuscators, PublicKey
 from treetap.paillier.secret_key import SecretKey
 from treetap.paillier.slots import Slots
+from treetap.process.together import together
 from treetap.worker_process import finish_unit
 from treetap.workers import Engine, call_all
 
@@ -277,7 +278,7 @@ class MaskedBlock:
         groups = member._slots.groups_per_plaintext(member._public.bits)
         count, workers = -(-len(sums) // (groups * width)), member._engine.workers
         cuts = [count * worker // workers * groups * width for worker in range(workers + 1)]
-        packed = await asyncio.gather(
+        packed = await together(
             *(
                 member._engine.call(worker, _pack, member._name, sums[first:last])
                 for worker, (first, last) in enumerate(pairwise(cuts))
@@ -286,7 +287,7 @@ class MaskedBlock:
         )
         member.operations["packings"] += count
         member.operations["obfuscators"] += count
-        return list(packed)
+        return packed
 
 
 class _WorkerState:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +31,8 @@ _ABSENT, _ON_THE_WAY = -1, -2
 
 class EncryptedSums:
     """Sums ciphertexts of one tree's gradients per split candidate; learns nothing, since it holds no key.
+
+    One call at a time; a cancelled one leaves no call to a worker under way, except for blocks, until `close`.
 
     Candidates in canonical order, feature by feature. A feature without missing values offers v = 0..n_bins-2, whose
     left sum holds the bins ≤ v. One with missing values offers for v = 0..n_bins-1 (v, missing right) and then, if
@@ -87,7 +88,7 @@ class EncryptedSums:
         self._worker_of = np.full(len(codes), _ABSENT, dtype=np.int32)
         self._place_of = np.zeros(len(codes), dtype=np.int64)
         self._blocks = 0
-        self._opening: asyncio.Future[Any] | None = None
+        self._opened = False
         self._under_way: list[asyncio.Future[None]] = []
         self.n_candidates = sum(len(offers(bins, missing)) for bins, missing in self._shapes)
         self.operations: dict[str, int] = {"additions": 0, "packings": 0, "obfuscators": 0}
@@ -115,6 +116,7 @@ class EncryptedSums:
             )
         if len(rows) and (rows.min() < 0 or rows.max() >= len(self._codes)):
             raise Malformed(f"a block names a record outside the {len(self._codes)} common ones")
+        await self._open()
         if (self._worker_of[rows] != _ABSENT).any() or len(np.unique(rows)) < len(rows):
             raise Conflict("a record's ciphertext came twice in one tree")
         worker = self._blocks % self._engine.workers
@@ -160,7 +162,6 @@ class EncryptedSums:
     async def _accumulate(self, worker: int, rows: Rows, ciphertexts: bytes) -> None:
         """Have a worker keep a block, and note the places of its ciphertexts."""
         try:
-            await self._open()
             start, additions = await self._engine.call(worker, add, self._name, self._codes[rows], ciphertexts)
         except BaseException:
             self._worker_of[rows] = _ABSENT
@@ -181,23 +182,21 @@ class EncryptedSums:
                     self._under_way.remove(oldest)
 
     async def _open(self) -> None:
-        """Create this tree in every worker, once, before any other call."""
-        if self._opening is None:
-            rows = len(self._codes) // self._engine.workers
-            single: list[tuple[int, ...]] = [(feature,) for feature in range(len(self._radices))]
-            tree = Tree(
-                public=self._public.to_bytes(),
-                bits=self._slots.bits,
-                per_plaintext=self._per_plaintext,
-                radices=self._radices,
-                root_groups=plan(self._codes, self._radices, rows) if self._joint_cells else single,
-                joint_cells=self._joint_cells,
-            )
-            self._opening = asyncio.ensure_future(
-                self._kernels.everywhere(open_tree, *[(tree,)] * self._engine.workers)
-            )
-        # Shielded: one caller that is cancelled must not leave the others without their workers.
-        await asyncio.shield(self._opening)
+        """Create this tree in every worker before any other call; again if the caller was cancelled meanwhile."""
+        if self._opened:
+            return
+        rows = len(self._codes) // self._engine.workers
+        single: list[tuple[int, ...]] = [(feature,) for feature in range(len(self._radices))]
+        tree = Tree(
+            public=self._public.to_bytes(),
+            bits=self._slots.bits,
+            per_plaintext=self._per_plaintext,
+            radices=self._radices,
+            root_groups=plan(self._codes, self._radices, rows) if self._joint_cells else single,
+            joint_cells=self._joint_cells,
+        )
+        await self._kernels.everywhere(open_tree, *[(tree,)] * self._engine.workers)
+        self._opened = True
 
     async def _sum_bins(self, nodes: Sequence[Rows] | None) -> list[bytes]:
         """Part (a): per worker the products of its records, (node, feature, bin) in this order."""

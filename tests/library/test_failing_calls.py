@@ -1,0 +1,134 @@
+"""A worker that dies or is late while a caller goes: no call goes on without a caller, and no error is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import numpy as np
+import pytest
+
+from treetap.errors import Interrupted
+from treetap.lattice.kernels import LatticeKeyHolder
+from treetap.lattice.key_holder import LatticeKey
+from treetap.lattice.parameters import Parameters
+from treetap.paillier.kernels import CandidateKernels, close_tree
+from treetap.paillier.key_holder import KeyHolder
+from treetap.paillier.secret_key import SecretKey
+from treetap.paillier.slots import Slots
+from treetap.paillier.tree_sums import EncryptedSums
+from treetap.workers import call_all
+
+KEY = SecretKey.generate(1024)
+SLOTS = Slots((20, 20, 10))
+BLOCK = KEY.encrypt_many(SLOTS.encode([np.ones(2, dtype=np.int64)] * 3), "standard")
+
+
+class LateWorker:
+    """One worker, whose calls wait until `go` is set; then they are carried out, or it has died."""
+
+    workers = 1
+
+    def __init__(self, *, dies: bool) -> None:
+        self.state: dict[str, Any] = {}
+        self.go = asyncio.Event()
+        self._dies = dies
+
+    async def call(self, worker: int, kernel: Callable[..., Any], *args: Any) -> Any:
+        await self.go.wait()
+        if self._dies:
+            raise Interrupted("compute worker 0 died")
+        return kernel(self.state, *args)
+
+    def forget(self, kernel: Callable[..., Any], *args: Any) -> None:
+        kernel(self.state, *args)
+
+
+class OneDies:
+    """Three workers: the second dies at once, the others work for ever."""
+
+    workers = 3
+
+    async def call(self, worker: int, kernel: Callable[..., Any], *args: Any) -> Any:
+        if worker == 1:
+            raise Interrupted("compute worker 1 died")
+        await asyncio.get_running_loop().create_future()
+
+    def forget(self, kernel: Callable[..., Any], *args: Any) -> None:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("dies", [False, True])
+@pytest.mark.parametrize("call", ["add_block", "candidates"])
+def test_a_tree_that_is_dropped_while_it_opens_leaves_nothing(dies: bool, call: str) -> None:
+    """Its caller is cancelled while a worker is late with the first call; what the worker then does changes nothing."""
+
+    async def run() -> None:
+        lost: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, told: lost.append(told))
+        engine = LateWorker(dies=dies)
+        sums = EncryptedSums(engine, KEY.public, SLOTS, np.zeros((2, 1), dtype=np.uint8), [(2, False)], "t")
+        begun = sums.add_block(np.arange(2), BLOCK) if call == "add_block" else sums.candidates(None, np.arange(1))
+        step = asyncio.ensure_future(begun)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        step.cancel()
+        await asyncio.wait({step})
+        await sums.close()
+        engine.go.set()
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert engine.state == {}
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        del sums, step, begun
+        gc.collect()  # which logs an error that nobody has asked for
+        assert lost == []
+
+    asyncio.run(run())
+
+
+def test_a_block_that_was_cancelled_while_the_tree_opened_may_come_again() -> None:
+    """It has changed nothing."""
+
+    async def run() -> None:
+        engine = LateWorker(dies=False)
+        sums = EncryptedSums(engine, KEY.public, SLOTS, np.zeros((2, 1), dtype=np.uint8), [(2, False)], "t")
+        first = asyncio.ensure_future(sums.add_block(np.arange(2), BLOCK))
+        await asyncio.sleep(0)
+        first.cancel()
+        await asyncio.wait({first})
+        engine.go.set()
+        await sums.add_block(np.arange(2), BLOCK)
+        owner = KeyHolder(engine, KEY, SLOTS, "standard", "t")
+        await owner.start()
+        assert (await owner.open(await sums.candidates(None, np.arange(1)), 1)).tolist() == [[2, 2, 2]]
+
+    asyncio.run(run())
+
+
+def _keys() -> KeyHolder:
+    return KeyHolder(OneDies(), KEY, SLOTS, "standard", "t")
+
+
+CALLS: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
+    "everywhere": lambda: CandidateKernels(OneDies(), KEY.public, 1, "t").everywhere(close_tree, (), (), ()),
+    "call_all": lambda: call_all(OneDies(), close_tree, "t"),
+    "open": lambda: _keys().open(bytes(3 * KEY.public.ciphertext_bytes), 3 * SLOTS.groups_per_plaintext(1024)),
+    "open sums of lattices": lambda: LatticeKeyHolder(
+        OneDies(), LatticeKey(Parameters(8192, 2, 60, 20, 12, 1)), "t"
+    ).open([b"", b"", b""], 1),
+}
+
+
+@pytest.mark.parametrize("what", CALLS)
+def test_when_one_worker_dies_the_others_calls_have_ended(what: str) -> None:
+    """Nobody would take their results; a kernel that waits in a worker's queue is not begun."""
+
+    async def run() -> None:
+        with pytest.raises(Interrupted, match="worker 1 died"):
+            await CALLS[what]()
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(run())
