@@ -24,7 +24,7 @@ from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import Message
 
 from treetap.errors import BadInput, ConfigError, Interrupted, Refused
-from treetap.models.durable import sync_folder
+from treetap.models.durable import make_folder, sync_folder
 from treetap.wire.disclosure import bytes_by_class_of
 from treetap.wire.signed_heads import Signer
 from treetap.wire.tap_file import HEADER, ORIGIN, files_of, framed, frames, opened
@@ -209,7 +209,7 @@ class TranscriptWriter:
 def _claim(folder: Path) -> int:
     """A descriptor that holds the folder for this writer until it is closed, at the latest when the process ends."""
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(folder)
         descriptor = os.open(folder, os.O_RDONLY)
     except OSError as error:
         raise BadInput(f"{folder}: cannot hold a transcript: {error.strerror}") from None

@@ -60,6 +60,20 @@ def test_files_are_for_their_owner_and_begin_with_magic_and_version(tmp_path: Pa
     assert (tmp_path / "log" / "000001.tap").read_bytes().startswith(b"treetap transcript 2\n")
 
 
+def test_a_new_folder_is_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is brought to disk in the folder above it, and so are those above it that are new: the power may fail."""
+    synchronised, true_fsync = set(), os.fsync
+
+    def fsync(descriptor: int) -> None:
+        synchronised.add(os.fstat(descriptor).st_ino)
+        true_fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    TranscriptWriter(tmp_path / "transcripts" / "job").close()
+    folders = (tmp_path, tmp_path / "transcripts", tmp_path / "transcripts" / "job")
+    assert {folder.stat().st_ino for folder in folders} <= synchronised
+
+
 def test_files_rotate_and_read_as_one(tmp_path: Path) -> None:
     """No file exceeds the limit but one that holds a single larger record; the chain runs on across files."""
     texts = [os.urandom(60).hex() for _ in range(9)] + [os.urandom(2_000).hex(), "after"]
