@@ -28,6 +28,10 @@ class DelayProxy:
         asyncio.set_event_loop(self._loop)
         self._loop.run_until_complete(self._serve())
         self._loop.run_forever()
+        self._server.close()
+        for task in asyncio.all_tasks(self._loop):
+            task.cancel()
+        self._loop.run_until_complete(asyncio.sleep(0))  # within which they end
 
     async def _serve(self) -> None:
         server = await asyncio.start_server(self._connect, "127.0.0.1", 0)
