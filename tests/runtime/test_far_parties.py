@@ -13,14 +13,13 @@ from tests.simulator import Call, Federation, Process, run
 from tests.worlds import PARTIES, spec, world
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams, ForestParams
+from treetap.wire.rpc import GIVE_UP_S
 
 HERE = world(60, (2, 2, 1), seed=5)
 SILENCE_S = 5.0
 #: Seconds of a round trip, and round trips of a message over a used and a new connection: TCP and TLS to look at the
 #: server's certificate, TCP, TLS and settings of gRPC, the call.
 ROUND_TRIP_S, USED, NEW = 0.6, 1, 6
-#: Seconds after which a connection without a message is closed.
-IDLE_S = 3.0
 
 
 class _Far(Federation):
@@ -37,7 +36,7 @@ class _Far(Federation):
         if sender.name not in PARTIES or to not in PARTIES:
             return await super().carry(sender, to, word, call)
         clock, line = asyncio.get_running_loop().time, (sender.name, to)
-        idle = clock() - self._used_at.get(line, -IDLE_S) >= IDLE_S
+        idle = clock() - self._used_at.get(line, -GIVE_UP_S) >= GIVE_UP_S
         self._used_at[line] = clock()
         await asyncio.sleep(ROUND_TRIP_S * ((NEW if idle else USED) - 0.5))
         answer = await super().carry(sender, to, word, call)
