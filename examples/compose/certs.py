@@ -116,10 +116,17 @@ def renew(places: Places, pause: Callable[[float], None] = time.sleep) -> None:
 
 def publish(places: Places) -> None:
     """Add the authority that processes trust to those of before: what was signed under these is verified by them."""
-    path, known = places.trusted / "ca.crt", {}
-    for each in (path, *(places.files(name).ca for name in places.names())):
+    path = places.trusted / "ca.crt"
+    try:
+        before = read_certificates(path) if path.is_file() and path.stat().st_size else []
+    except ConfigError as damage:  # is not written over: no other file has the authorities of before
+        sys.exit(
+            f"certs.py: {damage}: bring a back-up of it back, or remove it and what was signed before is unverified"
+        )
+    known = {found.public_bytes(Encoding.PEM): None for found in before}
+    for name in places.names():
         with suppress(ConfigError):  # none yet, or damaged and about to be renewed
-            known |= {found.public_bytes(Encoding.PEM): None for found in read_certificates(each)}
+            known |= {found.public_bytes(Encoding.PEM): None for found in read_certificates(places.files(name).ca)}
     _write(places, path, b"".join(known))
 
 

@@ -14,6 +14,8 @@ MOST_CLASSES = 1 << 16
 MOST_COLUMNS = 1 << 12
 #: Bytes of a branch, and of a leaf beside its branches.
 _BRANCH = 16
+#: Bytes of a node's number.
+_NODE = 5
 
 
 def of_label_holder(spec: setup_pb2.JobSpec, params: TreeParams, trees: int, records: Callable[[], int]) -> Receives:
@@ -44,7 +46,7 @@ def of_feature_parties(
     rounds, stages = range(trees), range(depth)
 
     def sums(nodes: int, candidates: int) -> int:
-        return nodes * candidates * ciphertext_size(spec.key_bits)
+        return nodes * (_NODE + candidates * ciphertext_size(spec.key_bits))
 
     def most() -> int:
         return MOST_COLUMNS * min(params.max_bin + 1, 2 * records())

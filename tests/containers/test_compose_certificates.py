@@ -223,6 +223,21 @@ def test_the_audit_has_the_authorities_of_all_times(
     assert len(read_certificates(given)) == 3
 
 
+def test_a_damaged_list_of_authorities_is_not_written_over(
+    script: SimpleNamespace, places: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It names the file and the remedy: no other has the authorities of before."""
+    _issued(script, places, monkeypatch)
+    given = places.trusted / "ca.crt"
+    given.chmod(0o644)
+    given.write_text("damaged")
+    with pytest.raises(
+        SystemExit, match=r"ca\.crt: not a certificate in PEM form: bring a back-up of it back, or remove"
+    ):
+        script.publish(places)
+    assert given.read_text() == "damaged"
+
+
 def test_the_audit_is_told_where_they_are() -> None:
     """The volume that `certs` writes is the one that the audit's file names."""
     services = (ROOT / "docker-compose.yml").read_text().partition("\nservices:\n")[2].partition("\nnetworks:\n")[0]

@@ -6,15 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from party.growth.expected import of_feature_parties
 from party.runtime import expected
 from tests.campaign.small_jobs import FOREST
 from tests.replay import HERE, PARAMS
 from tests.simulator import Federation, run
-from tests.worlds import spec
+from tests.worlds import PARTIES, spec
 from treetap.protocols.prediction import predict_request
-from treetap.trees.params import TreeParams
+from treetap.trees.params import ForestParams, TreeParams
 from treetap.wire.frame import name_of
-from treetap.wire.v2 import exchange_pb2
+from treetap.wire.v2 import exchange_pb2, growth_pb2
 
 
 @pytest.mark.parametrize("params", [PARAMS, FOREST], ids=["boosting", "forest"])
@@ -35,6 +36,14 @@ def test_what_a_job_needs_is_within_its_bounds(
         await federation.close()
 
     run(main())
+
+
+def test_a_party_without_candidates_may_name_all_nodes_of_a_level() -> None:
+    """Its columns are constant: a level's message has the numbers of its nodes, three bytes each from 16,384 on."""
+    params = ForestParams(1, max_depth=17, max_bin=4)
+    bounds = of_feature_parties(spec(params), params, 1, lambda: 1 << 20, lambda _party, _tree: 0)
+    sums = growth_pb2.CandidateSums(nodes=range(1 << 16, 1 << 17))
+    assert bounds["candidate_sums"].most(PARTIES[1], 0, 16) > len(sums.SerializeToString())
 
 
 def test_sums_below_the_root_are_bounded_by_those_of_the_root(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import logging
 import os
 import resource
 import sys
-from pathlib import Path
+from typing import IO
 
 log = logging.getLogger(__name__)
 #: File descriptors below which a server may be silenced by connections that do nothing.
@@ -17,6 +17,8 @@ ENOUGH_DESCRIPTORS = 8192
 HEAPS = 2
 #: Seconds between two looks at this process's memory, and bytes that it may have beyond the fewest it had.
 TRIM_S, GROWN = 5.0, 64 * 1024 * 1024
+#: Bytes that returning memory has to gain; after less the pause doubles, up to this many seconds.
+WORTH, LONGEST_PAUSE_S = 16 * 1024 * 1024, 60.0
 _PR_SET_DUMPABLE = 4  # <linux/prctl.h>
 _M_ARENA_MAX = -8  # <malloc.h>
 
@@ -55,18 +57,23 @@ async def give_memory_back() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is None or sys.platform != "linux":
         return
-    least = _resident()
-    while True:
-        await asyncio.sleep(TRIM_S)
-        if _resident() > least + GROWN:
+    with open("/proc/self/statm", "rb", buffering=0) as statm:  # noqa: ASYNC230 - once: in a flood none is free
+        await asyncio.to_thread(trim, 0)  # what is imported for that, too, is imported now
+        least, pause = _resident(statm), TRIM_S
+        while True:
+            await asyncio.sleep(pause)
+            before = _resident(statm)
+            if before <= least + GROWN:
+                least, pause = min(least, before), TRIM_S
+                continue
             await asyncio.to_thread(trim, 0)
-        least = min(least, _resident())
+            gained = before - _resident(statm)
+            pause = TRIM_S if gained >= WORTH else min(2 * pause, LONGEST_PAUSE_S)
 
 
-def _resident() -> int:
-    """Bytes of this process in memory (Linux)."""
-    pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
-    return int(pages) * resource.getpagesize()
+def _resident(statm: IO[bytes]) -> int:
+    """Bytes of this process in memory. `statm`: the open file in which Linux tells them."""
+    return int(os.pread(statm.fileno(), 128, 0).split()[1]) * resource.getpagesize()
 
 
 def keep_memory_private() -> None:

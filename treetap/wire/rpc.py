@@ -48,8 +48,9 @@ HANDSHAKE_S = 10.0
 #: Seconds that a connection may stay without a call; a caller's next call opens another. Each takes about 110 kB, so
 #: this bounds what one certificate can hold by opening connections as fast as hands can be shaken.
 IDLE_S = 1.5
-#: Seconds after which a channel without a call gives its connection up: before the server does, whose word that it is
-#: closed takes half a round trip, in which the next call would fail. gRPC takes no less than one second.
+#: Seconds after which a channel without a call gives its connection up, as a rule before the server does, whose word
+#: that it is closed takes half a round trip: a call that begins meanwhile fails and is repeated. gRPC takes no less
+#: than one second.
 GIVE_UP_S = 1.0
 #: Connections of a server at once; further ones are closed before their handshakes. Each takes 50 to 70 kB, and a host
 #: may allow a process more descriptors than it has memory for.

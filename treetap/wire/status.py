@@ -77,7 +77,7 @@ class answering:
         else:
             return
         metadata = ((ERROR_KEY, type(error).__name__),)
-        details = details_of(self._callers.outward(str(error)))
+        details = details_of(self._callers.outward(str(error)[: 4 * LONGEST_DETAILS]))  # no search through megabytes
         await self._context.abort(code_of(error), details, trailing_metadata=metadata)
 
 
