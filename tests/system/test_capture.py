@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import socket
 import struct
 import threading
@@ -44,10 +45,9 @@ class Sniffer:
         except PermissionError:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024 * 1024)
         self._socket.bind(("lo", 0))
-        self._socket.settimeout(0.2)
-        self._stop = threading.Event()
+        self._last = secrets.token_bytes(32)  # content of a packet of our own, after all others
         self._packets: list[bytes] = []
-        self._thread = threading.Thread(target=self._take)
+        self._thread = threading.Thread(target=self._take, daemon=True)
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -55,23 +55,27 @@ class Sniffer:
         self._thread.start()
         try:
             yield
-            self._stop.set()
-            self._thread.join()
+            self._end()
             _, lost = struct.unpack("II", self._socket.getsockopt(SOL_PACKET, PACKET_STATISTICS, 8))
             assert lost == 0, "packets came faster than they could be taken"
         finally:
-            self._stop.set()
-            self._thread.join()
+            self._end()
             self._socket.close()
 
-    def _take(self) -> None:
-        """Take packets until told to stop and none is left."""
-        while True:
-            try:
-                self._packets.append(self._socket.recv(1 << 17))
-            except TimeoutError:
-                if self._stop.is_set():
+    def _end(self) -> None:
+        """Take all that was sent so far; others may go on sending."""
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as ours:
+            for _ in range(60):  # the packet could be lost
+                ours.sendto(self._last, ("127.0.0.1", 9))
+                self._thread.join(1.0)
+                if not self._thread.is_alive():
                     return
+        raise AssertionError("our own packet was never captured")
+
+    def _take(self) -> None:
+        """Take packets until the last one."""
+        while not (packet := self._socket.recv(1 << 17)).endswith(self._last):
+            self._packets.append(packet)
 
     def flows(self, ports: set[int]) -> dict[Flow, dict[int, bytes]]:
         """Flow → sequence number → payload."""
