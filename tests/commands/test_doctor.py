@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import signal
 import socket
 import socketserver
@@ -106,7 +107,9 @@ def test_a_federation_in_order(federation: LocalFederation) -> None:
         said = [each["message"] for each in findings if each["subject"] == f"{name} at {federation.addresses[name]}"]
         assert said[0] == "answers and serves"
         assert said[1] == f"treetap {version.package_version()}, protocol version {version.PROTOCOL_VERSION}"
-        assert "its clock is 0.0 s" in said[2]
+        clock = re.search(r"its clock is (\d+\.\d) s .* ours \(give or take (\d+\.\d) s\)", said[2])
+        assert clock is not None
+        assert float(clock[1]) <= float(clock[2]) + 0.1  # both are rounded; on a busy host an answer takes its time
     findings = _doctor(federation.folder / "operator.toml", 0)
     assert f"coordinator at {federation.addresses['coordinator']}" in _of(findings, "ok")
 
