@@ -1,6 +1,6 @@
 """Paths of this host in errors that leave a party: they are named from the folders that its configuration names.
 
-Where a party's files lie is nobody else's business; its own log keeps the whole paths.
+Peers, clients and coordinators need not know where a party's files lie; its own log keeps the whole paths.
 """
 
 from __future__ import annotations

@@ -177,7 +177,7 @@ def errors(found: Findings) -> None:
     """
     for task in list(asyncio.tasks._all_tasks):
         if task.get_loop() is asyncio.get_running_loop() and task.done() and task._log_traceback:
-            found.append(f"nobody asked for the error of {task.get_coro().__qualname__}: {task.exception()!r}")
+            found.append(f"no task retrieved the error of {task.get_coro().__qualname__}: {task.exception()!r}")
 
 
 def descriptors() -> int:

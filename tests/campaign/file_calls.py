@@ -50,7 +50,7 @@ class Disks:
         self.of: dict[str, Disk] = {}
 
     def find(self, path: Any, folder: int | None = None) -> tuple[Disk, str] | None:
-        """The disk that holds a path, and the whole path; None for files of nobody's."""
+        """The disk that holds a path, and the whole path; None for files on no disk of the rig."""
         if isinstance(path, int):
             whole = os.readlink(f"/proc/self/fd/{path}")
         else:

@@ -101,7 +101,7 @@ def _planted(what: str, monkeypatch: pytest.MonkeyPatch) -> str:
             return own(self)
 
         monkeypatch.setattr(PartyNode, "close", close)
-        return "nobody asked for the error of _planted.<locals>.failing: Unreachable('no route')"
+        return "no task retrieved the error of _planted.<locals>.failing: Unreachable('no route')"
     raise ValueError(what)
 
 

@@ -19,7 +19,7 @@ EACH, TESTS = 20, 15
 
 @pytest.fixture(autouse=True, scope="module")
 def _settled() -> Iterator[None]:
-    """What was imported is looked at by no collection of garbage meanwhile, which schedules have many of."""
+    """Exempt imported objects from garbage collection meanwhile: schedules make much garbage."""
     gc.collect()
     gc.freeze()
     yield

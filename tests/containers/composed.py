@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tests.containers.subnets import write_subnets
+
 if TYPE_CHECKING:
     import docker
 
@@ -43,19 +45,35 @@ def compose_command() -> list[str] | None:
 class Composed:
     """One project of the compose file; `close` removes its containers, networks and volumes."""
 
-    def __init__(self, client: docker.DockerClient, command: list[str], project: str) -> None:
+    def __init__(self, client: docker.DockerClient, command: list[str], project: str, folder: Path) -> None:
         self.client = client
         self.project = project
         self.command = command
+        self._folder = folder
+        files = (
+            ROOT / "docker-compose.yml",
+            write_subnets(client, ROOT / "docker-compose.yml", folder / f"{project}.yml"),
+        )
+        self._files = os.pathsep.join(map(str, files))
 
     def compose(self, *words: str, seconds: float = 200.0, **variables: str) -> Answer:
         """`docker compose …` on this project."""
-        environment = {**os.environ, "TREETAP_IMAGE": IMAGE, "TREETAP_AUDIT_IMAGE": AUDIT_IMAGE, **variables}
+        environment = {
+            **os.environ,
+            "TREETAP_IMAGE": IMAGE,
+            "TREETAP_AUDIT_IMAGE": AUDIT_IMAGE,
+            "COMPOSE_FILE": self._files,
+        }
+        environment |= variables
         command = [*self.command, "-p", self.project, *words]
         ended = subprocess.run(
             command, cwd=ROOT, env=environment, stdin=-3, stdout=-1, stderr=-2, text=True, check=False, timeout=seconds
         )
         return Answer(ended.returncode, ended.stdout)
+
+    def another(self, name: str) -> Composed:
+        """A further project, with networks and volumes of its own."""
+        return Composed(self.client, self.command, f"{self.project}-{name}", self._folder)
 
     def container(self, service: str) -> Any:
         """A service's container, running or not, as the engine sees it now."""

@@ -8,10 +8,11 @@ from collections.abc import Iterator
 import pytest
 
 from tests.containers.composed import IMAGE, JOB, ROOT, SERVERS, Answer, Composed, compose_command
+from tests.containers.leftovers import PREFIX, remove_leftovers
 
 
 @pytest.fixture(scope="session")
-def composed() -> Iterator[Composed]:
+def composed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Composed]:
     """The image built, and a project that is removed at the end."""
     docker = pytest.importorskip("docker", reason="the package `docker` is not installed")
     try:
@@ -24,7 +25,9 @@ def composed() -> Iterator[Composed]:
         pytest.skip("neither `docker compose` nor `docker-compose` is installed")
     # the host's network, since a resolver on the host's loopback cannot be reached from the engine's own
     client.images.build(path=str(ROOT), tag=IMAGE, network_mode="host", rm=True, forcerm=True)
-    project = Composed(client, command, f"treetap-test-{secrets.token_hex(3)}")
+    remove_leftovers(client)
+    name = f"{PREFIX}{secrets.token_hex(3)}"
+    project = Composed(client, command, name, tmp_path_factory.mktemp(name))
     try:
         yield project
     finally:

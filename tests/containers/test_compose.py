@@ -274,7 +274,7 @@ def test_the_authoritys_key_is_nowhere(serving: Composed) -> None:
 def test_volumes_of_the_last_release_are_renewed(composed: Composed, finished: Answer, tmp_path: Path) -> None:
     """An authority on disk and certificates without roles: `up` erases the one and renews the others by itself."""
     assert finished.status == 0, finished.text
-    older = Composed(composed.client, composed.command, f"{composed.project}-older")
+    older = composed.another("older")
     names = ("coordinator", "operator", *PARTIES)
     script = f"""
 from pathlib import Path

@@ -20,6 +20,8 @@ from coordinator.config import read as read_coordinator
 from party.config import read as read_party
 from tests.certificates import role_of
 from tests.containers.composed import IMAGE, PARTIES, ROOT, Composed, compose_command
+from tests.containers.leftovers import PREFIX
+from tests.containers.subnets import free_subnets, pool_of
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.commands.certs.revocation import revoke
 from treetap.commands.health.question import read as read_address
@@ -74,7 +76,9 @@ def hosts(composed: Composed, tmp_path: Path) -> Iterator[dict[str, Any]]:
     create_authority(tmp_path / "authority")
     revoke(tmp_path / "authority")
     _tables(tmp_path)
-    network = composed.client.networks.create(f"treetap-hosts-{secrets.token_hex(3)}", internal=True)
+    network = composed.client.networks.create(
+        f"{PREFIX}hosts-{secrets.token_hex(3)}", internal=True, ipam=pool_of(free_subnets(composed.client, 1))
+    )
     running: dict[str, Any] = {}
     try:
         for host in (*PARTIES, "coordinator"):
@@ -145,7 +149,14 @@ def _start(
 ) -> Any:
     """A container with a host's name, as the user whose files it mounts."""
     container = composed.client.containers.create(
-        IMAGE, command, volumes=binds, user=f"{os.getuid()}:{os.getgid()}", network="none", read_only=True, **changes
+        IMAGE,
+        command,
+        name=f"{network.name}-{host}",
+        volumes=binds,
+        user=f"{os.getuid()}:{os.getgid()}",
+        network="none",
+        read_only=True,
+        **changes,
     )
     composed.client.networks.get("none").disconnect(container)
     network.connect(container, aliases=[f"{host}.{DOMAIN}"])

@@ -57,7 +57,7 @@ class OneDies:
         await asyncio.get_running_loop().create_future()
 
     def forget(self, kernel: Callable[..., Any], *args: Any) -> None:
-        raise NotImplementedError
+        raise AssertionError("a call that failed forgets nothing")
 
 
 @pytest.mark.parametrize("dies", [False, True])
@@ -83,7 +83,7 @@ def test_a_tree_that_is_dropped_while_it_opens_leaves_nothing(dies: bool, call: 
         assert engine.state == {}
         assert asyncio.all_tasks() == {asyncio.current_task()}
         del sums, step, begun
-        gc.collect()  # which logs an error that nobody has asked for
+        gc.collect()  # which logs an error that was never retrieved
         assert lost == []
 
     asyncio.run(run())
@@ -124,7 +124,7 @@ CALLS: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
 
 @pytest.mark.parametrize("what", CALLS)
 def test_when_one_worker_dies_the_others_calls_have_ended(what: str) -> None:
-    """Nobody would take their results; a kernel that waits in a worker's queue is not begun."""
+    """Their results have no taker; a kernel that waits in a worker's queue is not begun."""
 
     async def run() -> None:
         with pytest.raises(Interrupted, match="worker 1 died"):

@@ -57,7 +57,7 @@ async def _step_that_fails(error: Exception, *, heard: bool) -> None:
         (ZeroDivisionError("an amount"), "ERROR", "met a defect after its caller had gone"),
     ],
 )
-def test_a_failure_that_nobody_hears_is_logged(
+def test_a_failure_that_no_party_hears_is_logged(
     error: Exception, level: str, says: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """With the job, the attempt and the step; once, and only if no caller gets the error."""
@@ -176,7 +176,7 @@ def test_an_unasked_end_that_fails_is_logged(tmp_path: Path, caplog: pytest.LogC
                 raise Unreachable("cut")
 
         federation.hook = silence
-        federation.jobs._parties.leave = _nobody  # type: ignore[method-assign]
+        federation.jobs._parties.leave = _no_party  # type: ignore[method-assign]
         assert (await federation.train(JOB)).state == "interrupted"
         node = federation.node(PARTIES[1])
 
@@ -193,6 +193,6 @@ def test_an_unasked_end_that_fails_is_logged(tmp_path: Path, caplog: pytest.LogC
     assert record.getMessage() == "job job: the end of its session met a defect after its caller had gone"
 
 
-async def _nobody(*_: object, **__: object) -> list[str]:
+async def _no_party(*_: object, **__: object) -> list[str]:
     """The parties are not told that the job has ended."""
     return []
