@@ -116,11 +116,15 @@ class _Probe:
             places = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError, OverflowError) as error:
             return f"the name {host!r} cannot be looked up ({error}); correct the address or the name service"
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.set_alpn_protocols(["h2"])
+        context.load_verify_locations(self.tls.ca)
+        context.load_cert_chain(self.tls.certificate, self.tls.key)
         problems = []
         for family, _, _, _, place in places:
             self.phase = f"connecting to {place[0]}"
             try:
-                connection = self._connect(family, place)
+                connection = self._connect(context, family, place)
             except OSError as error:
                 problems.append(_connect_problem(error))
             else:
@@ -128,8 +132,14 @@ class _Probe:
                     return self._handshake(connection, family, place)
         return "; ".join(dict.fromkeys(problems))
 
-    def _connect(self, family: int, place: tuple[Any, ...]) -> socket.socket:
-        connection = socket.socket(family, socket.SOCK_STREAM)
+    def _connect(self, context: ssl.SSLContext, family: int, place: tuple[Any, ...]) -> ssl.SSLSocket:
+        """A connection on which no hands have been shaken yet.
+
+        Wrapped before it is connected: wrapping one that the peer has reset meanwhile loses the socket, unclosed.
+        """
+        connection = context.wrap_socket(
+            socket.socket(family, socket.SOCK_STREAM), server_hostname=self.to.dns, do_handshake_on_connect=False
+        )
         try:
             self._bound(connection)
             connection.connect(place)
@@ -141,16 +151,12 @@ class _Probe:
     def _bound(self, connection: socket.socket) -> None:
         connection.settimeout(max(0.05, self.deadline - time.monotonic()))
 
-    def _handshake(self, plain: socket.socket, family: int, place: tuple[Any, ...]) -> str:
+    def _handshake(self, connection: ssl.SSLSocket, family: int, place: tuple[Any, ...]) -> str:
         self.phase = "shaking hands"
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.set_alpn_protocols(["h2"])
-        context.load_verify_locations(self.tls.ca)
-        context.load_cert_chain(self.tls.certificate, self.tls.key)
         try:
-            self._bound(plain)
-            with context.wrap_socket(plain, server_hostname=self.to.dns) as secured:
-                return self._first_frame(secured)
+            self._bound(connection)
+            connection.do_handshake()
+            return self._first_frame(connection)
         except ssl.SSLCertVerificationError as error:
             shown = self._shown_certificate(family, place)
             fault = shown and self.tls.fault(shown, self.to.name, self.to.role)
@@ -203,10 +209,10 @@ class _Probe:
         context.verify_mode = ssl.CERT_NONE
         context.set_alpn_protocols(["h2"])
         try:
-            with self._connect(family, place) as plain:
-                self._bound(plain)
-                with context.wrap_socket(plain, server_hostname=self.to.dns) as secured:
-                    return x509.load_der_x509_certificate(secured.getpeercert(binary_form=True) or b"")
+            with self._connect(context, family, place) as connection:
+                self._bound(connection)
+                connection.do_handshake()
+                return x509.load_der_x509_certificate(connection.getpeercert(binary_form=True) or b"")
         except (OSError, ValueError):
             return None
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 import ssl
+import struct
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent import futures
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -136,7 +140,7 @@ def test_a_host_that_drops_packets(us: TlsFiles) -> None:
 def test_no_route(us: TlsFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     """The system's answer that no route exists is told with the network as the place to look."""
 
-    def unreachable(self: object, family: int, place: object) -> socket.socket:
+    def unreachable(*_: object) -> socket.socket:
         raise OSError(113, "No route to host")
 
     monkeypatch.setattr(probe._Probe, "_connect", unreachable)
@@ -252,6 +256,32 @@ def test_other_servers_that_do_not_speak_tls(
     assert "answers, but not in TLS" in _diagnose(listen(web), us)
     assert "closed the connection during the handshake" in _diagnose(listen(socket.socket.close), us)
     assert "accepts connections but does not shake hands" in _diagnose(listen(kept.append), us, timeout=0.3)
+
+
+def test_a_server_that_resets_the_connection_before_the_handshake(
+    listen: Callable[[Callable[[socket.socket], None]], str], us: TlsFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that ends just then resets the connection; no socket is left for the garbage collector to close."""
+
+    def reset(connection: socket.socket) -> None:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        connection.close()
+
+    connect = socket.socket.connect
+
+    def connect_until_reset(self: socket.socket, place: Any) -> None:
+        connect(self, place)
+        with suppress(OSError):
+            while True:
+                self.getpeername()
+                time.sleep(0.001)
+
+    monkeypatch.setattr(socket.socket, "connect", connect_until_reset)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert "closed the connection during the handshake" in _diagnose(listen(reset), us)
+        gc.collect()
+    assert [str(each.message) for each in caught] == []
 
 
 def test_a_trickle_of_bytes_does_not_hang_the_diagnosis(
