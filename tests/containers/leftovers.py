@@ -1,10 +1,10 @@
-"""What test runs that were killed left in the engine: containers, networks and volumes, known by their names."""
+"""Containers, networks and volumes that killed test runs left in the engine, known by their names."""
 
 from __future__ import annotations
 
 import contextlib
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import docker
@@ -21,21 +21,15 @@ def remove_leftovers(client: docker.DockerClient) -> None:
     import docker
 
     here = {"name": PREFIX}
-    outlived = datetime.now(UTC) - AGE
-    for container in client.containers.list(all=True, filters=here, ignore_removed=True):
-        if _is_older(container.name, container.attrs["Created"], outlived):
-            with contextlib.suppress(docker.errors.APIError):  # another run removed it
-                container.remove(force=True)
-    for network in client.networks.list(filters=here):
-        if _is_older(network.name, network.attrs["Created"], outlived):
-            with contextlib.suppress(docker.errors.APIError):
-                network.remove()
-    for volume in client.volumes.list(filters=here):
-        if _is_older(volume.name, volume.attrs["CreatedAt"], outlived):
-            with contextlib.suppress(docker.errors.APIError):
-                volume.remove()
-
-
-def _is_older(name: str, created: str, than: datetime) -> bool:
-    # the engine writes nanoseconds, which `fromisoformat` of Python 3.11 does not read
-    return name.startswith(PREFIX) and datetime.fromisoformat(created[:19]).replace(tzinfo=UTC) < than
+    containers = client.containers.list(all=True, filters=here, ignore_removed=True)
+    found: list[tuple[Any, str, dict[str, bool]]]
+    found = [(each, each.attrs["Created"], {"force": True}) for each in containers]
+    found += [(each, each.attrs["Created"], {}) for each in client.networks.list(filters=here)]
+    found += [(each, each.attrs["CreatedAt"], {}) for each in client.volumes.list(filters=here)]
+    before = datetime.now(UTC) - AGE
+    for each, created, options in found:
+        # the engine writes nanoseconds, which `fromisoformat` of Python 3.11 does not read
+        made = datetime.fromisoformat(created[:19]).replace(tzinfo=UTC)
+        if each.name.startswith(PREFIX) and made < before:
+            with contextlib.suppress(docker.errors.APIError):  # another run removed it, or still uses it
+                each.remove(**options)

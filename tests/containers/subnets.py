@@ -52,8 +52,3 @@ def write_subnets(client: docker.DockerClient, compose_file: Path, override: Pat
     ]
     override.write_text("\n".join(["networks:", *lines]) + "\n")
     return override
-
-
-def pool_of(subnets: list[str]) -> dict[str, object]:
-    """The address pool of a network made through the engine's interface."""
-    return {"Config": [{"Subnet": each} for each in subnets]}

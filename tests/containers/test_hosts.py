@@ -21,7 +21,7 @@ from party.config import read as read_party
 from tests.certificates import role_of
 from tests.containers.composed import IMAGE, PARTIES, ROOT, Composed, compose_command
 from tests.containers.leftovers import PREFIX
-from tests.containers.subnets import free_subnets, pool_of
+from tests.containers.subnets import free_subnets
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.commands.certs.revocation import revoke
 from treetap.commands.health.question import read as read_address
@@ -73,12 +73,14 @@ def test_unit_and_compose_file_start_the_process_of_their_folder(host: str) -> N
 @pytest.fixture
 def hosts(composed: Composed, tmp_path: Path) -> Iterator[dict[str, Any]]:
     """A container per host, reached by its host name, with its folder of examples/hosts and its own certificate."""
+    from docker.types import IPAMConfig, IPAMPool
+
     create_authority(tmp_path / "authority")
     revoke(tmp_path / "authority")
     _tables(tmp_path)
-    network = composed.client.networks.create(
-        f"{PREFIX}hosts-{secrets.token_hex(3)}", internal=True, ipam=pool_of(free_subnets(composed.client, 1))
-    )
+    (subnet,) = free_subnets(composed.client, 1)
+    pools = IPAMConfig(pool_configs=[IPAMPool(subnet=subnet)])
+    network = composed.client.networks.create(f"{PREFIX}hosts-{secrets.token_hex(3)}", internal=True, ipam=pools)
     running: dict[str, Any] = {}
     try:
         for host in (*PARTIES, "coordinator"):
