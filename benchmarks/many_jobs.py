@@ -49,7 +49,7 @@ def _ended(job: str) -> jobs_pb2.JobStatus:
 
 def _write(journal: Journal, number: int) -> None:
     job = f"job-{number:06d}"
-    spec = setup_pb2.JobSpec(table="train", label_holder=PARTIES[0], feature_parties=PARTIES[1:], key_bits=2048)
+    spec = setup_pb2.JobSpec(table="train", aggregator=PARTIES[0], feature_parties=PARTIES[1:], key_bits=2048)
     journal.write_submitted(job, "train", spec, str(number))
     journal.write(job, "attempt", number=1)
     journal.write(job, "ended", attempt=1, status=to_base64(_ended(job)))

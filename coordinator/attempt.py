@@ -76,11 +76,11 @@ class Attempt:
 
     async def _train(self) -> None:
         spec, progress = self._submitted.spec, self._progress
-        roster = self._roster([spec.label_holder, *spec.feature_parties])
+        roster = self._roster([spec.aggregator, *spec.feature_parties])
         progress.phase("prepare")
         found = await setup.prepare(roster, spec, self._submitted.submission)
         model = found.model
-        if spec.label_holder not in found.published:
+        if spec.aggregator not in found.published:
             if not found.aligned:
                 progress.phase("align")
                 await align(roster, roster.names, spec.alignment)

@@ -20,7 +20,7 @@ from treetap.wire.v2 import eini_pb2, prediction_pb2, setup_pb2
 
 async def begin(roster: Roster, opening: prediction_pb2.OpenModel, progress: Progress) -> prediction_pb2.OpenedModel:
     """Have every party open the model, align, make keys; returns the label holder's description of the model."""
-    label_holder, members = opening.label_holder, present(opening)
+    label_holder, members = opening.recipient, present(opening)
     progress.phase("align")
     opened = await roster.ask_all(roster.names, "open_model", opening)
     await align(roster, roster.names, opening.alignment)
@@ -44,7 +44,7 @@ async def score(
     The parties work on a block at the same time: each sends on what it has received while the label holder still
     encrypts the rest. One block is under way at a time, so no party holds more than a block.
     """
-    label_holder, members = opening.label_holder, present(opening)
+    label_holder, members = opening.recipient, present(opening)
     masking = roster.ask_all(members, "mask_block", eini_pb2.MaskBlock(), block)
     scoring = roster.ask_all([label_holder], "score_block", eini_pb2.ScoreBlock(), block)
     answers, _ = await together(scoring, masking)

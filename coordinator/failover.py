@@ -38,7 +38,7 @@ async def conduct(
 
     `begin` makes the roster of an attempt with the given parties, `again` counts a new attempt.
     """
-    parties = [opening.label_holder, *opening.feature_parties]
+    parties = [opening.recipient, *opening.feature_parties]
     number = 0
     while True:
         number, progress.served = number + 1, False
@@ -85,7 +85,7 @@ async def _wait_or_go_without(
     if not lost:
         return
     names = ", ".join(lost)
-    if opening.away_policy == "retry" or opening.label_holder in lost:
+    if opening.away_policy == "retry" or opening.recipient in lost:
         raise Interrupted(f"{names} did not answer for {opening.away_deadline_s:g} s ({failure})") from failure
     log.warning("%s: away, the prediction continues without", names)
     opening.away.extend(lost)

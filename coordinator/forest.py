@@ -21,7 +21,7 @@ async def train(roster: Roster, spec: setup_pb2.JobSpec, plan: Plan, progress: P
     progress.phase("train")
     if plan.first == plan.rounds:
         return
-    sharing = roster.ask(spec.label_holder, "share_labels", forest_pb2.ShareLabels())
+    sharing = roster.ask(spec.aggregator, "share_labels", forest_pb2.ShareLabels())
     await together(sharing, roster.ask_all(list(spec.feature_parties), "take_labels", forest_pb2.TakeLabels()))
     for tree in range(plan.first, plan.rounds):
         progress.round(tree, plan.rounds)

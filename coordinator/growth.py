@@ -31,7 +31,7 @@ async def grow_tree(roster: Roster, spec: setup_pb2.JobSpec, tree: int, progress
 
     A feature party that the tree drops (party-wise dropout) only stores it.
     """
-    label_holder, features = spec.label_holder, taking_part(spec, tree)
+    label_holder, features = spec.aggregator, taking_part(spec, tree)
     build, level = [ROOT], 0
     while build:
         progress.stage(level)

@@ -24,7 +24,7 @@ async def begin(roster: Roster, opening: prediction_pb2.OpenModel, progress: Pro
     opened = await roster.ask_all(roster.names, "open_model", opening)
     await align(roster, roster.names, opening.alignment)
     await share_names(roster, opening)
-    found: prediction_pb2.OpenedModel = answered(opening.label_holder, opened[opening.label_holder], "opened_model")
+    found: prediction_pb2.OpenedModel = answered(opening.recipient, opened[opening.recipient], "opened_model")
     return found
 
 
@@ -39,7 +39,7 @@ async def score(
 
     At each level the label holder queries the owners of the nodes where records are, and moves the records.
     """
-    label_holder = opening.label_holder
+    label_holder = opening.recipient
     most = MOST_LEVELS * (opened.trees if opening.parameters.interactive.form == "per-tree" else 1)
     for level in range(most + 1):
         progress.stage(level)

@@ -64,7 +64,7 @@ class Jobs:
     def submit(self, request: jobs_pb2.SubmitRequest) -> str:
         """Accept a training job; `ConfigError` where no federation could do it."""
         check_spec(request.spec)
-        self._parties.check([request.spec.label_holder, *request.spec.feature_parties])
+        self._parties.check([request.spec.aggregator, *request.spec.feature_parties])
         job = self._new_name(request.job, "job")
         return self._accept(job, "train", request.spec, new_submission())
 

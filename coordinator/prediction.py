@@ -33,7 +33,7 @@ def opening_of(
     opening = prediction_pb2.OpenModel(
         model=request.model,
         table=request.table or "predict",
-        label_holder=spec.label_holder,
+        recipient=spec.aggregator,
         feature_parties=spec.feature_parties,
         records_file=request.records_file,
         alignment=spec.alignment,
@@ -56,7 +56,7 @@ async def predict(
     roster: Roster, opening: prediction_pb2.OpenModel, progress: Progress
 ) -> prediction_pb2.WrittenPredictions:
     """Conduct a prediction by the protocol that its opening names; serving ends with an error only."""
-    progress.scorer = opening.label_holder
+    progress.scorer = opening.recipient
     course = protocols.prediction(opening)
     if opening.serve:
         await serve(roster, opening, course, progress)
@@ -75,6 +75,6 @@ async def _predict_table(
         blocks = await course.score(roster, opening, opened, block, progress)
         block += 1
     progress.phase("write")
-    written = await roster.ask(opening.label_holder, "write_predictions", prediction_pb2.WritePredictions())
-    found: prediction_pb2.WrittenPredictions = answered(opening.label_holder, written, "written_predictions")
+    written = await roster.ask(opening.recipient, "write_predictions", prediction_pb2.WritePredictions())
+    found: prediction_pb2.WrittenPredictions = answered(opening.recipient, written, "written_predictions")
     return found

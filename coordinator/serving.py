@@ -33,7 +33,7 @@ async def serve(
 
     Serving ends with an error only, or when it is cancelled.
     """
-    label_holder = opening.label_holder
+    label_holder = opening.recipient
     opened = await course.begin(roster, opening, progress)
     progress.phase("serve")
     roster.log_level = logging.DEBUG  # the metrics cover these repeated steps

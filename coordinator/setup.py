@@ -40,7 +40,7 @@ async def prepare(roster: Roster, spec: setup_pb2.JobSpec, submission: str) -> F
     body = setup_pb2.Prepare(spec=spec, peers=roster.peers(), submission=submission)
     results = await roster.ask_all(roster.names, "prepare", body)
     answers = {party: answered(party, result, "prepared") for party, result in results.items()}
-    own = answers[spec.label_holder]
+    own = answers[spec.aggregator]
     aligned = {each.aligned_attempt for each in answers.values() if not each.published}
     agreed = len(aligned) == 1 and 0 not in aligned
     if not own.published:
@@ -61,7 +61,7 @@ async def prepare(roster: Roster, spec: setup_pb2.JobSpec, submission: str) -> F
 async def exchange_keys(roster: Roster, spec: setup_pb2.JobSpec, progress: Progress) -> None:
     """The label holder makes the key pair; the feature parties take its public half."""
     progress.phase("keys")
-    making = roster.ask(spec.label_holder, "make_keys", setup_pb2.MakeKeys())
+    making = roster.ask(spec.aggregator, "make_keys", setup_pb2.MakeKeys())
     await together(making, roster.ask_all(spec.feature_parties, "take_key", setup_pb2.TakeKey()))
 
 
@@ -74,9 +74,9 @@ async def bin_columns(roster: Roster, spec: setup_pb2.JobSpec, found: Found, pro
     progress.phase("bin")
     names = [party for party in roster.names if party not in found.published]
     answers = await roster.ask_all(names, "bin", setup_pb2.Bin())
-    binned = answered(spec.label_holder, answers[spec.label_holder], "binned")
+    binned = answered(spec.aggregator, answers[spec.aggregator], "binned")
     if not binned.rounds:
-        raise Malformed(f"{spec.label_holder} says that the job has no trees")
+        raise Malformed(f"{spec.aggregator} says that the job has no trees")
     if found.published and found.rounds < binned.rounds and not binned.stopped:
         raise Malformed(
             f"{' and '.join(sorted(found.published))} cannot have published a model of which the label holder has "
@@ -88,6 +88,6 @@ async def bin_columns(roster: Roster, spec: setup_pb2.JobSpec, found: Found, pro
 async def publish(roster: Roster, spec: setup_pb2.JobSpec) -> setup_pb2.PublishedModel:
     """Publish the shards as models, the label holder's last: its model means that every party's exists."""
     await roster.ask_all(spec.feature_parties, "publish", setup_pb2.Publish())
-    published = await roster.ask(spec.label_holder, "publish", setup_pb2.Publish())
-    model: setup_pb2.PublishedModel = answered(spec.label_holder, published, "published_model")
+    published = await roster.ask(spec.aggregator, "publish", setup_pb2.Publish())
+    model: setup_pb2.PublishedModel = answered(spec.aggregator, published, "published_model")
     return model

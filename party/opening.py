@@ -52,7 +52,7 @@ class Opener:
         """
         preparing, opening_model = request.setup.prepare, request.prediction.open_model
         spec, peers = (preparing.spec, preparing.peers) if kind == "prepare" else (opening_model, opening_model.peers)
-        members = {spec.label_holder, *spec.feature_parties}
+        members = set(members_of(spec, caller).parties)
         if self._config.name not in members:
             raise Refused(f"{self._config.name} is not a party of job {request.job}")
         context = self._context(request, [Address(peer.name, peer.address) for peer in peers])

@@ -32,7 +32,7 @@ PREDICTION: Mapping[str, str] = {
 
 def role_for_training(config: PartyConfig, context: StepContext, spec: setup_pb2.JobSpec) -> Role:
     """The role of this party in a training job that `check_spec` has passed."""
-    role: Role = _role(TRAINING[training_name(spec)], holds_labels=spec.label_holder == config.name)(
+    role: Role = _role(TRAINING[training_name(spec)], holds_labels=spec.aggregator == config.name)(
         config, context, spec
     )
     return role
@@ -48,7 +48,7 @@ def role_for_prediction(
     """The role of this party in a prediction that `check_prediction` has passed."""
     package = PREDICTION[prediction_name(opening)]
     role: Role
-    if opening.label_holder == config.name:
+    if opening.recipient == config.name:
         role = _role(package, holds_labels=True)(config, store, context, opening, served_models)
     else:
         role = _role(package, holds_labels=False)(config, store, context, opening)

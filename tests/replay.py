@@ -75,7 +75,7 @@ def with_word(name: str, job: str = "job", attempt: int = 1) -> control_pb2.Step
     elif name == "leave":
         request.setup.leave.submission = SUBMISSION
     elif name == "open_model":
-        request.prediction.open_model.label_holder = PARTIES[0]
+        request.prediction.open_model.recipient = PARTIES[0]
         request.prediction.open_model.feature_parties.extend(PARTIES[1:])
         request.prediction.open_model.model = "nothing"
         request.prediction.open_model.parameters.interactive.form = "batched"

@@ -140,7 +140,7 @@ def spec(params: TreeParams, parties: int = 3, **changes: Any) -> setup_pb2.JobS
         "obfuscation": "short-exponent",
         "alignment": "sorted-ids",
         "table": "train",
-        "label_holder": PARTIES[0],
+        "aggregator": PARTIES[0],
         "feature_parties": FOUR[1:parties],
     }
     made = setup_pb2.JobSpec()

@@ -154,7 +154,7 @@ def _view(path: Path, replay: TranscriptReplay, party: str | None, anchor: Ancho
         party=name,
         job=replay.job,
         protocol=training_name(spec),
-        label_holder=spec.label_holder,
+        label_holder=spec.aggregator,
         attempt=max(replay.attempts),
         records=total,
         rows=rows,
@@ -189,7 +189,7 @@ def _gaps(indices: list[int]) -> str:
 
 def _whose(path: Path, replay: TranscriptReplay, spec: setup_pb2.JobSpec, party: str | None) -> str:
     """The transcript's party: no party receives its own messages, or is asked to apply another party's splits."""
-    members = [spec.label_holder, *spec.feature_parties]
+    members = [spec.aggregator, *spec.feature_parties]
     if len(replay.owners) > 1:
         raise Malformed(f"holds records of several parties: {', '.join(sorted(replay.owners))}")
     possible = [name for name in members if name not in replay.peers and replay.owners <= {name}]
@@ -198,9 +198,9 @@ def _whose(path: Path, replay: TranscriptReplay, spec: setup_pb2.JobSpec, party:
     if party is not None and party not in possible:
         raise BadInput(f"{path}: is not the transcript of {party}, but of {' or '.join(possible)}")
     chosen = party or possible[0]
-    if chosen == spec.label_holder and (party or len(possible) == 1):
+    if chosen == spec.aggregator and (party or len(possible) == 1):
         raise BadInput(f"{path}: is the transcript of {chosen}, the label holder, which knows the labels")
-    features = [name for name in possible if name != spec.label_holder]
+    features = [name for name in possible if name != spec.aggregator]
     if party is None and len(features) > 1:
         raise BadInput(f"{path}: does not say whose transcript it is; name one of {', '.join(features)}")
     return party or features[0]

@@ -47,9 +47,10 @@ class Submitted:
 
     @property
     def members(self) -> list[str]:
-        """The job's parties, the label holder first."""
-        found = self.spec if self.kind == "train" else self.opening
-        return [found.label_holder, *found.feature_parties]
+        """The job's parties, its aggregator or recipient first."""
+        if self.kind == "train":
+            return [self.spec.aggregator, *self.spec.feature_parties]
+        return [self.opening.recipient, *self.opening.feature_parties]
 
     @property
     def later(self) -> bool:

@@ -47,7 +47,7 @@ class FeatureParty:
         self._context, self._spec = context, spec
         self._params = params_as(spec, BoostingParams)
         job = self._job = FeaturePartyJob(config, context, spec, self._params, STEPS, partial(implied, self._params))
-        self._growth = FeaturePartyGrowth(context, spec.label_holder, job.order, job.stored)
+        self._growth = FeaturePartyGrowth(context, spec.aggregator, job.order, job.stored)
         self._sums: EncryptedSums | None = None
         self.steps: Mapping[str, Step] = {
             "prepare": job.prepare,
@@ -104,7 +104,7 @@ class FeatureParty:
     async def _begin_tree(self, t: int) -> OwnTree:
         """Receive the sampled records, and their ciphertexts into the workers."""
         public, slots = self._job.key
-        split_table, mailbox, sender = self._job.split_table, self._context.mailbox, self._spec.label_holder
+        split_table, mailbox, sender = self._job.split_table, self._context.mailbox, self._spec.aggregator
         split_table.next_handle_is(self._job.stored.first_handle(t))
         columns = split_table.columns_of_tree(t, self._params, permuted=True)
         codes = columns.codes

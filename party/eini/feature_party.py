@@ -42,7 +42,7 @@ class FeatureParty:
         self._context, self._opening = context, opening
         self._attributions: Attributions | None = None
         if opening.attributions:
-            context.policy.check_emits(context.party, opening.label_holder, ["EXPLANATION"])
+            context.policy.check_emits(context.party, opening.recipient, ["EXPLANATION"])
         context.policy.check_key(config.name, opening.parameters.eini.key_bits)
         self._place = ChainPlace.of(context.party, opening)
         self._opened = OpenedModel(config, store, context, opening, STEPS)

@@ -50,7 +50,7 @@ class FeatureParty:
         self._context, self._spec = context, spec
         self._params = params_as(spec, ForestParams)
         job = self._job = FeaturePartyJob(config, context, spec, self._params, STEPS, partial(implied, self._params))
-        self._growth = FeaturePartyGrowth(context, spec.label_holder, job.order, job.stored)
+        self._growth = FeaturePartyGrowth(context, spec.aggregator, job.order, job.stored)
         self._pool: ForestSums | None = None
         self._drawn: Rows | None = None
         self.steps: Mapping[str, Step] = {
@@ -75,7 +75,7 @@ class FeatureParty:
         """Receive the ciphertext of every record's label into the workers, for the whole attempt."""
         self._job.order.check(request)
         public, slots = self._job.key
-        total, sender = len(self._job.table.ids), self._spec.label_holder
+        total, sender = len(self._job.table.ids), self._spec.aggregator
         token = f"{self._context.job}/{self._context.attempt}"
         pool = self._pool = ForestSums(self._context.engine, public, slots, total, token)
         self._context.progress.done, self._context.progress.total = 0, total
@@ -129,7 +129,7 @@ class FeatureParty:
         """Receive the draw of a tree and select its columns."""
         table, split_table = self._job.table, self._job.split_table
         total = len(table.ids)
-        series = self._context.mailbox.series(self._spec.label_holder, "sampled_records", t, 0)
+        series = self._context.mailbox.series(self._spec.aggregator, "sampled_records", t, 0)
         drawn = self._drawn = await take_drawn(series, total)
         split_table.next_handle_is(self._job.stored.first_handle(t))
         if self._params.binning == "per-node":

@@ -20,7 +20,7 @@ _NODE = 5
 
 def of_label_holder(spec: setup_pb2.JobSpec, params: TreeParams, trees: int, records: Callable[[], int]) -> Receives:
     """Messages that a feature party receives, without the encrypted values. `records`: the common ones, or more."""
-    sender, depth = [spec.label_holder], params.max_depth
+    sender, depth = [spec.aggregator], params.max_depth
     rounds = range(trees)
     return {
         "public_key": Expected(sender, lambda: public_key_size(spec.key_bits)),
@@ -64,7 +64,7 @@ def of_feature_parties(
 
 def of_ciphertexts(spec: setup_pb2.JobSpec, records: Callable[[], int], rounds: range = range(1)) -> Expected:
     """The label holder's encrypted values, a ciphertext for each record."""
-    return Expected([spec.label_holder], lambda: records() * ciphertext_size(spec.key_bits), rounds)
+    return Expected([spec.aggregator], lambda: records() * ciphertext_size(spec.key_bits), rounds)
 
 
 def _nodes(records: int, depth: int) -> int:

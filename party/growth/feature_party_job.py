@@ -50,7 +50,7 @@ class FeaturePartyJob:
         """
         self._config, self._context, self._spec, self._params = config, context, spec, params
         self._implied = implied
-        members = [spec.label_holder, *spec.feature_parties]
+        members = [spec.aggregator, *spec.feature_parties]
         self.order = StepOrder(
             table,
             {ALIGNMENT: alignment_steps(members, spec.alignment, context.party)},
@@ -99,7 +99,7 @@ class FeaturePartyJob:
         """The label holder's key and the layout of a record's plaintext, which must be the one that the job implies."""
         records = len(self.table.ids)
         self._key = await take_key(
-            self._context, self._spec.label_holder, self._spec.key_bits, lambda slots: self._implied(records, slots)
+            self._context, self._spec.aggregator, self._spec.key_bits, lambda slots: self._implied(records, slots)
         )
         return self._key
 
@@ -109,7 +109,7 @@ class FeaturePartyJob:
         if not self._context.store.published:
             manifest = {
                 "role": "feature_party",
-                "label_holder": self._spec.label_holder,
+                "label_holder": self._spec.aggregator,
                 "trees": self.stored.count,
                 **manifest_of(self._context, self._spec, self.table, self._params.missing),
             }

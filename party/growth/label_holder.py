@@ -79,7 +79,7 @@ class LabelHolderGrowth:
     ) -> None:
         self._context, self._spec, self._order, self._stored, self._open_sums = context, spec, order, stored, open_sums
         self._feature_parties = list(spec.feature_parties)
-        self._parties = [spec.label_holder, *self._feature_parties]
+        self._parties = [spec.aggregator, *self._feature_parties]
         self._tree: PlantedTree | None = None
         self._offered: dict[str, tuple[int, int]] = {}  # tree, and a party's candidates at its root
 

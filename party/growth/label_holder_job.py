@@ -55,7 +55,7 @@ class LabelHolderJob:
         `slots`: the layout of a record's plaintext; raises `BadInput` if the labels do not fit the job.
         """
         self._config, self._context, self._spec, self._params, self._slots = config, context, spec, params, slots
-        members = [spec.label_holder, *spec.feature_parties]
+        members = [spec.aggregator, *spec.feature_parties]
         self.order = StepOrder(table, {ALIGNMENT: alignment_steps(members, spec.alignment, context.party)})
         self.alignment = Alignment(context, members, spec.alignment, self.order, "min_common_records")
         self.keys = JobKeys(context, spec)

@@ -59,7 +59,7 @@ class FeatureParty:
         """See `Role.receives`."""
         size = ShardSize(self._opened.shard, "splits")
         queries = Expected(
-            [self._opening.label_holder], lambda: size.queries(self._opened.records()), BLOCKS, asked_stages(size.trees)
+            [self._opening.recipient], lambda: size.queries(self._opened.records()), BLOCKS, asked_stages(size.trees)
         )
         return {**self._opened.receives, "route_queries": queries}
 
@@ -69,7 +69,7 @@ class FeatureParty:
         self._opened.order.check(request)
         if block > self._block:
             self._context.mailbox.forget(self._block)
-        label_holder = self._opening.label_holder
+        label_holder = self._opening.recipient
         messages = self._context.mailbox.series(label_holder, "route_queries", block, level)
         bits = await self._answer(messages)
         bodies = [
@@ -91,7 +91,7 @@ class FeatureParty:
             Malformed: unknown splits, or more records than a block can have at the splits of a stage.
         """
         queries, wanted = await _take_queries(messages)
-        label_holder, total = self._opening.label_holder, len(self._opened.aligned.ids)
+        label_holder, total = self._opening.recipient, len(self._opened.aligned.ids)
         trees = self._model.trees(handle for handle, _ in queries)
         # below a split of an absent party a record goes both ways, and stands at several splits of a tree
         most = min(total, max(1, self._opening.block)) * (len(queries) if self._opening.away else trees)

@@ -37,9 +37,9 @@ class ChainPlace:
     @classmethod
     def of(cls, party: str, opening: prediction_pb2.OpenModel) -> ChainPlace:
         """The place of a party in the chain of an opening."""
-        chain = [opening.label_holder, *present(opening), opening.label_holder]
+        chain = [opening.recipient, *present(opening), opening.recipient]
         place = chain.index(party)
-        return cls(party, chain[place - 1], chain[place + 1], opening.label_holder)
+        return cls(party, chain[place - 1], chain[place + 1], opening.recipient)
 
     @property
     def first(self) -> bool:

@@ -34,7 +34,7 @@ def naming_steps(opening: prediction_pb2.OpenModel, party: str) -> list[StepId]:
     """The steps of the phase `NAMES` at a party."""
     if not opening.explain:
         return []
-    return [("take_names" if party == opening.label_holder else "name_features", 0, 0)]
+    return [("take_names" if party == opening.recipient else "name_features", 0, 0)]
 
 
 class Naming:
@@ -71,7 +71,7 @@ class Naming:
     async def name_features(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Send all names, or the answer that they are withheld. The outbox checks the policy again."""
         self._order.check(request)
-        context, to = self._context, self._opening.label_holder
+        context, to = self._context, self._opening.recipient
         refused = [name for name in sorted(CLASSES_OF_NAMES) if not context.policy.may_emit(to, name)]
         if not refused:
             rows = (prediction_pb2.SplitName(handle=handle, feature=name) for handle, name in self._own.items())

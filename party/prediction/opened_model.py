@@ -65,7 +65,7 @@ class OpenedModel:
             log.warning("job %s: goes on without %s, which does not answer", context.job, ", ".join(opening.away))
         if opening.away_deadline_s:
             context.outbox.timeouts = Timeouts(min(context.outbox.timeouts.silence_s, opening.away_deadline_s))
-        members = [opening.label_holder, *present(opening)]
+        members = [opening.recipient, *present(opening)]
         phases = {
             ALIGNMENT: alignment_steps(members, opening.alignment, config.name),
             NAMES: naming_steps(opening, config.name),
@@ -136,13 +136,13 @@ class OpenedModel:
 
     def _check_parties(self) -> None:
         me, opening, manifest = self._config.name, self._opening, self.manifest
-        role = "label_holder" if opening.label_holder == me else "feature_party"
+        role = "label_holder" if opening.recipient == me else "feature_party"
         if manifest["role"] != role:
             was = manifest["role"]
             raise DataError(f"{me} was {was} of model {opening.model}, not {role}", party=me)
-        if role == "feature_party" and manifest["label_holder"] != opening.label_holder:
+        if role == "feature_party" and manifest["label_holder"] != opening.recipient:
             holder = manifest["label_holder"]
-            fault = f"model {opening.model} belongs to label holder {holder}, not to {opening.label_holder}"
+            fault = f"model {opening.model} belongs to label holder {holder}, not to {opening.recipient}"
             raise DataError(f"{fault}: predict by the coordinator that trained it")
         if role == "label_holder" and sorted(manifest["feature_parties"]) != sorted(opening.feature_parties):
             trained = ", ".join(manifest["feature_parties"])

@@ -51,7 +51,7 @@ def job(parties: int, params: BoostingParams = PARAMS) -> setup_pb2.JobSpec:
     """A training of these parties, aligned by psi."""
     made = setup_pb2.JobSpec(
         table="train",
-        label_holder=NAMES[0],
+        aggregator=NAMES[0],
         feature_parties=NAMES[1:parties],
         key_bits=1024,
         obfuscation="standard",

@@ -256,7 +256,7 @@ def test_what_cannot_be_is_named(tmp_path: Path) -> None:
 def test_requests_that_nobody_could_do(changes: dict[str, Any], parties: int, message: str) -> None:
     """Refused where the request is read, with what to use instead."""
     names = [f"feature-{k}" for k in range(parties - 1)]
-    described = setup_pb2.JobSpec(label_holder="label-holder", feature_parties=names, key_bits=2048)
+    described = setup_pb2.JobSpec(aggregator="label-holder", feature_parties=names, key_bits=2048)
     described.obfuscation, described.alignment = "standard", "psi"
     with pytest.raises(ConfigError, match=message):
         opening_of(asked(attributions=True, **changes), described, "submission", "word")

@@ -87,7 +87,7 @@ class Cost:
 
     def of(self, topology: Topology) -> Cost:
         """The cost of a training with these trees."""
-        holder, members = self._spec.label_holder, list(self._spec.feature_parties)
+        holder, members = self._spec.aggregator, list(self._spec.feature_parties)
         forest = self._spec.parameters.WhichOneof("protocol") == "forest"
         for party in members:
             digest = alignment_pb2.RecordDigest(digest=bytes(32), records=self._records)
@@ -109,7 +109,7 @@ class Cost:
         return self
 
     def _levels(self, topology: Topology, tree: int) -> None:
-        holder, members = self._spec.label_holder, list(self._spec.feature_parties)
+        holder, members = self._spec.aggregator, list(self._spec.feature_parties)
         handles: dict[int, int] = {}
         for (t, level), decisions in sorted(topology.owners.items()):
             for party in members:
@@ -144,7 +144,7 @@ class Cost:
         return int(sampling.rows(params.seed, tree, n, params.subsample, params.training_rows(n)).sum())
 
     def _encrypt(self, members: Sequence[str], kind: str, body: type[Message], tree: int, count: int) -> None:
-        holder = self._spec.label_holder
+        holder = self._spec.aggregator
         for party in members:
             block = body(first=0, count=count, ciphertexts=bytes(count * self._width))  # type: ignore[call-arg]
             self._send(holder, party, kind, [block], tree)
@@ -152,7 +152,7 @@ class Cost:
         self.ciphertexts[holder][kind] += count * len(members)
 
     def _sums(self, party: str, tree: int, level: int, nodes: Sequence[int]) -> None:
-        shapes, holder = self._shapes[party], self._spec.label_holder
+        shapes, holder = self._shapes[party], self._spec.aggregator
         candidates = sum(2 * bins - 1 if missing else bins - 1 for bins, missing in shapes)
         packed = -(-candidates * len(nodes) // self._groups)
         sums = growth_pb2.CandidateSums(nodes=nodes, candidates=candidates, ciphertexts=bytes(packed * self._width))

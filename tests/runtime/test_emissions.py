@@ -111,7 +111,7 @@ def test_a_training_sends_what_it_declares(name: str, tmp_path: Path) -> None:
     Under a policy that permits these alone nothing is refused: no progress, no account, no farewell.
     """
     job = TRAININGS[name]
-    members = [job.label_holder, *job.feature_parties]
+    members = [job.aggregator, *job.feature_parties]
     declared = list(sent_in_training(job, COORDINATOR))
     policies = {party: {"emits": exactly(declared, party)} for party in members}
 

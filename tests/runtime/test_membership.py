@@ -24,6 +24,7 @@ from treetap.protocols.emissions import Members, label_holder_opens
 from treetap.protocols.prediction import predict_request
 from treetap.protocols.registry import PREDICTION, TRAINING, prediction, training
 from treetap.strict import read_toml
+from treetap.wire.v2 import control_pb2
 
 LABEL_HOLDER, FEATURE, OTHER = PARTIES
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -48,6 +49,16 @@ def _policy(source: str, folder: Path) -> Policy:
     return party_config.read(EXAMPLES / source / FEATURE / "party.toml").policy
 
 
+def _members(request: control_pb2.StepRequest, word: str, first: str, others: list[str]) -> None:
+    """Write the parties of a job into the request that opens it."""
+    if word == "prepare":
+        request.setup.prepare.spec.aggregator = first
+        request.setup.prepare.spec.feature_parties[:] = others
+    else:
+        request.prediction.open_model.recipient = first
+        request.prediction.open_model.feature_parties[:] = others
+
+
 @pytest.mark.parametrize("source", ["demo", "compose", "hosts"])
 def test_a_stolen_coordinator_key_and_a_second_certificate_open_no_table(source: str, tmp_path: Path) -> None:
     """Under policies as they are written no certificate but the label holder's opens sums, none but parties' join."""
@@ -58,16 +69,12 @@ def test_a_stolen_coordinator_key_and_a_second_certificate_open_no_table(source:
         for word in ("prepare", "open_model"):
             for second in (*SECOND, OTHER):
                 request = with_word(word, job=f"theft-{second}")
-                job = request.setup.prepare.spec if word == "prepare" else request.prediction.open_model
-                job.label_holder = second
-                job.feature_parties[:] = [FEATURE]
+                _members(request, word, second, [FEATURE])
                 with pytest.raises(Refused, match=re.escape(f'label_holders = [..., "{second}"]')):
                     await ask(federation, FEATURE, request)
             for second in SECOND:
                 request = with_word(word, job=f"theft-{second}")
-                job = request.setup.prepare.spec if word == "prepare" else request.prediction.open_model
-                job.label_holder = LABEL_HOLDER
-                job.feature_parties[:] = [second, FEATURE]
+                _members(request, word, LABEL_HOLDER, [second, FEATURE])
                 with pytest.raises(Refused, match=re.escape(f'peers = [..., "{second}"]')):
                     await ask(federation, FEATURE, request)
         assert list((federation.state(FEATURE) / "jobs").iterdir()) == []
@@ -135,7 +142,7 @@ def test_where_several_open_sums_all_are_label_holders(tmp_path: Path) -> None:
     with pytest.raises(Refused, match=re.escape(f'peers = ["{OTHER}"]')):
         check_members(config.under(Policy(label_holders=[LABEL_HOLDER, OTHER])), members, label_holder_opens)
     with pytest.raises(Malformed, match="is not a name for a party"):
-        check([], [], label_holder='x"]\nrecord = "both')
+        check([], [], aggregator='x"]\nrecord = "both')
 
 
 def test_every_protocol_says_who_opens_sums() -> None:

@@ -20,7 +20,7 @@ from treetap.trees.binning import BinnedTable
 #: Names whose letters stand in almost every message; the label holder's first.
 SHORT = ("e", "a", "no")
 TABLES = dict(zip(SHORT, HERE.tables.values(), strict=True))
-JOB = spec(PARAMS, obfuscation="standard", label_holder=SHORT[0], feature_parties=SHORT[1:])
+JOB = spec(PARAMS, obfuscation="standard", aggregator=SHORT[0], feature_parties=SHORT[1:])
 
 
 @pytest.mark.parametrize("party", SHORT)

@@ -26,7 +26,7 @@ DAY_S = 86_400
 
 def _end(journal: Journal, job: str, kind: str, state: str, *, bad_input: bool = False, rows: int = 0) -> None:
     """A job that has ended, with rows of traffic."""
-    spec = setup_pb2.JobSpec(table="train", label_holder="a", feature_parties=["b"])
+    spec = setup_pb2.JobSpec(table="train", aggregator="a", feature_parties=["b"])
     journal.write_submitted(job, "train", spec, "1") if kind == "train" else journal.write(
         job, "submitted", kind=kind, opening="", submission="1", wire=2
     )

@@ -214,7 +214,7 @@ SPECS: dict[str, tuple[dict[str, Any], str]] = {
     "an unknown obfuscation": ({"obfuscation": "none"}, r"obfuscation = 'none': must be one of short-exponent"),
     "an unknown alignment": ({"alignment": "guess"}, r"alignment = 'guess': must be one of psi, sorted-ids"),
     "no feature party": ({"feature_parties": []}, r"feature_parties: is empty"),
-    "no label holder": ({"label_holder": ""}, r"label_holder: is missing"),
+    "no label holder": ({"aggregator": ""}, r"label_holder: is missing"),
     "a party twice": ({"feature_parties": [FEATURE, FEATURE]}, r"'feature-b' is named twice among the parties"),
     "the label holder twice": ({"feature_parties": [LABEL_HOLDER]}, r"'label-holder' is named twice"),
 }
@@ -246,7 +246,7 @@ def test_a_party_checks_the_job_itself(case: str, tmp_path: Path) -> None:
         request = with_word("prepare")
         request.setup.prepare.spec.CopyFrom(spec(PARAMS, **changes))
         member = next(
-            p for p in (*request.setup.prepare.spec.feature_parties, request.setup.prepare.spec.label_holder) if p
+            p for p in (*request.setup.prepare.spec.feature_parties, request.setup.prepare.spec.aggregator) if p
         )
         with pytest.raises(ConfigError, match=message):
             await ask(federation, member, request)

@@ -23,21 +23,30 @@ Pairs: TypeAlias = "Iterable[tuple[str, str]]"
 
 @dataclass(frozen=True)
 class Members:
-    """The parties of a job: the feature parties in the order of the chain, those that are away left out."""
+    """The parties of a job: the feature parties in the order of the chain, those that are away left out.
+
+    Attributes:
+        coordinator: the coordinator's name.
+        aggregator: a training's aggregator or a prediction's recipient; the label holder where it alone has labels.
+        feature_parties: the other parties, in the order of the chain.
+    """
 
     coordinator: str
-    label_holder: str
+    aggregator: str
     feature_parties: tuple[str, ...]
 
     @property
     def parties(self) -> tuple[str, ...]:
-        """All parties, the label holder first."""
-        return (self.label_holder, *self.feature_parties)
+        """All parties, the aggregator first."""
+        return (self.aggregator, *self.feature_parties)
 
 
 def members_of(job: setup_pb2.JobSpec | prediction_pb2.OpenModel, coordinator: str) -> Members:
     """All parties that a training job or an opening names, those that are away included."""
-    return Members(coordinator, job.label_holder, tuple(job.feature_parties))
+    from treetap.wire.v2 import setup_pb2  # as in `_classes`
+
+    first = job.aggregator if isinstance(job, setup_pb2.JobSpec) else job.recipient
+    return Members(coordinator, first, tuple(job.feature_parties))
 
 
 Route: TypeAlias = Callable[[Members], Pairs]
@@ -64,7 +73,7 @@ OpensSums: TypeAlias = Callable[[Members], Sequence[str]]
 
 def label_holder_opens(members: Members) -> Sequence[str]:
     """The label holder alone."""
-    return (members.label_holder,)
+    return (members.aggregator,)
 
 
 # ---- routes
@@ -72,7 +81,7 @@ def label_holder_opens(members: Members) -> Sequence[str]:
 
 def label_holder_reports(members: Members) -> Pairs:
     """The label holder to the coordinator."""
-    return [(members.label_holder, members.coordinator)]
+    return [(members.aggregator, members.coordinator)]
 
 
 def all_report(members: Members) -> Pairs:
@@ -87,12 +96,12 @@ def feature_parties_report(members: Members) -> Pairs:
 
 def to_feature_parties(members: Members) -> Pairs:
     """The label holder to each feature party."""
-    return [(members.label_holder, party) for party in members.feature_parties]
+    return [(members.aggregator, party) for party in members.feature_parties]
 
 
 def to_label_holder(members: Members) -> Pairs:
     """Each feature party to the label holder."""
-    return [(party, members.label_holder) for party in members.feature_parties]
+    return [(party, members.aggregator) for party in members.feature_parties]
 
 
 def to_first(members: Members) -> Pairs:
@@ -107,7 +116,7 @@ def along_chain(members: Members) -> Pairs:
 
 def from_last(members: Members) -> Pairs:
     """The last of the chain to the label holder."""
-    return [(party, members.label_holder) for party in members.feature_parties[-1:]]
+    return [(party, members.aggregator) for party in members.feature_parties[-1:]]
 
 
 def _turns_of_psi(members: Members) -> Pairs:

@@ -60,8 +60,8 @@ def check_spec(spec: setup_pb2.JobSpec) -> None:
     if spec.alignment not in ALIGNMENTS:
         faults.append(f"alignment = {spec.alignment!r}: must be one of {', '.join(ALIGNMENTS)}")
     faults += key_faults(spec.key_bits, spec.obfuscation)
-    names = [spec.label_holder, *spec.feature_parties]
-    if not spec.label_holder:
+    names = [spec.aggregator, *spec.feature_parties]
+    if not spec.aggregator:
         faults.append("label_holder: is missing")
     if not spec.feature_parties:
         faults.append("feature_parties: is empty; a federation has at least one feature party")

@@ -72,7 +72,7 @@ def sent_in_prediction(opening: prediction_pb2.OpenModel, coordinator: str) -> I
         *(emissions.EXPLANATIONS if opening.explain else ()),
         *(protocol.sends_attributions if opening.attributions else ()),
     ]
-    return emissions.sent_by(sends, Members(coordinator, opening.label_holder, tuple(present(opening))))
+    return emissions.sent_by(sends, Members(coordinator, opening.recipient, tuple(present(opening))))
 
 
 def _foreign(found: PredictionProtocol, option: str, value: object) -> str:

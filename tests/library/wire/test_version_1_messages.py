@@ -248,7 +248,8 @@ def test_parameters_of_a_training(protocol: str, params: dict[str, Any], kind: t
     spec = _upgraded(before)
     assert training_name(spec) == protocol
     assert params_of(spec) == kind(**params, party_dropout={"b": 0.125, "c": 0.5})
-    for field in ("table", "label_holder", "feature_parties", "key_bits", "obfuscation", "alignment"):
+    assert spec.aggregator == before.label_holder
+    for field in ("table", "feature_parties", "key_bits", "obfuscation", "alignment"):
         assert getattr(spec, field) == getattr(before, field)
     prepared = _upgraded(_new("StepRequest", job="j", prepare={"spec": before, "submission": "s", "peers": [{}]}))
     assert prepared.setup.prepare == setup_pb2.Prepare(spec=spec, submission="s", peers=[{}])

@@ -72,7 +72,7 @@ class JobTable(Parameters):  # type: ignore[misc, valid-type] # made of the prot
         """The job as it goes to the coordinator."""
         spec = setup_pb2.JobSpec(
             table=table,
-            label_holder=label_holder,
+            aggregator=label_holder,
             feature_parties=feature_parties,
             key_bits=self.key_bits,
             obfuscation=self.obfuscation,

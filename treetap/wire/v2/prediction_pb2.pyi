@@ -91,7 +91,7 @@ class OpenModel(google.protobuf.message.Message):
 
     MODEL_FIELD_NUMBER: builtins.int
     TABLE_FIELD_NUMBER: builtins.int
-    LABEL_HOLDER_FIELD_NUMBER: builtins.int
+    RECIPIENT_FIELD_NUMBER: builtins.int
     FEATURE_PARTIES_FIELD_NUMBER: builtins.int
     PEERS_FIELD_NUMBER: builtins.int
     RECORDS_FILE_FIELD_NUMBER: builtins.int
@@ -110,7 +110,8 @@ class OpenModel(google.protobuf.message.Message):
     model: builtins.str
     table: builtins.str
     """The name under which each party keeps the table it predicts on."""
-    label_holder: builtins.str
+    recipient: builtins.str
+    """The party that asks for the records and gets their scores."""
     records_file: builtins.str
     """A file of ids at the label holder, below its data folder; empty: every record of the table."""
     block: builtins.int
@@ -150,7 +151,7 @@ class OpenModel(google.protobuf.message.Message):
         *,
         model: builtins.str = ...,
         table: builtins.str = ...,
-        label_holder: builtins.str = ...,
+        recipient: builtins.str = ...,
         feature_parties: collections.abc.Iterable[builtins.str] | None = ...,
         peers: collections.abc.Iterable[treetap.wire.v2.types_pb2.Peer] | None = ...,
         records_file: builtins.str = ...,
@@ -168,7 +169,7 @@ class OpenModel(google.protobuf.message.Message):
         serve: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["parameters", b"parameters"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["alignment", b"alignment", "attributions", b"attributions", "away", b"away", "away_deadline_s", b"away_deadline_s", "away_policy", b"away_policy", "block", b"block", "explain", b"explain", "explain_limit", b"explain_limit", "feature_parties", b"feature_parties", "label_holder", b"label_holder", "model", b"model", "parameters", b"parameters", "peers", b"peers", "prediction", b"prediction", "records_file", b"records_file", "serve", b"serve", "submission", b"submission", "table", b"table"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["alignment", b"alignment", "attributions", b"attributions", "away", b"away", "away_deadline_s", b"away_deadline_s", "away_policy", b"away_policy", "block", b"block", "explain", b"explain", "explain_limit", b"explain_limit", "feature_parties", b"feature_parties", "model", b"model", "parameters", b"parameters", "peers", b"peers", "prediction", b"prediction", "recipient", b"recipient", "records_file", b"records_file", "serve", b"serve", "submission", b"submission", "table", b"table"]) -> None: ...
 
 Global___OpenModel: typing_extensions.TypeAlias = OpenModel
 

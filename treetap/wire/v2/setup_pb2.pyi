@@ -30,7 +30,7 @@ class JobSpec(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     TABLE_FIELD_NUMBER: builtins.int
-    LABEL_HOLDER_FIELD_NUMBER: builtins.int
+    AGGREGATOR_FIELD_NUMBER: builtins.int
     FEATURE_PARTIES_FIELD_NUMBER: builtins.int
     KEY_BITS_FIELD_NUMBER: builtins.int
     OBFUSCATION_FIELD_NUMBER: builtins.int
@@ -38,7 +38,8 @@ class JobSpec(google.protobuf.message.Message):
     PARAMETERS_FIELD_NUMBER: builtins.int
     table: builtins.str
     """The name under which each party keeps the table it trains on."""
-    label_holder: builtins.str
+    aggregator: builtins.str
+    """The party that opens sums over all columns, reports the rounds and publishes last: the label holder, where there is one."""
     key_bits: builtins.int
     obfuscation: builtins.str
     """Obfuscation of the key owner's ciphertexts: standard, half-length or short-exponent."""
@@ -54,7 +55,7 @@ class JobSpec(google.protobuf.message.Message):
         self,
         *,
         table: builtins.str = ...,
-        label_holder: builtins.str = ...,
+        aggregator: builtins.str = ...,
         feature_parties: collections.abc.Iterable[builtins.str] | None = ...,
         key_bits: builtins.int = ...,
         obfuscation: builtins.str = ...,
@@ -62,7 +63,7 @@ class JobSpec(google.protobuf.message.Message):
         parameters: treetap.wire.v2.protocols_pb2.Parameters | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["parameters", b"parameters"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["alignment", b"alignment", "feature_parties", b"feature_parties", "key_bits", b"key_bits", "label_holder", b"label_holder", "obfuscation", b"obfuscation", "parameters", b"parameters", "table", b"table"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["aggregator", b"aggregator", "alignment", b"alignment", "feature_parties", b"feature_parties", "key_bits", b"key_bits", "obfuscation", b"obfuscation", "parameters", b"parameters", "table", b"table"]) -> None: ...
 
 Global___JobSpec: typing_extensions.TypeAlias = JobSpec
 

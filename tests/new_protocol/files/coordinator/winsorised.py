@@ -16,7 +16,7 @@ async def train(roster: Roster, spec: setup_pb2.JobSpec, plan: Plan, progress: P
     progress.phase("train")
     if plan.first == plan.rounds:
         return
-    sharing = roster.ask(spec.label_holder, "share_targets", winsorised_pb2.ShareTargets())
+    sharing = roster.ask(spec.aggregator, "share_targets", winsorised_pb2.ShareTargets())
     await together(sharing, roster.ask_all(list(spec.feature_parties), "take_targets", winsorised_pb2.TakeTargets()))
     for tree in range(plan.first, plan.rounds):
         progress.round(tree, plan.rounds)

@@ -40,7 +40,7 @@ class FeatureParty:
         self._context, self._spec = context, spec
         self._params = params_as(spec, WinsorisedParams)
         job = self._job = FeaturePartyJob(config, context, spec, self._params, STEPS, implied)
-        self._growth = FeaturePartyGrowth(context, spec.label_holder, job.order, job.stored)
+        self._growth = FeaturePartyGrowth(context, spec.aggregator, job.order, job.stored)
         self._pool: ForestSums | None = None
         self._ciphertext_bytes = 0
         self._drawn: Rows | None = None
@@ -64,7 +64,7 @@ class FeatureParty:
     async def take_targets(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Take the public key, and keep the ciphertext of every record's target in the workers."""
         self._job.order.check(request)
-        total, sender = len(self._job.table.ids), self._spec.label_holder
+        total, sender = len(self._job.table.ids), self._spec.aggregator
         public, slots = await self._job.receive_key()
         self._ciphertext_bytes = public.ciphertext_bytes
         token = f"{self._context.job}/{self._context.attempt}"
@@ -107,7 +107,7 @@ class FeatureParty:
 
     async def _begin_tree(self, t: int) -> OwnTree:
         split_table, total = self._job.split_table, len(self._job.table.ids)
-        series = self._context.mailbox.series(self._spec.label_holder, "sampled_records", t, 0)
+        series = self._context.mailbox.series(self._spec.aggregator, "sampled_records", t, 0)
         self._drawn = await take_drawn(series, total)
         split_table.next_handle_is(self._job.stored.first_handle(t))
         return self._growth.plant(t, split_table.columns_of_tree(t, self._params, permuted=True), total)
