@@ -16,6 +16,7 @@ from treetap.wire.v2 import prediction_pb2, setup_pb2
 TRAINING: Mapping[str, str] = {
     "boosting": "coordinator.boosting",
     "forest": "coordinator.forest",
+    "pivodl": "coordinator.pivodl",
 }
 #: Name of a protocol that predicts → its module.
 PREDICTION: Mapping[str, str] = {

@@ -1,6 +1,7 @@
 """The registry of a party's protocols: one line per protocol, which names the package of its roles.
 
-A package has `label_holder.LabelHolder` and `feature_party.FeatureParty`. It is imported when a job needs it: it may
+A package has `label_holder.LabelHolder` and `feature_party.FeatureParty`, or, where all parties have the same role,
+`party.Party`. It is imported when a job needs it: it may
 depend on an optional library, and raises an error that names the library if it is not installed.
 """
 
@@ -14,13 +15,14 @@ from party.config import PartyConfig
 from party.runtime.context import Role, StepContext
 from party.runtime.job_store import Store
 from party.serving.registry import ServedModels
-from treetap.protocols.registry import prediction_name, training_name
+from treetap.protocols.registry import prediction_name, training, training_name
 from treetap.wire.v2 import prediction_pb2, setup_pb2
 
 #: Name of a training protocol → the package of its roles.
 TRAINING: Mapping[str, str] = {
     "boosting": "party.boosting",
     "forest": "party.forest",
+    "pivodl": "party.pivodl",
 }
 #: Name of a prediction protocol → the package of its roles.
 PREDICTION: Mapping[str, str] = {
@@ -32,9 +34,13 @@ PREDICTION: Mapping[str, str] = {
 
 def role_for_training(config: PartyConfig, context: StepContext, spec: setup_pb2.JobSpec) -> Role:
     """The role of this party in a training job that `check_spec` has passed."""
-    role: Role = _role(TRAINING[training_name(spec)], holds_labels=spec.aggregator == config.name)(
-        config, context, spec
-    )
+    name = training_name(spec)
+    package = TRAINING[name]
+    role: Role
+    if training(name).one_role:
+        role = importlib.import_module(f"{package}.party").Party(config, context, spec)
+    else:
+        role = _role(package, holds_labels=spec.aggregator == config.name)(config, context, spec)
     return role
 
 

@@ -1,13 +1,13 @@
 """Parameters of a protocol as a dataclass and as its message: the names of their fields coincide.
 
 A field of the dataclass that the message does not have itself is one of a message inside it, which several protocols
-share (growth.proto: TreeParams). None and NaN stay absent.
+share (growth.proto: TreeParams). None and NaN stay absent; sequences are repeated fields.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any, TypeVar
 
@@ -23,6 +23,8 @@ def put(params: Any, message: Message) -> None:
         holder, value = _holder(message, field.name), getattr(params, field.name)
         if isinstance(value, Mapping):
             getattr(holder, field.name).update(value)
+        elif isinstance(value, Sequence) and not isinstance(value, str):
+            getattr(holder, field.name).extend(value)
         elif value is not None and not (isinstance(value, float) and math.isnan(value)):
             setattr(holder, field.name, value)
 
@@ -35,8 +37,15 @@ def read(message: Message, kind: type[Params]) -> Params:
         if holder.DESCRIPTOR.fields_by_name[field.name].has_presence and not holder.HasField(field.name):
             continue
         value = getattr(holder, field.name)
-        found[field.name] = dict(value) if isinstance(value, Mapping) else value
+        found[field.name] = _plain(value)
     return kind(**found)
+
+
+def _plain(value: Any) -> Any:
+    """A field's value as a dataclass has it."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    return tuple(value) if isinstance(value, Sequence) and not isinstance(value, str | bytes) else value
 
 
 def _holder(message: Message, name: str) -> Message:

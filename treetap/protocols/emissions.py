@@ -60,11 +60,13 @@ class Emission:
         content: its name in the frame: a message between parties, or the result of a step.
         route: its pairs of sender and receiver.
         perhaps: classes that it carries where the sender's table or policy has it so; not known when a job begins.
+        when: False for a training job that has no such content.
     """
 
     content: str
     route: Route
     perhaps: frozenset[str] = frozenset()
+    when: Callable[[setup_pb2.JobSpec], bool] = lambda _: True
 
 
 #: The members of a job that open what others compute on their columns: candidate sums, scores or directions.

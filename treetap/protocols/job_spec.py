@@ -74,7 +74,8 @@ def check_spec(spec: setup_pb2.JobSpec) -> None:
 
 def sent_in_training(spec: setup_pb2.JobSpec, coordinator: str) -> Iterator[Sent]:
     """All that a training job has its parties send, once `check_spec` has passed it."""
-    sends = [*emissions.ALIGNMENTS[spec.alignment], *emissions.TRAINING, *training(training_name(spec)).sends]
+    own = [each for each in training(training_name(spec)).sends if each.when(spec)]
+    sends = [*emissions.ALIGNMENTS[spec.alignment], *emissions.TRAINING, *own]
     return emissions.sent_by(sends, emissions.members_of(spec, coordinator))
 
 

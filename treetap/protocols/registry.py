@@ -31,6 +31,7 @@ Tables: TypeAlias = "Sequence[tuple[str, Table]]"
 TRAINING: Mapping[str, str] = {
     "boosting": "treetap.protocols.boosting",
     "forest": "treetap.protocols.forest",
+    "pivodl": "treetap.protocols.pivodl",
 }
 #: Name of a protocol that predicts → its module; the first is the default.
 PREDICTION: Mapping[str, str] = {
@@ -53,6 +54,8 @@ class TrainingProtocol:
         draws_for_audit: an instance space holds, of the node's records, those alone that its tree draws.
         predict_centrally: raw scores (n, outputs) of other records, and their probabilities or values, by the model
             that the joined table gives: (tables to learn from, tables to predict, labels (N,), classes, parameters).
+        predicts: the protocols that predict by its models; the first is the default.
+        one_role: every party has the same role, the class `Party` of the module `party` in the package of its roles.
     """
 
     field: str
@@ -62,6 +65,8 @@ class TrainingProtocol:
     trees_are_sequential: bool
     draws_for_audit: bool
     predict_centrally: Callable[[Tables, Tables, npt.NDArray[Any], int, Any], tuple[Floats, Floats]]
+    predicts: Sequence[str] = ("interactive", "eini", "eini-lattice")
+    one_role: bool = False
 
 
 class Options(Protocol):

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +34,25 @@ LEAST_LOSS_CHANGE = 1e-6
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+
+
+class GainParams(Protocol):
+    """The parameters on which gains and weights depend, as boosting has them."""
+
+    @property
+    def learning_rate(self) -> float:
+        """The factor of leaf weights."""
+        ...
+
+    @property
+    def reg_lambda(self) -> float:
+        """L2 penalty of weights."""
+        ...
+
+    @property
+    def min_child_weight(self) -> float:
+        """Least sum of h."""
+        ...
 
 
 def open_sums(sums: Ints, scale: float) -> tuple[Floats, Floats, Ints]:
@@ -53,7 +73,7 @@ def node_gain(G: Floats, H: Floats, reg_lambda: float, min_child_weight: float =
     return total
 
 
-def loss_changes(left: Ints, parent: Ints, scale: float, params: BoostingParams) -> Floats:
+def loss_changes(left: Ints, parent: Ints, scale: float, params: GainParams) -> Floats:
     """XGBoost's loss change of every candidate, −∞ where the split is not allowed.
 
     left (nodes, candidates, 2K+1), parent (nodes, 2K+1); returns (nodes, candidates). Not allowed: a side without
@@ -97,7 +117,7 @@ def may_split(sums: Ints, params: BoostingParams) -> Bools:
     return possible
 
 
-def leaf_weights(sums: Ints, scale: float, params: BoostingParams) -> Floats:
+def leaf_weights(sums: Ints, scale: float, params: GainParams) -> Floats:
     """−G_k/(H_k+λ) · learning_rate, 0 where H_k ≤ 0 or H_k < min_child_weight: sums (..., 2K+1) → (..., K)."""
     G, H, _ = open_sums(sums, scale)
     counts = (H > 0) & (params.min_child_weight <= H)

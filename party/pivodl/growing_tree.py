@@ -1,0 +1,103 @@
+"""One tree of PIVODL as a party knows it while it grows, and the line of its shard that the party stores.
+
+All parties know the tree's shape: the source and handle of every split, the party that opened it, and the leaves. Each
+knows besides what its roles brought it: its own splits as a source, weights of leaves that it keeps.
+
+A stored line:
+
+    tree      its number
+    splits    the own splits (`OwnSplit`)
+    nodes     of every split, of all parties: node, source, handle, opener (the split party that opened it)
+    leaves    of every leaf: node, keeper (the party that keeps its weight: the opener of the split above; of a tree
+              without splits the encryption party)
+    weights   received look-up table: of every leaf that this party keeps: node, source and handle of the split above
+              (of a tree without splits "" and 0), left (which side), weight, exact
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from treetap.models.own_split import OwnSplit
+from treetap.trees.ensemble import ROOT
+from treetap.trees.role_draws import barred
+
+Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
+Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
+Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
+
+
+@dataclass(frozen=True)
+class Division:
+    """A split that all parties know: its source and handle, and the split party that opened it."""
+
+    source: str
+    handle: int
+    opener: str
+
+
+class GrowingTree:
+    """The tree under construction at one party.
+
+    Attributes:
+        rows: node → its records, of nodes that may be split; of leaves those that this party labels.
+        sums: node → (2K,) its sums, where this party received or opened them.
+        divisions: node → its split, of every node that was split.
+        leaves: leaf → the party that keeps its weight.
+        open: the nodes of the current level that may be split.
+        splits: the own splits.
+        weights: leaf → (K,) exact weight, of leaves that this party keeps.
+    """
+
+    def __init__(self, index: int, total: int, encryption_party: str) -> None:
+        self.index, self.total, self._encryption_party = index, total, encryption_party
+        self.rows: dict[int, Rows] = {ROOT: np.arange(total, dtype=np.int64)}
+        self.sums: dict[int, Ints] = {}
+        self.divisions: dict[int, Division] = {}
+        self.leaves: dict[int, str] = {}
+        self.open: list[int] = [ROOT]
+        self.splits: list[OwnSplit] = []
+        self.weights: dict[int, Floats] = {}
+
+    def barred(self, node: int) -> frozenset[str]:
+        """Parties that must not learn the node's sums: see `treetap.trees.role_draws.barred`."""
+        sources = {split: division.source for split, division in self.divisions.items()}
+        return barred(node, sources, self.leaves)
+
+    def keeper(self, leaf: int) -> str:
+        """The party that keeps a leaf's weight."""
+        return self._encryption_party if leaf == ROOT else self.divisions[leaf >> 1].opener
+
+    def source_above(self, leaf: int) -> str | None:
+        """The source that split a leaf's parent, which gets its weight with noise; None at the root."""
+        return None if leaf == ROOT else self.divisions[leaf >> 1].source
+
+    def end(self, leaf: int) -> None:
+        """Make a node a leaf."""
+        self.leaves[leaf] = self.keeper(leaf)
+
+    def line(self) -> dict[str, Any]:
+        """The tree as it is stored: see the head of this module."""
+        return {
+            "tree": self.index,
+            "splits": [split.to_dict() for split in self.splits],
+            "nodes": [
+                {"node": node, "source": each.source, "handle": each.handle, "opener": each.opener}
+                for node, each in sorted(self.divisions.items())
+            ],
+            "leaves": [{"node": leaf, "keeper": keeper} for leaf, keeper in sorted(self.leaves.items())],
+            "weights": [self._weight(leaf) for leaf in sorted(self.weights)],
+        }
+
+    def _weight(self, leaf: int) -> dict[str, Any]:
+        above = self.divisions.get(leaf >> 1)
+        return {
+            "node": leaf,
+            "source": above.source if above else "",
+            "handle": above.handle if above else 0,
+            "left": leaf % 2 == 0,
+            "weight": [float(each) for each in self.weights[leaf]],
+        }

@@ -1,0 +1,99 @@
+"""PIVODL (Zhu et al. 2023): boosting with labels that no single party holds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy.typing as npt
+
+from treetap.protocols.emissions import Emission, Members, Pairs
+from treetap.protocols.registry import Floats, Tables, TrainingProtocol
+from treetap.trees.pivodl_params import PivodlParams
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from treetap.wire.v2 import setup_pb2
+
+
+def to_each_other(members: Members) -> Pairs:
+    """Each party to each other."""
+    return [(sender, to) for sender in members.parties for to in members.parties if sender != to]
+
+
+def _all_report(members: Members) -> Pairs:
+    return [(party, members.coordinator) for party in members.parties]
+
+
+def no_party_opens(members: Members) -> Sequence[str]:
+    """None more than others: whose sums a party opens is drawn, and every party is a peer of every other."""
+    del members
+    return ()
+
+
+def _of(spec: setup_pb2.JobSpec) -> PivodlParams:
+    from treetap.protocols.job_spec import params_as  # it imports the registry, which names this module
+
+    return params_as(spec, PivodlParams)
+
+
+def _spread(spec: setup_pb2.JobSpec) -> bool:
+    return not _of(spec).centralised_labels
+
+
+def _sent(content: str, when: Callable[[PivodlParams], bool] = lambda _: True) -> Emission:
+    """A content that each party sends to each other in some tree, of jobs whose labels are spread."""
+    return Emission(content, to_each_other, when=lambda spec: _spread(spec) and when(_of(spec)))
+
+
+def predict_centrally(
+    before: Tables, after: Tables, labels: npt.NDArray[Any], classes: int, params: PivodlParams
+) -> tuple[Floats, Floats]:
+    """See `TrainingProtocol`: every record's label is known, and the first party has them all."""
+    del classes
+    from treetap.trees.binning import bin_table
+    from treetap.trees.centralised_pivodl import train
+
+    bins = {
+        name: bin_table(table.features, table.columns, params.max_bin, may_be_constant=table.made)
+        for name, table in before
+    }
+    model = train(list(bins.items()), labels, params)
+    scores = model.predict([(name, bins[name].encode(table.features)) for name, table in after])
+    return scores, model.outcome(scores)
+
+
+PROTOCOL = TrainingProtocol(
+    field="pivodl",
+    params=PivodlParams,
+    sends=(
+        Emission("party_keys", to_each_other),
+        Emission("party_nonce", to_each_other),
+        Emission("labelled_records", to_each_other),
+        _sent("moment_share", lambda params: params.needs_moments),
+        _sent("joint_moments", lambda params: params.needs_moments),
+        _sent("label_moments", lambda params: params.needs_moments),
+        Emission("record_bins", to_each_other, when=lambda spec: not _spread(spec) or _of(spec).wire_form == "compact"),
+        _sent("candidate_records", lambda params: params.wire_form == "paper"),
+        _sent("label_sums"),
+        _sent("joint_sums"),
+        _sent("node_sums"),
+        _sent("candidate_shares"),
+        _sent("forwarded_sums"),
+        _sent("best_gains", lambda params: params.gain_comparison == "announce"),
+        _sent("winning_candidates"),
+        _sent("divided_nodes"),
+        _sent("node_records"),
+        _sent("leaf_weights"),
+        _sent("metric_share"),
+        Emission("grown_tree", to_each_other, when=lambda spec: not _spread(spec)),
+        Emission("settled_level", _all_report, when=_spread),
+        Emission("closed_tree", _all_report),
+    ),
+    opens_sums=no_party_opens,
+    trees_are_sequential=True,
+    draws_for_audit=False,
+    predict_centrally=predict_centrally,
+    one_role=True,
+    predicts=("masked",),
+)

@@ -1,0 +1,205 @@
+"""The parameters of PIVODL (Zhu et al. 2023), and the ranges they must lie in.
+
+`learning_rate`, `reg_lambda` and `gamma` are XGBoost's, as in boosting; `gamma` is twice the paper's γ. Defaults are the
+paper's. Where this project departs from the paper, a parameter has the value "paper", which follows it as printed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from treetap.errors import ConfigError
+from treetap.trees.params import (
+    BINARY,
+    COMMON,
+    OBJECTIVES,
+    REGRESSIONS,
+    Ints,
+    Range,
+    TreeParams,
+    bad_missing,
+    not_a_choice,
+    out_of_range,
+)
+
+_LARGEST = 1e12
+_RANGES = {
+    **COMMON,
+    "learning_rate": Range(0, 1, open_low=True),
+    "reg_lambda": Range(0, _LARGEST),
+    "gamma": Range(0, _LARGEST),
+    "instance_threshold": Range(1, 1_000_000_000, integer=True),
+    "min_samples": Range(1, 1_000_000_000, integer=True),
+    "delta": Range(0, 1, open_low=True, open_high=True),
+    "clip": Range(0, 1e6, open_low=True),
+}
+_OPTIONAL = {
+    "epsilon": Range(0, 1e6, open_low=True),
+    "label_scale": Range(0, _LARGEST, open_low=True),
+    "base_score": Range(-_LARGEST, _LARGEST),
+}
+_CHOICES = {
+    "objective": OBJECTIVES,
+    "gain_comparison": ("announce", "secure"),
+    "wire_form": ("compact", "paper"),
+    "accounting": ("zcdp", "paper"),
+    "instance_check": ("both-sides", "paper"),
+    "split_draws": ("guarded", "paper"),
+    "child_sums": ("drawn", "paper"),
+}
+#: Most classes of a label.
+MOST_CLASSES = 1024
+
+
+@dataclass(frozen=True)
+class PivodlParams(TreeParams):
+    """The parameters of a PIVODL job.
+
+    Attributes:
+        classes: names of the label's classes in order, as text; of binary:logistic the second is predicted.
+        instance_threshold: fewest labelled records of a party on either side of a candidate (Algorithm 2, T).
+        min_samples: a node of fewer records is a leaf (Algorithm 3, T_sample).
+        epsilon: of the partial differential privacy of leaf weights (§III-C); None: no noise.
+        clip: bound of the ℓ2 norm of a leaf weight before noise, in units of the scaled label.
+        label_scale, base_score: of a regression: scaled label = (label − base_score) / label_scale; None: the smallest
+            power of two ≥ the standard deviation, and the mean, by secure sums. `base_score` of a classifier is as
+            in boosting; None is ½.
+        gain_comparison: "announce" the best gains, or compare them by a "secure" protocol that reveals the order.
+        wire_form: "compact" (bins, once per job) or "paper" (lists of records for each candidate of each node).
+        accounting: "zcdp" (every leaf of the job can depend on a label) or "paper" (one release per tree; no bound).
+        instance_check: "both-sides" of a candidate at every party, or "paper": left sides at parties but the source.
+        split_draws: "guarded": a source that knows a leaf's sibling is not drawn below that sibling; "paper": freely.
+        child_sums: sums of children go to the split parties "drawn" for them, or, "paper", to all.
+        centralised_labels: one party has all labels and gets all bins (§IV-F); for reproductions.
+    """
+
+    n_estimators: int = 5
+    max_depth: int = 3
+    objective: str = "binary:logistic"
+    learning_rate: float = 0.3
+    reg_lambda: float = 1.0
+    gamma: float = 0.0
+    classes: Sequence[str] = ()
+    instance_threshold: int = 10
+    min_samples: int = 10
+    epsilon: float | None = None
+    delta: float = 1e-5
+    clip: float = 2.0
+    label_scale: float | None = None
+    base_score: float | None = None
+    gain_comparison: str = "announce"
+    wire_form: str = "compact"
+    accounting: str = "zcdp"
+    instance_check: str = "both-sides"
+    split_draws: str = "guarded"
+    child_sums: str = "drawn"
+    centralised_labels: bool = False
+
+    @property
+    def draws_records(self) -> bool:
+        """See `TreeParams`: every tree sums over all records."""
+        return False
+
+    @property
+    def min_child_weight(self) -> float:
+        """PIVODL has thresholds of records in the place of XGBoost's least sum of h."""
+        return 0.0
+
+    @property
+    def regression(self) -> bool:
+        """True if labels are numbers."""
+        return self.objective in REGRESSIONS
+
+    @property
+    def needs_moments(self) -> bool:
+        """True if the mean or the spread of the labels is to be found by secure sums."""
+        return self.regression and (self.label_scale is None or self.base_score is None)
+
+    @property
+    def class_names(self) -> list[str]:
+        """Names of the classes, in order; of a regression none."""
+        if self.regression:
+            return []
+        return list(self.classes) or (["0", "1"] if self.objective in BINARY else [])
+
+    def outputs(self, classes: int) -> int:
+        """Columns of the score: one for logistic and squared error, `classes` for softmax."""
+        return classes if self.objective == "multi:softprob" else 1
+
+    @property
+    def width(self) -> int:
+        """Numbers that a leaf holds; every tree has all outputs."""
+        return self.outputs(len(self.class_names))
+
+    def drawn(self, tree: int, records: int) -> Ints:
+        """See `TreeParams`: each record once."""
+        del tree
+        return np.ones(records, dtype=np.int64)
+
+    def validate(self) -> None:
+        """Raise ConfigError naming every field that is wrong, with the range it must lie in."""
+        ranges = dict(_RANGES)
+        ranges |= {name: allowed for name, allowed in _OPTIONAL.items() if getattr(self, name) is not None}
+        if self.objective in BINARY and self.base_score is not None:
+            ranges["base_score"] = Range(0, 1, open_low=True, open_high=True)
+        wrong = not_a_choice(self, _CHOICES)
+        in_order = {field.name: ranges[field.name] for field in fields(self) if field.name in ranges}
+        wrong += out_of_range(self, in_order) + bad_missing(self.missing) + self._unsupported() + self._classes()
+        if not isinstance(self.centralised_labels, bool):
+            wrong.append(f"centralised_labels must be true or false, not {self.centralised_labels!r}")
+        elif self.centralised_labels and self.epsilon is not None:
+            wrong.append("centralised_labels goes without epsilon: no leaf weight leaves the party with the labels")
+        if wrong:
+            raise ConfigError("pivodl parameters: " + "; ".join(wrong))
+
+    def _unsupported(self) -> list[str]:
+        """Faults of parameters of other trees that this protocol does without."""
+        faults = [
+            f"{name} must be 1: every tree of PIVODL takes all records and all columns"
+            for name in ("subsample", "colsample_bytree")
+            if getattr(self, name) != 1
+        ]
+        if self.party_dropout:
+            faults.append("party_dropout must be empty: every party of PIVODL takes part in every tree")
+        return faults
+
+    def _classes(self) -> list[str]:
+        names = list(self.classes)
+        if self.regression:
+            return ["classes must be left out of a regression"] if names else []
+        faults = []
+        if self.label_scale is not None:
+            faults.append("label_scale is a parameter of a regression; leave it out")
+        if not all(isinstance(name, str) for name in names):
+            faults.append('classes must be names as text, such as ["0", "1"]')
+        elif len(set(names)) < len(names):
+            faults.append("classes names one of them twice")
+        if self.objective in BINARY and names and len(names) != 2:
+            faults.append(f"classes must be two for {self.objective}, not {len(names)}")
+        if self.objective == "multi:softprob" and not 2 <= len(names) <= MOST_CLASSES:
+            faults.append(
+                f"classes must list 2 to {MOST_CLASSES} names for {self.objective}, in order: no party has all labels, "
+                "so that none can find them"
+            )
+        return faults
+
+    def to_dict(self) -> dict[str, object]:
+        """See `TreeParams`."""
+        return {**super().to_dict(), "classes": list(self.classes)}
+
+
+def leaves_of_job(params: PivodlParams) -> int:
+    """Most leaves of all trees of a job: T · 2^depth."""
+    return params.n_estimators << params.max_depth
+
+
+def least_power_of_two(value: float) -> float:
+    """The smallest power of two ≥ value; 1 for 0."""
+    if value <= 0:
+        return 1.0
+    mantissa, exponent = math.frexp(value)
+    return math.ldexp(1.0, exponent - 1 if mantissa == 0.5 else exponent)
