@@ -1,7 +1,7 @@
 """The parameters of PIVODL (Zhu et al. 2023), and the ranges they must lie in.
 
-`learning_rate`, `reg_lambda` and `gamma` are XGBoost's, as in boosting; `gamma` is twice the paper's γ. Defaults are the
-paper's. Where this project departs from the paper, a parameter has the value "paper", which follows it as printed.
+`learning_rate`, `reg_lambda` and `gamma` are XGBoost's, as in boosting; `gamma` is twice the γ of the paper. Defaults
+are the paper's. Where this project departs from the paper, a parameter has the value "paper": as printed.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ class SharedLabelLoss:
         return np.concatenate([fixed_g, np.maximum(np.rint(h * UNIT).astype(np.int64), 1)], axis=1)
 
     def figures(self, scores: Floats, labels: npt.NDArray[Any]) -> tuple[float, float]:
-        """Sums over records of their losses (log-loss, or squared error in units of the label) and of correct classes."""
+        """Sums over records of losses (log-loss, or squared error in the unit of the label) and of correct classes."""
         if not len(labels):
             return 0.0, 0.0
         if self.params.regression:
