@@ -54,7 +54,7 @@ def learnable(labels: Labels, table: Table, column: str, objective: str) -> Labe
     Raises:
         DataError: all are the same, or there are too many classes.
     """
-    where, count = _where(table, column), len(labels.classes)
+    where, count = label_column(table, column), len(labels.classes)
     if objective in REGRESSIONS:
         if np.ptp(labels.values) == 0:
             raise DataError(f"{where}: every record has the same target; there is nothing to learn")
@@ -74,9 +74,9 @@ def read_classes(table: Table, column: str) -> Labels:
     `DataError` names the fault, never a label: another type, missing, infinite.
     """
     cells = _complete(table, column)
-    if not (_is_number(cells.type) or is_text(cells) or pa.types.is_boolean(cells.type)):
+    if not (is_number(cells.type) or is_text(cells) or pa.types.is_boolean(cells.type)):
         raise DataError(
-            f"{_where(table, column)}: holds {kind_name(cells.type)}; classes are numbers, text or booleans"
+            f"{label_column(table, column)}: holds {kind_name(cells.type)}; classes are numbers, text or booleans"
         )
     whole = pa.types.is_integer(cells.type)  # from Python's numbers numpy would make 64 bits without sign a fraction
     values = cells.to_numpy(zero_copy_only=False) if whole else np.asarray(cells.to_pylist())
@@ -85,18 +85,20 @@ def read_classes(table: Table, column: str) -> Labels:
 
 
 def _targets(table: Table, column: str, objective: str) -> Labels:
-    cells, where = _complete(table, column), _where(table, column)
-    if not _is_number(cells.type):
+    cells, where = _complete(table, column), label_column(table, column)
+    if not is_number(cells.type):
         raise DataError(f"{where}: holds {kind_name(cells.type)}; {objective} needs numbers")
     targets = np.asarray(cells.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), dtype=np.float64)
     return Labels(targets, [])
 
 
-def _where(table: Table, column: str) -> str:
+def label_column(table: Table, column: str) -> str:
+    """The column for an error's text."""
     return f"{table.path}: label column {column!r}"
 
 
-def _is_number(kind: pa.DataType) -> bool:
+def is_number(kind: pa.DataType) -> bool:
+    """True for integers, floating-point numbers and decimals."""
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
@@ -108,10 +110,12 @@ def _complete(table: Table, column: str) -> pa.ChunkedArray:
         values = np.asarray(cells.to_numpy(zero_copy_only=False), dtype=np.float64)
         bad = np.flatnonzero(~np.isfinite(values))
         if bad.size:
-            raise DataError(f"{_where(table, column)}: the label at {table.where(int(bad[0]))} is missing or infinite")
+            raise DataError(
+                f"{label_column(table, column)}: the label at {table.where(int(bad[0]))} is missing or infinite"
+            )
     elif cells.null_count:
         index = int(np.flatnonzero(cells.is_null().to_numpy())[0])
-        raise DataError(f"{_where(table, column)}: the label at {table.where(index)} is missing")
+        raise DataError(f"{label_column(table, column)}: the label at {table.where(index)} is missing")
     return cells
 
 
