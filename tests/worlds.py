@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,9 @@ from treetap.trees.params import ForestParams, TreeParams
 from treetap.wire.v2 import setup_pb2
 
 PARTIES = ("label-holder", "feature-b", "feature-c")
-#: With one more feature party, for worlds of four blocks.
+#: With more feature parties, for worlds of more blocks.
 FOUR = (*PARTIES, "feature-d")
+SIX = (*FOUR, "feature-e", "feature-f")
 Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
 Tables = dict[str, tuple[list[str], dict[str, pa.Table]]]
@@ -35,6 +37,7 @@ class World:
     """Tables by party, the raw blocks X^m (N, d_m) in order of sorted ids, labels (N,), and blocks of new records.
 
     Every party has a table `train` and a table `predict` with the new records; ids of the two differ.
+    `owners`: (N,) the place of the party that labels each record; None: the first labels all.
     """
 
     tables: Tables
@@ -42,16 +45,23 @@ class World:
     y: npt.NDArray[Any]
     new: list[Floats]
     classes: int
+    owners: Rows | None = None
+
+    @property
+    def ownership(self) -> dict[str, Rows]:
+        """The records that each party labels, of parties that label some."""
+        owners = np.zeros(len(self.y), dtype=np.int64) if self.owners is None else self.owners
+        return {name: np.flatnonzero(owners == m) for m, name in enumerate(self.tables) if (owners == m).any()}
 
     @property
     def parties(self) -> list[tuple[str, Floats]]:
         """Blocks as the oracle wants them, the label holder first."""
-        return list(zip(FOUR, self.blocks, strict=False))
+        return list(zip(SIX, self.blocks, strict=False))
 
     @property
     def newcomers(self) -> list[tuple[str, Floats]]:
         """Blocks of the new records."""
-        return list(zip(FOUR, self.new, strict=False))
+        return list(zip(SIX, self.new, strict=False))
 
     def oracle(self, params: TreeParams) -> OracleModel:
         """The model that the federation must find."""
@@ -109,7 +119,7 @@ def world(
     orders = {"train": rng.permutation(n), "predict": n + rng.permutation(fresh)}
     tables: Tables = {}
     starts = np.cumsum([0, *dims])
-    for m, name in enumerate(FOUR[: len(dims)]):
+    for m, name in enumerate(SIX[: len(dims)]):
         block = x[:, starts[m] : starts[m + 1]]
         columns = [f"{name[-1]}{j}" for j in range(block.shape[1])]
         tables[name] = (columns, {})
@@ -123,6 +133,24 @@ def world(
     blocks = [x[:n, a:b] for a, b in pairwise(starts)]
     new = [x[n:, a:b] for a, b in pairwise(starts)]
     return World(tables, blocks, y[:n], new, classes)
+
+
+def spread(here: World, owners: Sequence[int] | Rows) -> World:
+    """The same world, in which each record's label is known to one party: `owners` (N,) are places of parties.
+
+    In the tables of the others that label is an empty cell; a party that labels none has a column of empty cells.
+    """
+    places = np.asarray(owners, dtype=np.int64)
+    known = {f"r{i:05d}": label for i, label in enumerate(here.y.tolist())}
+    kind = pa.array(here.y).type
+    tables: Tables = {}
+    for m, (name, (columns, content)) in enumerate(here.tables.items()):
+        own = {f"r{i:05d}" for i in np.flatnonzero(places == m)}
+        table = content["train"]
+        cells = pa.array([known[i] if i in own else None for i in table.column("id").to_pylist()], type=kind)
+        table = table.drop_columns("y") if "y" in table.column_names else table
+        tables[name] = (columns, {**content, "train": table.append_column("y", cells)})
+    return replace(here, tables=tables, owners=places)
 
 
 def _marked(column: Floats, sentinel: float | None) -> Floats:
@@ -141,7 +169,7 @@ def spec(params: TreeParams, parties: int = 3, **changes: Any) -> setup_pb2.JobS
         "alignment": "sorted-ids",
         "table": "train",
         "aggregator": PARTIES[0],
-        "feature_parties": FOUR[1:parties],
+        "feature_parties": SIX[1:parties],
     }
     made = setup_pb2.JobSpec()
     put_params(made, params)
