@@ -74,7 +74,11 @@ class Opener:
             return role_for_prediction(self._config, self._store, context, opening, self._served_models)
         spec = request.setup.prepare.spec
         check_spec(spec)
-        check_members(self._config, members_of(spec, caller), training(training_name(spec)).opens_sums)
+        members, protocol = members_of(spec, caller), training(training_name(spec))
+        check_members(self._config, members, protocol.opens_sums)
+        if protocol.spreads_labels(spec):
+            policy.check_parties(name, len(members.parties))
+        policy.check_permissions(name, protocol.permissions(spec))
         policy.check_key(name, spec.key_bits)
         policy.check_job(name, sent_in_training(spec, caller))
         role = role_for_training(self._config, context, spec)

@@ -6,6 +6,7 @@ with PERMISSION_DENIED and names the rule. The default policy permits what Secur
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Literal
 
@@ -37,6 +38,8 @@ class Policy(Strict):
     min_prediction_records: Annotated[int, Field(ge=1)] = 1
     min_instance_space: Annotated[int, Field(ge=1)] = 1
     min_candidate_bits: Annotated[float, Field(ge=0)] | None = None
+    min_label_parties: Annotated[int, Field(ge=1)] = 3
+    centralised_labels: bool = False
     emits: dict[str, list[str]] = {}
 
     @field_validator("emits")
@@ -78,11 +81,43 @@ class Policy(Strict):
     def check_job(self, party: str, sends: Iterable[Sent]) -> None:
         """Raise `Refused` if a job would make `party` send a class to a receiver that may not have it.
 
-        The outbox and the node check every message again when they send it.
+        The outbox and the node check every message again when they send it. Of several classes that no party gets
+        without a line of the policy, the error has all lines at once.
         """
-        for sent in sends:
-            if sent.sender == party:
-                self.check_emits(party, sent.receiver, sorted(sent.classes))
+        own = [sent for sent in sends if sent.sender == party]
+        classes = {name for sent in own for name in sent.classes}
+        lacking = {
+            name: list(dict.fromkeys(sent.receiver for sent in own if name in sent.classes))
+            for name in sorted(classes)
+            if name not in self.emits and not CLASSES[name].default_receivers
+        }
+        if len(lacking) > 1:
+            lines = "\n".join(f"  {name} = {json.dumps(receivers)}" for name, receivers in lacking.items())
+            raise Refused(
+                f"{party} does not send {', '.join(lacking)}, which the job needs: its policy does not let these "
+                f"classes go to any party; if it should, add these lines under [emits] in {party}'s policy file and "
+                f"restart {party}:\n{lines}"
+            )
+        for sent in own:
+            self.check_emits(party, sent.receiver, sorted(sent.classes))
+
+    def check_parties(self, party: str, count: int) -> None:
+        """Raise `Refused` if a job whose labels are spread over its parties has fewer of these than the policy asks."""
+        if count < self.min_label_parties:
+            raise Refused(
+                f"{party} takes no part in a job of {count} parties that share labels: its policy says "
+                f"min_label_parties = {self.min_label_parties}, and the fewer there are, the more a sum over their "
+                "labels tells about each"
+            )
+
+    def check_permissions(self, party: str, names: Iterable[str]) -> None:
+        """Raise `Refused` if a job needs one of these switches of the policy, which is off."""
+        for name in names:
+            if not getattr(self, name):
+                raise Refused(
+                    f"{party} takes no part in a job with {name} = true: its policy says {name} = false; if it should, "
+                    f"write {name} = true above the tables of {party}'s policy file and restart {party}"
+                )
 
     def may_emit(self, to: str, name: str, *, client: bool = False) -> bool:
         """True if a disclosure class may go to `to`; `client` as for `check_emits`."""

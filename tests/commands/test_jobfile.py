@@ -18,6 +18,7 @@ from treetap.errors import ConfigError
 from treetap.protocols.job_spec import check_spec, params_of
 from treetap.protocols.registry import training_name
 from treetap.strict import load
+from treetap.trees.pivodl_params import PivodlParams
 from treetap.wire.v2 import eini_pb2, protocols_pb2
 
 TLS = {"ca": "ca.crt", "certificate": "p.crt", "key": "p.key"}
@@ -80,6 +81,68 @@ def test_a_parameter_of_another_protocol_is_refused(protocol: str, key: str, val
     file = write(tmp_path / "job.toml", {"job": {**JOB, "protocol": protocol, key: value}})
     with pytest.raises(ConfigError, match=f"protocol '{protocol}' has no parameter {key}"):
         load(file, JobFile)
+
+
+def test_a_job_of_pivodl(tmp_path: Path) -> None:
+    """It lists its parties, of which the first is the aggregator, and its parameters have PIVODL's defaults."""
+    job = {
+        "protocol": "pivodl",
+        "parties": ["north", "south", "east"],
+        "objective": "multi:softprob",
+        "classes": ["no", "mild", "severe"],
+        "epsilon": 8,
+        "wire_form": "paper",
+        "gain_comparison": "secure",
+    }
+    spec = load(write(tmp_path / "job.toml", {"job": job}), JobFile).to_spec()
+    assert (spec.aggregator, list(spec.feature_parties), training_name(spec)) == ("north", ["south", "east"], "pivodl")
+    expected = PivodlParams(
+        objective="multi:softprob",
+        classes=("no", "mild", "severe"),
+        epsilon=8.0,
+        wire_form="paper",
+        gain_comparison="secure",
+    )
+    assert params_of(spec) == expected
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        ({"parties": ["a"]}, r"parties: are 1; a job of protocol 'pivodl' has 2 to 10"),
+        ({"parties": []}, r"parties: are 0; a job of protocol 'pivodl' has 2 to 10"),
+        ({"parties": [f"p{i}" for i in range(11)]}, r"parties: are 11; a job of protocol 'pivodl' has 2 to 10"),
+        ({"parties": ["a", "b", "a"]}, "'a' is named twice among the parties"),
+        ({"label_holder": "a"}, "names its parties under parties, since each may have labels; remove label_holder"),
+        ({"parties": "a"}, r"list of names, such as \[\"a\"\]"),
+        ({"epsilon": 0}, r"epsilon must be a number in"),
+        ({"epsilon": -1}, r"epsilon must be a number in"),
+        ({"delta": 0}, r"delta must be a number in \(0, 1\)"),
+        ({"clip": 0}, "clip must be"),
+        ({"instance_threshold": 0}, "instance_threshold must be a whole number"),
+        ({"classes": ["0", "1", "2"]}, "classes must be two for binary:logistic, not 3"),
+        ({"classes": [0, 1]}, r"job\.classes.*Input should be a valid string"),
+        ({"min_child_weight": 1}, "protocol 'pivodl' has no parameter min_child_weight"),
+        ({"wire_form": "thrifty"}, "wire_form must be one of compact, paper"),
+    ],
+)
+def test_a_bad_job_of_pivodl(change: dict[str, Any], fault: str, tmp_path: Path) -> None:
+    """Too few or many parties and parameters out of range are refused before anything is sent."""
+    job = {"protocol": "pivodl", "parties": ["a", "b", "c"], **change}
+    with pytest.raises(ConfigError, match=fault):
+        load(write(tmp_path / "job.toml", {"job": job}), JobFile).to_spec()
+
+
+def test_the_parties_of_a_job_by_its_protocol(tmp_path: Path) -> None:
+    """Each protocol says which keys name its parties."""
+    for job, fault in (
+        ({}, "job: label_holder is missing; feature_parties is missing"),
+        ({"protocol": "pivodl"}, "job: parties is missing"),
+        ({**JOB, "parties": ["bank"]}, "under label_holder and feature_parties, since one of them has all labels"),
+        ({**JOB, "feature_parties": []}, "feature_parties: is empty"),
+    ):
+        with pytest.raises(ConfigError, match=fault):
+            load(write(tmp_path / "job.toml", {"job": job}), JobFile).to_spec()
 
 
 @pytest.mark.parametrize("protocol", ["boosting", "forest"])

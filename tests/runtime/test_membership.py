@@ -146,10 +146,13 @@ def test_where_several_open_sums_all_are_label_holders(tmp_path: Path) -> None:
 
 
 def test_every_protocol_says_who_opens_sums() -> None:
-    """The label holder does in each."""
+    """The label holder does in each that has one; where all have the same role, they are peers."""
     members = Members("coordinator", LABEL_HOLDER, (FEATURE, OTHER))
-    for described in (*map(training, TRAINING), *map(prediction, PREDICTION)):
+    trainings = [training(name) for name in TRAINING]
+    apart = [each for each in trainings if not each.one_role]
+    for described in (*apart, *map(prediction, PREDICTION)):
         assert LABEL_HOLDER in described.opens_sums(members)
+    assert [each.field for each in trainings if each.one_role and not each.opens_sums(members)] == ["pivodl"]
 
 
 @pytest.mark.parametrize("file", OF_PARTIES, ids=lambda path: str(path.relative_to(EXAMPLES)))

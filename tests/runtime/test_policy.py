@@ -10,6 +10,7 @@ import pytest
 from party.policy import EVERYBODY, Policy
 from treetap.errors import ConfigError, Refused
 from treetap.names import CLIENTS, COORDINATORS, PARTIES
+from treetap.protocols.emissions import Sent
 from treetap.strict import load
 from treetap.wire.disclosure import CLASSES
 
@@ -69,6 +70,37 @@ def test_a_rule_for_a_kind_is_none_for_a_process_of_that_name(kind: str) -> None
     with pytest.raises(Refused, match=f"METRIC to {kind}"):
         policy.check_emits("bank", kind, ["METRIC"], client=kind != "clients")
     policy.check_emits("bank", kind, ["CONTROL"])
+
+
+def test_all_lines_that_a_job_lacks() -> None:
+    """A policy without several classes that no party gets by default is told all lines at once, with the receivers."""
+    sends = [
+        Sent("bank", "telco", "best_gains", frozenset({"TOPOLOGY", "AGGREGATE"})),
+        Sent("bank", "shop", "best_gains", frozenset({"TOPOLOGY", "AGGREGATE"})),
+        Sent("bank", "shop", "leaf_weights", frozenset({"LEAF_WEIGHT"})),
+        Sent("telco", "shop", "record_bins", frozenset({"BIN_ASSIGNMENT"})),
+    ]
+    with pytest.raises(Refused) as caught:
+        Policy(peers=["telco", "shop"]).check_job("bank", sends)
+    assert str(caught.value).splitlines()[1:] == ['  AGGREGATE = ["telco", "shop"]', '  LEAF_WEIGHT = ["shop"]']
+    lines = {"AGGREGATE": ["telco", "shop"], "LEAF_WEIGHT": ["shop"]}
+    Policy(peers=["telco", "shop"], emits=lines).check_job("bank", sends)
+    with pytest.raises(Refused, match="does not send LEAF_WEIGHT to shop: its policy does not let LEAF_WEIGHT go"):
+        Policy(peers=["telco", "shop"], emits={"AGGREGATE": ["parties"]}).check_job("bank", sends)
+    with pytest.raises(Refused, match=r"AGGREGATE to shop: its policy says emits.AGGREGATE = \['telco'\]"):
+        Policy(peers=["telco", "shop"], emits={"AGGREGATE": ["telco"], "LEAF_WEIGHT": []}).check_job("bank", sends)
+
+
+def test_parties_that_share_labels() -> None:
+    """A policy asks for three parties with labels, and for its own word before all bins go to one of them."""
+    with pytest.raises(Refused, match=r"job of 2 parties that share labels: its policy says min_label_parties = 3"):
+        Policy().check_parties("bank", 2)
+    Policy().check_parties("bank", 3)
+    Policy(min_label_parties=2).check_parties("bank", 2)
+    Policy().check_permissions("bank", [])
+    Policy(centralised_labels=True).check_permissions("bank", ["centralised_labels"])
+    with pytest.raises(Refused, match="its policy says centralised_labels = false; if it should, write"):
+        Policy().check_permissions("bank", ["centralised_labels"])
 
 
 def test_floors() -> None:

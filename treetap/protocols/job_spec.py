@@ -61,15 +61,28 @@ def check_spec(spec: setup_pb2.JobSpec) -> None:
         faults.append(f"alignment = {spec.alignment!r}: must be one of {', '.join(ALIGNMENTS)}")
     faults += key_faults(spec.key_bits, spec.obfuscation)
     names = [spec.aggregator, *spec.feature_parties]
-    if not spec.aggregator:
-        faults.append("label_holder: is missing")
-    if not spec.feature_parties:
-        faults.append("feature_parties: is empty; a federation has at least one feature party")
+    faults += _too_few_or_many(spec, names)
     faults += [
         f"{name!r} is named twice among the parties" for name in sorted({n for n in names if names.count(n) > 1})
     ]
     if faults:
         raise ConfigError("\n".join(faults))
+
+
+def _too_few_or_many(spec: setup_pb2.JobSpec, names: Sequence[str]) -> list[str]:
+    """Faults of the number of parties, by the names of a job file; none if the protocol is not known."""
+    name = training_name(spec)
+    faults = []
+    if name and training(name).one_role:
+        found, most = len([each for each in names if each]), training(name).most_parties
+        if not 2 <= found <= most:
+            faults.append(f"parties: are {found}; a job of protocol {name!r} has 2 to {most}, each with features")
+        return faults
+    if not spec.aggregator:
+        faults.append("label_holder: is missing")
+    if not spec.feature_parties:
+        faults.append("feature_parties: is empty; a federation has at least one feature party")
+    return faults
 
 
 def sent_in_training(spec: setup_pb2.JobSpec, coordinator: str) -> Iterator[Sent]:

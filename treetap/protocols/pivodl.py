@@ -95,5 +95,8 @@ PROTOCOL = TrainingProtocol(
     draws_for_audit=False,
     predict_centrally=predict_centrally,
     one_role=True,
+    most_parties=10,
+    spreads_labels=_spread,
+    permissions=lambda spec: () if _spread(spec) else ("centralised_labels",),
     predicts=("masked",),
 )

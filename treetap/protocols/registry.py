@@ -56,6 +56,11 @@ class TrainingProtocol:
             that the joined table gives: (tables to learn from, tables to predict, labels (N,), classes, parameters).
         predicts: the protocols that predict by its models; the first is the default.
         one_role: every party has the same role, the class `Party` of the module `party` in the package of its roles.
+            A job lists them under `parties`; the first is the aggregator.
+        most_parties: of a protocol with one role; the fewest are two.
+        spreads_labels: True for a job in which several parties have labels: a party takes part only if there are as
+            many parties as its policy asks for.
+        permissions: the switches of a party's policy that a job needs.
     """
 
     field: str
@@ -67,6 +72,9 @@ class TrainingProtocol:
     predict_centrally: Callable[[Tables, Tables, npt.NDArray[Any], int, Any], tuple[Floats, Floats]]
     predicts: Sequence[str] = ("interactive", "eini", "eini-lattice")
     one_role: bool = False
+    most_parties: int = 0
+    spreads_labels: Callable[[setup_pb2.JobSpec], bool] = lambda _: False
+    permissions: Callable[[setup_pb2.JobSpec], Sequence[str]] = lambda _: ()
 
 
 class Options(Protocol):

@@ -97,7 +97,7 @@ def _class_numbers(table: Table, column: str, rows: Rows, held: pa.Array, classe
         raise DataError(f"{where}: holds {kind_name(held.type)}; classes are numbers, text or booleans")
     coded, known = held.dictionary_encode(), {name: number for number, name in enumerate(classes)}
     numbers = np.array([known.get(class_name(value), -1) for value in coded.dictionary.to_pylist()], dtype=np.int64)
-    found = numbers[coded.indices.to_numpy(zero_copy_only=False)]
+    found: Rows = numbers[coded.indices.to_numpy(zero_copy_only=False)]
     strange = np.flatnonzero(found < 0)
     if strange.size:
         more = f" and {len(classes) - _LISTED} more" if len(classes) > _LISTED else ""

@@ -55,7 +55,7 @@ def test_empty_cells_are_another_partys(cells: list[Any], kind: pa.DataType, cla
     """Null, NaN and blank text have no label; the others are numbered in the order of the job, whatever their type."""
     labels = _labels(cells, BINARY, classes, kind)
     assert (labels.rows.tolist(), labels.values.tolist()) == ([1, 2], [1, 0])
-    assert (labels.rows.dtype, labels.values.dtype) == (np.int64, np.int64)
+    assert labels.rows.dtype == labels.values.dtype == np.int64
     assert _labels(cells, BINARY, classes[::-1], kind).values.tolist() == [0, 1]
 
 

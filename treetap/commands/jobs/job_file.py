@@ -6,7 +6,7 @@ import math
 from dataclasses import fields
 from typing import Any, Literal, get_type_hints
 
-from pydantic import Field, create_model, model_validator
+from pydantic import create_model, model_validator
 
 from treetap.errors import BadInput
 from treetap.names import Name
@@ -68,12 +68,12 @@ class JobTable(Parameters):  # type: ignore[misc, valid-type] # made of the prot
         """The model's parameters."""
         return training(self.protocol).params(**self._given(), seed=self.seed, missing=self.missing)
 
-    def spec(self, label_holder: str, feature_parties: list[str], table: str) -> setup_pb2.JobSpec:
-        """The job as it goes to the coordinator."""
+    def spec(self, aggregator: str, others: list[str], table: str) -> setup_pb2.JobSpec:
+        """The job as it goes to the coordinator; the aggregator is the label holder, if there is one."""
         spec = setup_pb2.JobSpec(
             table=table,
-            aggregator=label_holder,
-            feature_parties=feature_parties,
+            aggregator=aggregator,
+            feature_parties=others,
             key_bits=self.key_bits,
             obfuscation=self.obfuscation,
             alignment=self.alignment,
@@ -89,11 +89,35 @@ class JobTable(Parameters):  # type: ignore[misc, valid-type] # made of the prot
 
 
 class JobTableOfFederation(JobTable):
-    """A `[job]` table that also names the parties."""
+    """A `[job]` table that also names the parties: all in one list where the protocol has one role for them."""
 
-    label_holder: Name
-    feature_parties: list[Name] = Field(min_length=1)
+    label_holder: Name | None = None
+    feature_parties: list[Name] | None = None
+    parties: list[Name] | None = None
     table: str = "train"
+
+    @model_validator(mode="after")
+    def _named(self) -> JobTableOfFederation:
+        apart = ("label_holder", "feature_parties")
+        together = training(self.protocol).one_role
+        wanted, foreign = (("parties",), apart) if together else (apart, ("parties",))
+        faults = [f"{name} is missing" for name in wanted if getattr(self, name) is None]
+        if given := [name for name in foreign if getattr(self, name) is not None]:
+            why = "each may have labels" if together else "one of them has all labels"
+            faults.append(
+                f"protocol {self.protocol!r} names its parties under {' and '.join(wanted)}, since {why}; remove "
+                f"{' and '.join(given)}"
+            )
+        if faults:
+            raise ValueError("; ".join(faults))
+        return self
+
+    @property
+    def in_order(self) -> list[str]:
+        """All parties, the label holder, or where there is none the aggregator, first."""
+        if self.parties is not None:
+            return list(self.parties)
+        return [*([self.label_holder] if self.label_holder else []), *(self.feature_parties or [])]
 
 
 class JobFile(Strict):
@@ -104,4 +128,5 @@ class JobFile(Strict):
 
     def to_spec(self) -> setup_pb2.JobSpec:
         """The job as it is sent to the coordinator."""
-        return self.job.spec(self.job.label_holder, list(self.job.feature_parties), self.job.table)
+        first, *others = self.job.in_order or [""]
+        return self.job.spec(first, others, self.job.table)
