@@ -1,0 +1,92 @@
+"""The accountant of PIVODL's partial differential privacy: how much noise a job's leaf weights need.
+
+A party that splits a leaf's parent gets the leaf's weight clipped to the ℓ2 norm C and with Gaussian noise (Zhu et al.
+2023, §III-C, which leaves the constant of σ open). Each release is ρ-zero-concentrated differentially private with
+
+    ρ per release = 1 / (2σ²)   for noise N(0, (2Cσ)²) per coordinate: 2C bounds what one label changes
+
+(Bun and Steinke 2016, Proposition 1.6). L releases add up to Lρ, and a total ρ gives (ε, δ) for every δ with
+ε = ρ + 2·√(ρ·ln(1/δ)) (Proposition 1.3), solved here for ρ. One label enters the gradients of all later trees, so that
+every leaf of the job can depend on it: L = T·2^depth, fixed before the job.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from treetap.trees.pivodl_params import PivodlParams, leaves_of_job
+
+
+@dataclass(frozen=True)
+class LeafWeightPrivacy:
+    """The partial differential privacy of one job's leaf weights.
+
+    Attributes:
+        epsilon, delta: of all releases together.
+        clip: bound C of the ℓ2 norm of a leaf weight, in units of the scaled label.
+        releases: L, the releases that are accounted for.
+        leaves: the most leaves that the job can have.
+    """
+
+    epsilon: float
+    delta: float
+    clip: float
+    releases: int
+    leaves: int
+
+    @classmethod
+    def of(cls, params: PivodlParams) -> LeafWeightPrivacy | None:
+        """That of a job; None without `epsilon`. Accounting "paper" counts one release per tree, which is no bound."""
+        if params.epsilon is None:
+            return None
+        leaves = leaves_of_job(params)
+        releases = params.n_estimators if params.accounting == "paper" else leaves
+        return cls(params.epsilon, params.delta, params.clip, releases, leaves)
+
+    @property
+    def rho(self) -> float:
+        """The ρ of all releases: (√(ln(1/δ) + ε) − √(ln(1/δ)))², written without the difference of near numbers."""
+        least = -math.log(self.delta)
+        return (self.epsilon / (math.sqrt(least + self.epsilon) + math.sqrt(least))) ** 2
+
+    @property
+    def rho_per_release(self) -> float:
+        """The ρ of one release."""
+        return self.rho / self.releases
+
+    @property
+    def sigma(self) -> float:
+        """σ = √(L / 2ρ), the noise multiplier."""
+        return math.sqrt(self.releases / (2 * self.rho))
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation 2Cσ of the noise of a coordinate, in units of the scaled label."""
+        return 2 * self.clip * self.sigma
+
+    @property
+    def bounds(self) -> bool:
+        """True if no job can release more leaf weights than are accounted for."""
+        return self.releases >= self.leaves
+
+
+def statement(params: PivodlParams) -> list[str]:
+    """What the job's noise covers, as sentences for the terminal and the model card."""
+    privacy = LeafWeightPrivacy.of(params)
+    if privacy is None:
+        return ["Leaf weights are exact: the job has no epsilon, and so no differential privacy."]
+    accounting = f"L = {privacy.releases} releases are accounted for" + (
+        f", every leaf of {params.n_estimators} trees of depth {params.max_depth}."
+        if privacy.bounds
+        else f": one release per tree; not a bound, since the job can release {privacy.leaves}."
+    )
+    return [
+        f"Partial differential privacy of leaf weights: epsilon {privacy.epsilon:g}, delta {privacy.delta:g}, "
+        f"clip C {privacy.clip:g} (l2 norm of a leaf weight, in units of the scaled label).",
+        f"Zero-concentrated accounting: rho {privacy.rho_per_release:.4g} per release, sigma {privacy.sigma:.4g}, "
+        f"noise of standard deviation 2*C*sigma = {privacy.deviation:.4g} on every coordinate; {accounting}",
+        "It covers the values of LEAF_WEIGHT that the parties which split the leaves' parents receive, given the "
+        "structure of the trees, and nothing else: announced gains, sums of nodes, sets of records and exact weights "
+        "at other parties are outside it.",
+    ]
