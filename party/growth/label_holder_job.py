@@ -21,7 +21,7 @@ from party.runtime.step_order import StepOrder, StepTable
 from party.setup.keys import JobKeys
 from party.setup.labelled_table import LabelledTable, load_labelled_table
 from party.setup.steps import bin_features, manifest_of
-from treetap.errors import DataError, OutOfOrder
+from treetap.errors import OutOfOrder
 from treetap.models.store import TREES
 from treetap.paillier.slots import Slots
 from treetap.tables.labels import Labels
@@ -77,7 +77,10 @@ class LabelHolderJob:
         )
         self._slots(data.labels)
         aligned = self.alignment.begin(data.table.ids, data.table.rows, data.table.path, keep=True)
-        stored, published = await self._trees_with_scores(), self._context.store.published
+        stored, published = (
+            await self.stored.read_scored(stored_trees(self._context.store)),
+            self._context.store.published,
+        )
         model = published_model(self._context.store.manifest()) if published else None
         self.order.done(request, *([ALIGNED] if aligned else []))
         return result(
@@ -163,18 +166,3 @@ class LabelHolderJob:
             },
         }
         self._context.store.publish(manifest, (TREES,))
-
-    async def _trees_with_scores(self) -> int:
-        """Read the stored trees; returns the number of trees that the stored scores include.
-
-        Raises:
-            DataError: trees are missing.
-        """
-        store = self._context.store
-        trees, scored = len(await self.stored.read()), stored_trees(store)
-        if trees < scored:
-            raise DataError(
-                f"{store.folder}: {TREES} holds {trees} trees, but the scores are those after {scored}; "
-                f"bring a back-up of {TREES} back, or cancel the job"
-            )
-        return scored

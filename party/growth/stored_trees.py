@@ -6,6 +6,7 @@ from typing import Any
 
 from party.growth.handles import Handles
 from party.runtime.context import StepContext
+from treetap.errors import DataError
 from treetap.models.store import TREES
 
 
@@ -27,6 +28,20 @@ class StoredTrees:
         trees = await self._context.offload(self._lines.read)
         self._handles = Handles(len(tree[self._own]) for tree in trees)
         return trees
+
+    async def read_scored(self, scored: int) -> int:
+        """Read the stored trees; returns the number of trees that the stored scores include.
+
+        Raises:
+            DataError: fewer trees are stored than the scores include, `scored`.
+        """
+        trees = len(await self.read())
+        if trees < scored:
+            raise DataError(
+                f"{self._context.store.folder}: {TREES} holds {trees} trees, but the scores are those after {scored}; "
+                f"bring a back-up of {TREES} back, or cancel the job"
+            )
+        return scored
 
     def first_handle(self, tree: int) -> int:
         """The handle of a tree's first own split; all trees before it are stored."""

@@ -11,7 +11,8 @@ A stored line:
     leaves    of every leaf: node, keeper (the party that keeps its weight: the opener of the split above; of a tree
               without splits the encryption party)
     weights   received look-up table: of every leaf that this party keeps: node, source and handle of the split above
-              (of a tree without splits "" and 0), left (which side), weight, exact
+              (of a tree without splits "" and 0), left (which side), weight (exact), and, where the job has epsilon,
+              released: the weight with the noise with which its source got it
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ class GrowingTree:
         open: the nodes of the current level that may be split.
         splits: the own splits.
         weights: leaf → (K,) exact weight, of leaves that this party keeps.
+        released: leaf → (K,) the same with the noise with which its source got it.
     """
 
     def __init__(self, index: int, total: int, encryption_party: str) -> None:
@@ -61,6 +63,7 @@ class GrowingTree:
         self.open: list[int] = [ROOT]
         self.splits: list[OwnSplit] = []
         self.weights: dict[int, Floats] = {}
+        self.released: dict[int, Floats] = {}
 
     def barred(self, node: int) -> frozenset[str]:
         """Parties that must not learn the node's sums: see `treetap.trees.role_draws.barred`."""
@@ -94,10 +97,12 @@ class GrowingTree:
 
     def _weight(self, leaf: int) -> dict[str, Any]:
         above = self.divisions.get(leaf >> 1)
+        released = self.released.get(leaf)
         return {
             "node": leaf,
             "source": above.source if above else "",
             "handle": above.handle if above else 0,
             "left": leaf % 2 == 0,
             "weight": [float(each) for each in self.weights[leaf]],
+            **({} if released is None else {"released": [float(each) for each in released]}),
         }

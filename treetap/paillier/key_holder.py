@@ -127,6 +127,10 @@ class KeyHolder:
         )
         return np.concatenate([np.empty((0, len(self._slots.widths)), dtype=np.int64), *parts])
 
+    async def open_numbers(self, ciphertexts: bytes) -> list[int]:
+        """Decrypt a few ciphertexts whose plaintexts are signed numbers, without slots."""
+        return await self._engine.call(0, _open_numbers, self._name, ciphertexts)
+
     async def close(self) -> None:
         """Make every worker forget the key."""
         self._engine.forget(_forget, self._name)
@@ -154,6 +158,12 @@ def _open(state: dict[str, Any], name: str, ciphertexts: bytes, candidates: int)
         parts.append(slots.decode(plain, min(left, per_plaintext)))
         left -= per_plaintext
     return np.concatenate(parts)
+
+
+def _open_numbers(state: dict[str, Any], name: str, ciphertexts: bytes) -> list[int]:
+    secret, _, _ = state[name]
+    plains: list[int] = secret.decrypt_many(ciphertexts)
+    return plains
 
 
 def _forget(state: dict[str, Any], name: str) -> None:

@@ -67,8 +67,8 @@ PROTOCOL = TrainingProtocol(
     field="pivodl",
     params=PivodlParams,
     sends=(
-        Emission("party_keys", to_each_other),
-        Emission("party_nonce", to_each_other),
+        _sent("party_keys"),
+        _sent("party_nonce"),
         Emission("labelled_records", to_each_other),
         _sent("moment_share", lambda params: params.needs_moments),
         _sent("joint_moments", lambda params: params.needs_moments),

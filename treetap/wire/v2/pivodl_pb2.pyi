@@ -963,12 +963,15 @@ class DividedNode(google.protobuf.message.Message):
     HANDLE_FIELD_NUMBER: builtins.int
     LEFT_OPEN_FIELD_NUMBER: builtins.int
     RIGHT_OPEN_FIELD_NUMBER: builtins.int
+    PLACE_FIELD_NUMBER: builtins.int
     node: builtins.int
     handle: builtins.int
     """The opaque number of the split in its source's split table."""
     left_open: builtins.bool
     """Children that may be split; the others are leaves."""
     right_open: builtins.bool
+    place: builtins.int
+    """To the split party that opened it: which of the winning places the source has taken."""
     def __init__(
         self,
         *,
@@ -976,8 +979,11 @@ class DividedNode(google.protobuf.message.Message):
         handle: builtins.int = ...,
         left_open: builtins.bool = ...,
         right_open: builtins.bool = ...,
+        place: builtins.int | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["handle", b"handle", "left_open", b"left_open", "node", b"node", "right_open", b"right_open"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_place", b"_place", "place", b"place"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_place", b"_place", "handle", b"handle", "left_open", b"left_open", "node", b"node", "place", b"place", "right_open", b"right_open"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_place", b"_place"]) -> typing.Literal["place"] | None: ...
 
 Global___DividedNode: typing_extensions.TypeAlias = DividedNode
 

@@ -1,0 +1,82 @@
+"""PIVODL: boosting with labels that several parties hold (docs/protocol-pivodl.md).
+
+Every party does every step; which of its roles it has there is drawn by the parties, and the coordinator does not know
+the draws. It sees nodes, and the metrics that a tree's aggregation party publishes.
+"""
+
+from __future__ import annotations
+
+from coordinator.protocols import TrainingCourse
+from coordinator.runtime.answers import answered
+from coordinator.runtime.progress import Progress
+from coordinator.runtime.roster import Roster
+from coordinator.setup import Plan, bin_columns
+from treetap.errors import Malformed, ProtocolError
+from treetap.protocols.job_spec import params_as
+from treetap.trees.pivodl_params import PivodlParams
+from treetap.wire.v2 import growth_pb2, setup_pb2
+
+
+async def train(roster: Roster, spec: setup_pb2.JobSpec, plan: Plan, progress: Progress) -> None:
+    """Exchange keys, ownership and bins, then grow the trees that are not stored yet."""
+    params = params_as(spec, PivodlParams)
+    progress.phase("keys")
+    if not params.centralised_labels:
+        await roster.ask_all(roster.names, "exchange_party_keys")
+        await roster.ask_all(roster.names, "open_nonces")
+    await roster.ask_all(roster.names, "share_ownership")
+    if not params.centralised_labels:
+        await roster.ask_all(roster.names, "share_moments")
+    await roster.ask_all(roster.names, "share_bins")
+    progress.phase("train")
+    for tree in range(plan.first, plan.rounds):
+        progress.round(tree, plan.rounds)
+        if params.centralised_labels:
+            await roster.ask_all(roster.names, "grow_from_bins", None, tree)
+        else:
+            await _grow_tree(roster, params, tree, progress)
+        await _close_tree(roster, spec, tree, progress)
+
+
+async def _grow_tree(roster: Roster, params: PivodlParams, tree: int, progress: Progress) -> None:
+    """Grow one tree, level by level.
+
+    1. The parties add up the root's gradients; one opens the sum.
+    2. At each level parties with labels send encrypted sums to the sources,
+    3. these forward them in a secret order to split parties,
+    4. which open them and announce gains, or compare them in secret.
+    5. The winners' sources divide the nodes,
+    6. and the parties that opened them send sums of children and weights of leaves.
+    """
+    everyone = roster.names
+    await roster.ask_all(everyone, "open_root", None, tree)
+    for level in range(params.max_depth):
+        progress.stage(level)
+        for step in ("sum_candidates", "forward_sums", "open_sums"):
+            await roster.ask_all(everyone, step, None, tree, level)
+        if params.gain_comparison == "secure":
+            await roster.ask_all(everyone, "compare_gains", None, tree, level)
+        await roster.ask_all(everyone, "divide_nodes", None, tree, level)
+        settled = await roster.ask_all(everyone, "settle_children", None, tree, level)
+        frontiers = {tuple(answered(party, each, "settled_level").open) for party, each in settled.items()}
+        if len(frontiers) > 1:
+            raise ProtocolError(
+                f"the parties disagree on the nodes of tree {tree} that may be split after level {level}"
+            )
+        if frontiers == {()}:
+            return
+    raise Malformed(f"the parties still split nodes of tree {tree} below its largest depth")
+
+
+async def _close_tree(roster: Roster, spec: setup_pb2.JobSpec, tree: int, progress: Progress) -> None:
+    """Add up the metrics, then have every party store the tree, the aggregator last."""
+    closed = await roster.ask_all(roster.names, "close_tree", None, tree)
+    await roster.ask_all(list(spec.feature_parties), "store_tree", growth_pb2.StoreTree(), tree)
+    await roster.ask(spec.aggregator, "store_tree", growth_pb2.StoreTree(), tree)
+    progress.grown(tree + 1)
+    for party, each in closed.items():
+        if metrics := answered(party, each, "closed_tree").metrics:
+            progress.metrics(metrics)
+
+
+COURSE = TrainingCourse(bin_columns, train)

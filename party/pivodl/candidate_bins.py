@@ -1,0 +1,149 @@
+"""Bins of the records that a party labels, by source: from them it sums its gradients left of every candidate.
+
+compact     each source sends the bins once per job (`RecordBins`)
+paper       it sends, for each candidate of each open node, the list of records that go left (Algorithm 2, line 22)
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from party.growth.expected import MOST_COLUMNS
+from party.growth.split_table import TreeColumns
+from party.pivodl.setting import Rows, Setting
+from party.runtime.messages import batches
+from party.runtime.outbox import MESSAGE_BYTES
+from treetap.errors import Malformed
+from treetap.trees.candidates import CandidateList
+from treetap.trees.histogram import left_sums
+from treetap.wire.v2 import pivodl_pb2
+
+Ints = npt.NDArray[np.int64]
+#: Bytes of a bin, and bins in one message.
+CODE_BYTES = 2
+_PART = MESSAGE_BYTES // 2 // CODE_BYTES
+
+
+@dataclass(frozen=True)
+class SourceBins:
+    """A source's columns for some records: codes (m, columns), and the candidates in canonical order."""
+
+    codes: npt.NDArray[np.integer[Any]]
+    candidates: CandidateList
+
+    def left_sums(self, values: Ints, nodes: Sequence[Rows]) -> list[Ints]:
+        """Sums of values (m, S) left of every candidate, (candidates, S), of each node's records."""
+        return list(left_sums(self.codes, self.candidates, values, nodes))
+
+
+def own_bins(columns: TreeColumns, rows: Rows) -> SourceBins:
+    """This party's own columns for some records."""
+    return SourceBins(columns.codes[rows], columns.candidates)
+
+
+async def send_bins(setting: Setting, columns: TreeColumns, to: str, rows: Rows) -> None:
+    """Send another party the bins of these records, column by column, in parts of bounded size."""
+    codes = columns.codes[rows].astype("<u2")
+    await setting.context.outbox.send(to, "record_bins", _parts(codes, columns.candidates.shapes))
+
+
+def _parts(codes: npt.NDArray[np.uint16], shapes: Sequence[tuple[int, bool]]) -> Iterator[pivodl_pb2.RecordBins]:
+    columns = (
+        pivodl_pb2.ColumnBins(
+            column=column,
+            bins=bins,
+            has_missing=missing,
+            first=first,
+            codes=codes[first : first + _PART, column].tobytes(),
+        )
+        for column, (bins, missing) in enumerate(shapes)
+        for first in range(0, max(len(codes), 1), _PART)
+    )
+    for batch in batches(columns):
+        yield pivodl_pb2.RecordBins(columns=batch)
+
+
+async def receive_bins(setting: Setting, source: str, records: int) -> SourceBins:
+    """A source's bins of `records` records.
+
+    Raises:
+        Malformed: bins are missing, outside their columns' range, or out of place.
+    """
+    shapes: list[tuple[int, bool]] = []
+    codes: list[list[npt.NDArray[np.uint16]]] = []
+    async for message in setting.received(source, "record_bins"):
+        for part in message.columns:
+            if part.column == len(shapes) and part.first == 0:
+                _check_shape(source, part, len(shapes), setting.params.max_bin)
+                shapes.append((part.bins, part.has_missing))
+                codes.append([])
+            found = np.frombuffer(part.codes, dtype="<u2") if len(part.codes) % CODE_BYTES == 0 else None
+            if not shapes or part.column != len(shapes) - 1 or found is None or part.first != sum(map(len, codes[-1])):
+                raise Malformed(f"{source} sent bins out of place")
+            bins, missing = shapes[-1]
+            if len(found) and int(found.max()) >= bins + missing:
+                raise Malformed(f"{source} sent a bin outside column {part.column}'s {bins} bins")
+            codes[-1].append(found)
+    whole = [np.concatenate(parts) for parts in codes]
+    if any(len(column) != records for column in whole):
+        raise Malformed(f"{source} sent bins of another number of records than {records}")
+    table = np.stack(whole, axis=1).astype(np.int32) if whole else np.zeros((records, 0), dtype=np.int32)
+    return SourceBins(table, CandidateList(shapes))
+
+
+def _check_shape(source: str, part: pivodl_pb2.ColumnBins, column: int, max_bin: int) -> None:
+    if not 1 <= part.bins <= max_bin or column >= MOST_COLUMNS:
+        raise Malformed(f"{source} sent column {column} of {part.bins} bins; the job has max_bin = {max_bin}")
+
+
+# ---- wire_form = "paper"
+
+
+def candidate_sets(bins: SourceBins, nodes: Sequence[tuple[int, Rows]]) -> Iterator[pivodl_pb2.CandidateRecords]:
+    """For every candidate of every node the records that go left; `nodes`: places in `bins` are those of the records.
+
+    Positions are those among the receiver's labelled records.
+    """
+    sets = (
+        pivodl_pb2.CandidateSet(
+            node=node,
+            candidate=number,
+            records=places[bins.candidates.goes_left(bins.codes[places], bins.candidates.at(number))].tolist(),
+        )
+        for node, places in nodes
+        for number in range(len(bins.candidates))
+    )
+    for batch in batches(sets):
+        yield pivodl_pb2.CandidateRecords(sets=batch)
+
+
+async def left_sums_of_sets(
+    contents: AsyncIterator[Any], source: str, values: Ints, nodes: Sequence[tuple[int, Rows]]
+) -> list[Ints]:
+    """Sums of values (m, S) over the lists of each candidate, (candidates, S), node by node.
+
+    Raises:
+        Malformed: lists out of order, or of records that are not in the node.
+    """
+    inside = {node: np.isin(np.arange(len(values)), places) for node, places in nodes}
+    found: defaultdict[int, list[Ints]] = defaultdict(list)
+    async for message in contents:
+        for each in message.sets:
+            records = np.array(each.records, dtype=np.int64)
+            if each.node not in inside or each.candidate != len(found[each.node]):
+                raise Malformed(f"{source} sent a list of records out of order")
+            if len(records) and (
+                int(records.max()) >= len(values)
+                or not inside[each.node][records].all()
+                or (np.diff(records) <= 0).any()
+            ):
+                raise Malformed(f"{source} sent a list with records that are not in node {each.node}")
+            found[each.node].append(values[records].sum(axis=0))
+    slots = values.shape[1]
+    return [np.array(found[node], dtype=np.int64).reshape(-1, slots) for node, _ in nodes]

@@ -1,0 +1,253 @@
+"""Nodes of a level are divided, and every party learns the tree's shape (Algorithm 3, lines 1-5, 15, 27).
+
+The winning split party names the places of the winning candidates to their source. The source divides the node, enters
+the split under a new handle, and sends to all the handle and which children may be split; the records of these to all,
+those of leaves to the parties that label them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from functools import partial
+
+import numpy as np
+
+from party.growth.split_table import TreeColumns
+from party.pivodl.growing_tree import Division
+from party.pivodl.own_labels import OwnLabels
+from party.pivodl.ownership import labelled_of
+from party.pivodl.setting import Rows, Setting
+from party.pivodl.source import Source
+from party.pivodl.split_party import SplitParty, Winner
+from party.runtime.messages import CountedItem, batches, counted_bodies, counted_items
+from party.runtime.outbox import CountedBody
+from treetap.errors import Malformed
+from treetap.models.own_split import OwnSplit
+from treetap.process.together import together
+from treetap.trees.label_thresholds import stopped_by
+from treetap.wire.records import chunks_of, rows_of
+from treetap.wire.v2 import growth_pb2, pivodl_pb2, transcript_pb2, types_pb2
+
+
+class Divisions:
+    """The splits of one level, at one party.
+
+    Attributes:
+        ended: the nodes of the level that became leaves, and leaf children.
+        open: the children that may be split.
+        place: node → the place that its source has taken, of nodes that this party opened.
+    """
+
+    def __init__(self, setting: Setting, own: OwnLabels) -> None:
+        self._setting, self._own = setting, own
+        self.ended: list[int] = []
+        self.open: list[int] = []
+        self.place: dict[int, int] = {}
+
+    async def divide(
+        self,
+        level: int,
+        winners: Mapping[int, Winner],
+        split_party: SplitParty,
+        source: Source,
+        columns: TreeColumns,
+    ) -> None:
+        """Divide the open nodes that have a winner; the others become leaves.
+
+        1. As split party: name the winning places to each source.
+        2. As source: divide, and send shape and records.
+        3. Receive the same from the other winning sources.
+        """
+        setting, tree = self._setting, self._setting.tree
+        won: defaultdict[str, list[int]] = defaultdict(list)
+        for node, winner in sorted(winners.items()):
+            won[winner.source].append(node)
+        await self._name_places(level, winners, split_party)
+        made: dict[int, tuple[pivodl_pb2.DividedNode, dict[int, Rows]]] = {}
+        if setting.me in won:
+            made = await self._divide_own(level, winners, won[setting.me], source, columns)
+        for party, nodes in won.items():
+            if party != setting.me:
+                made |= await self._received(level, party, nodes, winners)
+        self.ended = [node for node in tree.open if node not in winners]
+        for node in self.ended:
+            tree.end(node)
+        for node, (divided, rows) in sorted(made.items()):
+            tree.divisions[node] = Division(winners[node].source, divided.handle, winners[node].opener)
+            tree.rows |= rows
+            for child, is_open in ((2 * node, divided.left_open), (2 * node + 1, divided.right_open)):
+                if is_open:
+                    self.open.append(child)
+                else:
+                    self.ended.append(child)
+                    tree.end(child)
+
+    async def _name_places(self, level: int, winners: Mapping[int, Winner], split_party: SplitParty) -> None:
+        setting = self._setting
+        bodies: defaultdict[str, list[pivodl_pb2.WinningCandidate]] = defaultdict(list)
+        for node, winner in sorted(winners.items()):
+            if winner.opener == setting.me:
+                places = split_party.opened[node].best.places
+                bodies[winner.source].append(pivodl_pb2.WinningCandidate(node=node, places=places))
+        for source, nodes in bodies.items():
+            parts = [pivodl_pb2.WinningCandidates(nodes=batch) for batch in batches(nodes)]
+            await setting.context.outbox.send(
+                source, "winning_candidates", parts, round=setting.tree.index, stage=level
+            )
+
+    async def _places(self, level: int, openers: list[str]) -> dict[int, list[int]]:
+        setting = self._setting
+        found: dict[int, list[int]] = {}
+        for opener in openers:
+            async for message in setting.received(opener, "winning_candidates", setting.tree.index, level):
+                found |= {each.node: list(each.places) for each in message.nodes}
+        return found
+
+    async def _divide_own(
+        self,
+        level: int,
+        winners: Mapping[int, Winner],
+        nodes: list[int],
+        source: Source,
+        columns: TreeColumns,
+    ) -> dict[int, tuple[pivodl_pb2.DividedNode, dict[int, Rows]]]:
+        setting, tree = self._setting, self._setting.tree
+        openers = [party for party in setting.others if any(winners[node].opener == party for node in nodes)]
+        places = await self._places(level, openers)
+        made = {}
+        taken = {}
+        for node in nodes:
+            split, left, place = source.divide(node, places.get(node, []), columns)
+            tree.splits.append(split)
+            right = np.setdiff1d(tree.rows[node], left, assume_unique=True)
+            divided = pivodl_pb2.DividedNode(
+                node=node,
+                handle=split.handle,
+                left_open=self._may_be_split(2 * node, left),
+                right_open=self._may_be_split(2 * node + 1, right),
+            )
+            made[node] = divided, {2 * node: left, 2 * node + 1: right}
+            taken[node] = place
+            self._record(level, split, left, right, columns)
+        await together(*(self._send(level, party, made, winners, taken) for party in setting.others))
+        return made
+
+    def _may_be_split(self, child: int, rows: Rows) -> bool:
+        """False where the stopping rules make a leaf of a child: depth, records, labelled records."""
+        setting, params = self._setting, self._setting.params
+        if child.bit_length() - 1 >= params.max_depth or len(rows) < params.min_samples:
+            return False
+        if params.instance_check == "paper":
+            return True
+        return not stopped_by(labelled_of(setting, rows), params.instance_threshold)
+
+    async def _send(
+        self,
+        level: int,
+        party: str,
+        made: Mapping[int, tuple[pivodl_pb2.DividedNode, dict[int, Rows]]],
+        winners: Mapping[int, Winner],
+        taken: Mapping[int, int],
+    ) -> None:
+        """Send a party the shape of this party's divisions, and the records that it may have."""
+        setting, send = self._setting, self._setting.context.outbox.send
+        shapes = []
+        for node, (divided, _) in sorted(made.items()):
+            shape = pivodl_pb2.DividedNode()
+            shape.CopyFrom(divided)
+            if winners[node].opener == party:
+                shape.place = taken[node]
+            shapes.append(shape)
+        t = setting.tree.index
+        parts = [pivodl_pb2.DividedNodes(nodes=batch) for batch in batches(shapes)]
+        await send(party, "divided_nodes", parts, round=t, stage=level)
+        await send(party, "node_records", self._record_bodies(party, made), round=t, stage=level)
+
+    def _record_bodies(
+        self, party: str, made: Mapping[int, tuple[pivodl_pb2.DividedNode, dict[int, Rows]]]
+    ) -> Iterator[CountedBody]:
+        def items() -> Iterator[CountedItem[growth_pb2.NodeSpace]]:
+            for node, (divided, rows) in sorted(made.items()):
+                for child, is_open in ((2 * node, divided.left_open), (2 * node + 1, divided.right_open)):
+                    told = rows[child] if is_open else self._labelled(party, rows[child])
+                    setting = self._setting
+                    setting.context.policy.check_space(setting.me, party, child, len(told))
+                    yield from counted_items(partial(_space, child), told, setting.records)
+
+        return counted_bodies(lambda spaces: pivodl_pb2.NodeRecords(spaces=spaces), items())
+
+    def _labelled(self, party: str, rows: Rows) -> Rows:
+        """Those of some records that a party labels."""
+        return np.intersect1d(rows, self._setting.ownership[party], assume_unique=True)
+
+    async def _received(
+        self, level: int, party: str, nodes: list[int], winners: Mapping[int, Winner]
+    ) -> dict[int, tuple[pivodl_pb2.DividedNode, dict[int, Rows]]]:
+        """The divisions of another source, checked: `Malformed` where they cannot be those of its nodes."""
+        setting, t = self._setting, self._setting.tree.index
+        shapes: dict[int, pivodl_pb2.DividedNode] = {}
+        async for message in setting.received(party, "divided_nodes", t, level):
+            shapes |= {each.node: each for each in message.nodes}
+        if sorted(shapes) != nodes:
+            raise Malformed(f"{party} divides nodes {sorted(shapes)}; it has won {nodes}")
+        chunks: defaultdict[int, list[types_pb2.RecordChunk]] = defaultdict(list)
+        async for message in setting.received(party, "node_records", t, level):
+            for space in message.spaces:
+                chunks[space.node].append(space.records)
+        found = {}
+        for node, shape in shapes.items():
+            rows = {child: rows_of(chunks[child], setting.records) for child in (2 * node, 2 * node + 1)}
+            self._check(party, node, shape, rows)
+            found[node] = shape, rows
+            if winners[node].opener == setting.me:
+                if not shape.HasField("place"):
+                    raise Malformed(f"{party} does not say which winning candidate of node {node} it has taken")
+                self.place[node] = shape.place
+        return found
+
+    def _check(self, party: str, node: int, shape: pivodl_pb2.DividedNode, rows: Mapping[int, Rows]) -> None:
+        """`Malformed` unless the children's records, as far as this party is to know them, are those of the node."""
+        setting = self._setting
+        left, right = rows[2 * node], rows[2 * node + 1]
+        parent = setting.tree.rows[node]
+        mine = self._labelled(setting.me, parent)
+        known = {
+            child: parent if is_open else mine
+            for child, is_open in ((2 * node, shape.left_open), (2 * node + 1, shape.right_open))
+        }
+        if any(not np.isin(rows[child], allowed, assume_unique=True).all() for child, allowed in known.items()):
+            raise Malformed(f"{party} sends records of node {node}'s children that are not to be there")
+        whole = parent if shape.left_open and shape.right_open else mine
+        both = np.concatenate([self._part(left, whole), self._part(right, whole)])
+        if len(both) != len(whole) or len(np.unique(both)) != len(whole):
+            raise Malformed(f"{party} does not divide the records of node {node}")
+        deepest = node.bit_length() >= setting.params.max_depth
+        if (shape.left_open or shape.right_open) and deepest:
+            raise Malformed(f"{party} lets children of node {node} be split, below the largest depth")
+
+    @staticmethod
+    def _part(rows: Rows, whole: Rows) -> Rows:
+        return np.intersect1d(rows, whole, assume_unique=True)
+
+    def _record(self, level: int, split: OwnSplit, left: Rows, right: Rows, columns: TreeColumns) -> None:
+        """Record an own split in the party's transcript, if it keeps one."""
+        context, total = self._setting.context, self._setting.records
+        if not context.recorder.on:
+            return
+        entry = transcript_pb2.OwnSplit(
+            handle=split.handle,
+            node=split.node,
+            feature=split.feature,
+            feature_name=columns.name_of(split),
+            bin=split.bin,
+            threshold=split.threshold,
+            missing_left=split.missing_left,
+            left=list(chunks_of(left, total)),
+            right=list(chunks_of(right, total)),
+        )
+        context.recorder.own(self._setting.tree.index, level, context.attempt, entry)
+
+
+def _space(node: int, records: types_pb2.RecordChunk) -> growth_pb2.NodeSpace:
+    return growth_pb2.NodeSpace(node=node, records=records)

@@ -1,0 +1,96 @@
+"""The labels that this party holds, and the scores of their records: no other party sees either."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+import numpy as np
+
+from party.growth.label_state import SCORES
+from party.runtime.job_store import JobStore
+from treetap.errors import DataError
+from treetap.trees.shared_label_loss import SharedLabelLoss
+
+Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
+Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
+Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+
+
+class OwnLabels:
+    """Records that this party labels, of N common ones.
+
+    Attributes:
+        rows: (m,) their positions in the common order, ascending.
+        values: (m,) class numbers, or targets in the unit of their table.
+        trees: the number of trees that the scores include.
+    """
+
+    def __init__(self, rows: Rows, values: np.ndarray[tuple[int], np.dtype[Any]], records: int) -> None:
+        self.rows, self.values = rows, values
+        self.trees = 0
+        self.metrics: dict[str, float] = {}
+        self._place = np.full(records, -1, dtype=np.int64)
+        self._place[rows] = np.arange(len(rows))
+        self._scaled = values
+        self._scores: Floats = np.zeros((len(rows), 1))
+        self._derivatives: Ints | None = None
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a party's labels do not leave its process")
+
+    def __repr__(self) -> str:
+        return f"<OwnLabels of {len(self.rows)} records>"
+
+    def places(self, rows: Rows) -> Rows:
+        """The places, 0..m-1, of those of some records that this party labels."""
+        found = self._place[rows]
+        return found[found >= 0]
+
+    def begin(self, loss: SharedLabelLoss, store: JobStore) -> None:
+        """Scale the labels, and set the scores to those after the last stored tree."""
+        self._loss = loss
+        self._scaled = loss.scaled(self.values)
+        self._scores = np.tile(loss.base, (len(self.rows), 1))
+        arrays = store.load_arrays(SCORES)
+        if arrays is None:
+            return
+        if arrays["scores"].shape != self._scores.shape:
+            raise DataError(
+                f"the table has labels of {len(self.rows)} records, the interrupted job had {len(arrays['scores'])}: "
+                "restore that table, or cancel the job and train again"
+            )
+        self.trees, self._scores = int(arrays["trees"]), arrays["scores"]
+        names, values = arrays["metric_names"].tolist(), arrays["metric_values"].tolist()
+        self.metrics = dict(zip(names, values, strict=True))
+
+    @property
+    def derivatives(self) -> Ints:
+        """(m, 2K) fixed-point g and h at the present scores."""
+        if self._derivatives is None:
+            self._derivatives = self._loss.gradients(self._scores, self._scaled)
+        return self._derivatives
+
+    def add(self, places: Rows, weight: Floats) -> None:
+        """Add a leaf's weight (K,) to the scores of its records."""
+        self._scores[places] += weight
+
+    def close_tree(self) -> None:
+        """End a tree: gradients are computed anew."""
+        self._derivatives = None
+
+    def figures(self) -> tuple[float, float]:
+        """Sums over the own records of their loss and of correct classes: `SharedLabelLoss.figures`."""
+        return self._loss.figures(self._scores, self._scaled)
+
+    def save(self, store: JobStore, trees: int) -> None:
+        """Store the scores after so many trees, atomically."""
+        self.trees = trees
+        store.save_arrays(
+            SCORES,
+            {
+                "trees": np.array(trees),
+                "scores": self._scores,
+                "metric_names": np.array(list(self.metrics), dtype=np.str_),
+                "metric_values": np.array(list(self.metrics.values()), dtype=np.float64),
+            },
+        )
