@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from treetap.privacy.masks import decode, encode
 
 from party.pivodl.own_labels import OwnLabels
 from party.pivodl.party_keys import PartyKeys
 from party.pivodl.setting import Setting
 from treetap.errors import Malformed
+from treetap.privacy.ring import decode, encode
 from treetap.wire.v2 import pivodl_pb2
 
 #: Loss and correct classes.
@@ -28,7 +28,7 @@ async def add_up_metrics(setting: Setting, own: OwnLabels, keys: PartyKeys) -> d
         return {}
     share = np.zeros(FIGURES, dtype=np.uint64)
     if setting.me in present:
-        share = keys.masks.masked(encode(np.array(own.figures())), "metrics", t, present)
+        share = keys.masks.masked(encode(np.array(own.figures()), len(present)), "metrics", t, present)
         if setting.me != aggregator:
             body = pivodl_pb2.MetricShare(values=[int(each) for each in share])
             await setting.context.outbox.send(aggregator, "metric_share", [body], round=t)

@@ -11,13 +11,13 @@ import hmac
 import secrets
 
 import numpy as np
-from treetap.privacy.masks import MaskKey, PairwiseMasks
 
 from party.pivodl.setting import Setting
 from party.setup.steps import make_key
 from treetap.errors import BadInput, Malformed, PlaintextOverflow
 from treetap.paillier.key_holder import KeyHolder
 from treetap.paillier.public_key import PublicKey
+from treetap.privacy.masks import MaskKey, PairwiseMasks
 from treetap.protocols.paillier_options import PAPER_KEY_BITS
 from treetap.trees.role_draws import NONCE_BYTES, RoleDraws, commitment
 from treetap.wire.v2 import pivodl_pb2
@@ -52,7 +52,7 @@ class PartyKeys:
                 f"key of {setting.spec.key_bits} bits: use a longer key ({failure})"
             ) from failure
         await self._holder.start()
-        mask_key = MaskKey.generate()
+        mask_key = MaskKey()
         self._public[setting.me] = secret.public
         body = pivodl_pb2.PartyKeys(
             modulus=secret.public.to_bytes(),
@@ -66,8 +66,7 @@ class PartyKeys:
             self._public[party] = self._read(party, keys.modulus)
             self._commitments[party] = keys.nonce_commitment
             others[party] = keys.mask_key
-        context = f"{setting.context.job}/{setting.context.attempt}"
-        self._masks = PairwiseMasks(setting.me, mask_key, others, context)
+        self._masks = PairwiseMasks(setting.me, mask_key, others, token.encode())
 
     async def open_nonces(self) -> None:
         """Send the nonce, compare the others' with their commitments, and have the parties' roles drawn by all."""

@@ -43,6 +43,7 @@ from party.runtime.expected import Receives
 from party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, OPENING, RESUMED, SAME, THIS_ROUND, Next, StepTable
 from party.setup.steps import PUBLISHED, UNPUBLISHED
 from treetap.paillier.shared_sums import SharedSums
+from treetap.privacy.zcdp import LeafWeightPrivacy
 from treetap.protocols.job_spec import params_as
 from treetap.trees.pivodl_params import PivodlParams
 from treetap.wire.frame import result
@@ -88,7 +89,8 @@ class SeveralOwners:
         self._owner = LabelOwner(setting, self._keys, self._sums)
         self._source = Source(setting, self._keys, self._sums)
         self._split_party = SplitParty(setting, self._keys)
-        self._noise = NoiseLedger.of(context.store, params)
+        privacy = LeafWeightPrivacy.of(params)
+        self._noise = NoiseLedger(context.store, privacy) if privacy is not None else None
         self._columns: TreeColumns | None = None
         self._winners: Mapping[int, Winner] = {}
         self._divisions: Divisions | None = None
@@ -105,7 +107,6 @@ class SeveralOwners:
             "sum_candidates": self.sum_candidates,
             "forward_sums": self.forward_sums,
             "open_sums": self.open_sums,
-            "compare_gains": self.compare_gains,
             "divide_nodes": self.divide_nodes,
             "settle_children": self.settle_children,
             "close_tree": self.close_tree,
@@ -195,14 +196,6 @@ class SeveralOwners:
         if not secure:
             self._winners = await self._split_party.announce(request.stage)
         self._job.order.done(request, SECURE if secure else ANNOUNCED)
-        return empty_result()
-
-    async def compare_gains(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """As split party: find the winners without a gain being sent."""
-        self._job.order.check(request)
-        self._winners = await self._split_party.compare(request.stage, self._sums)
-        self._count()
-        self._job.order.done(request)
         return empty_result()
 
     async def divide_nodes(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
