@@ -77,6 +77,8 @@ class LabelOwner:
             for node in setting.tree.open
             if setting.split_party(node, source) is not None
         ]
+        if not nodes:
+            return {}  # the source has sent nothing either
         values = np.concatenate([own.derivatives, np.ones((len(own.rows), 1), dtype=np.int64)], axis=1)
         if source != setting.me and setting.params.wire_form == "paper":
             lists = setting.received(source, "candidate_records", setting.tree.index, level)

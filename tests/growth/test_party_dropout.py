@@ -9,19 +9,18 @@ import pytest
 
 from tests.replay import HERE, Replay, ask, conducted
 from tests.simulator import Federation, Message, run
-from tests.trainings import DROPOUT, jobs_of, oracle
+from tests.trainings import DROPOUT, TWO_ROLES, jobs_of, oracle
 from tests.worlds import PARTIES, assert_oracles_model, assert_oracles_scores, lattice_tolerance, manifest, spec
 from treetap.errors import OutOfOrder
 from treetap.models.store import TREES
 from treetap.protocols.job_spec import taking_part
 from treetap.protocols.prediction import predict_request
-from treetap.protocols.registry import TRAINING
 from treetap.trees.params import TreeParams
 from treetap.wire.frame import name_of
 from treetap.wire.v2 import control_pb2, exchange_pb2, growth_pb2
 
 LABEL_HOLDER, B, C = PARTIES
-TRAININGS = {name: jobs_of(name).PARAMS for name in TRAINING}
+TRAININGS = {name: jobs_of(name).PARAMS for name in TWO_ROLES}
 #: Who takes part in the four trees.
 THERE = [[], [B, C], [C], [B]]
 

@@ -1,4 +1,7 @@
-"""Every line of the tables of steps is taken in some job, and no job takes a step that they have not."""
+"""Every line of the tables of steps is taken in some job, and no job takes a step that they have not.
+
+Here of trainings with a label holder; a protocol of one role has such a test in its own folder.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from party.runtime.step_order import StepTable, id_of
 from tests.replay import CLOSING, HERE
 from tests.simulator import Federation, Message, run
 from tests.step_tables import Asked, Line, TableReader, lines_of, taken
-from tests.trainings import jobs_of, oracle
+from tests.trainings import TWO_ROLES, jobs_of, oracle
 from tests.worlds import PARTIES, assert_oracles_model, spec
 from treetap.wire.frame import name_of
 
@@ -36,7 +39,7 @@ def _attempts(federation: Federation, name: str) -> list[list[Asked]]:
     return list(found.values())
 
 
-@pytest.mark.parametrize("word", TRAINING)
+@pytest.mark.parametrize("word", TWO_ROLES)
 def test_every_line_is_taken(word: str, tmp_path: Path) -> None:
     """Interrupted in a tree, while models are published, and when all trees of a forest without splits are stored."""
     params, stumps = jobs_of(word).PARAMS, jobs_of(word).WITHOUT_SPLITS
@@ -93,7 +96,7 @@ def test_every_line_is_taken(word: str, tmp_path: Path) -> None:
     assert lines[B] | lines[C] == lines_of(feature_party)
 
 
-@pytest.mark.parametrize("word", TRAINING)
+@pytest.mark.parametrize("word", TWO_ROLES)
 def test_every_step_has_a_row(word: str) -> None:
     """Every step that may come has a row of its own, so no step is a dead end."""
     for table in _tables(word):

@@ -16,11 +16,12 @@ from coordinator.prediction import opening_of
 from tests.replay import HERE, JOB, SUBMISSION, ask, with_word
 from tests.runtime.exact_policies import exactly, put_under
 from tests.simulator import COORDINATOR, Federation, run
-from tests.trainings import jobs_of
+from tests.trainings import fitting, jobs_of
+from tests.trainings import policies as policies_for
 from tests.worlds import PARTIES, spec
 from treetap.errors import DataError, Refused
 from treetap.protocols.emissions import ALIGNMENTS, Sent
-from treetap.protocols.job_spec import sent_in_training
+from treetap.protocols.job_spec import params_of, sent_in_training
 from treetap.protocols.prediction import predict_request, sent_in_prediction
 from treetap.protocols.registry import PREDICTION, TRAINING, prediction
 from treetap.wire.disclosure import classes_within
@@ -72,7 +73,11 @@ def test_each_class_to_each_receiver_is_asked_for_at_the_opening(name: str, tmp_
     request, sends = OPENINGS[name]
 
     async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
+        tables, policies = HERE.tables, {}
+        if request.HasField("setup"):
+            job = request.setup.prepare.spec
+            tables, policies = fitting(HERE, params_of(job)).tables, policies_for(job)
+        federation = Federation(tmp_path, tables, policies=policies)
         for party in {sent.sender for sent in sends}:  # those that are away are not asked
             allowed = exactly(sends, party)
             for disclosure, receivers in allowed.items():

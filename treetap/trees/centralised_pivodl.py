@@ -32,10 +32,14 @@ Tables = Sequence[tuple[str, BinnedTable]]
 
 @dataclass(frozen=True)
 class CentralPivodlTree:
-    """A tree: its splits by node, and the exact weight (K,) of each leaf, learning rate included, by node."""
+    """A tree: its splits by node, and the exact weight (K,) of each leaf, learning rate included, by node.
+
+    `divisible` are the nodes that the stopping rules let be split, also those for which no split was found.
+    """
 
     splits: dict[int, SourceSplit]
     leaves: dict[int, Floats]
+    divisible: frozenset[int]
 
     @property
     def nodes(self) -> dict[int, tuple[str, Candidate, float]]:
@@ -108,7 +112,7 @@ def train(
         leaves = {leaf: weights_of(sums, loss.scale, params) for leaf, sums in sorted(grower.leaves.items())}
         for leaf, weight in leaves.items():
             scores[grower.rows[leaf]] += weight
-        trees.append(CentralPivodlTree(dict(sorted(grower.splits.items())), leaves))
+        trees.append(CentralPivodlTree(dict(sorted(grower.splits.items())), leaves, frozenset(grower.divisible)))
     return CentralPivodlModel(params, loss, tuple(trees))
 
 

@@ -64,13 +64,18 @@ class PivodlGrower:
         self.rows: dict[int, Ints] = {ROOT: np.arange(len(gradients))}
         self.splits: dict[int, SourceSplit] = {}
         self.leaves: dict[int, Ints] = {}
+        self.divisible: set[int] = set()
 
     def grow(self) -> None:
-        """Grow the tree: `splits` by node, `leaves` → (2K,) sums of g and h, `rows` → the records of each leaf."""
+        """Grow the tree: `splits` by node, `leaves` → (2K,) sums of g and h, `rows` → the records of each leaf.
+
+        `divisible` are the nodes that the stopping rules let be split, also those for which no split was found.
+        """
         level = [ROOT] if self._continues(ROOT) else []
         if not level:
             self._end(ROOT)
         while level:
+            self.divisible |= set(level)
             chosen = self._winners(level)
             children = [child for node in chosen for child in (2 * node, 2 * node + 1)]
             for node, (place, found) in chosen.items():

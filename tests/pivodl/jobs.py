@@ -1,0 +1,60 @@
+"""Jobs of PIVODL: see `tests.trainings`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from party.policy import Policy
+from tests.pivodl.oracle import pivodl_train
+from tests.simulator import COORDINATOR
+from tests.worlds import World, spec, spread
+from treetap.protocols.job_spec import sent_in_training
+from treetap.trees.pivodl_params import PivodlParams
+from treetap.wire.v2 import setup_pb2
+
+PARAMS = PivodlParams(n_estimators=4, max_depth=2, max_bin=3, instance_threshold=1, min_samples=1)
+WITHOUT_SPLITS = replace(PARAMS, gamma=1e6, n_estimators=2)
+DEEP = replace(PARAMS, max_depth=3)
+NUMBERS = replace(DEEP, objective="reg:squarederror")
+EMITTING = {
+    "gains announced": spec(DEEP),
+    "gains announced, by psi": spec(DEEP, alignment="psi"),
+    "moments of the labels": spec(NUMBERS),
+    "as in the paper": spec(
+        replace(DEEP, wire_form="paper", instance_check="paper", split_draws="paper", child_sums="paper")
+    ),
+    "noise": spec(replace(DEEP, epsilon=8.0)),
+    "one party with all labels": spec(replace(DEEP, centralised_labels=True)),
+}
+train_naively = pivodl_train
+
+
+def fitting(here: World, params: PivodlParams) -> World:
+    """The world with labels by turns; where they are centralised all are the first party's."""
+    if params.centralised_labels:
+        return here
+    return spread(here, [i % len(here.tables) for i in range(len(here.y))])
+
+
+def policies(job: setup_pb2.JobSpec, **changes: Any) -> dict[str, dict[str, Any]]:
+    """What the parties' policies need for a job beside what every policy has: all classes that no party gets unasked.
+
+    `changes`: other lines of each policy.
+    """
+    defaults = Policy(label_holders=[job.aggregator], peers=list(job.feature_parties))
+    found: dict[str, dict[str, Any]] = {}
+    for sent in sent_in_training(job, COORDINATOR):
+        emits = found.setdefault(sent.sender, {})
+        for name in sent.classes:
+            if not defaults.may_emit(sent.receiver, name):
+                emits.setdefault(name, set()).add(sent.receiver)
+    return {
+        party: {
+            "emits": {name: sorted(receivers) for name, receivers in sorted(emits.items())},
+            "min_label_parties": 2,
+            "centralised_labels": True,
+            **changes,
+        }
+        for party, emits in found.items()
+    }
