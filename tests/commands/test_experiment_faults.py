@@ -193,3 +193,68 @@ def test_a_wrong_key_size_leaves_no_folder(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="--key-bits 99: must be 1024"):
         demo.run(as_json=True, workdir=tmp_path / "work", key_bits=99, audit_report=None)
     assert not (tmp_path / "work").exists()
+
+
+def spread(north: str = "label_share = 0.5", south: str = "label_share = 0.5", east: str = "") -> str:
+    """Three parties with a column each, whose labels are spread."""
+    given = (("north", "a", north), ("south", "b", south), ("east", "c", east))
+    return "".join(f'[[party]]\nname = "{name}"\ncolumns = ["{column}"]\n{rest}\n' for name, column, rest in given)
+
+
+PIVODL = 'protocol = "pivodl"\n'
+
+
+@pytest.mark.parametrize(
+    ("parties", "job", "fault"),
+    [
+        (
+            spread(north="label_share = 0.4"),
+            "",
+            "label_share of all parties add up to 0.9, not 1: one party labels each",
+        ),
+        (spread(east="label_share = 0.1"), "", "label_share of all parties add up to 1.1, not 1"),
+        (spread(north="", south=""), "", "no party has labels: give label_share or label_rows"),
+        (spread(east="labels = true"), "", "labels = true is not for protocol 'pivodl'"),
+        (spread(east='label_share = 0.5\nlabel_rows = "e.txt"'), "", "give either label_share = 0.x or label_rows"),
+        (
+            spread(north='label_rows = "n.txt"', south=""),
+            "",
+            "label_rows has files of ids: name the id column in [data]",
+        ),
+        (spread(), "centralised_labels = true\n", "centralised_labels: one party has label_share = 1, the others none"),
+        (spread(), "epsilon = 0\n", "epsilon must be a number"),
+        (spread(), "[predict]\nprotocols = ['eini']\n", "eini: does not predict by models of protocol 'pivodl'"),
+        (spread().replace('["c"]', "[]"), "", "east: a party of protocol 'pivodl' has at least one column"),
+        (PARTIES.replace("labels = true", "labels = true\nlabel_share = 1"), "", "are not for protocol 'boosting'"),
+    ],
+)
+def test_ownership_of_labels(refused: Refused, tmp_path: Path, parties: str, job: str, fault: str) -> None:
+    """Shares that leave a row without a label or give it two, and no label anywhere, are faults of the file."""
+    table(tmp_path)
+    assert fault in refused(parties=parties, job=job if "boosting" in fault else PIVODL + job)
+
+
+@pytest.mark.parametrize(
+    ("north", "south", "fault"),
+    [
+        (range(12), range(11, 20), "south.txt: id number 1 is in label_rows of north too; one party labels a row"),
+        (range(12), range(13, 20), "t.csv: 1 of 20 rows are in no file of label_rows; name each in one"),
+        (range(12), range(12, 21), "south.txt: id number 9 is none of the table's"),
+    ],
+)
+def test_files_of_label_owners(refused: Refused, tmp_path: Path, north: range, south: range, fault: str) -> None:
+    """Overlapping and incomplete files are refused, by their names and places, and no id is shown."""
+    table(tmp_path, [(*row[:3], "1", row[3]) for row in ROWS], "who,a,b,c,y")
+    for name, rows in (("north", north), ("south", south)):
+        (tmp_path / f"{name}.txt").write_text("".join(f"r{i}\n" for i in rows))
+    parties = spread('label_rows = "north.txt"', 'label_rows = "south.txt"')
+    said = refused('id = "who"', parties=parties, job=PIVODL)
+    assert fault in said
+    assert "r11" not in said
+
+
+def test_classes_of_a_job_that_the_table_exceeds(refused: Refused, tmp_path: Path) -> None:
+    """A class that the job does not list is named before a party finds it."""
+    table(tmp_path, [(*row[:3], "1", row[3]) for row in ROWS], "who,a,b,c,y")
+    said = refused('id = "who"', parties=spread(), job=PIVODL + 'classes = ["0", "yes"]')
+    assert "label column 'y' has a class '1' that is none of job.classes (0, yes)" in said

@@ -19,8 +19,9 @@ from rich.text import Text
 from attacks.report import print_summary
 from treetap import terminal
 from treetap.commands.audit import local_job
-from treetap.commands.experiment.experiment_file import AuditTable, DataTable, ExperimentFile, PartyTable
+from treetap.commands.experiment.experiment_file import AuditTable, DataTable, ExperimentFile
 from treetap.commands.experiment.joined_table import read_table
+from treetap.commands.experiment.party_table import PartyTable
 from treetap.commands.experiment.report import document, metrics_table, received_table, seconds_table
 from treetap.commands.experiment.run import run_seed
 from treetap.commands.jobs.job_file import JobTable

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
@@ -11,7 +12,7 @@ from treetap.protocols.registry import Floats, Tables, TrainingProtocol
 from treetap.trees.pivodl_params import PivodlParams
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from treetap.wire.v2 import setup_pb2
 
@@ -47,9 +48,14 @@ def _sent(content: str, when: Callable[[PivodlParams], bool] = lambda _: True) -
 
 
 def predict_centrally(
-    before: Tables, after: Tables, labels: npt.NDArray[Any], classes: int, params: PivodlParams
+    before: Tables,
+    after: Tables,
+    labels: npt.NDArray[Any],
+    classes: int,
+    params: PivodlParams,
+    ownership: Mapping[str, npt.NDArray[Any]] | None = None,
 ) -> tuple[Floats, Floats]:
-    """See `TrainingProtocol`: every record's label is known, and the first party has them all."""
+    """See `TrainingProtocol`; without noise. Without `ownership` the first party labels all records."""
     del classes
     from treetap.trees.binning import bin_table
     from treetap.trees.centralised_pivodl import train
@@ -58,7 +64,7 @@ def predict_centrally(
         name: bin_table(table.features, table.columns, params.max_bin, may_be_constant=table.made)
         for name, table in before
     }
-    model = train(list(bins.items()), labels, params)
+    model = train(list(bins.items()), labels, replace(params, epsilon=None), ownership)
     scores = model.predict([(name, bins[name].encode(table.features)) for name, table in after])
     return scores, model.outcome(scores)
 

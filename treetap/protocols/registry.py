@@ -53,7 +53,8 @@ class TrainingProtocol:
         opens_sums: the members that open sums over others' columns; those others' policies must name each of them.
         draws_for_audit: an instance space holds, of the node's records, those alone that its tree draws.
         predict_centrally: raw scores (n, outputs) of other records, and their probabilities or values, by the model
-            that the joined table gives: (tables to learn from, tables to predict, labels (N,), classes, parameters).
+            that the joined table gives: (tables to learn from, tables to predict, labels (N,), classes, parameters);
+            with one role also `ownership`, the records that each party labels.
         predicts: the protocols that predict by its models; the first is the default.
         one_role: every party has the same role, the class `Party` of the module `party` in the package of its roles.
             A job lists them under `parties`; the first is the aggregator.
@@ -69,7 +70,7 @@ class TrainingProtocol:
     opens_sums: OpensSums
     trees_are_sequential: bool
     draws_for_audit: bool
-    predict_centrally: Callable[[Tables, Tables, npt.NDArray[Any], int, Any], tuple[Floats, Floats]]
+    predict_centrally: Callable[..., tuple[Floats, Floats]]
     predicts: Sequence[str] = ("interactive", "eini", "eini-lattice")
     one_role: bool = False
     most_parties: int = 0

@@ -112,6 +112,11 @@ class TreeParams(ABC):
     def draws_records(self) -> bool:
         """True if a tree sums over some of the records only, or over some more than once."""
 
+    @property
+    def adds_noise(self) -> bool:
+        """True if leaf weights carry noise that no centralised model repeats."""
+        return False
+
     @abstractmethod
     def outputs(self, classes: int) -> int:
         """Columns of the score."""

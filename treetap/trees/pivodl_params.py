@@ -105,6 +105,11 @@ class PivodlParams(TreeParams):
         return False
 
     @property
+    def adds_noise(self) -> bool:
+        """See `TreeParams`: the noise is that of partial differential privacy."""
+        return self.epsilon is not None
+
+    @property
     def min_child_weight(self) -> float:
         """PIVODL has thresholds of records in the place of XGBoost's least sum of h."""
         return 0.0

@@ -1,4 +1,4 @@
-"""The centralised models beside a federation: of all columns, and of the label holder's alone.
+"""The centralised models beside a federation: of all columns, and of each party's alone that has labels.
 
 It reads the files that the parties read, so that columns of text are encoded alike, in the order of the ids. With
 `sorted-ids` that is the federation's own order of records, and the centralised model its model, split for split; with
@@ -16,13 +16,16 @@ import pyarrow as pa
 
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.joined_table import ID
+from treetap.commands.experiment.spread_labels import truth
 from treetap.errors import DataError
 from treetap.protocols.registry import training
 from treetap.tables.config import TableConfig
-from treetap.tables.labels import Labels, class_name, read_labels
+from treetap.tables.labels import Labels, read_labels
+from treetap.tables.partial_labels import Rows, read_partial_labels
 from treetap.tables.reading import Table, read_table
 from treetap.trees import metrics
 from treetap.trees.params import TreeParams
+from treetap.trees.pivodl_params import PivodlParams
 
 Floats = npt.NDArray[np.float64]
 
@@ -34,55 +37,81 @@ class Comparison:
         experiment: the file.
         settings: party → its settings, whose tables `train` and `predict` are read.
         seed: the run's, added to the job's.
+        rows: the test rows of the joined table, with labels.
     """
 
-    def __init__(self, experiment: ExperimentFile, settings: Mapping[str, Mapping[str, Any]], seed: int) -> None:
+    def __init__(
+        self, experiment: ExperimentFile, settings: Mapping[str, Mapping[str, Any]], seed: int, rows: pa.Table
+    ) -> None:
         job = experiment.job.model_copy(update={"seed": experiment.job.seed + seed})
         self._params, self._alignment = job.params(), job.alignment
         self._protocol = training(job.protocol)
-        self._holder = experiment.label_holder
-        self._names = [self._holder, *(party.name for party in experiment.party if not party.labels)]
+        self._names, label = experiment.in_order, experiment.data.label
         self._trained = {name: _read(settings[name]["tables"]["train"], self._params) for name in self._names}
         self._asked = {
             name: _read(settings[name]["tables"]["predict"], self._params, self._trained[name]) for name in self._names
         }
-        self._learned = read_labels(self._trained[self._holder], experiment.data.label, self._params.objective)
+        self._ids = self._asked[self._names[0]].ids
+        self._ownership: dict[str, Rows] | None = None
+        if experiment.spread:
+            self._learned, self._ownership = joined_labels(self._trained, label, self._params)
+        else:
+            self._learned = read_labels(self._trained[self._names[0]], label, self._params.objective)
+        self._truth = truth(rows, ID, label, self._ids, self._learned)
         self._joined = self._predict(self._names)
 
     @property
     def comparable(self) -> bool:
         """True if the federation's model is this one.
 
-        Aligned by private set intersection, its records are in another order, so that draws of them differ.
+        Aligned by private set intersection, its records are in another order, so that draws of them differ. The
+        centralised model has no noise.
         """
+        if self._params.adds_noise:
+            return False
         return self._alignment == "sorted-ids" or not self._params.draws_records
 
     def difference(self, predictions: pa.Table) -> float:
-        """The largest difference of raw scores between the label holder's file and the centralised model.
+        """The largest difference of raw scores between the file of predictions and the centralised model.
 
         Raises:
             DataError: the file has other records.
         """
-        if self._asked[self._holder].ids != predictions.column(ID).to_pylist():
+        if self._ids != predictions.column(ID).to_pylist():
             raise DataError("the predictions are of other records than the centralised model's")
         names = [name for name in predictions.column_names if name == "score" or name.startswith("score_")]
         scores = np.column_stack([predictions.column(name).to_numpy() for name in names])
         return float(np.abs(scores - self._joined[0]).max())
 
     def metrics(self) -> dict[str, dict[str, float]]:
-        """Test metrics with all parties' columns, and with the label holder's, if it has any."""
-        truth = _truth(self._asked[self._holder], self._learned)
-        found = {"centralised, test": metrics.evaluate(self._params.objective, self._joined[1], truth)}
-        if self._trained[self._holder].columns:
-            _, outcome = self._predict([self._holder])
-            found["label holder alone, test"] = metrics.evaluate(self._params.objective, outcome, truth)
+        """Test metrics with all parties' columns, and with those and the labels of each party that has both alone."""
+        found = {"centralised, test": metrics.evaluate(self._params.objective, self._joined[1], self._truth)}
+        if self._ownership is None:
+            if self._trained[self._names[0]].columns:
+                _, outcome = self._predict(self._names[:1])
+                found["label holder alone, test"] = metrics.evaluate(self._params.objective, outcome, self._truth)
+            return found
+        for name, rows in self._ownership.items():
+            try:
+                _, outcome = self._alone(name, rows)
+            except DataError:
+                continue  # a column is constant among the rows that the party labels
+            found[f"{name} alone, test"] = metrics.evaluate(self._params.objective, outcome, self._truth)
         return found
 
     def _predict(self, parties: Sequence[str]) -> tuple[Floats, Floats]:
         """Raw scores (n, outputs) and outcome of the test rows, by a model of the training rows and these columns."""
         before, after = ([(name, tables[name]) for name in parties] for tables in (self._trained, self._asked))
+        learned, more = self._learned, {} if self._ownership is None else {"ownership": self._ownership}
+        return self._protocol.predict_centrally(
+            before, after, learned.values, len(learned.classes), self._params, **more
+        )
+
+    def _alone(self, name: str, rows: Rows) -> tuple[Floats, Floats]:
+        """The same, by a model of the training rows that a party labels, and its columns."""
+        before, after = [(name, self._trained[name].take(rows))], [(name, self._asked[name])]
         learned = self._learned
-        return self._protocol.predict_centrally(before, after, learned.values, len(learned.classes), self._params)
+        return self._protocol.predict_centrally(before, after, learned.values[rows], len(learned.classes), self._params)
 
 
 def _read(config: Mapping[str, Any], params: TreeParams, like: Table | None = None) -> Table:
@@ -91,10 +120,14 @@ def _read(config: Mapping[str, Any], params: TreeParams, like: Table | None = No
     return read_table(table, with_label=table.label is not None, missing=params.missing, categories=categories)
 
 
-def _truth(asked: Table, learned: Labels) -> npt.NDArray[Any]:
-    """Labels of the test rows, classes by the numbers that they had in training."""
-    cells = [] if asked.label is None else asked.label.to_pylist()
-    if not learned.classes:
-        return np.asarray(cells, dtype=np.float64)
-    number = {name: k for k, name in enumerate(learned.classes)}
-    return np.array([number[class_name(cell)] for cell in cells], dtype=np.int64)
+def joined_labels(tables: Mapping[str, Table], column: str, params: TreeParams) -> tuple[Labels, dict[str, Rows]]:
+    """The labels of all records, joined from the parties' tables of the same records, and who labels which."""
+    classes = params.class_names if isinstance(params, PivodlParams) else []
+    values = np.zeros(len(next(iter(tables.values())).ids), dtype=np.int64 if classes else np.float64)
+    ownership: dict[str, Rows] = {}
+    for name, table in tables.items():
+        if table.label is not None:
+            found = read_partial_labels(table, column, params.objective, classes)
+            values[found.rows] = found.values
+            ownership[name] = found.rows
+    return Labels(values, classes), ownership

@@ -7,17 +7,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from treetap.commands.experiment.party_table import PartyTable, column_faults, label_faults
 from treetap.commands.jobs.job_file import JobTable
-from treetap.names import Name
 from treetap.protocols.job_spec import foreign_dropout
-from treetap.protocols.registry import PREDICTION, prediction
+from treetap.protocols.registry import PREDICTION, prediction, training
 from treetap.strict import Strict
 from treetap.tables.config import Encoding
 
-#: The protocols that predict; the first is the default.
+#: The protocols that predict.
 PROTOCOLS = tuple(PREDICTION)
-#: Names of the federation's other processes, and of the certificates' folder and authority.
-RESERVED = ("coordinator", "operator", "certs", "ca")
 
 
 class DataTable(Strict):
@@ -50,34 +48,6 @@ class DataTable(Strict):
         return self.seed if isinstance(self.seed, list) else [self.seed]
 
 
-class PartyTable(Strict):
-    """One party: the columns it gets, by name or as a random share of those that no party names."""
-
-    name: Name
-    columns: list[str] | None = None
-    share: Annotated[float, Field(ge=0, le=1)] | None = None
-    labels: bool = False
-    record: Literal["received", "both", "off"] | None = None
-    workers: Annotated[int, Field(ge=1, le=256)] | None = None
-
-    @model_validator(mode="after")
-    def _one_of(self) -> PartyTable:
-        if (self.columns is None) == (self.share is None):
-            raise ValueError("give either columns = [...] or share = 0.x")
-        if len(set(self.columns or [])) < len(self.columns or []):
-            raise ValueError("names a column twice")
-        return self
-
-    @field_validator("name")
-    @classmethod
-    def _not_reserved(cls, name: str) -> str:
-        if name in RESERVED:
-            raise ValueError(
-                f"another part of the experiment has this name, as have {', '.join(RESERVED)}; choose another"
-            )
-        return name
-
-
 class AuditTable(Strict):
     """The attacks on the feature parties' transcripts after each run; by default those of `treetap audit`."""
 
@@ -100,14 +70,16 @@ class AuditTable(Strict):
 
 
 class PredictTable(Strict):
-    """The prediction of the held-out rows: protocols, and the largest number of rows."""
+    """The prediction of the held-out rows: protocols (by default the training's first), and the most rows."""
 
-    protocols: Annotated[list[Literal[PROTOCOLS]], Field(min_length=1)] = [PROTOCOLS[0]]  # type: ignore[valid-type]
+    protocols: Annotated[list[Literal[PROTOCOLS]], Field(min_length=1)] | None = None  # type: ignore[valid-type]
     limit: Annotated[int, Field(ge=1)] | None = None
 
     @field_validator("protocols")
     @classmethod
-    def _once(cls, protocols: list[str]) -> list[str]:
+    def _once(cls, protocols: list[str] | None) -> list[str] | None:
+        if protocols is None:
+            return None
         if len(set(protocols)) < len(protocols):
             raise ValueError("names a protocol twice")
         for name in protocols:
@@ -135,9 +107,20 @@ class ExperimentFile(Strict):
         return content
 
     @property
-    def label_holder(self) -> str:
-        """The one party that has the labels."""
-        return next(party.name for party in self.party if party.labels)
+    def spread(self) -> bool:
+        """True if labels are spread over the parties."""
+        return training(self.job.protocol).one_role
+
+    @property
+    def in_order(self) -> list[str]:
+        """The parties in the order of the job: the label holder, if there is one, before the others."""
+        return [party.name for party in sorted(self.party, key=lambda party: not party.labels)]
+
+    @property
+    def protocols(self) -> list[str]:
+        """The protocols that predict the held-out rows."""
+        asked = None if self.predict is None else self.predict.protocols
+        return list(asked or training(self.job.protocol).predicts[:1])
 
     def record(self, party: PartyTable) -> str:
         """The messages in the party's transcript; feature parties under audit record what they receive."""
@@ -146,26 +129,18 @@ class ExperimentFile(Strict):
 
     @model_validator(mode="after")
     def _parties(self) -> ExperimentFile:
-        names = [party.name for party in self.party]
-        if len(set(names)) != len(names):
-            raise ValueError("two parties have one name")
-        if sum(party.labels for party in self.party) != 1:
-            raise ValueError("exactly one [[party]] has labels = true")
-        owner: dict[str, str] = {}
-        for party in self.party:
-            for column in party.columns or []:
-                if column in owner:
-                    raise ValueError(f"column {column!r} is claimed by {owner[column]} and by {party.name}")
-                owner[column] = party.name
-        if sum(party.share or 0 for party in self.party) > 1 + 1e-9:
-            raise ValueError("the shares add up to more than 1")
-        others = [party.name for party in self.party if not party.labels]
-        if faults := foreign_dropout(self.job.params(), others):
+        if faults := [*column_faults(self.party), *label_faults(self.party, self.job)]:
+            raise ValueError("; ".join(faults))
+        if faults := foreign_dropout(self.job.params(), self.in_order[1:]):
             raise ValueError("; ".join(faults))
         if self.audit is not None:
             for party in self.party:
                 if party.record == "off" and not party.labels:
                     raise ValueError(f"[audit] reads transcripts, but {party.name} has record = 'off'; leave it out")
+        if foreign := [name for name in self.protocols if name not in training(self.job.protocol).predicts]:
+            raise ValueError(f"{', '.join(foreign)}: does not predict by models of protocol {self.job.protocol!r}")
+        if self.data.id is None and any(party.label_rows is not None for party in self.party):
+            raise ValueError("label_rows has files of ids: name the id column in [data]")
         if self.job.seed + max(self.data.seeds) >= 1 << 63:
             raise ValueError("data.seed and job.seed add up to more than 2^63 - 1")
         return self

@@ -7,7 +7,7 @@ any process starts, not by a party from its copy.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,10 @@ import numpy as np
 import pyarrow as pa
 
 from treetap.commands.experiment.experiment_file import ExperimentFile
+from treetap.commands.experiment.spread_labels import OWNER, draw_owners, named_owners
 from treetap.errors import ConfigError, DataError
 from treetap.tables.categories import categories_of
-from treetap.tables.labels import read_labels
+from treetap.tables.labels import Labels, read_labels
 from treetap.tables.numbers import numbers_of
 from treetap.tables.reading import Table, columns_of, ids_of, plain_column, read_columns
 from treetap.trees import sampling
@@ -28,15 +29,19 @@ ID = "treetap_id"
 
 @dataclass(frozen=True)
 class Split:
-    """Rows and columns of one run: record positions of training and test, columns by party."""
+    """Rows and columns of one run: record positions of training and test, columns by party.
+
+    `labels`: where labels are spread, the training rows that each party labels; parties without labels are left out.
+    """
 
     train: np.ndarray[Any, np.dtype[np.int64]]
     test: np.ndarray[Any, np.dtype[np.int64]]
     columns: dict[str, list[str]]
+    labels: dict[str, np.ndarray[Any, np.dtype[np.int64]]] = field(default_factory=dict)
 
 
 def read_table(experiment: ExperimentFile, base: Path) -> pa.Table:
-    """The joined table with an id column, checked as parties will check it.
+    """The joined table with an id column, and where labels are spread their owners, checked as parties will check it.
 
     Raises:
         DataError: a column is missing or twice, or the first cell that a party would refuse; by line or row.
@@ -67,7 +72,17 @@ def read_table(experiment: ExperimentFile, base: Path) -> pa.Table:
         ids = ids_of(path, place, plain_column(path, place, table.column(data.id)))
     records = Table(path, ids, [], np.empty((len(ids), 0)), columns[data.label], np.arange(len(ids)))
     read_labels(records, data.label, experiment.job.params().objective)
-    return pa.table(columns | {ID: pa.array(ids, pa.string())})
+    columns[ID] = pa.array(ids, pa.string())
+    if experiment.spread:
+        columns[OWNER] = named_owners(experiment, base, ids)
+    return pa.table(columns)
+
+
+def labels_of(experiment: ExperimentFile, table: pa.Table) -> Labels:
+    """The labels of the joined table that `read_table` has checked."""
+    data, count = experiment.data, table.num_rows
+    records = Table(Path(data.path), [""] * count, [], np.empty((count, 0)), table.column(data.label), np.arange(count))
+    return read_labels(records, data.label, experiment.job.params().objective)
 
 
 def _check_names(experiment: ExperimentFile, path: Path, names: list[str]) -> None:
@@ -85,8 +100,9 @@ def _check_names(experiment: ExperimentFile, path: Path, names: list[str]) -> No
     for name in claimed:
         if name in (data.label, data.id, *data.drop):
             raise ConfigError(f"column {name!r} is claimed by a party, and is the label, the id or dropped")
-    if ID in names and ID not in (data.id, *data.drop):
-        raise DataError(f"{path}: column {ID!r} has the name of an experiment's own ids; rename it or drop it")
+    for own, what in ((ID, "ids"), (OWNER, "owners of labels")):
+        if own in names and own not in (data.id, *data.drop):
+            raise DataError(f"{path}: column {own!r} has the name of an experiment's own {what}; rename it or drop it")
 
 
 def _used(experiment: ExperimentFile, names: list[str]) -> set[str]:
@@ -122,7 +138,9 @@ def split(experiment: ExperimentFile, table: pa.Table, seed: int) -> Split:
             )
     if regression and len(label.take(pa.array(train)).unique()) == 1:
         raise DataError(f"{data.path}: label column {data.label!r}: seed {seed} draws training rows of one target only")
-    return Split(train, np.sort(test), _columns(experiment, [n for n in table.column_names if n != ID], seed))
+    columns = _columns(experiment, [name for name in table.column_names if name not in (ID, OWNER)], seed)
+    owned = draw_owners(experiment, table, train, seed) if experiment.spread else {}
+    return Split(train, np.sort(test), columns, owned)
 
 
 def _columns(experiment: ExperimentFile, names: list[str], seed: int) -> dict[str, list[str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +74,10 @@ def importance(models: dict[str, Path]) -> list[dict[str, Any]]:
         DataError: a shard is of a newer format, or differs from the published one.
     """
     found = {party: read_model(folder) for party, folder in models.items()}
-    manifest, shard = next(each for each in found.values() if each[0]["role"] == "label_holder")
+    holders = [each for each in found.values() if each[0]["role"] == "label_holder"]
+    if not holders:
+        return splits_by_feature(found)
+    manifest, shard = holders[0]
     feature = {
         (party, split["handle"]): own["columns"][split["feature"]]
         for party, (own, lines) in found.items()
@@ -101,6 +105,20 @@ def received_table(traffic: list[dict[str, Any]]) -> Table:
         cells = (terminal.size(received[party][kind]) if received[party][kind] else "·" for party in parties)
         table.add_row(kind, *cells)
     return table
+
+
+def splits_by_feature(models: Mapping[str, tuple[dict[str, Any], list[dict[str, Any]]]]) -> list[dict[str, Any]]:
+    """Number of splits by feature, of models in which no party keeps gains."""
+    counted = Counter(
+        (party, manifest["columns"][split["feature"]])
+        for party, (manifest, lines) in models.items()
+        for line in lines
+        for split in line["splits"]
+    )
+    return [
+        {"party": party, "feature": name, "weight": weight, "gain": None, "cover": None}
+        for (party, name), weight in counted.most_common()
+    ]
 
 
 def seconds_table(seconds: dict[str, float]) -> Table:
@@ -156,6 +174,8 @@ def print_run(run: dict[str, Any]) -> None:
     """The report of an experiment's run for a person."""
     terminal.out.rule(f"seed {run['seed']}")
     terminal.out.print(metrics_table(run["metrics"], "Metrics"))
+    for sentence in run.get("privacy", []):
+        terminal.out.print(terminal.text(sentence))
     if used := trees_used(**run["trees"]):
         terminal.out.print(used)
     terminal.out.print(seconds_table(run["seconds"]))

@@ -19,17 +19,20 @@ import pyarrow.parquet as pq
 
 from treetap.commands.experiment.baselines import Comparison
 from treetap.commands.experiment.experiment_file import AuditTable, ExperimentFile
-from treetap.commands.experiment.joined_table import ID, Split, read_table, split
+from treetap.commands.experiment.joined_table import ID, Split, labels_of, read_table, split
+from treetap.commands.experiment.party_tables import labels_file, write_tables
 from treetap.commands.experiment.report import collect, document, print_run, traffic
+from treetap.commands.experiment.spread_labels import with_classes
 from treetap.commands.jobs import progress_view
 from treetap.commands.local_federation import LocalFederation, clean_end, working_folder
 from treetap.errors import BadInput, Interrupted, TreetapError
+from treetap.privacy.zcdp import statement
 from treetap.protocols.prediction import predict_request
-from treetap.protocols.registry import PREDICTION
 from treetap.strict import load
 from treetap.tables.labels import class_name
 from treetap.trees import metrics, sampling
 from treetap.trees.params import BINARY, REGRESSIONS
+from treetap.trees.pivodl_params import PivodlParams
 from treetap.wire.v2 import jobs_pb2
 
 #: The end of an error that advises to resume a job: an experiment's federation has ended by then.
@@ -43,6 +46,7 @@ def run_file(file: Path, *, as_json: bool, workdir: Path | None) -> None:
     """
     experiment = load(file, ExperimentFile)
     table = read_table(experiment, file.resolve().parent)
+    experiment = with_classes(experiment, labels_of(experiment, table))
     for seed in experiment.data.seeds:
         split(experiment, table, seed)  # a fault in the last split is reported before the first run
     runs: list[dict[str, Any]] = []
@@ -64,11 +68,11 @@ def run_seed(experiment: ExperimentFile, table: pa.Table, seed: int, folder: Pat
     """One federation from start to end: train, predict the test rows, measure, collect the costs."""
     drawn = _limited(experiment, split(experiment, table, seed), seed)
     try:
-        settings = _write_tables(experiment, table, drawn, folder)
+        settings = write_tables(experiment, table, drawn, folder)
         started = time.monotonic()
         found, done = _run(experiment, table, seed, drawn, LocalFederation(folder, settings), started)
         if experiment.data.compare or experiment.predict is not None:
-            central = Comparison(experiment, settings, seed)
+            central = Comparison(experiment, settings, seed, table.take(pa.array(drawn.test)))
             if experiment.data.compare:
                 found["metrics"] |= central.metrics()
             if experiment.predict is not None:
@@ -94,30 +98,6 @@ def _limited(experiment: ExperimentFile, drawn: Split, seed: int) -> Split:
     return replace(drawn, test=np.sort(kept))
 
 
-def _write_tables(experiment: ExperimentFile, table: pa.Table, drawn: Split, folder: Path) -> dict[str, dict[str, Any]]:
-    """Each party's own files, and its settings."""
-    settings: dict[str, dict[str, Any]] = {}
-    for party in experiment.party:
-        tables = {}
-        for name, rows in (("train", drawn.train), ("predict", drawn.test)):
-            path = folder / party.name / f"{name}.parquet"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            label = [experiment.data.label] if party.labels else []
-            kept = [ID, *drawn.columns[party.name], *label]
-            pq.write_table(table.select(kept).take(pa.array(rows)), path, compression="zstd")
-            tables[name] = {"path": str(path), "id": ID, "columns": drawn.columns[party.name]}
-            tables[name] |= {"label": experiment.data.label} if party.labels else {}
-            tables[name] |= {"encode": experiment.data.encode} if experiment.data.encode else {}
-        # The operator of an experiment acts for all parties: their policies allow what the job needs.
-        policy = {
-            "record": experiment.record(party),
-            "min_key_bits": experiment.job.key_bits,
-            "min_common_records": 1,
-        }
-        settings[party.name] = {"policy": policy, "workers": party.workers, "tables": tables}
-    return settings
-
-
 def _run(
     experiment: ExperimentFile,
     table: pa.Table,
@@ -127,17 +107,15 @@ def _run(
     started: float,
 ) -> tuple[dict[str, Any], dict[str, jobs_pb2.JobStatus]]:
     """The run and the outcome of each protocol's prediction; the processes end with it."""
-    holder = experiment.label_holder
+    first, *others = experiment.in_order
     with parties as federation:
         seconds = {"startup": time.monotonic() - started}
-        others = [party.name for party in experiment.party if not party.labels]
         job = experiment.job.model_copy(update={"seed": experiment.job.seed + seed})
         operator = federation.operator
-        name = operator.submit(jobs_pb2.SubmitRequest(job="experiment", spec=job.spec(holder, others, "train")))
+        name = operator.submit(jobs_pb2.SubmitRequest(job="experiment", spec=job.spec(first, others, "train")))
         with progress_view.live(f"seed {seed}") as update:
             trained = _finished(operator.watch(name, update))
-            protocols = [next(iter(PREDICTION))] if experiment.predict is None else experiment.predict.protocols
-            done = {}
+            protocols, done = experiment.protocols, {}
             for protocol in protocols:
                 words = "experiment-predict" if protocol == protocols[0] else f"experiment-predict-{protocol}"
                 asked = predict_request(protocol, job=words, model=name, table="predict")
@@ -145,11 +123,14 @@ def _run(
         predicted = done[protocols[0]]
         scores = pq.read_table(predicted.predictions)
         models = {party: federation.state(party) / "models" / name for party in drawn.columns}
-        manifest = json.loads((models[holder] / "manifest.json").read_text())
+        manifest = json.loads((models[first] / "manifest.json").read_text())
+        # where labels are spread, another party adds up the metrics of each tree
+        last = {row.name: row.value for row in trained.metrics}
+        measured = last if experiment.spread else manifest["training_metrics"]
         found = {
             "seed": seed,
             "metrics": {
-                "train": _named(manifest["training_metrics"], "train_"),
+                "train": _named(measured, "train_"),
                 "test": test_metrics(experiment, manifest, scores, table.take(pa.array(drawn.test))),
             },
             "seconds": seconds
@@ -159,16 +140,16 @@ def _run(
             "model": {party: str(path) for party, path in models.items()},
             "columns": drawn.columns,
             "records": {"train": len(drawn.train), "test": len(drawn.test)},
+            **({"privacy": statement(params)} if isinstance(params := job.params(), PivodlParams) else {}),
             "trees": {"planned": trained.rounds, "grown": trained.stored_trees, "used": trained.used_trees},
         }
         return found, done
 
 
 def _audited(experiment: ExperimentFile, table: AuditTable, drawn: Split, folder: Path) -> dict[str, Any]:
-    """The audit of the feature parties' transcripts."""
+    """The audit of the transcripts of all parties but the label holder."""
     from treetap.commands.audit import local_job
 
-    holder = experiment.label_holder
     parties = {
         party.name: (
             folder / party.name / "state" / "transcripts" / "experiment",
@@ -180,7 +161,7 @@ def _audited(experiment: ExperimentFile, table: AuditTable, drawn: Split, folder
     }
     more = table.model_dump(include={"attacks", "classes", "drawn_only", "settings"}, exclude_none=True)
     more["ca"] = "certs/ca.crt"
-    label = (folder / holder / "train.parquet", experiment.data.label)
+    label = (labels_file(experiment, folder), experiment.data.label)
     started = time.monotonic()
     document = local_job.run(folder, local_job.write_file(folder, parties, ID, label, more), by_tree=table.by_tree)
     return {

@@ -1,0 +1,91 @@
+"""Labels spread over the parties of an experiment: who labels which row, and the tables that the parties get."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from treetap.commands.experiment.baselines import joined_labels
+from treetap.commands.experiment.experiment_file import ExperimentFile
+from treetap.commands.experiment.joined_table import labels_of, read_table, split
+from treetap.commands.experiment.party_tables import labels_file, write_tables
+from treetap.commands.experiment.spread_labels import truth, with_classes
+from treetap.tables import reading
+from treetap.tables.config import TableConfig
+
+ROWS = 60
+
+
+def _experiment(folder: Path, own: list[dict[str, Any]], classes: Any = (0, 1)) -> ExperimentFile:
+    """Parties a, b, …, one column each, of a table of 60 rows whose label is 0 and 1 by turns."""
+    labels = list(classes) * (ROWS // 2)
+    columns = {f"c{k}": np.arange(ROWS) + k for k in range(len(own))}
+    content = {"id": [f"r{i:02}" for i in range(ROWS)], **columns, "y": labels}
+    pq.write_table(pa.table(content), folder / "t.parquet")
+    return ExperimentFile.model_validate(
+        {
+            "data": {"path": str(folder / "t.parquet"), "label": "y", "id": "id", "test_share": 0.2},
+            "party": [{"name": "abcd"[k], "columns": [f"c{k}"], **each} for k, each in enumerate(own)],
+            "job": {"protocol": "pivodl"},
+        }
+    )
+
+
+def test_shares_are_a_partition_drawn_anew_for_each_seed(tmp_path: Path) -> None:
+    """Each training row has one owner, the numbers are those of the shares, and a party may have none."""
+    experiment = _experiment(tmp_path, [{"label_share": 0.5}, {"label_share": 0.25}, {"label_share": 0.25}, {}])
+    table = read_table(experiment, tmp_path)
+    drawn = [split(experiment, table, seed) for seed in (0, 0, 1)]
+    for each in drawn:
+        assert {name: len(rows) for name, rows in each.labels.items()} == {"a": 24, "b": 12, "c": 12}
+        assert sorted(np.concatenate(list(each.labels.values()))) == each.train.tolist()
+    assert drawn[0].labels["a"].tolist() == drawn[1].labels["a"].tolist()
+    assert drawn[0].labels["a"].tolist() != drawn[2].labels["a"].tolist()
+
+
+def test_files_name_rows_and_shares_divide_the_others(tmp_path: Path) -> None:
+    """A file's training rows are its party's; shares are of the rows that no file names."""
+    (tmp_path / "a.txt").write_text("".join(f"r{i:02}\n" for i in range(30)))
+    experiment = _experiment(tmp_path, [{"label_rows": "a.txt"}, {"label_share": 0.5}, {"label_share": 0.5}])
+    found = split(experiment, read_table(experiment, tmp_path), 0)
+    assert found.labels["a"].tolist() == [row for row in found.train if row < 30]
+    assert sorted([*found.labels["b"], *found.labels["c"]]) == [row for row in found.train if row >= 30]
+    assert abs(len(found.labels["b"]) - len(found.labels["c"])) <= 1
+
+
+@pytest.mark.parametrize("classes", [[0, 1], ["no", "yes"], [False, True]])
+def test_each_party_gets_its_own_labels_and_no_other(tmp_path: Path, classes: list[Any]) -> None:
+    """Cells of others' rows are null, a party without labels has no label column, held-out rows none at all."""
+    experiment = _experiment(tmp_path, [{"label_share": 0.5}, {"label_share": 0.5}, {}], classes)
+    table = read_table(experiment, tmp_path)
+    labels = labels_of(experiment, table)
+    experiment = with_classes(experiment, labels)
+    drawn = split(experiment, table, 0)
+    settings = write_tables(experiment, table, drawn, tmp_path / "run")
+    tables = {}
+    for name, each in settings.items():
+        train = each["tables"]["train"]
+        kept = pq.read_table(train["path"])
+        assert ("y" in kept.column_names) == ("label" in train) == (name in drawn.labels)
+        assert pq.read_schema(each["tables"]["predict"]["path"]).names == ["treetap_id", f"c{'abc'.index(name)}"]
+        if name in drawn.labels:
+            held = np.flatnonzero(kept.column("y").is_valid())
+            assert drawn.train[held].tolist() == drawn.labels[name].tolist()
+        config = TableConfig.model_validate(train)
+        tables[name] = reading.read_table(config, with_label="label" in train, missing=None)
+        assert each["policy"]["emits"]["LEAF_WEIGHT"] == ["parties"]
+    params = experiment.job.params()
+    assert params.to_dict()["classes"] == [str(name) for name in classes]
+    joined, ownership = joined_labels(tables, "y", params)
+    assert joined.values.tolist() == [row % 2 for row in drawn.train]
+    assert {name: len(rows) for name, rows in ownership.items()} == {"a": 24, "b": 24}
+    assert pq.read_table(labels_file(experiment, tmp_path / "run")).num_rows == len(drawn.train)
+    rows = table.take(pa.array(drawn.test))
+    assert truth(rows, "treetap_id", "y", [f"r{i:02}" for i in drawn.test], joined).tolist() == [
+        i % 2 for i in drawn.test
+    ]

@@ -1,0 +1,95 @@
+"""The `[[party]]` tables of an experiment: the columns and the labels that each party gets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from treetap.commands.jobs.job_file import JobTable
+from treetap.names import Name
+from treetap.protocols.registry import training
+from treetap.strict import Strict
+
+#: Names of the federation's other processes, and of the certificates' folder and authority.
+RESERVED = ("coordinator", "operator", "certs", "ca")
+
+
+class PartyTable(Strict):
+    """One party: the columns it gets, by name or as a random share of those that no party names.
+
+    `labels`: it is the label holder. Where labels are spread over the parties it labels a random share of the training
+    rows that no file names, or the rows whose ids are in the file `label_rows`.
+    """
+
+    name: Name
+    columns: list[str] | None = None
+    share: Annotated[float, Field(ge=0, le=1)] | None = None
+    labels: bool = False
+    label_share: Annotated[float, Field(ge=0, le=1)] | None = None
+    label_rows: str | None = None
+    record: Literal["received", "both", "off"] | None = None
+    workers: Annotated[int, Field(ge=1, le=256)] | None = None
+
+    @model_validator(mode="after")
+    def _one_of(self) -> PartyTable:
+        if (self.columns is None) == (self.share is None):
+            raise ValueError("give either columns = [...] or share = 0.x")
+        if len(set(self.columns or [])) < len(self.columns or []):
+            raise ValueError("names a column twice")
+        if self.label_share is not None and self.label_rows is not None:
+            raise ValueError("give either label_share = 0.x or label_rows = FILE")
+        return self
+
+    @field_validator("name")
+    @classmethod
+    def _not_reserved(cls, name: str) -> str:
+        if name in RESERVED:
+            raise ValueError(
+                f"another part of the experiment has this name, as have {', '.join(RESERVED)}; choose another"
+            )
+        return name
+
+
+def column_faults(parties: Sequence[PartyTable]) -> list[str]:
+    """Faults of names and columns: a name or a column that two parties have, shares that are too large."""
+    names = [party.name for party in parties]
+    if len(set(names)) != len(names):
+        return ["two parties have one name"]
+    owner: dict[str, str] = {}
+    for party in parties:
+        for column in party.columns or []:
+            if column in owner:
+                return [f"column {column!r} is claimed by {owner[column]} and by {party.name}"]
+            owner[column] = party.name
+    if sum(party.share or 0 for party in parties) > 1 + 1e-9:
+        return ["the shares add up to more than 1"]
+    return []
+
+
+def label_faults(parties: Sequence[PartyTable], job: JobTable) -> list[str]:
+    """Faults of who has labels: one party, or, where they are spread, several, each row being labelled by one."""
+    protocol, faults = training(job.protocol), list[str]()
+    given = [party.name for party in parties if party.label_share is not None or party.label_rows is not None]
+    if not protocol.one_role:
+        faults = (
+            [f"label_share and label_rows are not for protocol {job.protocol!r}: {', '.join(given)}"] if given else []
+        )
+        one = sum(party.labels for party in parties) == 1
+        return faults + ([] if one else ["exactly one [[party]] has labels = true"])
+    faults = []
+    if any(party.labels for party in parties):
+        faults.append(f"labels = true is not for protocol {job.protocol!r}: give label_share or label_rows")
+    if len(parties) > protocol.most_parties:
+        faults.append(f"{len(parties)} parties: protocol {job.protocol!r} takes at most {protocol.most_parties}")
+    if without := [party.name for party in parties if party.columns == [] or party.share == 0]:
+        faults.append(f"{', '.join(without)}: a party of protocol {job.protocol!r} has at least one column")
+    if not given:
+        faults.append("no party has labels: give label_share or label_rows")
+    shares = [party.label_share for party in parties if party.label_share is not None]
+    if shares and abs(sum(shares) - 1) > 1e-9:
+        faults.append(f"label_share of all parties add up to {sum(shares):g}, not 1: one party labels each row")
+    if job.params().to_dict().get("centralised_labels") and not (len(given) == 1 or sorted(shares)[-1:] == [1]):
+        faults.append("centralised_labels: one party has label_share = 1, the others none")
+    return faults

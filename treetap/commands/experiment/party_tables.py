@@ -1,0 +1,59 @@
+"""The files that an experiment writes for its parties, and their settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from treetap.commands.experiment.experiment_file import ExperimentFile
+from treetap.commands.experiment.joined_table import ID, Split
+from treetap.commands.experiment.party_table import PartyTable
+from treetap.commands.experiment.spread_labels import POLICY, own_cells
+
+
+def write_tables(experiment: ExperimentFile, table: pa.Table, drawn: Split, folder: Path) -> dict[str, dict[str, Any]]:
+    """Each party's own files, and its settings."""
+    label = experiment.data.label
+    settings: dict[str, dict[str, Any]] = {}
+    for party in experiment.party:
+        tables = {}
+        for name, rows in (("train", drawn.train), ("predict", drawn.test)):
+            path = folder / party.name / f"{name}.parquet"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            content = table.select([ID, *drawn.columns[party.name]]).take(pa.array(rows))
+            tables[name] = {"path": str(path), "id": ID, "columns": drawn.columns[party.name]}
+            cells = _labels(party, name, table.column(label), drawn)
+            if cells is not None:
+                content = content.append_column(label, cells)
+                tables[name] |= {"label": label}
+            pq.write_table(content, path, compression="zstd")
+            tables[name] |= {"encode": experiment.data.encode} if experiment.data.encode else {}
+        # The operator of an experiment acts for all parties: their policies allow what the job needs.
+        policy = {
+            "record": experiment.record(party),
+            "min_key_bits": experiment.job.key_bits,
+            "min_common_records": 1,
+            **(POLICY if experiment.spread else {}),
+        }
+        settings[party.name] = {"policy": policy, "workers": party.workers, "tables": tables}
+    if experiment.spread:
+        joined = table.select([ID, label]).take(pa.array(drawn.train))
+        pq.write_table(joined, labels_file(experiment, folder), compression="zstd")
+    return settings
+
+
+def _labels(party: PartyTable, name: str, labels: pa.ChunkedArray, drawn: Split) -> pa.ChunkedArray | None:
+    """The label column of a party's table; None if it has none. Spread labels are those of the training rows alone."""
+    if party.labels:
+        return labels.take(pa.array(drawn.train if name == "train" else drawn.test))
+    if name == "train" and party.name in drawn.labels:
+        return own_cells(labels, drawn.train, drawn.labels[party.name])
+    return None
+
+
+def labels_file(experiment: ExperimentFile, folder: Path) -> Path:
+    """The file with the labels of all training rows, for the audit: where they are spread, no party has it."""
+    return folder / "labels.parquet" if experiment.spread else folder / experiment.in_order[0] / "train.parquet"
