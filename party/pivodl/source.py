@@ -85,15 +85,13 @@ class Source:
                 raise Malformed(f"{party} sent sums of other candidates of node {node} than its threshold permits")
             place = np.cumsum(mask) - 1  # of each permitted candidate among the ciphertexts sent
             parts.append(b"".join(sent[at * width : (at + 1) * width] for at in place[chosen].tolist()))
-        if setting.me in setting.owners:
-            plains = setting.slots().encode([np.ascontiguousarray(column) for column in mine.left[chosen].T])
-            parts.append(await self._sums.encrypt(key, plains))
+        own = setting.slots().encode([np.ascontiguousarray(column) for column in mine.left[chosen].T])
         order = list(range(len(chosen)))
         secrets.SystemRandom().shuffle(order)
         self._offered[node] = chosen[order]
         slots = setting.slots()
         groups = slots.groups_per_plaintext(key.bits)
-        packed = await self._sums.add(key, parts, slots.bits, groups, order) if order else b""
+        packed = await self._sums.add(key, parts, slots.bits, groups, order, own) if order else b""
         setting.context.costs.ciphertexts["forwarded_sums"] += len(packed) // width
         step = SHARE_BYTES // width * width
         return [

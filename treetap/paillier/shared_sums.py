@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from gmpy2 import mpz
 
 from treetap.errors import Malformed
 from treetap.paillier.packing import Packer
@@ -52,7 +53,13 @@ class SharedSums:
         return b"".join(await together(*calls))
 
     async def add(
-        self, public: PublicKey, shares: Sequence[bytes], bits: int, groups: int, order: Sequence[int]
+        self,
+        public: PublicKey,
+        shares: Sequence[bytes],
+        bits: int,
+        groups: int,
+        order: Sequence[int],
+        own: Sequence[int] | None = None,
     ) -> bytes:
         """The sums of shares, which have a ciphertext at each place, in this order, packed and re-randomised.
 
@@ -61,12 +68,13 @@ class SharedSums:
             bits: width of one place in a packed plaintext.
             groups: places of a packed plaintext.
             order: places of the shares, in the order in which they are packed.
+            own: the adding party's own plaintexts, one for each place; the packed ciphertexts' obfuscators hide them.
 
         Raises:
             Malformed: the shares differ in length, or are no ciphertexts under this key.
         """
         width = public.ciphertext_bytes
-        if len({len(share) for share in shares}) != 1 or len(shares[0]) % width:
+        if len({len(share) for share in shares}) > 1 or any(len(share) % width for share in shares):
             raise Malformed("the parties' encrypted sums have different numbers of ciphertexts")
         blocks = -(-len(order) // groups)
         key = public.to_bytes()
@@ -74,8 +82,9 @@ class SharedSums:
         for worker, (first, last) in self._parts(blocks):
             places = order[first * groups : last * groups]
             picked = [b"".join([share[place * width : (place + 1) * width] for place in places]) for share in shares]
-            calls.append(self._engine.call(worker, _add, self._name, key, bits, groups, picked))
-        self.operations["additions"] += len(order) * (len(shares) - 1)
+            plains = [0] * len(places) if own is None else [own[place] for place in places]
+            calls.append(self._engine.call(worker, _add, self._name, key, bits, groups, picked, plains))
+        self.operations["additions"] += len(order) * (len(shares) - (own is None))
         self.operations["packings"] += blocks
         return b"".join(await together(*calls))
 
@@ -106,14 +115,22 @@ def _encrypt(state: dict[str, Any], name: str, key: bytes, kind: str, plains: Se
     return public.write([public.encrypt(plain, each) for plain, each in zip(plains, drawn, strict=True)])
 
 
-def _add(state: dict[str, Any], name: str, key: bytes, bits: int, groups: int, shares: Sequence[bytes]) -> bytes:
+def _add(
+    state: dict[str, Any],
+    name: str,
+    key: bytes,
+    bits: int,
+    groups: int,
+    shares: Sequence[bytes],
+    plains: Sequence[int],
+) -> bytes:
     held = state.setdefault(name, {})
     if (key, bits, groups) not in held:
         public = PublicKey.from_bytes(key, allow_512=True)
         held[key, bits, groups] = public, Packer(public, bits, groups)
     public, packer = held[key, bits, groups]
-    total = public.read(shares[0])
-    for share in shares[1:]:
+    total = [public.encrypt(plain, mpz(1)) for plain in plains]
+    for share in shares:
         total = [public.add(one, other) for one, other in zip(total, public.read(share), strict=True)]
     return bytes(public.write(packer.pack_fresh(total)))
 
