@@ -7,6 +7,7 @@ those of leaves to the parties that label them.
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -28,6 +29,8 @@ from treetap.process.together import together
 from treetap.trees.label_thresholds import stopped_by
 from treetap.wire.records import chunks_of, rows_of
 from treetap.wire.v2 import growth_pb2, pivodl_pb2, transcript_pb2, types_pb2
+
+log = logging.getLogger(__name__)
 
 
 class Divisions:
@@ -140,7 +143,16 @@ class Divisions:
             return False
         if params.instance_check == "paper":
             return True
-        return not stopped_by(labelled_of(setting, rows), params.instance_threshold)
+        stopped = stopped_by(labelled_of(setting, rows), params.instance_threshold)
+        if stopped:
+            log.info(
+                "node %d of tree %d is not split: %s label fewer than %d of its records",
+                child,
+                setting.tree.index,
+                ", ".join(stopped),
+                2 * params.instance_threshold,
+            )
+        return not stopped
 
     async def _send(
         self,

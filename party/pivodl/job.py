@@ -155,7 +155,6 @@ class PivodlJob:
         """Store a tree, then the scores that include it."""
         index = self._setting.tree.index
         self.stored.add(index, line)
-        self.own.close_tree()
         self.own.save(self._setting.context.store, index + 1)
         self._setting.context.mailbox.forget(index)
 

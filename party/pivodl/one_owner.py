@@ -116,7 +116,7 @@ class OneOwner:
             for party in setting.others:
                 self._bins[party] = await receive_bins(setting, party, setting.records)
             self._bins[setting.me] = own_bins(columns, everything)
-        self._job.order.first_rounds = (self._job.own.trees,)
+        self._job.order.first_rounds = self._job.own.rounds
         self._job.order.done(request)
         return empty_result()
 
@@ -124,6 +124,7 @@ class OneOwner:
         """Grow a tree alone, and send every party the shape and its own splits; elsewhere, receive these."""
         self._job.order.check(request)
         setting, t = self._setting, request.round
+        self._job.own.begin_tree(t)
         self._job.split_table.next_handle_is(self._job.stored.first_handle(t))
         setting.tree = GrowingTree(t, setting.records, self._holder)
         if setting.me == self._holder:

@@ -8,7 +8,7 @@ import numpy as np
 
 from party.growth.label_state import SCORES
 from party.runtime.job_store import JobStore
-from treetap.errors import DataError
+from treetap.errors import DataError, OutOfOrder
 from treetap.trees.shared_label_loss import SharedLabelLoss
 
 Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
@@ -23,6 +23,7 @@ class OwnLabels:
         rows: (m,) their positions in the common order, ascending.
         values: (m,) class numbers, or targets in the unit of their table.
         trees: the number of trees that the scores include.
+        metrics: those of the last tree, where this party was its aggregation party.
     """
 
     def __init__(self, rows: Rows, values: np.ndarray[tuple[int], np.dtype[Any]], records: int) -> None:
@@ -33,6 +34,7 @@ class OwnLabels:
         self._place[rows] = np.arange(len(rows))
         self._scaled = values
         self._scores: Floats = np.zeros((len(rows), 1))
+        self._before = self._scores  # those before the last tree
         self._derivatives: Ints | None = None
 
     def __reduce__(self) -> NoReturn:
@@ -51,6 +53,7 @@ class OwnLabels:
         self._loss = loss
         self._scaled = loss.scaled(self.values)
         self._scores = np.tile(loss.base, (len(self.rows), 1))
+        self._before = self._scores.copy()
         arrays = store.load_arrays(SCORES)
         if arrays is None:
             return
@@ -59,9 +62,27 @@ class OwnLabels:
                 f"the table has labels of {len(self.rows)} records, the interrupted job had {len(arrays['scores'])}: "
                 "restore that table, or cancel the job and train again"
             )
-        self.trees, self._scores = int(arrays["trees"]), arrays["scores"]
+        self.trees, self._scores, self._before = int(arrays["trees"]), arrays["scores"], arrays["before"]
         names, values = arrays["metric_names"].tolist(), arrays["metric_values"].tolist()
         self.metrics = dict(zip(names, values, strict=True))
+
+    def begin_tree(self, t: int) -> None:
+        """Begin tree `t`, the next one or the last stored one again: the party that stores last may lack it.
+
+        Raises:
+            OutOfOrder: the scores are those after another tree.
+        """
+        if t == self.trees - 1:
+            self.trees, self._scores = t, self._before
+        if t != self.trees:
+            raise OutOfOrder(f"tree {t} cannot be grown on the scores after {self.trees} trees")
+        self._before = self._scores.copy()
+        self._derivatives = None
+
+    @property
+    def rounds(self) -> range:
+        """The trees that may be grown next: see `begin_tree`."""
+        return range(max(self.trees - 1, 0), self.trees + 1)
 
     @property
     def derivatives(self) -> Ints:
@@ -73,10 +94,6 @@ class OwnLabels:
     def add(self, places: Rows, weight: Floats) -> None:
         """Add a leaf's weight (K,) to the scores of its records."""
         self._scores[places] += weight
-
-    def close_tree(self) -> None:
-        """End a tree: gradients are computed anew."""
-        self._derivatives = None
 
     def figures(self) -> tuple[float, float]:
         """Sums over the own records of their loss and of correct classes: `SharedLabelLoss.figures`."""
@@ -90,6 +107,7 @@ class OwnLabels:
             {
                 "trees": np.array(trees),
                 "scores": self._scores,
+                "before": self._before,
                 "metric_names": np.array(list(self.metrics), dtype=np.str_),
                 "metric_values": np.array(list(self.metrics.values()), dtype=np.float64),
             },

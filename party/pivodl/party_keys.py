@@ -22,8 +22,9 @@ from treetap.protocols.paillier_options import PAPER_KEY_BITS
 from treetap.trees.role_draws import NONCE_BYTES, RoleDraws, commitment
 from treetap.wire.v2 import pivodl_pb2
 
-#: The name under which a party keeps its nonce.
+#: The names under which a party keeps its own nonce, and those of all parties once they are open.
 NONCE = "nonce"
+NONCES = "nonces"
 
 
 class PartyKeys:
@@ -69,7 +70,11 @@ class PartyKeys:
         self._masks = PairwiseMasks(setting.me, mask_key, others, token.encode())
 
     async def open_nonces(self) -> None:
-        """Send the nonce, compare the others' with their commitments, and have the parties' roles drawn by all."""
+        """Send the nonce, compare the others' with their commitments, and have the parties' roles drawn by all.
+
+        Raises:
+            Malformed: a nonce is not the committed one, or not the one of an earlier attempt.
+        """
         setting = self._setting
         await setting.broadcast("party_nonce", [pivodl_pb2.PartyNonce(nonce=self._nonce)])
         nonces = {setting.me: self._nonce}
@@ -78,6 +83,7 @@ class PartyKeys:
             if len(nonce) != NONCE_BYTES or not hmac.compare_digest(commitment(party, nonce), self._commitments[party]):
                 raise Malformed(f"the nonce of {party} is not the one that it has committed to")
             nonces[party] = nonce
+        _keep(setting, nonces)
         setting.draws = RoleDraws(setting.params.seed, setting.parties, nonces)
 
     def of(self, party: str) -> PublicKey:
@@ -122,3 +128,19 @@ def _stored_nonce(setting: Setting) -> bytes:
         found = store.load_arrays(NONCE)
         assert found is not None
     return found["nonce"].tobytes()
+
+
+def _keep(setting: Setting, nonces: dict[str, bytes]) -> None:
+    """Store the nonces of all parties; `Malformed` if an earlier attempt had others, which gave other draws."""
+    store = setting.context.store
+    found = {party: np.frombuffer(nonces[party], dtype=np.uint8) for party in setting.parties}
+    before = store.load_arrays(NONCES)
+    if before is None:
+        store.save_arrays(NONCES, found)
+        return
+    changed = [party for party in setting.parties if not np.array_equal(before[party], found[party])]
+    if changed:
+        raise Malformed(
+            f"the nonce of {' and '.join(changed)} was another one in an earlier attempt: its draws would give sums "
+            "that one split party has opened to a second; cancel the job and train again"
+        )

@@ -154,7 +154,7 @@ class SeveralOwners:
         self._job.order.check(request)
         columns = self._job.split_table.columns_of_tree(0, self._setting.params, permuted=False)
         await self._owner.share_bins(self._job.own, columns)
-        self._job.order.first_rounds = (self._job.own.trees,)
+        self._job.order.first_rounds = self._job.own.rounds
         self._job.order.done(request)
         return empty_result()
 
@@ -162,6 +162,7 @@ class SeveralOwners:
         """Begin a tree: all parties learn the sums of its root."""
         self._job.order.check(request)
         t, split_table = request.round, self._job.split_table
+        self._job.own.begin_tree(t)
         split_table.next_handle_is(self._job.stored.first_handle(t))
         self._columns = split_table.columns_of_tree(t, self._setting.params, permuted=False)
         await open_root(self._setting, t, self._job.own, self._keys, self._sums)
