@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from party.growth.expected import MOST_COLUMNS
 from party.pivodl.candidate_bins import CODE_BYTES
+from party.pivodl.secure_gains import of_comparisons
 from party.pivodl.setting import Setting
 from party.runtime.expected import Expected, Receives, ciphertext_size, public_key_size, record_set, record_sets
 from treetap.privacy.masks import KEY_BYTES
@@ -60,6 +61,7 @@ def of_spread_labels(setting: Setting, records: Callable[[], int]) -> Receives:
         "candidate_shares": per_level(lambda: nodes() * (_NODE + candidates() * cipher)),
         "forwarded_sums": per_level(lambda: nodes() * (_NODE + candidates() * cipher)),
         "best_gains": per_level(lambda: nodes() * (_NODE + _NUMBER + 64)),
+        **of_comparisons(setting, nodes),
         "winning_candidates": per_level(lambda: nodes() * _NODE + candidates() * 4),
         "divided_nodes": per_level(lambda: nodes() * 2 * _NODE),
         "node_records": per_level(lambda: record_sets(records(), 2 * nodes())),

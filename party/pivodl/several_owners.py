@@ -35,6 +35,7 @@ from party.pivodl.noise_ledger import NoiseLedger
 from party.pivodl.ownership import share_ownership
 from party.pivodl.party_keys import PartyKeys
 from party.pivodl.root import open_root
+from party.pivodl.secure_gains import SecureGains
 from party.pivodl.setting import Setting
 from party.pivodl.source import Source
 from party.pivodl.split_party import SplitParty, Winner
@@ -107,6 +108,7 @@ class SeveralOwners:
             "sum_candidates": self.sum_candidates,
             "forward_sums": self.forward_sums,
             "open_sums": self.open_sums,
+            "compare_gains": self.compare_gains,
             "divide_nodes": self.divide_nodes,
             "settle_children": self.settle_children,
             "close_tree": self.close_tree,
@@ -197,6 +199,14 @@ class SeveralOwners:
         if not secure:
             self._winners = await self._split_party.announce(request.stage)
         self._job.order.done(request, SECURE if secure else ANNOUNCED)
+        return empty_result()
+
+    async def compare_gains(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """As split party: compare the best gains in secret; every party learns who wins."""
+        self._job.order.check(request)
+        comparison = SecureGains(self._setting, self._keys)
+        self._winners = await comparison.winners(request.stage, self._split_party.opened)
+        self._job.order.done(request)
         return empty_result()
 
     async def divide_nodes(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:

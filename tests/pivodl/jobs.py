@@ -20,6 +20,7 @@ NUMBERS = replace(DEEP, objective="reg:squarederror")
 EMITTING = {
     "gains announced": spec(DEEP),
     "gains announced, by psi": spec(DEEP, alignment="psi"),
+    "gains compared in secret": spec(replace(PARAMS, gain_comparison="secure", n_estimators=1)),
     "moments of the labels": spec(NUMBERS),
     "as in the paper": spec(
         replace(DEEP, wire_form="paper", instance_check="paper", split_draws="paper", child_sums="paper")

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,8 @@ from treetap.paillier.slots import Slots
 from treetap.process.together import together
 from treetap.workers import Engine, call_all
 
+T = TypeVar("T")
+Task = TypeVar("Task")
 IN_FLIGHT_PER_WORKER = 2
 SMALLEST_BLOCK = 32
 
@@ -130,6 +132,15 @@ class KeyHolder:
     async def open_numbers(self, ciphertexts: bytes) -> list[int]:
         """Decrypt a few ciphertexts whose plaintexts are signed numbers, without slots."""
         return await self._engine.call(0, _open_numbers, self._name, ciphertexts)
+
+    async def apply(self, kernel: Callable[[dict[str, Any], str, Task], T], tasks: Sequence[Task]) -> list[T]:
+        """The results of a kernel that uses the key, for each task in order, spread evenly over the workers.
+
+        The worker's memory has the key, the layout and the obfuscation under the name that the kernel gets.
+        """
+        workers = self._engine.workers
+        calls = [self._engine.call(place % workers, kernel, self._name, task) for place, task in enumerate(tasks)]
+        return await together(*calls)
 
     async def close(self) -> None:
         """Make every worker forget the key."""

@@ -42,6 +42,10 @@ def _spread(spec: setup_pb2.JobSpec) -> bool:
     return not _of(spec).centralised_labels
 
 
+def _compares_in_secret(params: PivodlParams) -> bool:
+    return params.gain_comparison == "secure"
+
+
 def _sent(content: str, when: Callable[[PivodlParams], bool] = lambda _: True) -> Emission:
     """A content that each party sends to each other in some tree, of jobs whose labels are spread."""
     return Emission(content, to_each_other, when=lambda spec: _spread(spec) and when(_of(spec)))
@@ -87,6 +91,10 @@ PROTOCOL = TrainingProtocol(
         _sent("candidate_shares"),
         _sent("forwarded_sums"),
         _sent("best_gains", lambda params: params.gain_comparison == "announce"),
+        _sent("gain_bits", _compares_in_secret),
+        _sent("blinded_gains", _compares_in_secret),
+        _sent("gain_orders", _compares_in_secret),
+        _sent("winning_sources", _compares_in_secret),
         _sent("winning_candidates"),
         _sent("divided_nodes"),
         _sent("node_records"),

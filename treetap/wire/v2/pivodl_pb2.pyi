@@ -455,6 +455,10 @@ class PivodlBody(google.protobuf.message.Message):
     LEAF_WEIGHTS_FIELD_NUMBER: builtins.int
     METRIC_SHARE_FIELD_NUMBER: builtins.int
     GROWN_TREE_FIELD_NUMBER: builtins.int
+    GAIN_BITS_FIELD_NUMBER: builtins.int
+    BLINDED_GAINS_FIELD_NUMBER: builtins.int
+    GAIN_ORDERS_FIELD_NUMBER: builtins.int
+    WINNING_SOURCES_FIELD_NUMBER: builtins.int
     @property
     def party_keys(self) -> Global___PartyKeys: ...
     @property
@@ -495,6 +499,14 @@ class PivodlBody(google.protobuf.message.Message):
     def metric_share(self) -> Global___MetricShare: ...
     @property
     def grown_tree(self) -> Global___GrownTree: ...
+    @property
+    def gain_bits(self) -> Global___GainBits: ...
+    @property
+    def blinded_gains(self) -> Global___BlindedGains: ...
+    @property
+    def gain_orders(self) -> Global___GainOrders: ...
+    @property
+    def winning_sources(self) -> Global___WinningSources: ...
     def __init__(
         self,
         *,
@@ -518,10 +530,14 @@ class PivodlBody(google.protobuf.message.Message):
         leaf_weights: Global___LeafWeights | None = ...,
         metric_share: Global___MetricShare | None = ...,
         grown_tree: Global___GrownTree | None = ...,
+        gain_bits: Global___GainBits | None = ...,
+        blinded_gains: Global___BlindedGains | None = ...,
+        gain_orders: Global___GainOrders | None = ...,
+        winning_sources: Global___WinningSources | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["best_gains", b"best_gains", "body", b"body", "candidate_records", b"candidate_records", "candidate_shares", b"candidate_shares", "divided_nodes", b"divided_nodes", "forwarded_sums", b"forwarded_sums", "grown_tree", b"grown_tree", "joint_moments", b"joint_moments", "joint_sums", b"joint_sums", "label_moments", b"label_moments", "label_sums", b"label_sums", "labelled_records", b"labelled_records", "leaf_weights", b"leaf_weights", "metric_share", b"metric_share", "moment_share", b"moment_share", "node_records", b"node_records", "node_sums", b"node_sums", "party_keys", b"party_keys", "party_nonce", b"party_nonce", "record_bins", b"record_bins", "winning_candidates", b"winning_candidates"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["best_gains", b"best_gains", "body", b"body", "candidate_records", b"candidate_records", "candidate_shares", b"candidate_shares", "divided_nodes", b"divided_nodes", "forwarded_sums", b"forwarded_sums", "grown_tree", b"grown_tree", "joint_moments", b"joint_moments", "joint_sums", b"joint_sums", "label_moments", b"label_moments", "label_sums", b"label_sums", "labelled_records", b"labelled_records", "leaf_weights", b"leaf_weights", "metric_share", b"metric_share", "moment_share", b"moment_share", "node_records", b"node_records", "node_sums", b"node_sums", "party_keys", b"party_keys", "party_nonce", b"party_nonce", "record_bins", b"record_bins", "winning_candidates", b"winning_candidates"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["body", b"body"]) -> typing.Literal["party_keys", "party_nonce", "labelled_records", "moment_share", "joint_moments", "label_moments", "record_bins", "candidate_records", "label_sums", "joint_sums", "node_sums", "candidate_shares", "forwarded_sums", "best_gains", "winning_candidates", "divided_nodes", "node_records", "leaf_weights", "metric_share", "grown_tree"] | None: ...
+    def HasField(self, field_name: typing.Literal["best_gains", b"best_gains", "blinded_gains", b"blinded_gains", "body", b"body", "candidate_records", b"candidate_records", "candidate_shares", b"candidate_shares", "divided_nodes", b"divided_nodes", "forwarded_sums", b"forwarded_sums", "gain_bits", b"gain_bits", "gain_orders", b"gain_orders", "grown_tree", b"grown_tree", "joint_moments", b"joint_moments", "joint_sums", b"joint_sums", "label_moments", b"label_moments", "label_sums", b"label_sums", "labelled_records", b"labelled_records", "leaf_weights", b"leaf_weights", "metric_share", b"metric_share", "moment_share", b"moment_share", "node_records", b"node_records", "node_sums", b"node_sums", "party_keys", b"party_keys", "party_nonce", b"party_nonce", "record_bins", b"record_bins", "winning_candidates", b"winning_candidates", "winning_sources", b"winning_sources"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["best_gains", b"best_gains", "blinded_gains", b"blinded_gains", "body", b"body", "candidate_records", b"candidate_records", "candidate_shares", b"candidate_shares", "divided_nodes", b"divided_nodes", "forwarded_sums", b"forwarded_sums", "gain_bits", b"gain_bits", "gain_orders", b"gain_orders", "grown_tree", b"grown_tree", "joint_moments", b"joint_moments", "joint_sums", b"joint_sums", "label_moments", b"label_moments", "label_sums", b"label_sums", "labelled_records", b"labelled_records", "leaf_weights", b"leaf_weights", "metric_share", b"metric_share", "moment_share", b"moment_share", "node_records", b"node_records", "node_sums", b"node_sums", "party_keys", b"party_keys", "party_nonce", b"party_nonce", "record_bins", b"record_bins", "winning_candidates", b"winning_candidates", "winning_sources", b"winning_sources"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["body", b"body"]) -> typing.Literal["party_keys", "party_nonce", "labelled_records", "moment_share", "joint_moments", "label_moments", "record_bins", "candidate_records", "label_sums", "joint_sums", "node_sums", "candidate_shares", "forwarded_sums", "best_gains", "winning_candidates", "divided_nodes", "node_records", "leaf_weights", "metric_share", "grown_tree", "gain_bits", "blinded_gains", "gain_orders", "winning_sources"] | None: ...
 
 Global___PivodlBody: typing_extensions.TypeAlias = PivodlBody
 
@@ -899,6 +915,127 @@ class BestGain(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["gain", b"gain", "node", b"node", "source", b"source"]) -> None: ...
 
 Global___BestGain: typing_extensions.TypeAlias = BestGain
+
+@typing.final
+class GainBits(google.protobuf.message.Message):
+    """A secure comparison of gains: every open node has a champion, at first its first split party; in turn k its challenger
+    is the split party after k others. The stage of messages of a turn is 16 times the level, plus the turn, from 1.
+
+    Challenger to champion: the bits of its best gain and source, lowest first, a ciphertext each under the challenger's
+    key. A party without an allowed candidate sends those of zero.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: builtins.int
+    CIPHERTEXTS_FIELD_NUMBER: builtins.int
+    node: builtins.int
+    ciphertexts: builtins.bytes
+    def __init__(
+        self,
+        *,
+        node: builtins.int = ...,
+        ciphertexts: builtins.bytes = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["ciphertexts", b"ciphertexts", "node", b"node"]) -> None: ...
+
+Global___GainBits: typing_extensions.TypeAlias = GainBits
+
+@typing.final
+class BlindedGains(google.protobuf.message.Message):
+    """Champion to challenger: as many blinded ciphertexts in a secret order. One of them is of zero where the champion's
+    gain is the larger one; the others are of uniform numbers.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: builtins.int
+    CIPHERTEXTS_FIELD_NUMBER: builtins.int
+    node: builtins.int
+    ciphertexts: builtins.bytes
+    def __init__(
+        self,
+        *,
+        node: builtins.int = ...,
+        ciphertexts: builtins.bytes = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["ciphertexts", b"ciphertexts", "node", b"node"]) -> None: ...
+
+Global___BlindedGains: typing_extensions.TypeAlias = BlindedGains
+
+@typing.final
+class GainOrders(google.protobuf.message.Message):
+    """Each party to each other, in every turn: the outcomes of the comparisons in which it was the challenger."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NODES_FIELD_NUMBER: builtins.int
+    @property
+    def nodes(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___GainOrder]: ...
+    def __init__(
+        self,
+        *,
+        nodes: collections.abc.Iterable[Global___GainOrder] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["nodes", b"nodes"]) -> None: ...
+
+Global___GainOrders: typing_extensions.TypeAlias = GainOrders
+
+@typing.final
+class GainOrder(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: builtins.int
+    CHAMPION_STAYS_FIELD_NUMBER: builtins.int
+    node: builtins.int
+    champion_stays: builtins.bool
+    """The champion keeps its place."""
+    def __init__(
+        self,
+        *,
+        node: builtins.int = ...,
+        champion_stays: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["champion_stays", b"champion_stays", "node", b"node"]) -> None: ...
+
+Global___GainOrder: typing_extensions.TypeAlias = GainOrder
+
+@typing.final
+class WinningSources(google.protobuf.message.Message):
+    """Last champion to every other party: the sources of its best candidates. Its stage is the level."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NODES_FIELD_NUMBER: builtins.int
+    @property
+    def nodes(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___WinningSource]: ...
+    def __init__(
+        self,
+        *,
+        nodes: collections.abc.Iterable[Global___WinningSource] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["nodes", b"nodes"]) -> None: ...
+
+Global___WinningSources: typing_extensions.TypeAlias = WinningSources
+
+@typing.final
+class WinningSource(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: builtins.int
+    SOURCE_FIELD_NUMBER: builtins.int
+    node: builtins.int
+    source: builtins.str
+    """Empty: no candidate's gain is enough."""
+    def __init__(
+        self,
+        *,
+        node: builtins.int = ...,
+        source: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["node", b"node", "source", b"source"]) -> None: ...
+
+Global___WinningSource: typing_extensions.TypeAlias = WinningSource
 
 @typing.final
 class WinningCandidates(google.protobuf.message.Message):

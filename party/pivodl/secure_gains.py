@@ -1,0 +1,190 @@
+"""The order of the best gains of a node's split parties, without the gains: `gain_comparison = "secure"`.
+
+A gain and its source make one number: 16 times the gain, plus what places a lower source first; 0 stands for no gain
+that is enough. No two split parties of a node can have the same number but 0, since each source has one split party.
+
+The first split party of a node, in the order of the job, is its champion. In each turn the champion of every open node
+is compared with its next split party (`treetap.paillier.comparison`), and all parties learn which of the two stays. The
+last champion names its source, or none: gains below `least_gain`, which is public, lose to ending the node.
+
+All parties send the outcomes of every turn, if only that they have none, so that none is more than a turn ahead.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+
+from party.pivodl.party_keys import PartyKeys
+from party.pivodl.setting import Setting
+from party.pivodl.split_party import Opened, Winner
+from party.runtime.expected import Expected, Receives, ciphertext_size
+from treetap.errors import Malformed
+from treetap.paillier.comparison import GainComparison
+from treetap.process.together import together
+from treetap.trees.fixed_gains import LARGEST
+from treetap.wire.v2 import pivodl_pb2
+
+#: More than the parties of a job: factor of a gain, and of a level in the stage of a turn.
+PLACES = 16
+#: Bits of a gain with its source.
+RANK_BITS = (LARGEST * PLACES).bit_length()
+#: Bytes of a node's number, an outcome or a name, with those of their message.
+_NODE = 96
+
+
+def of_comparisons(setting: Setting, nodes: Callable[[], int]) -> Receives:
+    """Messages of these comparisons; none of a job that announces gains. `nodes`: most of a level."""
+    if setting.params.gain_comparison != "secure":
+        return {}
+    others, trees = setting.others, range(setting.params.n_estimators)
+    levels = range(setting.params.max_depth)
+    turns = [stage_of(level, turn) for level in levels for turn in range(1, len(setting.parties))]
+    block = RANK_BITS * ciphertext_size(setting.spec.key_bits)
+    return {
+        "gain_bits": Expected(others, lambda: nodes() * (block + _NODE), trees, turns),
+        "blinded_gains": Expected(others, lambda: nodes() * (block + _NODE), trees, turns),
+        "gain_orders": Expected(others, lambda: nodes() * _NODE, trees, turns),
+        "winning_sources": Expected(others, lambda: nodes() * _NODE, trees, levels),
+    }
+
+
+def stage_of(level: int, turn: int) -> int:
+    """The stage of a turn's messages; turns count from 1."""
+    return level * PLACES + turn
+
+
+def rank_of(opened: Opened | None, parties: Sequence[str]) -> int:
+    """The number that stands for a best gain and its source; 0 for none."""
+    return 0 if opened is None else opened.best.gain * PLACES + PLACES - 1 - parties.index(opened.source)
+
+
+class SecureGains:
+    """The comparisons of one level, at one party."""
+
+    def __init__(self, setting: Setting, keys: PartyKeys) -> None:
+        self._setting, self._keys = setting, keys
+        self._comparison = GainComparison(setting.context.engine, keys.holder, RANK_BITS)
+
+    async def winners(self, level: int, opened: Mapping[int, Opened]) -> dict[int, Winner]:
+        """The winner of every open node that is split, the same at all parties and as with announced gains.
+
+        Args:
+            opened: node → the best candidates that this party has opened there.
+
+        Raises:
+            Malformed: a party speaks of nodes that are not its own, or sends no comparison.
+        """
+        setting = self._setting
+        chains = {node: chain for node in setting.tree.open if (chain := setting.split_parties(node))}
+        champions = {node: chain[0] for node, chain in chains.items()}
+        ranks = {node: rank_of(opened.get(node), setting.parties) for node in chains}
+        for turn in range(1, max(map(len, chains.values()), default=0)):
+            challengers = {node: chain[turn] for node, chain in chains.items() if len(chain) > turn}
+            stays = await self._turn(stage_of(level, turn), champions, challengers, ranks)
+            champions |= {node: party for node, party in challengers.items() if not stays[node]}
+        return await self._sources(level, champions, opened)
+
+    async def _turn(
+        self, stage: int, champions: Mapping[int, str], challengers: Mapping[int, str], ranks: Mapping[int, int]
+    ) -> dict[int, bool]:
+        """For each node with a challenger whether its champion stays.
+
+        1. As challenger: send encrypted bits to the champions.
+        2. As champion: send the blinded differences back.
+        3. As challenger: open them, and send the outcomes to all.
+        """
+        setting, me = self._setting, self._setting.me
+        against, defended = defaultdict(list), defaultdict(list)
+        for node, challenger in sorted(challengers.items()):
+            if challenger == me:
+                against[champions[node]].append(node)
+            elif champions[node] == me:
+                defended[challenger].append(node)
+        await self._send_bits(stage, against, ranks)
+        for challenger, nodes in defended.items():
+            await self._answer(stage, challenger, nodes, ranks)
+        stays: dict[int, bool] = {}
+        for champion, nodes in against.items():
+            blocks = await self._blocks(champion, "blinded_gains", stage, nodes)
+            stays |= zip(nodes, await self._comparison.outcomes(self._keys.of(me), blocks), strict=True)
+            setting.context.costs.operations["decryptions"] += RANK_BITS * len(nodes)
+        orders = [pivodl_pb2.GainOrder(node=node, champion_stays=each) for node, each in sorted(stays.items())]
+        await setting.broadcast("gain_orders", [pivodl_pb2.GainOrders(nodes=orders)], setting.tree.index, stage)
+        for party in setting.others:
+            told = (await setting.received_once(party, "gain_orders", setting.tree.index, stage)).nodes
+            expected = sorted(node for node, challenger in challengers.items() if challenger == party)
+            if [each.node for each in told] != expected:
+                raise Malformed(f"{party} tells outcomes of other nodes than {expected}, where it is the challenger")
+            stays |= {each.node: each.champion_stays for each in told}
+        return stays
+
+    async def _send_bits(self, stage: int, against: Mapping[str, Sequence[int]], ranks: Mapping[int, int]) -> None:
+        bits = {
+            champion: await self._comparison.encrypted_bits([ranks[node] for node in nodes])
+            for champion, nodes in against.items()
+        }
+        send, t = self._setting.context.outbox.send, self._setting.tree.index
+        await together(
+            *(
+                send(champion, "gain_bits", map(_bits, nodes, bits[champion]), round=t, stage=stage)
+                for champion, nodes in against.items()
+            )
+        )
+        self._count("gain_bits", "encryptions", sum(map(len, against.values())))
+
+    async def _answer(self, stage: int, challenger: str, nodes: Sequence[int], ranks: Mapping[int, int]) -> None:
+        blocks = await self._blocks(challenger, "gain_bits", stage, nodes)
+        key = self._keys.of(challenger)
+        tasks = [(key, bits, ranks[node]) for node, bits in zip(nodes, blocks, strict=True)]
+        bodies = map(_blinded, nodes, await self._comparison.blinded(tasks))
+        t = self._setting.tree.index
+        await self._setting.context.outbox.send(challenger, "blinded_gains", bodies, round=t, stage=stage)
+        self._count("blinded_gains", "obfuscators", len(nodes))
+
+    async def _blocks(self, party: str, kind: str, stage: int, nodes: Sequence[int]) -> list[bytes]:
+        """The ciphertexts of each of these nodes, in order."""
+        found = [each async for each in self._setting.received(party, kind, self._setting.tree.index, stage)]
+        if [each.node for each in found] != list(nodes):
+            raise Malformed(f"{party} sent {kind} of nodes {[each.node for each in found]}, not of {list(nodes)}")
+        return [each.ciphertexts for each in found]
+
+    async def _sources(
+        self, level: int, champions: Mapping[int, str], opened: Mapping[int, Opened]
+    ) -> dict[int, Winner]:
+        """The winners that the last champions name."""
+        setting, t = self._setting, self._setting.tree.index
+        found: dict[int, Winner] = {}
+        mine = sorted(node for node, champion in champions.items() if champion == setting.me)
+        if mine:
+            sources = {node: opened[node].source if node in opened else "" for node in mine}
+            named = [pivodl_pb2.WinningSource(node=node, source=source) for node, source in sources.items()]
+            await setting.broadcast("winning_sources", [pivodl_pb2.WinningSources(nodes=named)], t, level)
+            found |= {node: Winner(source, setting.me) for node, source in sources.items() if source}
+        for party in setting.others:
+            expected = sorted(node for node, champion in champions.items() if champion == party)
+            if not expected:
+                continue
+            told = (await setting.received_once(party, "winning_sources", t, level)).nodes
+            if [each.node for each in told] != expected:
+                raise Malformed(f"{party} names winners of other nodes than {expected}, which it has won")
+            for each in told:
+                if each.source and (
+                    each.source not in setting.parties or setting.split_party(each.node, each.source) != party
+                ):
+                    raise Malformed(f"{party} names {each.source}, for which it opens nothing at node {each.node}")
+            found |= {each.node: Winner(each.source, party) for each in told if each.source}
+        return found
+
+    def _count(self, kind: str, operation: str, comparisons: int) -> None:
+        costs = self._setting.context.costs
+        costs.operations[operation] += RANK_BITS * comparisons
+        costs.ciphertexts[kind] += RANK_BITS * comparisons
+
+
+def _bits(node: int, ciphertexts: bytes) -> pivodl_pb2.GainBits:
+    return pivodl_pb2.GainBits(node=node, ciphertexts=ciphertexts)
+
+
+def _blinded(node: int, ciphertexts: bytes) -> pivodl_pb2.BlindedGains:
+    return pivodl_pb2.BlindedGains(node=node, ciphertexts=ciphertexts)
