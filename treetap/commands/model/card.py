@@ -1,8 +1,8 @@
-"""Model cards: the publishable part of a label holder's model, as JSON and as one HTML page that loads nothing.
+"""Model cards: the publishable part of a model, as JSON and as one HTML page that loads nothing.
 
-It contains topology (owners and handles), importances, metrics, parties, protocol, parameters, and disclosures.
-It contains no thresholds, leaf weights, base margin, gains and covers of single splits, class values, and, unless
-requested, no feature names.
+A label holder has it or, where all parties have one role, each of them. It contains topology (owners and handles),
+importances, metrics, parties, protocol, parameters, and disclosures. It contains no thresholds, leaf weights, base
+margin, gains and covers of single splits, class values, and, unless requested, no feature names.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def export(folder: Path, out: Path, *, names: bool) -> list[Path]:
 
 
 def card(folder: Path, *, names: bool) -> Json:
-    """The card of a label holder's model; `names` adds the importances of its own features, by name."""
+    """The card of a model; `names` adds the importances of the party's own features, by name."""
     found = describe(folder)
-    if found["role"] != "label_holder":
+    if found["role"] == "feature_party":
         raise BadInput(f"{folder}: is a feature party's part of a model; the label holder's is the one to export")
     return {
         "card": CARD_VERSION,
@@ -53,7 +53,7 @@ def card(folder: Path, *, names: bool) -> Json:
         "model": found["model"],
         "format": found["format"],
         "protocol": found["protocol"],
-        "parties": {"label_holder": found["label_holder"], "feature_parties": found["feature_parties"]},
+        "parties": {key: found[key] for key in ("label_holder", "feature_parties", "parties") if key in found},
         "objective": found["objective"],
         "classes": len(found["classes"]),
         "parameters": found["params"],
@@ -63,7 +63,8 @@ def card(folder: Path, *, names: bool) -> Json:
             "parties": found["importance"]["parties"],
             **({"own_features": found["importance"]["own_features"]} if names else {}),
         },
-        "topology": [_shape(tree) for tree in found["trees"]],
+        **({key: found[key] for key in ("party", "privacy", "weights")} if found["role"] == "party" else {}),
+        "topology": [(_shared_shape if found["role"] == "party" else _shape)(tree) for tree in found["trees"]],
         "disclosure": {
             "classes": _classes(found["protocol"]),
             "transcript": _transcript(folder, found["model"]),
@@ -77,6 +78,19 @@ def _shape(tree: Json) -> Json:
         "outputs": tree["outputs"],
         "splits": [{key: split[key] for key in ("node", "owner", "handle")} for split in tree["splits"]],
         "leaves": [leaf["node"] for leaf in tree["leaves"]],
+    }
+
+
+def _shared_shape(tree: Json) -> Json:
+    """The same of a tree whose splits have a source and a party that opened them, and whose leaves have keepers."""
+    return {
+        "tree": tree["tree"],
+        "splits": [
+            {"node": split["node"], "owner": split["source"], "handle": split["handle"], "opener": split["opener"]}
+            for split in tree["splits"]
+        ],
+        "leaves": [leaf["node"] for leaf in tree["leaves"]],
+        "keepers": [leaf["keeper"] for leaf in tree["leaves"]],
     }
 
 
@@ -136,11 +150,21 @@ def page(content: Json) -> str:
         lstrip_blocks=True,
     )
     trees = [
-        {**tree, "at": {split["node"]: f"{split['owner']} #{split['handle']}" for split in tree["splits"]}}
+        {
+            **tree,
+            "at": {split["node"]: f"{split['owner']} #{split['handle']}" for split in tree["splits"]},
+            "kept": dict(zip(tree["leaves"], tree.get("keepers", []), strict=False)),
+        }
         for tree in content["topology"]
     ]
     charts = {
-        title: [{**row, "share": row["total_gain"] / (max(each["total_gain"] for each in rows) or 1.0)} for row in rows]
+        title: [{**row, "share": _size(row) / (max(map(_size, rows)) or 1.0)} for row in rows]
         for title, rows in content["importance"].items()
     }
-    return environment.get_template("card.html").render(card=content, trees=trees, charts=charts)
+    writer = content.get("party") or content["parties"]["label_holder"]
+    return environment.get_template("card.html").render(card=content, trees=trees, charts=charts, writer=writer)
+
+
+def _size(row: Json) -> float:
+    """The length of a bar: total gain or, where no party keeps gains, the number of splits."""
+    return float(row["total_gain"] if "total_gain" in row else row["weight"])

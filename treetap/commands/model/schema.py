@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -32,24 +33,34 @@ class _DrawnSplit(_Split):
     cover: float
 
 
-class _Leaf(_Part):
+class _Place(_Part):
     node: Node
+
+
+class _Leaf(_Place):
     weights: list[float]
 
 
-class _DrawnTree(_Part):
-    tree: Count
-    outputs: list[Count]
-    splits: list[_DrawnSplit]
-    leaves: list[_Leaf]
+class _Shape(_Part):
+    """A tree whose splits and leaves all parties know."""
+
+    splits: Sequence[_Split]
+    leaves: Sequence[_Place]
 
     @model_validator(mode="after")
-    def _is_a_tree(self) -> _DrawnTree:
+    def _is_a_tree(self) -> _Shape:
         inner, outer = [split.node for split in self.splits], [leaf.node for leaf in self.leaves]
         expected = [ROOT, *(child for node in inner for child in (2 * node, 2 * node + 1))]
         if sorted(expected) != sorted([*inner, *outer]):
             raise ValueError("its nodes make no tree")
         return self
+
+
+class _DrawnTree(_Shape):
+    tree: Count
+    outputs: list[Count]
+    splits: list[_DrawnSplit]
+    leaves: list[_Leaf]
 
 
 class _Branch(_Part):
@@ -78,11 +89,11 @@ class _Model(_Part):
     model: Name
     party: str
     protocol: str
-    label_holder: str
 
 
 class _LabelHolder(_Model):
     role: Literal["label_holder"]
+    label_holder: str
     feature_parties: list[str]
     objective: str
     classes: list[bool | int | float | str]
@@ -95,13 +106,52 @@ class _LabelHolder(_Model):
 
 class _FeatureParty(_Model):
     role: Literal["feature_party"]
+    label_holder: str
     importance: dict[str, list[_Rank]]
     trees: list[_ListedTree]
+
+
+class _PartySplit(_Split):
+    source: str
+    opener: str
+
+
+class _PartyLeaf(_Place):
+    keeper: str
+    weights: list[float] | None = None
+
+
+class _PartyTree(_Shape):
+    tree: Count
+    splits: list[_PartySplit]
+    leaves: list[_PartyLeaf]
+
+
+class _Kept(_Part):
+    name: str
+    leaves: Count
+
+
+class _Party(_Model):
+    role: Literal["party"]
+    aggregator: str
+    parties: list[str]
+    objective: str
+    classes: list[str]
+    params: dict[str, Any]
+    privacy: list[str]
+    metrics: dict[str, float | None]
+    used_trees: Count
+    labelled_records: Count
+    importance: dict[str, list[_Rank]]
+    weights: list[_Kept]
+    trees: list[_PartyTree]
 
 
 _ROLES: dict[str, TypeAdapter[Any]] = {
     "label_holder": TypeAdapter(_LabelHolder),
     "feature_party": TypeAdapter(_FeatureParty),
+    "party": TypeAdapter(_Party),
 }
 
 

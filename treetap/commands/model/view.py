@@ -15,6 +15,7 @@ from rich.tree import Tree as Drawing
 
 from party.config import read
 from treetap import terminal
+from treetap.commands.model import party_view
 from treetap.commands.model.schema import check
 from treetap.errors import BadInput, DataError
 from treetap.models.own_split import OwnSplit
@@ -57,11 +58,12 @@ def describe(folder: Path) -> Json:
         manifest, shards = read_model(folder)
         names = read_names(folder)
     try:
-        shown = (
-            _label_holder(manifest, shards, names)
-            if manifest["role"] == "label_holder"
-            else _feature_party(manifest, shards)
-        )
+        if manifest["role"] == "party":
+            shown = party_view.described(manifest, shards, _meaning)
+        elif manifest["role"] == "label_holder":
+            shown = _label_holder(manifest, shards, names)
+        else:
+            shown = _feature_party(manifest, shards)
         found = {
             "model": manifest["job"],
             "format": manifest.get("version", 1),
@@ -186,7 +188,9 @@ def select(found: Json, tree: int | None) -> Json:
 def print_model(found: Json) -> None:
     """Print the description as text and trees."""
     lines = [f"model {found['model']} of {found['party']} ({found['role'].replace('_', ' ')}), {found['protocol']}"]
-    if found["role"] == "label_holder":
+    if found["role"] == "party":
+        lines += party_view.headline(found)
+    elif found["role"] == "label_holder":
         lines.append(
             f"{found['objective']} with {', '.join(found['feature_parties'])}; {found['used_trees']} trees used"
         )
@@ -204,8 +208,9 @@ def print_model(found: Json) -> None:
                     *(text(f"{value:.6g}" if isinstance(value, float) else str(value)) for value in row.values())
                 )
             terminal.out.print(table)
+    draw = {"party": party_view.drawn, "label_holder": _drawn, "feature_party": _listed}[found["role"]]
     for tree in found["trees"]:
-        terminal.out.print(_drawn(tree) if found["role"] == "label_holder" else _listed(tree))
+        terminal.out.print(draw(tree))
 
 
 def _drawn(tree: Json) -> Drawing:

@@ -1,0 +1,106 @@
+"""`treetap model` where all parties have one role: what one of them holds, shows and publishes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.commands.command import refused, treetap
+from tests.published import write_job, write_trees
+from treetap.commands.model.card import card, page
+from treetap.commands.model.view import describe, print_model
+from treetap.trees.pivodl_params import PivodlParams
+
+PARTIES = ["north", "south", "east"]
+SPLIT = {"handle": 0, "node": 1, "feature": 1, "bin": 2, "threshold": 0.53125, "missing_left": False}
+#: South split the root, which north opened; north split node 3, which south opened: south keeps those two weights.
+LINE = {
+    "tree": 0,
+    "splits": [SPLIT],
+    "nodes": [
+        {"node": 1, "source": "south", "handle": 0, "opener": "north"},
+        {"node": 3, "source": "north", "handle": 4, "opener": "south"},
+    ],
+    "leaves": [{"node": 2, "keeper": "north"}, {"node": 6, "keeper": "south"}, {"node": 7, "keeper": "south"}],
+    "weights": [
+        {"node": 6, "source": "north", "handle": 4, "left": True, "weight": [-0.3125]},
+        {"node": 7, "source": "north", "handle": 4, "left": False, "weight": [0.71875]},
+    ],
+}
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """South's shard of a model of one tree with noise."""
+    params = PivodlParams(n_estimators=1, max_depth=2, epsilon=8.0).to_dict()
+    folder = tmp_path / "models" / "job"
+    folder.mkdir(parents=True)
+    manifest: dict[str, Any] = {
+        "version": 3,
+        "role": "party",
+        "job": "job",
+        "party": "south",
+        "protocol": "pivodl",
+        "aggregator": "north",
+        "parties": PARTIES,
+        "objective": "binary:logistic",
+        "classes": ["no", "yes"],
+        "columns": ["age", "dose"],
+        "params": params,
+        "training_metrics": {"train_logloss": 0.5},
+        "labelled_records": 12,
+    }
+    write_job(folder, "nonce")
+    write_trees(folder, manifest, [LINE])
+    return folder
+
+
+def test_a_party_sees_its_own_splits_and_weights(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The shape with sources, openers and keepers; thresholds of its own splits, weights that it keeps."""
+    found = describe(model)
+    mine, others = found["trees"][0]["splits"]
+    assert (mine["feature"], mine["left"]) == ("dose", "dose < 0.53125")
+    assert set(others) == {"node", "source", "handle", "opener"}
+    assert [leaf.get("weights") for leaf in found["trees"][0]["leaves"]] == [None, [-0.3125], [0.71875]]
+    assert found["weights"] == [{"name": "south", "leaves": 2}, {"name": "north", "leaves": 1}]
+    assert found["importance"]["own_features"] == [{"name": "dose", "weight": 1}]
+    print_model(found)
+    printed = capsys.readouterr().out
+    for part in ("binary:logistic with north, east; 1 trees", "train_logloss 0.5000", "labels of 12 records"):
+        assert part in printed
+    for part in ("leaf 2: weight at north", "leaf 7: 0.71875", "south #0: dose < 0.53125  (opened by north)"):
+        assert part in printed
+    assert "weights of 2 of 3 leaves, others at north (1)" in printed
+    assert "epsilon 8, delta 1e-05" in printed
+
+
+def test_its_card(model: Path, tmp_path: Path) -> None:
+    """Any party may export: topology, keepers and the privacy statement, no threshold, weight or feature name."""
+    assert treetap("model", "export", model, "--out", tmp_path / "card").status == 0
+    texts = [(tmp_path / "card" / name).read_text() for name in ("model.json", "model.html")]
+    found = json.loads(texts[0])
+    assert found == card(model, names=False)
+    assert found["parties"] == {"parties": PARTIES}
+    assert found["topology"][0]["keepers"] == ["north", "south", "south"]
+    assert found["topology"][0]["splits"][1] == {"node": 3, "owner": "north", "handle": 4, "opener": "south"}
+    assert found["privacy"] == describe(model)["privacy"]
+    for text in texts:
+        assert not any(secret in text for secret in ("0.53125", "0.3125", "0.71875", "dose", '"no"'))
+    assert "leaf 6, weight at south" in texts[1]
+    assert "Partial differential privacy of leaf weights: epsilon 8" in texts[1]
+    assert "feature of south" in page(card(model, names=True))
+
+
+def test_a_misleading_shard(model: Path) -> None:
+    """Leaves that make no tree, and a keeper that is no name, are refused."""
+    manifest = json.loads((model / "manifest.json").read_text())
+    write_trees(model, manifest, [{**LINE, "leaves": LINE["leaves"][:2]}])
+    assert "its nodes make no tree" in refused(treetap("model", "show", model))
+    write_trees(model, manifest, [{**LINE, "leaves": [{"node": 2, "keeper": 1}, *LINE["leaves"][1:]]}])
+    assert "is not a model that this command can read" in refused(treetap("model", "show", model))
+    manifest["labelled_records"] = -1
+    write_trees(model, manifest, [LINE])
+    assert "labelled_records" in refused(treetap("model", "show", model))
