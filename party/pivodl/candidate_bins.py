@@ -25,9 +25,11 @@ from treetap.trees.histogram import left_sums
 from treetap.wire.v2 import pivodl_pb2
 
 Ints = npt.NDArray[np.int64]
-#: Bytes of a bin, and bins in one message.
+#: Most bytes of a bin, and bins in one message.
 CODE_BYTES = 2
 _PART = MESSAGE_BYTES // 2 // CODE_BYTES
+#: Columns of at most so many bins have bins of one byte.
+_ONE_BYTE = 256
 
 
 @dataclass(frozen=True)
@@ -49,18 +51,23 @@ def own_bins(columns: TreeColumns, rows: Rows) -> SourceBins:
 
 async def send_bins(setting: Setting, columns: TreeColumns, to: str, rows: Rows) -> None:
     """Send another party the bins of these records, column by column, in parts of bounded size."""
-    codes = columns.codes[rows].astype("<u2")
+    codes = columns.codes[rows]
     await setting.context.outbox.send(to, "record_bins", _parts(codes, columns.candidates.shapes))
 
 
-def _parts(codes: npt.NDArray[np.uint16], shapes: Sequence[tuple[int, bool]]) -> Iterator[pivodl_pb2.RecordBins]:
+def _code_type(bins: int, missing: bool) -> np.dtype[Any]:
+    """The type of a column's bins in a message."""
+    return np.dtype("u1" if bins + missing <= _ONE_BYTE else "<u2")
+
+
+def _parts(codes: npt.NDArray[np.integer[Any]], shapes: Sequence[tuple[int, bool]]) -> Iterator[pivodl_pb2.RecordBins]:
     columns = (
         pivodl_pb2.ColumnBins(
             column=column,
             bins=bins,
             has_missing=missing,
             first=first,
-            codes=codes[first : first + _PART, column].tobytes(),
+            codes=codes[first : first + _PART, column].astype(_code_type(bins, missing)).tobytes(),
         )
         for column, (bins, missing) in enumerate(shapes)
         for first in range(0, max(len(codes), 1), _PART)
@@ -76,17 +83,20 @@ async def receive_bins(setting: Setting, source: str, records: int) -> SourceBin
         Malformed: bins are missing, outside their columns' range, or out of place.
     """
     shapes: list[tuple[int, bool]] = []
-    codes: list[list[npt.NDArray[np.uint16]]] = []
+    codes: list[list[npt.NDArray[np.integer[Any]]]] = []
     async for message in setting.received(source, "record_bins"):
         for part in message.columns:
             if part.column == len(shapes) and part.first == 0:
                 _check_shape(source, part, len(shapes), setting.params.max_bin)
                 shapes.append((part.bins, part.has_missing))
                 codes.append([])
-            found = np.frombuffer(part.codes, dtype="<u2") if len(part.codes) % CODE_BYTES == 0 else None
-            if not shapes or part.column != len(shapes) - 1 or found is None or part.first != sum(map(len, codes[-1])):
+            if not shapes or part.column != len(shapes) - 1 or part.first != sum(map(len, codes[-1])):
                 raise Malformed(f"{source} sent bins out of place")
             bins, missing = shapes[-1]
+            kind = _code_type(bins, missing)
+            if len(part.codes) % kind.itemsize:
+                raise Malformed(f"{source} sent a part of a bin")
+            found = np.frombuffer(part.codes, dtype=kind)
             if len(found) and int(found.max()) >= bins + missing:
                 raise Malformed(f"{source} sent a bin outside column {part.column}'s {bins} bins")
             codes[-1].append(found)

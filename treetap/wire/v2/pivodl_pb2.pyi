@@ -698,7 +698,7 @@ class ColumnBins(google.protobuf.message.Message):
     first: builtins.int
     """Place of the part's first record among those that the receiver labels."""
     codes: builtins.bytes
-    """Bin of each record in order, of 2 bytes, least significant first; missing is the number of bins."""
+    """Bin of each record in order, missing is the number of bins; of one byte if all fit, else of two, the lower first."""
     def __init__(
         self,
         *,
