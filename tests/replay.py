@@ -44,6 +44,12 @@ def conducted(folder: Path, here: World = HERE, job: setup_pb2.JobSpec = JOB) ->
     return run(main())
 
 
+async def steps_of(federation: Federation, job: setup_pb2.JobSpec) -> Conducted:
+    """The steps that a coordinator asks for in a training."""
+    assert (await federation.train(job)).state == "finished"
+    return _without_closing(federation.conducted)
+
+
 def _without_closing(events: Conducted) -> Conducted:
     return [event for event in events if name_of(event[2]) not in CLOSING]
 

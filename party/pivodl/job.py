@@ -24,10 +24,13 @@ from treetap.errors import DataError, OutOfOrder
 from treetap.models.store import TREES
 from treetap.tables.partial_labels import PartialLabels, read_partial_labels
 from treetap.tables.reading import Table
+from treetap.trees.shared_label_loss import Moments, SharedLabelLoss
 from treetap.wire.frame import result
 from treetap.wire.v2 import control_pb2, setup_pb2
 
 log = logging.getLogger(__name__)
+#: The name under which a party keeps the moments of all labels.
+MOMENTS = "moments"
 
 
 class PivodlJob:
@@ -50,6 +53,7 @@ class PivodlJob:
         self._labels = PartialLabels(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
         self._own: OwnLabels | None = None
         self._split_table: SplitTable | None = None
+        self._begun = False
 
     async def prepare(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Report the progress of the job at this party.
@@ -112,6 +116,23 @@ class PivodlJob:
             return empty_result()
         return result(setup_pb2.Binned(rounds=setting.params.n_estimators))
 
+    def begin_scores(self) -> None:
+        """Set the own scores to those after the last stored tree, once the loss is known; keep its scales on disk."""
+        setting, store = self._setting, self._setting.context.store
+        moments = setting.loss.moments or Moments(0, 0, 0)
+        numbers = [str(each) for each in (moments.total, moments.squares, moments.count)]
+        store.save_arrays(MOMENTS, {"numbers": np.array(numbers), "known": np.array(setting.knows_scales)})
+        self.own.begin(setting.loss, store)
+        self._begun = True
+
+    def _begin_scores_again(self) -> None:
+        """The same in an attempt that has only models left to publish, by the scales on disk."""
+        setting, arrays = self._setting, self._setting.context.store.load_arrays(MOMENTS)
+        total, squares, count = (int(each) for each in required(arrays)["numbers"])
+        setting.knows_scales = bool(required(arrays)["known"])
+        setting.loss = SharedLabelLoss(setting.params, Moments(total, squares, count) if count else None)
+        self.begin_scores()
+
     async def publish(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Publish the stored trees as a model; the first party reports it.
 
@@ -124,6 +145,8 @@ class PivodlJob:
             planned = setting.params.n_estimators
             if self.stored.count < planned:
                 raise OutOfOrder(f"publish cannot come now: {self.stored.count} of {planned} trees are stored")
+            if not self._begun:
+                self._begin_scores_again()
             context.store.publish(self._manifest(), (TREES,))
         self.order.done(request)
         if setting.me != setting.spec.aggregator:

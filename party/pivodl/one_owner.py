@@ -41,7 +41,7 @@ STEPS: StepTable = {
     OPENING: (Next("prepare"),),
     "prepare": (Next(ALIGNMENT, when=UNPUBLISHED), Next("bin", when=ALIGNED), Next("publish", when=PUBLISHED)),
     ALIGNMENT: (Next("bin"),),
-    "bin": (Next("share_ownership"),),
+    "bin": (Next("share_ownership"), Next("publish")),
     "share_ownership": (Next("share_bins"),),
     "share_bins": (Next("grow_from_bins", RESUMED), Next("publish")),
     "grow_from_bins": (Next("close_tree", THIS_ROUND),),
@@ -100,7 +100,7 @@ class OneOwner:
             setting.knows_scales = setting.me == self._holder
             moments = Moments.of(self._job.own.values if setting.knows_scales else np.zeros(1))
         setting.loss = SharedLabelLoss(setting.params, moments)
-        self._job.own.begin(setting.loss, setting.context.store)
+        self._job.begin_scores()
         self._job.order.done(request)
         return empty_result()
 

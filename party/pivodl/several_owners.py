@@ -59,7 +59,7 @@ STEPS: StepTable = {
     OPENING: (Next("prepare"),),
     "prepare": (Next(ALIGNMENT, when=UNPUBLISHED), Next("bin", when=ALIGNED), Next("publish", when=PUBLISHED)),
     ALIGNMENT: (Next("bin"),),
-    "bin": (Next("exchange_party_keys"),),
+    "bin": (Next("exchange_party_keys"), Next("publish")),
     "exchange_party_keys": (Next("open_nonces"),),
     "open_nonces": (Next("share_ownership"),),
     "share_ownership": (Next("share_moments"),),
@@ -146,7 +146,7 @@ class SeveralOwners:
         """Find the scales of a regression that the job leaves open, and begin the scores of the own labels."""
         self._job.order.check(request)
         await share_moments(self._setting, self._job.own, self._keys, self._sums)
-        self._job.own.begin(self._setting.loss, self._setting.context.store)
+        self._job.begin_scores()
         self._count()
         self._job.order.done(request)
         return empty_result()

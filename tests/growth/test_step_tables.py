@@ -30,7 +30,7 @@ def _tables(word: str) -> tuple[StepTable, StepTable]:
     return label_holder, feature_party
 
 
-def _attempts(federation: Federation, name: str) -> list[list[Asked]]:
+def attempts(federation: Federation, name: str) -> list[list[Asked]]:
     """The steps that a party has done, attempt by attempt at each job."""
     found: defaultdict[tuple[str, int], list[Asked]] = defaultdict(list)
     for kind, to, request in federation.conducted:
@@ -50,7 +50,7 @@ def test_every_line_is_taken(word: str, tmp_path: Path) -> None:
         for name in PARTIES:
             table: StepTable = label_holder if name == LABEL_HOLDER else feature_party
             aligning = "compare_digests" if name == LABEL_HOLDER else "send_digest"
-            for steps in _attempts(federation, name):
+            for steps in attempts(federation, name):
                 lines[name] |= taken(TableReader(table, aligning, resumes=range(4)), steps)
 
     def break_off(

@@ -8,7 +8,7 @@ from typing import Any
 from party.policy import Policy
 from tests.pivodl.oracle import pivodl_train
 from tests.simulator import COORDINATOR
-from tests.worlds import World, spec, spread
+from tests.worlds import World, spec, spread, world
 from treetap.protocols.job_spec import sent_in_training
 from treetap.trees.pivodl_params import PivodlParams
 from treetap.wire.v2 import setup_pb2
@@ -29,6 +29,9 @@ EMITTING = {
     "one party with all labels": spec(replace(DEEP, centralised_labels=True)),
 }
 train_naively = pivodl_train
+#: A world in which all three parties label records and win splits, in both trees of `SMALL`.
+SMALL = replace(PARAMS, n_estimators=2)
+SPREAD = spread(world(24, (1, 1, 1), seed=45, fresh=6), [i % 3 for i in range(24)])
 
 
 def fitting(here: World, params: PivodlParams) -> World:

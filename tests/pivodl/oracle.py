@@ -210,7 +210,7 @@ class _Tree:
         """Whether some party may open the source's sums: one that could not compute a leaf's exact weight from them."""
         names = set(self.candidates)
         openers = names - {source}
-        if self.params.split_draws == "guarded":
+        if self.params.split_draws == "guarded" and not self.params.centralised_labels:
             while node > 1:
                 sibling = node + 1 if node % 2 == 0 else node - 1
                 if sibling in self.leaves:

@@ -11,7 +11,7 @@ from tests.pivodl.federations import assert_central_model, centralised, federati
 from tests.pivodl.worlds import OBJECTIVES, RULES, some_params, some_world
 from tests.simulator import Faults, run
 from tests.trainings import oracle
-from tests.worlds import World, assert_oracles_model, manifest
+from tests.worlds import World, assert_oracles_model, manifest, spread
 from treetap.trees.pivodl_params import PivodlParams
 
 pytestmark = pytest.mark.filterwarnings("ignore:a 512-bit Paillier key")
@@ -73,6 +73,19 @@ def test_with_keys_that_hide(objective: str, tmp_path: Path) -> None:
     params = some_params(2, **OBJECTIVES[objective], n_estimators=1, max_depth=2)
     faults = Faults(drop=0.02, lose_reply=0.02, double=0.1, delay_s=0.5, late_s=2.0, seed=3)
     assert _train(tmp_path, some_world(2, params.objective, 3), params, faults) > 0
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_one_party_with_all_labels_grows_the_same_trees(objective: str, tmp_path: Path) -> None:
+    """The paper's modification: of whichever party the labels are, with the check of instances in both ways."""
+    splits = 0
+    for seed in range(4):
+        check = "paper" if seed % 2 else "both-sides"
+        params = some_params(seed, **OBJECTIVES[objective], centralised_labels=True, max_depth=4, instance_check=check)
+        here = some_world(seed, params.objective)
+        here = spread(here, [seed % len(here.tables)] * len(here.y))
+        splits += _train(tmp_path / str(seed), here, params)
+    assert splits > 20
 
 
 def test_private_set_intersection_aligns_the_records(tmp_path: Path) -> None:

@@ -37,7 +37,8 @@ class SourceSplit:
 class PivodlGrower:
     """Grows one tree.
 
-    Which party opens whose candidates changes no model, except that a source offers none where no party may.
+    Which party opens whose candidates changes no model, except that a source offers none where no party may. With
+    centralised labels no party opens any.
 
     Args:
         bins: the parties' columns by name, in the order of ties.
@@ -100,7 +101,7 @@ class PivodlGrower:
         """node → (place of the source, its best candidates by place in canonical order), of nodes with a winner."""
         names = [name for name, _ in self._bins]
         sources = {node: split.source for node, split in self.splits.items()}
-        guarded = self._params.split_draws == "guarded"
+        guarded = self._params.split_draws == "guarded" and not self._params.centralised_labels
         able = {node: able_sources(names, node, sources, self.leaves, guarded=guarded) for node in level}
         rows = [self.rows[node] for node in level]
         winners: dict[int, tuple[int, Best]] = {}

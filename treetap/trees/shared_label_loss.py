@@ -63,11 +63,12 @@ class SharedLabelLoss:
         scale: of fixed-point g; public.
         base: the score before the first tree, (outputs,), in scaled units.
         label_scale, base_score: of a regression; 1 and 0 of a classifier.
+        moments: those of all labels, where these two follow from them.
     """
 
     def __init__(self, params: PivodlParams, moments: Moments | None = None) -> None:
         """`moments`: of all labels, where the parameters leave scale or base of a regression open."""
-        self.params = params
+        self.params, self.moments = params, moments
         self._loss = loss_for(params.objective, max(len(params.class_names), 2))
         self.label_scale, self.base_score, self.scale = 1.0, 0.0, 1.0
         if params.regression:

@@ -1,0 +1,171 @@
+"""Every step at every moment: what may not come is refused; every line of the tables of steps is taken in some job."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from party.pivodl import one_owner, several_owners
+from party.runtime.step_order import StepTable, id_of
+from tests.growth.test_order import Answered, every_step_now
+from tests.growth.test_step_tables import attempts
+from tests.pivodl.federations import assert_central_model, centralised, federation_of, job_of, transparent
+from tests.pivodl.jobs import SMALL, SPREAD, WITHOUT_SPLITS
+from tests.replay import Replay, steps_of
+from tests.simulator import Federation, Message, run
+from tests.step_tables import Asked, Line, TableReader, lines_of, taken
+from tests.worlds import PARTIES, World, manifest, spread
+from treetap.trees.pivodl_params import PivodlParams
+
+pytestmark = pytest.mark.xdist_group("pivodl-steps")
+
+FIRST, B, C = PARTIES
+CENTRALISED = replace(SMALL, centralised_labels=True)
+ONE = spread(SPREAD, [1] * len(SPREAD.y))
+#: Steps of a level, in order.
+LEVEL = ("sum_candidates", "forward_sums", "open_sums", "divide_nodes", "settle_children")
+
+
+def expects(last: Answered) -> list[Asked]:
+    """The transition table of every party where labels are spread, written down once more; two trees of two levels."""
+    request, result = last
+    word, t, level = id_of(request)
+    if word in LEVEL[:-1]:
+        return [(LEVEL[LEVEL.index(word) + 1], t, level)]
+    deeper = result.protocol.pivodl.settled_level.open
+    return {
+        "prepare": [("compare_digests", 0, 0), ("send_digest", 0, 0)],
+        "compare_digests": [("bin", 0, 0)],
+        "send_digest": [("bin", 0, 0)],
+        "bin": [("exchange_party_keys", 0, 0), ("publish", 0, 0)],
+        "exchange_party_keys": [("open_nonces", 0, 0)],
+        "open_nonces": [("share_ownership", 0, 0)],
+        "share_ownership": [("share_moments", 0, 0)],
+        "share_moments": [("share_bins", 0, 0)],
+        "share_bins": [("open_root", 0, 0), ("publish", 0, 0)],
+        "open_root": [("sum_candidates", t, 0)],
+        "settle_children": [("sum_candidates", t, level + 1) if deeper else ("close_tree", t, 0)],
+        "close_tree": [("store_tree", t, 0)],
+        "store_tree": [("open_root", t + 1, 0), ("publish", 0, 0)],
+        "publish": [],
+    }[word]
+
+
+def expects_of_one_owner(last: Answered) -> list[Asked]:
+    """The transition table of every party where one has all labels."""
+    word, t, _ = id_of(last[0])
+    own = {
+        "bin": [("share_ownership", 0, 0), ("publish", 0, 0)],
+        "share_ownership": [("share_bins", 0, 0)],
+        "share_bins": [("grow_from_bins", 0, 0), ("publish", 0, 0)],
+        "grow_from_bins": [("close_tree", t, 0)],
+        "store_tree": [("grow_from_bins", t + 1, 0), ("publish", 0, 0)],
+    }
+    return own.get(word) or expects(last)
+
+
+JOBS = {
+    "labels of several": (SPREAD, SMALL, several_owners.STEPS, expects),
+    "labels of one": (ONE, CENTRALISED, one_owner.STEPS, expects_of_one_owner),
+}
+
+
+def _federation(folder: Path, here: World, params: PivodlParams) -> Federation:
+    return federation_of(folder, here, job_of(here, params))
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_every_wrong_order_is_refused(name: str, tmp_path: Path) -> None:
+    """After each wave of steps every other step of the job is asked for; the model is the centralised one all the same.
+
+    The replay's parties have other nonces, so that their roles are drawn anew; the steps are the same.
+    """
+    here, params, _, transitions = JOBS[name]
+    job = job_of(here, params)
+
+    async def main() -> None:
+        once = _federation(tmp_path / "once", here, params)
+        events = await steps_of(once, job)
+        await once.close()
+        federation = _federation(tmp_path / "again", here, params)
+        replay = Replay(federation, events)
+        refused = 0
+        async for _ in replay.waves():
+            for party in PARTIES:
+                if replay.answers[party]:
+                    refused += await every_step_now(replay, party, transitions)
+        assert refused > 100
+        assert_central_model(federation.states, centralised(here, params))
+        await federation.close()
+
+    with transparent():
+        run(main())
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_every_line_is_taken(name: str, tmp_path: Path) -> None:
+    """Interrupted in a tree, while models are published, and when all trees of a model without splits are stored."""
+    here, params, table, _ = JOBS[name]
+    params = replace(params, objective="reg:squarederror")  # its scales outlast the attempt that found them
+    stumps = replace(WITHOUT_SPLITS, centralised_labels=params.centralised_labels)
+    lines: set[Line] = set()
+
+    def follow(federation: Federation) -> None:
+        for party in PARTIES:
+            aligning = "compare_digests" if party == FIRST else "send_digest"
+            for steps in attempts(federation, party):
+                lines.update(taken(TableReader(table, aligning, resumes=range(4)), steps))
+
+    def break_off(
+        federation: Federation, step: str, to: str, round: int | None = None, *, served: bool = False
+    ) -> None:
+        """Kill the party that a step, of a round, goes to, once, before or after the step."""
+
+        def hook(message: Message) -> None:
+            if (message.word, message.to, message.served) != (step, to, served):
+                return
+            if round in (None, federation.jobs.status("job")[0].round):
+                federation.hook = None
+                federation.kill(to)
+
+        federation.hook = hook
+
+    async def main() -> None:
+        federation = _federation(tmp_path / "trees", here, params)
+        job = job_of(here, params)
+        break_off(federation, "close_tree", B, 2)
+        assert (await federation.train(job)).state == "interrupted"
+        federation.start(B)
+        for party in (B, C):
+            break_off(federation, "publish", party)
+            again = await federation.resume()
+            assert again.state == "interrupted", again.error
+            federation.start(party)
+        assert (await federation.resume()).state == "finished"
+        assert_central_model(federation.states, centralised(here, params))
+        follow(federation)
+        scales = {(each["label_scale"], each["base_score"]) for each in map(manifest, federation.states.values())}
+        loss = centralised(here, params).loss
+        assert scales - {(None, None)} == {(loss.label_scale, loss.base_score)}
+        await federation.close()
+        others = _federation(tmp_path / "stumps", here, stumps)
+        job = job_of(here, stumps)
+        break_off(others, "store_tree", FIRST, stumps.n_estimators, served=True)
+        assert (await others.train(job)).state == "interrupted"
+        others.start(FIRST)
+        assert (await others.resume()).state == "finished"
+        assert_central_model(others.states, centralised(here, stumps))
+        follow(others)
+        await others.close()
+
+    with transparent():
+        run(main())
+    assert lines == {line for line in lines_of(table) if "compare_gains" not in (line.done, line.step)}
+
+
+@pytest.mark.parametrize("table", [several_owners.STEPS, one_owner.STEPS], ids=list(JOBS))
+def test_every_step_has_a_row(table: StepTable) -> None:
+    """Every step that may come has a row of its own, so no step is a dead end."""
+    assert {line.step for line in lines_of(table)} <= set(table)
