@@ -18,6 +18,8 @@ from treetap.wire.v2 import pivodl_pb2
 
 #: Loss and correct classes.
 FIGURES = 2
+#: Fractional bits of a share: few, since squared errors of scaled labels reach 2^24 for each record.
+FRACTION = 16
 
 
 async def add_up_metrics(setting: Setting, own: OwnLabels, keys: PartyKeys) -> dict[str, float]:
@@ -28,7 +30,7 @@ async def add_up_metrics(setting: Setting, own: OwnLabels, keys: PartyKeys) -> d
         return {}
     share = np.zeros(FIGURES, dtype=np.uint64)
     if setting.me in present:
-        share = keys.masks.masked(encode(np.array(own.figures()), len(present)), "metrics", t, present)
+        share = keys.masks.masked(encode(np.array(own.figures()), len(present), FRACTION), "metrics", t, present)
         if setting.me != aggregator:
             body = pivodl_pb2.MetricShare(values=[int(each) for each in share])
             await setting.context.outbox.send(aggregator, "metric_share", [body], round=t)
@@ -41,12 +43,12 @@ async def add_up_metrics(setting: Setting, own: OwnLabels, keys: PartyKeys) -> d
                 raise Malformed(f"{party} sent {len(values)} figures, not {FIGURES}")
             share = share + np.array(values, dtype=np.uint64)
     records = sum(len(setting.ownership[party]) for party in present)
-    return named(setting, [float(each) for each in decode(share)], records)
+    return named(setting, [float(each) for each in decode(share, FRACTION)], records)
 
 
 def named(setting: Setting, figures: list[float], records: int) -> dict[str, float]:
     """Sums over records as the metrics of boosting: see `treetap.trees.metrics`."""
     loss, correct = figures
     if setting.params.regression:
-        return {"train_rmse": math.sqrt(max(loss, 0.0) / records)}
+        return {"train_rmse": math.sqrt(max(loss, 0.0) / records) * setting.loss.label_scale}
     return {"train_logloss": loss / records, "train_accuracy": correct / records}

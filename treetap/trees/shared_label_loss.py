@@ -101,11 +101,11 @@ class SharedLabelLoss:
         return np.concatenate([fixed_g, np.maximum(np.rint(h * UNIT).astype(np.int64), 1)], axis=1)
 
     def figures(self, scores: Floats, labels: npt.NDArray[Any]) -> tuple[float, float]:
-        """Sums over records of losses (log-loss, or squared error in the unit of the label) and of correct classes."""
+        """Sums over records of losses (log-loss, or squared error of scaled labels) and of correct classes."""
         if not len(labels):
             return 0.0, 0.0
         if self.params.regression:
-            return float((((scores[:, 0] - labels) * self.label_scale) ** 2).sum()), 0.0
+            return float(((scores[:, 0] - labels) ** 2).sum()), 0.0
         outcome = self._loss.transform(scores)
         if self.params.width == 1:
             right = np.where(np.asarray(labels) == 1, outcome, 1.0 - outcome)
