@@ -110,7 +110,7 @@ def test_outcomes_are_probabilities_or_values_in_the_labels_unit() -> None:
 @pytest.mark.parametrize(
     ("changes", "ownership", "error", "message"),
     [
-        ({"epsilon": 8.0}, None, ConfigError, "has no noise: leave epsilon out"),
+        ({"epsilon": 8.0}, None, ConfigError, "give the noise, or leave epsilon out"),
         ({"min_samples": 0}, None, ConfigError, "min_samples must be a whole number"),
         ({}, {"nobody": [0]}, DataError, "nobody label records and have no table"),
         ({}, {"label-holder": [0, 1], "feature-b": [1]}, DataError, "labelled by no party and 1 by several"),

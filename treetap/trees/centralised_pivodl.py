@@ -1,13 +1,14 @@
-"""The trainer of PIVODL on a joined table: without noise the federation must equal it, split for split, bit for bit.
+"""The trainer of PIVODL on a joined table: the federation must equal it, split for split, bit for bit.
 
 1. Labels are scaled by the moments of all of them.
 2. Per tree: gradients of all records at their scores; the tree is grown by `pivodl_grower`; each leaf's weight is added
-   to the scores of its records.
+   to the scores of its records: to those that the source of the split above labels with the noise with which that
+   source gets it (Zhu et al. 2023, Algorithm 4), to the others exactly.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +29,10 @@ from treetap.trees.tree_bins import GlobalBins
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Tables = Sequence[tuple[str, BinnedTable]]
+#: Tree, leaf and exact weight (K,) → the weight with noise (K,), as `NoiseLedger.released` gives it.
+Release = Callable[[int, int, Floats], Floats]
+
+_NONE = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -82,19 +87,21 @@ def train(
     labels: npt.NDArray[Any],
     params: PivodlParams,
     ownership: Mapping[str, npt.NDArray[Any]] | None = None,
+    release: Release | None = None,
 ) -> CentralPivodlModel:
     """Train on the parties' tables, given in the order of ties, and labels (N,): class numbers or values.
 
     Args:
         ownership: the records that each party labels, together a partition; None: the first party labels all.
+        release: gives a leaf weight its noise; needed where the parameters have epsilon, and only there.
 
     Raises:
-        ConfigError: a parameter is out of range, or asks for noise.
+        ConfigError: a parameter is out of range, or asks for noise that is not given.
         DataError: tables, labels and ownership do not fit together, or a label is out of range.
     """
     params.validate()
-    if params.epsilon is not None:
-        raise ConfigError("the centralised reference of PIVODL has no noise: leave epsilon out")
+    if params.epsilon is not None and release is None:
+        raise ConfigError("the centralised reference of PIVODL draws no noise: give the noise, or leave epsilon out")
     y = np.asarray(labels)
     for name, table in tables:
         if len(table.codes) != len(y):
@@ -106,12 +113,18 @@ def train(
     scaled = loss.scaled(y)
     scores = np.tile(loss.base, (len(y), 1))
     trees = []
-    for _ in range(params.n_estimators):
+    for t in range(params.n_estimators):
         grower = PivodlGrower(bins, loss.gradients(scores, scaled), loss.scale, owned, params)
         grower.grow()
         leaves = {leaf: weights_of(sums, loss.scale, params) for leaf, sums in sorted(grower.leaves.items())}
         for leaf, weight in leaves.items():
-            scores[grower.rows[leaf]] += weight
+            rows = grower.rows[leaf]
+            if release is not None and params.epsilon is not None and leaf != ROOT:
+                source = grower.splits[leaf >> 1].source
+                noised = np.isin(rows, owned.get(source, _NONE))
+                scores[rows[noised]] += release(t, leaf, weight)
+                rows = rows[~noised]
+            scores[rows] += weight
         trees.append(CentralPivodlTree(dict(sorted(grower.splits.items())), leaves, frozenset(grower.divisible)))
     return CentralPivodlModel(params, loss, tuple(trees))
 
@@ -129,7 +142,7 @@ def _owned(ownership: Mapping[str, npt.NDArray[Any]], tables: Tables, records: i
     if strangers := [name for name in ownership if name not in dict(tables)]:
         raise DataError(f"{', '.join(strangers)} label records and have no table")
     found = {name: np.asarray(rows, dtype=np.int64) for name, rows in ownership.items() if len(rows)}
-    times = np.bincount(np.concatenate([np.zeros(0, dtype=np.int64), *found.values()]), minlength=records)
+    times = np.bincount(np.concatenate([_NONE, *found.values()]), minlength=records)
     if len(times) > records:
         raise DataError(f"a party labels record {len(times) - 1}, and there are {records}")
     if (times != 1).any():

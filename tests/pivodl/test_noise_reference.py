@@ -1,0 +1,63 @@
+"""With noise the federation is the centralised trainer that is given the same noise: it adds nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.pivodl.federations import assert_central_model, federation_of, job_of, transparent
+from tests.pivodl.worlds import OBJECTIVES, binned, some_params, some_world
+from tests.simulator import run
+from tests.worlds import World
+from treetap.models.store import read_model
+from treetap.trees.centralised_pivodl import train
+from treetap.trees.pivodl_params import PivodlParams
+
+pytestmark = pytest.mark.filterwarnings("ignore:a 512-bit Paillier key")
+Released = dict[tuple[int, int], np.ndarray[Any, np.dtype[np.float64]]]
+
+
+def _released(folder: Path, here: World, params: PivodlParams) -> tuple[Released, dict[str, Path]]:
+    """Weights with noise by tree and leaf, of a federation, and the folders of its parties."""
+
+    async def main() -> dict[str, Path]:
+        job = job_of(here, params)
+        federation = federation_of(folder, here, job)
+        assert (await federation.train(job)).state == "finished"
+        await federation.close()
+        return federation.states
+
+    states = run(main())
+    shards = {name: read_model(state / "models" / "job")[1] for name, state in states.items()}
+    return {
+        (line["tree"], each["node"]): np.array(each["released"])
+        for shard in shards.values()
+        for line in shard
+        for each in line["weights"]
+        if "released" in each
+    }, states
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_the_federation_is_the_centralised_model_of_the_same_noise(objective: str, tmp_path: Path) -> None:
+    """Split for split, bit for bit; without the noise its splits are others."""
+    params = some_params(7, **OBJECTIVES[objective], epsilon=8.0, n_estimators=3, max_depth=2, gamma=0.0)
+    here = some_world(7, params.objective, 4)
+    with transparent():
+        found, states = _released(tmp_path, here, params)
+    drawn: set[tuple[int, int]] = set()
+
+    def release(tree: int, leaf: int, weight: Any) -> Any:
+        del weight
+        drawn.add((tree, leaf))
+        return found[tree, leaf]
+
+    model = train(binned(here, params), here.y, params, here.ownership, release)
+    assert_central_model(states, model)
+    assert drawn == set(found)
+    exact = train(binned(here, params), here.y, replace(params, epsilon=None), here.ownership)
+    assert [tree.splits for tree in exact.trees] != [tree.splits for tree in model.trees]
