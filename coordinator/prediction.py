@@ -8,9 +8,10 @@ from coordinator.runtime.answers import answered
 from coordinator.runtime.progress import Progress
 from coordinator.runtime.roster import Roster
 from coordinator.serving import serve
+from treetap.errors import ConfigError
 from treetap.protocols import codec
 from treetap.protocols.prediction import check_prediction
-from treetap.protocols.registry import PREDICTION, name_in, prediction
+from treetap.protocols.registry import PREDICTION, name_in, prediction, training, training_name
 from treetap.wire.v2 import jobs_pb2, prediction_pb2, setup_pb2
 
 #: Seconds after which a party that does not answer counts as away, where the request names none.
@@ -25,16 +26,23 @@ def opening_of(
     `submission`: of the training; `prediction_nonce`: of this prediction. Fields that the request leaves open are as in
     training, or the protocol's default; the default policy is fail.
     """
+    trained_by = training_name(spec)
+    offered = training(trained_by).predicts
     field = request.parameters.WhichOneof("protocol")
-    name = name_in(request.parameters, PREDICTION) if field else next(iter(PREDICTION))
+    name = name_in(request.parameters, PREDICTION) if field else offered[0]
     protocol = prediction(name)
+    if name not in offered:
+        raise ConfigError(
+            f"protocol = {name!r}: does not predict with models of {trained_by}; use {' or '.join(offered)}"
+        )
     asked = codec.read(getattr(request.parameters, protocol.field), protocol.options)
     policy = request.away_policy or "fail"
+    recipient = _recipient(request, spec)
     opening = prediction_pb2.OpenModel(
         model=request.model,
         table=request.table or "predict",
-        recipient=spec.aggregator,
-        feature_parties=spec.feature_parties,
+        recipient=recipient,
+        feature_parties=[party for party in (spec.aggregator, *spec.feature_parties) if party != recipient],
         records_file=request.records_file,
         alignment=spec.alignment,
         block=request.block or protocol.block,
@@ -50,6 +58,20 @@ def opening_of(
     codec.put(asked.completed(spec), getattr(opening.parameters, protocol.field))
     check_prediction(opening)
     return opening
+
+
+def _recipient(request: jobs_pb2.PredictRequest, spec: setup_pb2.JobSpec) -> str:
+    """The party that gets the scores; `ConfigError` where the request names another than there can be."""
+    asked, trained_by = request.recipient or spec.aggregator, training_name(spec)
+    parties = [spec.aggregator, *spec.feature_parties]
+    if asked not in parties:
+        raise ConfigError(f"recipient = {asked!r}: is no party of model {request.model} ({', '.join(parties)})")
+    if asked != spec.aggregator and not training(trained_by).one_role:
+        raise ConfigError(
+            f"recipient = {asked!r}: the scores of a model of {trained_by} go to its label holder, {spec.aggregator}; "
+            "leave it out"
+        )
+    return asked
 
 
 async def predict(

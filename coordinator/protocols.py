@@ -23,6 +23,7 @@ PREDICTION: Mapping[str, str] = {
     "interactive": "coordinator.interactive",
     "eini": "coordinator.eini",
     "eini-lattice": "coordinator.lattice",
+    "masked": "coordinator.masked",
 }
 
 

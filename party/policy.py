@@ -38,6 +38,7 @@ class Policy(Strict):
     min_prediction_records: Annotated[int, Field(ge=1)] = 1
     min_instance_space: Annotated[int, Field(ge=1)] = 1
     min_candidate_bits: Annotated[float, Field(ge=0)] | None = None
+    score_training_records: bool = False
     min_label_parties: Annotated[int, Field(ge=1)] = 3
     centralised_labels: bool = False
     emits: dict[str, list[str]] = {}
@@ -147,6 +148,18 @@ class Policy(Strict):
             raise Refused(
                 f"{party} takes no part: its policy says min_candidate_bits = {least:g}, and {fault}; a model of more "
                 "trees has more"
+            )
+
+    def check_fresh(self, party: str, model: str, *, trained: bool) -> None:
+        """Raise `Refused` if the records to score include some of the training (`trained`) of a model with masked sums.
+
+        Scores of these, next to what the recipient knows from the training, tell more of the leaves than others do.
+        """
+        if trained and not self.score_training_records:
+            raise Refused(
+                f"{party} takes no part: some of the records common to all parties are among those that model {model} "
+                "was trained on, and its policy says score_training_records = false; predict a table of other records, "
+                f"or set it to true in {party}'s policy file and restart {party}"
             )
 
     def check_space(self, party: str, to: str, node: int, records: int) -> None:

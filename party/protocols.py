@@ -1,8 +1,8 @@
 """The registry of a party's protocols: one line per protocol, which names the package of its roles.
 
-A package has `label_holder.LabelHolder` and `feature_party.FeatureParty`, or, where all parties have the same role,
-`party.Party`. It is imported when a job needs it: it may
-depend on an optional library, and raises an error that names the library if it is not installed.
+A package has `label_holder.LabelHolder` and `feature_party.FeatureParty`; where all parties of a training have the same
+role, `party.Party`; of a prediction, the classes that its protocol names as `roles`. It is imported when a job needs
+it: it may depend on an optional library, and raises an error that names the library if it is not installed.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from party.config import PartyConfig
 from party.runtime.context import Role, StepContext
 from party.runtime.job_store import Store
 from party.serving.registry import ServedModels
-from treetap.protocols.registry import prediction_name, training, training_name
+from treetap.protocols.registry import prediction, prediction_name, training, training_name
 from treetap.wire.v2 import prediction_pb2, setup_pb2
 
+LABEL_HOLDER, FEATURE_PARTY = "label_holder.LabelHolder", "feature_party.FeatureParty"
 #: Name of a training protocol → the package of its roles.
 TRAINING: Mapping[str, str] = {
     "boosting": "party.boosting",
@@ -29,6 +30,7 @@ PREDICTION: Mapping[str, str] = {
     "interactive": "party.interactive",
     "eini": "party.eini",
     "eini-lattice": "party.lattice",
+    "masked": "party.masked",
 }
 
 
@@ -40,7 +42,7 @@ def role_for_training(config: PartyConfig, context: StepContext, spec: setup_pb2
     if training(name).one_role:
         role = importlib.import_module(f"{package}.party").Party(config, context, spec)
     else:
-        role = _role(package, holds_labels=spec.aggregator == config.name)(config, context, spec)
+        role = _role(package, LABEL_HOLDER if spec.aggregator == config.name else FEATURE_PARTY)(config, context, spec)
     return role
 
 
@@ -52,17 +54,17 @@ def role_for_prediction(
     served_models: ServedModels,
 ) -> Role:
     """The role of this party in a prediction that `check_prediction` has passed."""
-    package = PREDICTION[prediction_name(opening)]
+    name = prediction_name(opening)
+    of_recipient, of_others = prediction(name).roles
     role: Role
     if opening.recipient == config.name:
-        role = _role(package, holds_labels=True)(config, store, context, opening, served_models)
+        role = _role(PREDICTION[name], of_recipient)(config, store, context, opening, served_models)
     else:
-        role = _role(package, holds_labels=False)(config, store, context, opening)
+        role = _role(PREDICTION[name], of_others)(config, store, context, opening)
     return role
 
 
-def _role(package: str, *, holds_labels: bool) -> Any:
-    """The class of a role."""
-    if holds_labels:
-        return importlib.import_module(f"{package}.label_holder").LabelHolder
-    return importlib.import_module(f"{package}.feature_party").FeatureParty
+def _role(package: str, role: str) -> Any:
+    """The class of a role, by its module and name below the package."""
+    module, _, name = role.partition(".")
+    return getattr(importlib.import_module(f"{package}.{module}"), name)

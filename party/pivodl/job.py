@@ -22,6 +22,7 @@ from party.runtime.step_order import StepOrder, StepTable
 from party.setup.steps import PUBLISHED, UNPUBLISHED, bin_features, load_job_table, manifest_of, table_config
 from treetap.errors import DataError, OutOfOrder
 from treetap.models.store import TREES
+from treetap.models.trained_ids import TRAINED_IDS, trained_ids
 from treetap.tables.partial_labels import PartialLabels, read_partial_labels
 from treetap.tables.reading import Table
 from treetap.trees.shared_label_loss import Moments, SharedLabelLoss
@@ -164,6 +165,7 @@ class PivodlJob:
             **manifest_of(setting.context, setting.spec, self.table, params.missing),
             "trees": self.stored.count,
             "trees_per_round": 1,
+            TRAINED_IDS: trained_ids(self.table.ids),
             "best_round": None,
             "objective": params.objective,
             "base_margin": [float(each) for each in setting.loss.base],

@@ -19,6 +19,7 @@ from party.runtime.step_order import StepOrder, StepTable
 from party.setup.steps import load_table, table_config
 from treetap.errors import DataError
 from treetap.protocols.prediction import present
+from treetap.protocols.registry import prediction_name, training
 from treetap.tables.categories import Category
 from treetap.tables.config import TableConfig
 from treetap.tables.reading import Table
@@ -136,6 +137,14 @@ class OpenedModel:
 
     def _check_parties(self) -> None:
         me, opening, manifest = self._config.name, self._opening, self.manifest
+        trained_by, name = manifest.get("protocol", "boosting"), prediction_name(opening)  # first models have no entry
+        offered = training(trained_by).predicts
+        if name not in offered:
+            fault = f"model {opening.model} was trained by {trained_by}, and {name} does not predict with it"
+            raise DataError(f"{fault}: use {' or '.join(offered)}")
+        if manifest["role"] == "party":
+            self._check_equals()
+            return
         role = "label_holder" if opening.recipient == me else "feature_party"
         if manifest["role"] != role:
             was = manifest["role"]
@@ -147,4 +156,11 @@ class OpenedModel:
         if role == "label_holder" and sorted(manifest["feature_parties"]) != sorted(opening.feature_parties):
             trained = ", ".join(manifest["feature_parties"])
             fault = f"model {opening.model} was trained with {trained}, not with {', '.join(opening.feature_parties)}"
+            raise DataError(f"{fault}: predict by the coordinator that trained it")
+
+    def _check_equals(self) -> None:
+        """`DataError` where a model of parties with equal roles is of others."""
+        trained, asked = self.manifest["parties"], [self._opening.recipient, *self._opening.feature_parties]
+        if sorted(trained) != sorted(asked):
+            fault = f"model {self._opening.model} was trained by {', '.join(trained)}, not by {', '.join(asked)}"
             raise DataError(f"{fault}: predict by the coordinator that trained it")

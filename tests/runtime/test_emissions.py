@@ -16,7 +16,7 @@ from tests.runtime.exact_policies import exactly, put_under
 from tests.serving.served import CLIENT, IDS, config, serve
 from tests.serving.served import ask as ask_as_client
 from tests.simulator import COORDINATOR, run
-from tests.trainings import fitting, jobs_of
+from tests.trainings import fitting, jobs_of, policies
 from tests.worlds import PARTIES, world
 from treetap.errors import Malformed
 from treetap.protocols.emissions import Emission, Members, Sent, sent_by, to_label_holder
@@ -40,6 +40,7 @@ PREDICTIONS: dict[str, dict[str, Any]] = {
     "eini": {"protocol": "eini"},
     "eini, explained": {"protocol": "eini", "explain": True, "attributions": True},
     "eini-lattice": {"protocol": "eini-lattice", "explain": True},
+    "masked": {"protocol": "masked", "recipient": FEATURE},
 }
 Real = dict[tuple[str, str, str], set[str]]
 
@@ -60,12 +61,12 @@ class Watched(Observed):
             found.setdefault((sender, to, content), set()).update(bytes_by_class(message))
         return found
 
-    def narrow(self, request: jobs_pb2.PredictRequest) -> None:
+    def narrow(self, request: jobs_pb2.PredictRequest, job: setup_pb2.JobSpec = JOB) -> None:
         """Have the policies permit what this prediction is declared to send, and nothing else.
 
         Besides: names of features, explanations of every feature party, which the last sends, and answers to clients.
         """
-        opening = opening_of(request, JOB, "", "")
+        opening = opening_of(request, job, "", "")
         declared = list(sent_in_prediction(opening, COORDINATOR))
         for party in self.configs:
             emits = exactly(declared, party)
@@ -139,12 +140,16 @@ def test_a_prediction_sends_what_it_declares(name: str, tmp_path: Path) -> None:
     if PREDICTIONS[name]["protocol"] == "eini-lattice":
         pytest.importorskip("tenseal", reason="the lattice extra is not installed")
 
+    shared = PREDICTIONS[name]["protocol"] not in training("boosting").predicts
+    job = TRAININGS["pivodl, gains announced"] if shared else JOB
+    here = fitting(WIDE, params_of(job)) if shared else HERE
+
     async def main() -> None:
-        federation = Watched(tmp_path, HERE.tables)
-        assert (await federation.train(JOB)).state == "finished"
+        federation = Watched(tmp_path, here.tables, policies=policies(job))
+        assert (await federation.train(job)).state == "finished"
         federation.crossed.clear()
         request = predict_request(model="job", **PREDICTIONS[name])
-        federation.narrow(request)
+        federation.narrow(request, job)
         status = await federation.predict(request)
         assert (status.state, status.error) == ("finished", "")
         declared = sent_in_prediction(federation.opening(), COORDINATOR)

@@ -23,7 +23,7 @@ from treetap.errors import DataError, Refused
 from treetap.protocols.emissions import ALIGNMENTS, Sent
 from treetap.protocols.job_spec import params_of, sent_in_training
 from treetap.protocols.prediction import predict_request, sent_in_prediction
-from treetap.protocols.registry import PREDICTION, TRAINING, prediction
+from treetap.protocols.registry import PREDICTION, TRAINING, prediction, training
 from treetap.wire.disclosure import classes_within
 from treetap.wire.frame import filled, type_of
 from treetap.wire.v2 import control_pb2
@@ -39,7 +39,9 @@ def _prepare(protocol: str, alignment: str) -> tuple[control_pb2.StepRequest, li
 
 def _open(protocol: str, alignment: str, **options: Any) -> tuple[control_pb2.StepRequest, list[Sent]]:
     request, away = control_pb2.StepRequest(job="job", attempt=1), options.pop("away", [])
-    opening = opening_of(predict_request(protocol, model="nothing", **options), JOB, "", "")
+    trains = next(name for name in TRAINING if protocol in training(name).predicts)
+    job = JOB if trains == "boosting" else spec(jobs_of(trains).PARAMS)
+    opening = opening_of(predict_request(protocol, model="nothing", **options), job, "", "")
     opening.alignment = alignment
     opening.away.extend(away)
     filled(request, "open_model", opening)
@@ -55,7 +57,11 @@ def _jobs() -> Iterator[tuple[str, tuple[control_pb2.StepRequest, list[Sent]]]]:
         for protocol in TRAINING:
             yield f"{protocol}, {alignment}", _prepare(protocol, alignment)
         for protocol in PREDICTION:
-            options: dict[str, dict[str, Any]] = {"": {}, "explained": {"explain": True}, "served": {"serve": True}}
+            options: dict[str, dict[str, Any]] = {"": {}}
+            if not prediction(protocol).no_explanation:
+                options["explained"] = {"explain": True}
+            if not prediction(protocol).no_serving:
+                options["served"] = {"serve": True}
             if prediction(protocol).sends_attributions:
                 options["attributed"] = {"attributions": True}
             if not prediction(protocol).no_degrade:

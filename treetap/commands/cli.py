@@ -170,6 +170,12 @@ def predict(
     ] = "",
     name: Annotated[str, typer.Option(help="Name of this prediction; without it, one is made up.")] = "",
     protocol: Protocol = "",
+    recipient: Annotated[
+        str, typer.Option(help="Of masked: the party that gets the scores; without it the training's first party.")
+    ] = "",
+    prediction_weights: Annotated[
+        str, typer.Option(help="Of masked: exact (default), or noised: leaf weights as the training released them.")
+    ] = "",
     form: Annotated[str, typer.Option(help="Of interactive: batched (default) or per-tree, as it was published.")] = "",
     key_bits: Annotated[int, typer.Option(min=0, help="Of eini: length of the key; 0: the training job's.")] = 0,
     block: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Records per block; 0: the protocol's own.")] = 0,
@@ -207,8 +213,10 @@ def predict(
         protocol,
         form=form,
         key_bits=key_bits,
+        prediction_weights=prediction_weights,
         job=name,
         model=model,
+        recipient=recipient,
         table=table,
         records_file=records,
         block=block,

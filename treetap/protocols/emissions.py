@@ -106,6 +106,11 @@ def to_label_holder(members: Members) -> Pairs:
     return [(party, members.aggregator) for party in members.feature_parties]
 
 
+def to_each_other(members: Members) -> Pairs:
+    """Each party to each other."""
+    return [(sender, to) for sender in members.parties for to in members.parties if sender != to]
+
+
 def to_first(members: Members) -> Pairs:
     """The label holder to the first of the chain."""
     return list(pairwise(members.parties))[:1]

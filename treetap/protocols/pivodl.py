@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
-from treetap.protocols.emissions import Emission, Members, Pairs
+from treetap.protocols.emissions import Emission, Members, Pairs, to_each_other
 from treetap.protocols.registry import Floats, Tables, TrainingProtocol
 from treetap.trees.pivodl_params import PivodlParams
 
@@ -15,11 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from treetap.wire.v2 import setup_pb2
-
-
-def to_each_other(members: Members) -> Pairs:
-    """Each party to each other."""
-    return [(sender, to) for sender in members.parties for to in members.parties if sender != to]
 
 
 def _all_report(members: Members) -> Pairs:

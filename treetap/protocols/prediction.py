@@ -57,7 +57,7 @@ def check_prediction(opening: prediction_pb2.OpenModel) -> None:
     """`ConfigError` listing everything in a prediction that no party can do."""
     found = prediction(prediction_name(opening))
     faults = options_of(opening).faults() + _away_faults(opening, found) + _explain_faults(opening, found)
-    faults += _serve_faults(opening) if opening.serve else []
+    faults += _serve_faults(opening, found) if opening.serve else []
     if faults:
         raise ConfigError("\n".join(faults))
 
@@ -83,8 +83,8 @@ def _foreign(found: PredictionProtocol, option: str, value: object) -> str:
     return f"{option} = {shown}: " + (why or f"is an option of {' and '.join(owners)} predictions only; leave it out")
 
 
-def _serve_faults(opening: prediction_pb2.OpenModel) -> list[str]:
-    faults = []
+def _serve_faults(opening: prediction_pb2.OpenModel, found: PredictionProtocol) -> list[str]:
+    faults = [f"serve: {found.no_serving}"] if found.no_serving else []
     if opening.records_file:
         faults.append("records: a served model predicts the records that clients request; leave it out")
     if opening.away_policy == "degrade":
@@ -122,6 +122,8 @@ def _explain_faults(opening: prediction_pb2.OpenModel, found: PredictionProtocol
         faults.append(
             f"explain-limit = {opening.explain_limit}: is an option of explain; leave it out, or ask for that"
         )
+    if found.no_explanation and (opening.explain or opening.attributions):
+        return [*faults, f"explain, attributions: {found.no_explanation}"]
     if opening.attributions and not found.sends_attributions:
         able = " or ".join(name for name in PREDICTION if prediction(name).sends_attributions)
         faults.append(

@@ -33,11 +33,12 @@ TRAINING: Mapping[str, str] = {
     "forest": "treetap.protocols.forest",
     "pivodl": "treetap.protocols.pivodl",
 }
-#: Name of a protocol that predicts → its module; the first is the default.
+#: Name of a protocol that predicts → its module; an option without a protocol is one of the first's.
 PREDICTION: Mapping[str, str] = {
     "interactive": "treetap.protocols.interactive",
     "eini": "treetap.protocols.eini",
     "eini-lattice": "treetap.protocols.lattice",
+    "masked": "treetap.protocols.masked",
 }
 
 
@@ -107,6 +108,9 @@ class PredictionProtocol:
         sends_attributions: contents that they send besides for attributions; empty: it has no attributions.
         library: a module that it needs beside those of every installation, of treetap's `extra`; empty: none.
         foreign: options of other protocols → the reason why this one lacks them, where that helps.
+        roles: the classes of the recipient and of the other parties, below the package of its roles.
+        no_serving: the reason why it cannot serve a model; empty if it can.
+        no_explanation: the reason why it has no explanations and no attributions; empty if it has some.
     """
 
     field: str
@@ -120,6 +124,9 @@ class PredictionProtocol:
     library: str
     extra: str
     foreign: Mapping[str, str]
+    roles: tuple[str, str] = ("label_holder.LabelHolder", "feature_party.FeatureParty")
+    no_serving: str = ""
+    no_explanation: str = ""
 
 
 @cache

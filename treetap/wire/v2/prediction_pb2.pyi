@@ -178,14 +178,18 @@ class OpenedModel(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     TREES_FIELD_NUMBER: builtins.int
+    LEVELS_FIELD_NUMBER: builtins.int
     trees: builtins.int
     """Label holder: trees that the prediction uses."""
+    levels: builtins.int
+    """Recipient of masked sums: levels on which some tree has a split, at least 1."""
     def __init__(
         self,
         *,
         trees: builtins.int = ...,
+        levels: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["trees", b"trees"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["levels", b"levels", "trees", b"trees"]) -> None: ...
 
 Global___OpenedModel: typing_extensions.TypeAlias = OpenedModel
 

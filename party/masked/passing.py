@@ -1,0 +1,178 @@
+"""What every party of a masked prediction does: exchange keys, pass records on, and mask its share of the scores."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+
+from party.masked.routes import Place, Routes
+from party.masked.standing import Standing
+from party.prediction.opened_model import OpenedModel
+from party.runtime.context import StepContext, required
+from party.runtime.expected import BLOCKS, Expected, Receives
+from party.runtime.messages import Rows, batches
+from treetap.errors import DataError, Malformed
+from treetap.models.own_split import OwnSplit
+from treetap.models.trained_ids import TRAINED_IDS, any_trained
+from treetap.privacy.masks import KEY_BYTES, MaskKey, PairwiseMasks
+from treetap.privacy.ring import Ring, encode
+from treetap.process.together import together
+from treetap.trees.paths import Bools
+from treetap.wire.records import pack_bits, unpack_bits
+from treetap.wire.v2 import masked_pb2, prediction_pb2
+
+log = logging.getLogger(__name__)
+#: Fractional bits of weights and scores: a sum of a hundred weights is exact to 10^-10, and reaches ±4 million.
+FRACTION = 40
+#: The purpose of the masks: each block is a round of it.
+SCORES = "scores"
+#: Bytes of a node's numbers beside its records.
+_NODE = 32
+
+
+class Passing:
+    """One party's nodes, records and masks in one attempt.
+
+    Attributes:
+        routes: the way of records through the trees.
+        outputs: columns of a score.
+    """
+
+    def __init__(self, context: StepContext, opening: prediction_pb2.OpenModel, opened: OpenedModel) -> None:
+        """Raises DataError where noised weights are asked for and the training released none."""
+        self._context, self._opening, self._opened = context, opening, opened
+        self.routes = Routes(opened.shard)
+        self.outputs = len(opened.manifest["base_margin"])
+        self._parties = [opening.recipient, *opening.feature_parties]
+        self._others = [party for party in self._parties if party != context.party]
+        self._splits = {
+            (t, split.node): split
+            for t, line in enumerate(opened.shard)
+            for split in map(OwnSplit.from_dict, line["splits"])
+        }
+        self._weights = self._encoded_weights()
+        self._masks: PairwiseMasks | None = None
+        self._rows: Rows = np.zeros(0, dtype=np.int64)
+        self._standing: Standing | None = None
+
+    def receives(self) -> Receives:
+        """Messages of every other party: a key, and a mask of bits for each node on each level."""
+        most = self.routes.most_children(self._context.party) * (self._opening.block // 8 + 1 + _NODE)
+        levels = range(self.routes.levels)
+        return {
+            "mask_key": Expected(self._others, lambda: KEY_BYTES),
+            "arrived_records": Expected(self._others, lambda: most, BLOCKS, levels),
+        }
+
+    async def exchange_keys(self) -> None:
+        """Check the own policy, then exchange the keys of this attempt with every other party.
+
+        Raises:
+            Refused: a record is one of the training, or too few paths explain a score.
+            Malformed: a party sends no key.
+        """
+        self._check_policy()
+        if len(self._parties) == 2:
+            log.warning("job %s has two parties: masks do not hide the other's share", self._context.job)
+        key, found = MaskKey(), {}
+        await self._send_all("mask_key", lambda _: iter([masked_pb2.MaskKey(key=key.public)]), 0, 0)
+        for party in self._others:
+            async for message in self._context.mailbox.series(party, "mask_key", 0, 0):
+                found[party] = message.protocol.masked.mask_key.key
+        context = f"{self._context.job}/{self._context.attempt}".encode()
+        self._masks = PairwiseMasks(self._context.party, key, found, context)
+
+    def begin(self, rows: Rows) -> None:
+        """Begin a block: `rows` (n,) are places in the aligned order."""
+        self._rows = rows
+        self._standing = Standing(self.routes, self._context.party, len(rows))
+
+    async def pass_on(self, block: int, level: int) -> None:
+        """Split the records at the own nodes of a level; send each side to the child's holder, take others' sides."""
+        standing, features = required(self._standing), self._opened.aligned.features
+
+        def goes_left(place: Place) -> Bools:
+            split = self._splits[place]
+            return split.goes_left(features[self._rows, split.feature])
+
+        await self._context.offload(lambda: standing.split(level, goes_left))
+        await self._send_all("arrived_records", lambda party: self._bodies(party, level), block, level)
+        for party in self._others:
+            standing.take(party, level, await self._taken(party, block, level))
+        standing.check()
+
+    def share(self, block: int) -> Ring:
+        """The own share of the scores of a block, (n, outputs), under this block's masks."""
+        values = required(self._standing).sums(self._weights, self.outputs)
+        masks = required(self._masks)
+        share = masks.masked(values.reshape(-1), SCORES, block, self._parties)
+        masks.close_before(SCORES, block + 1)
+        return share.reshape(-1, self.outputs)
+
+    def end(self, block: int) -> None:
+        """Forget the block."""
+        self._standing = None
+        self._context.mailbox.forget(block)
+
+    def _check_policy(self) -> None:
+        policy, party, model = self._context.policy, self._context.party, self._opening.model
+        if not policy.score_training_records:
+            try:
+                trained = any_trained(self._opened.manifest.get(TRAINED_IDS), self._opened.aligned.ids)
+            except DataError as failure:
+                raise DataError(f"model {model}: {failure}").at(party) from None
+            policy.check_fresh(party, model, trained=trained)
+        reader = self._opening.recipient
+        hidden = self.routes.hidden_bits(reader)
+        known = min(self.routes.path_bits(), 64.0 * self.outputs)
+        fault = (
+            f"the nodes of {reader} leave {hidden:.1f} bits of a record's paths open, and a score has up to {known:.1f}"
+        )
+        policy.check_paths(party, np.array([hidden - known]), fault)
+
+    def _encoded_weights(self) -> Mapping[Place, Ring]:
+        """Leaf → its weight (outputs,) in fixed point, of leaves that this party keeps."""
+        noised = self._opening.parameters.masked.prediction_weights == "noised"
+        found = {}
+        for t, line in enumerate(self._opened.shard):
+            for each in line["weights"]:
+                # nobody gets the weight of a root with noise: it has no source above it
+                if noised and each["source"] and "released" not in each:
+                    raise DataError(
+                        f"prediction_weights = 'noised': model {self._opening.model} was trained without epsilon, and "
+                        "has exact weights only; leave it out"
+                    ).at(self._context.party)
+                weight = np.array(each.get("released", each["weight"]) if noised else each["weight"])
+                found[t, int(each["node"])] = encode(weight, self.routes.trees, FRACTION)
+        return found
+
+    def _bodies(self, to: str, level: int) -> Iterator[masked_pb2.ArrivedRecords]:
+        nodes = (
+            masked_pb2.NodeArrivals(tree=tree, node=node, records=pack_bits(mask))
+            for (tree, node), mask in required(self._standing).outgoing(to, level)
+        )
+        return (masked_pb2.ArrivedRecords(nodes=batch) for batch in batches(nodes))
+
+    async def _taken(self, sender: str, block: int, level: int) -> list[tuple[Place, Bools]]:
+        found = []
+        async for message in self._context.mailbox.series(sender, "arrived_records", block, level):
+            for each in message.protocol.masked.arrived_records.nodes:
+                try:
+                    bits = unpack_bits(each.records, len(self._rows))
+                except Malformed as failure:
+                    raise Malformed(f"{sender}, tree {each.tree}, node {each.node}: {failure}") from failure
+                found.append(((each.tree, each.node), bits))
+        return found
+
+    async def _send_all(
+        self,
+        kind: str,
+        bodies: Callable[[str], Iterator[masked_pb2.MaskKey] | Iterator[masked_pb2.ArrivedRecords]],
+        block: int,
+        level: int,
+    ) -> None:
+        """Send every other party its messages of one kind; none at all is an empty one."""
+        outbox = self._context.outbox
+        await together(*(outbox.send(party, kind, bodies(party), block, level) for party in self._others))

@@ -1,0 +1,42 @@
+"""The records that a model was trained on, kept with it as digests of ids: a party can refuse to score them again.
+
+An id is kept as the first 8 bytes of its SHA-256. Another id has the same ones with a chance of 2^-64: a record of
+another table is refused wrongly about once in 10^7 predictions of a million records by a model of as many.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+
+from treetap.errors import DataError
+
+#: The entry of a manifest.
+TRAINED_IDS = "trained_ids"
+_BYTES = 8
+
+
+def trained_ids(ids: Iterable[str]) -> str:
+    """The entry of a manifest for these ids: sorted digests in base64."""
+    return base64.b64encode(np.sort(_digests(ids)).tobytes()).decode()
+
+
+def any_trained(entry: object, ids: Iterable[str]) -> bool:
+    """True if one of the ids is among those of an entry; `DataError` if it is none."""
+    try:
+        kept = base64.b64decode(str(entry), validate=True) if isinstance(entry, str) else b"?"
+        found: npt.NDArray[np.uint64] = np.frombuffer(kept, dtype=">u8")
+    except ValueError:
+        raise DataError(
+            f"its manifest has no {TRAINED_IDS}, by which records of the training are recognised; bring a back-up of "
+            "it back"
+        ) from None
+    return bool(np.isin(_digests(ids), found).any())
+
+
+def _digests(ids: Iterable[str]) -> npt.NDArray[np.uint64]:
+    return np.frombuffer(b"".join(hashlib.sha256(each.encode()).digest()[:_BYTES] for each in ids), dtype=">u8")
