@@ -19,11 +19,15 @@ from tests.step_tables import Asked, Line, TableReader, lines_of, taken
 from tests.worlds import PARTIES, World, manifest, spread
 from treetap.trees.pivodl_params import PivodlParams
 
-pytestmark = pytest.mark.xdist_group("pivodl-steps")
+pytestmark = [
+    pytest.mark.xdist_group("pivodl-steps"),
+    pytest.mark.filterwarnings("ignore:a 512-bit Paillier key"),
+]
 
 FIRST, B, C = PARTIES
 CENTRALISED = replace(SMALL, centralised_labels=True)
 ONE = spread(SPREAD, [1] * len(SPREAD.y))
+SECRET = replace(SMALL, gain_comparison="secure", n_estimators=1)
 #: Steps of a level, in order.
 LEVEL = ("sum_candidates", "forward_sums", "open_sums", "divide_nodes", "settle_children")
 
@@ -53,6 +57,14 @@ def expects(last: Answered) -> list[Asked]:
     }[word]
 
 
+def expects_in_secret(last: Answered) -> list[Asked]:
+    """The same where gains are compared without revealing them."""
+    word, t, level = id_of(last[0])
+    if word == "open_sums":
+        return [("compare_gains", t, level)]
+    return [("divide_nodes", t, level)] if word == "compare_gains" else expects(last)
+
+
 def expects_of_one_owner(last: Answered) -> list[Asked]:
     """The transition table of every party where one has all labels."""
     word, t, _ = id_of(last[0])
@@ -68,6 +80,7 @@ def expects_of_one_owner(last: Answered) -> list[Asked]:
 
 JOBS = {
     "labels of several": (SPREAD, SMALL, several_owners.STEPS, expects),
+    "gains compared": (SPREAD, SECRET, several_owners.STEPS, expects_in_secret),
     "labels of one": (ONE, CENTRALISED, one_owner.STEPS, expects_of_one_owner),
 }
 
@@ -104,7 +117,7 @@ def test_every_wrong_order_is_refused(name: str, tmp_path: Path) -> None:
         run(main())
 
 
-@pytest.mark.parametrize("name", JOBS)
+@pytest.mark.parametrize("name", ["labels of several", "labels of one"])
 def test_every_line_is_taken(name: str, tmp_path: Path) -> None:
     """Interrupted in a tree, while models are published, and when all trees of a model without splits are stored."""
     here, params, table, _ = JOBS[name]
@@ -159,13 +172,18 @@ def test_every_line_is_taken(name: str, tmp_path: Path) -> None:
         assert_central_model(others.states, centralised(here, stumps))
         follow(others)
         await others.close()
+        if not params.centralised_labels:
+            compared = _federation(tmp_path / "compared", here, SECRET)
+            assert (await compared.train(job_of(here, SECRET))).state == "finished"
+            follow(compared)
+            await compared.close()
 
     with transparent():
         run(main())
-    assert lines == {line for line in lines_of(table) if "compare_gains" not in (line.done, line.step)}
+    assert lines == lines_of(table)
 
 
-@pytest.mark.parametrize("table", [several_owners.STEPS, one_owner.STEPS], ids=list(JOBS))
+@pytest.mark.parametrize("table", [several_owners.STEPS, one_owner.STEPS], ids=["several", "one"])
 def test_every_step_has_a_row(table: StepTable) -> None:
     """Every step that may come has a row of its own, so no step is a dead end."""
     assert {line.step for line in lines_of(table)} <= set(table)

@@ -59,6 +59,13 @@ def test_each_deviation_from_the_paper_has_the_papers_way_too(rules: str, tmp_pa
     assert splits > 10
 
 
+@pytest.mark.parametrize("seed", [1, 2])
+def test_gains_compared_in_secret_give_the_same_model(seed: int, tmp_path: Path) -> None:
+    """Under real keys: the model is that of announced gains."""
+    params = some_params(seed, gain_comparison="secure", n_estimators=1, max_depth=2, instance_threshold=1)
+    assert _train(tmp_path, some_world(seed, params.objective, 3 + seed), params) > 0
+
+
 def test_the_papers_ways_together(tmp_path: Path) -> None:
     """All of them at once, of three classes."""
     together = {name: way for ways in RULES.values() for name, way in ways.items()}
