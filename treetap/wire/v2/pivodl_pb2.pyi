@@ -989,14 +989,16 @@ class GainOrder(google.protobuf.message.Message):
     CHAMPION_STAYS_FIELD_NUMBER: builtins.int
     node: builtins.int
     champion_stays: builtins.bool
-    """The champion keeps its place."""
+    """The champion keeps its place. Optional, so that either outcome has the same length."""
     def __init__(
         self,
         *,
         node: builtins.int = ...,
-        champion_stays: builtins.bool = ...,
+        champion_stays: builtins.bool | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["champion_stays", b"champion_stays", "node", b"node"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_champion_stays", b"_champion_stays", "champion_stays", b"champion_stays"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_champion_stays", b"_champion_stays", "champion_stays", b"champion_stays", "node", b"node"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_champion_stays", b"_champion_stays"]) -> typing.Literal["champion_stays"] | None: ...
 
 Global___GainOrder: typing_extensions.TypeAlias = GainOrder
 
