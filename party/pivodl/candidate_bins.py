@@ -28,6 +28,8 @@ Ints = npt.NDArray[np.int64]
 #: Most bytes of a bin, and bins in one message.
 CODE_BYTES = 2
 _PART = MESSAGE_BYTES // 2 // CODE_BYTES
+#: Positions of a list in one set: at most four bytes each.
+_LISTED = MESSAGE_BYTES // 8
 #: Columns of at most so many bins have bins of one byte.
 _ONE_BYTE = 256
 
@@ -118,18 +120,18 @@ def _check_shape(source: str, part: pivodl_pb2.ColumnBins, column: int, max_bin:
 def candidate_sets(bins: SourceBins, nodes: Sequence[tuple[int, Rows]]) -> Iterator[pivodl_pb2.CandidateRecords]:
     """For every candidate of every node the records that go left; `nodes`: places in `bins` are those of the records.
 
-    Positions are those among the receiver's labelled records.
+    Positions are those among the receiver's labelled records. A long list comes in several sets of its candidate.
     """
-    sets = (
-        pivodl_pb2.CandidateSet(
-            node=node,
-            candidate=number,
-            records=places[bins.candidates.goes_left(bins.codes[places], bins.candidates.at(number))].tolist(),
-        )
-        for node, places in nodes
-        for number in range(len(bins.candidates))
-    )
-    for batch in batches(sets):
+
+    def sets() -> Iterator[pivodl_pb2.CandidateSet]:
+        for node, places in nodes:
+            for number in range(len(bins.candidates)):
+                left = places[bins.candidates.goes_left(bins.codes[places], bins.candidates.at(number))]
+                for first in range(0, max(len(left), 1), _LISTED):
+                    records = left[first : first + _LISTED].tolist()
+                    yield pivodl_pb2.CandidateSet(node=node, candidate=number, records=records)
+
+    for batch in batches(sets()):
         yield pivodl_pb2.CandidateRecords(sets=batch)
 
 
@@ -143,17 +145,25 @@ async def left_sums_of_sets(
     """
     inside = {node: np.isin(np.arange(len(values)), places) for node, places in nodes}
     found: defaultdict[int, list[Ints]] = defaultdict(list)
+    last = -1  # position in the list that may go on
     async for message in contents:
         for each in message.sets:
             records = np.array(each.records, dtype=np.int64)
-            if each.node not in inside or each.candidate != len(found[each.node]):
+            sums = found[each.node]
+            goes_on = bool(sums) and each.candidate == len(sums) - 1
+            if each.node not in inside or not (goes_on or each.candidate == len(sums)):
                 raise Malformed(f"{source} sent a list of records out of order")
             if len(records) and (
                 int(records.max()) >= len(values)
                 or not inside[each.node][records].all()
-                or (np.diff(records) <= 0).any()
+                or (np.diff(records, prepend=last if goes_on else -1) <= 0).any()
             ):
                 raise Malformed(f"{source} sent a list with records that are not in node {each.node}")
-            found[each.node].append(values[records].sum(axis=0))
+            last = int(records[-1]) if len(records) else len(values)
+            part = values[records].sum(axis=0)
+            if goes_on:
+                sums[-1] = sums[-1] + part
+            else:
+                sums.append(part)
     slots = values.shape[1]
     return [np.array(found[node], dtype=np.int64).reshape(-1, slots) for node, _ in nodes]

@@ -25,6 +25,8 @@ from party.runtime.messages import batches, ciphertext_body, sampled_messages, s
 from party.runtime.messages import child_messages as children_messages
 from party.runtime.outbox import MESSAGE_BYTES, Body, CountedBody
 from tests.certificates import role_of
+from tests.masked import longest_parts as masked
+from tests.pivodl import longest_parts as pivodl
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.lattice.parameters import PRIME_BITS, TOTAL_BITS
 from treetap.paillier.key_holder import KeyHolder
@@ -153,7 +155,11 @@ PARTS: dict[str, Callable[[], Iterable[Body]]] = {
     "constant_attributions": lambda: _stream("constant_attributions", CALL_BYTES),
     "attribution_entries": lambda: _stream("attribution_entries", max(CALL_BYTES, MESSAGE_BYTES)),
     "attribution_sums": lambda: _stream("attribution_sums", MESSAGE_BYTES),
+    **pivodl.PARTS,
+    **masked.PARTS,
 }
+#: Kinds of which a part is never long.
+SHORT = ("public_key", "record_digest", "constant_entries", "constant_attributions", *pivodl.SHORT, *masked.SHORT)
 
 
 def test_every_kind_is_here() -> None:
@@ -205,7 +211,7 @@ def longest(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
 def test_the_longest_part_arrives(kind: str, longest: dict[str, int]) -> None:
     """It has been taken, and is as long as its sender's own limit says."""
     assert 0 < longest[kind] <= rpc.MESSAGE_LIMIT
-    if kind not in ("public_key", "record_digest", "constant_entries", "constant_attributions"):
+    if kind not in SHORT:
         assert longest[kind] > MESSAGE_BYTES // 4  # else this is not the longest
 
 

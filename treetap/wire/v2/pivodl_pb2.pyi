@@ -744,7 +744,7 @@ class CandidateSet(google.protobuf.message.Message):
     """The temporary number of the candidate."""
     @property
     def records(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
-        """Positions in the aligned order."""
+        """Positions among the receiver's labelled records, in order. A long list comes in several sets of its candidate."""
 
     def __init__(
         self,
