@@ -67,8 +67,9 @@ protos: $(VENV)/.dev  ## regenerate treetap/wire/v2 from protos/
 threats: $(VENV)/.dev  ## render the disclosure table of docs/threats.md from the protos
 	$(BIN)/python docs/render_threats.py
 
-orders: $(VENV)/.dev  ## render the tables of steps of docs/protocol-*.md from those that the parties execute
+orders: $(VENV)/.dev  ## render the tables of steps of docs/protocol-*.md from those that the parties execute; draw the roles of PIVODL
 	$(BIN)/python docs/render_orders.py
+	$(BIN)/python docs/render_roles.py
 
 clean:
 	rm -rf $(VENV) build *.egg-info

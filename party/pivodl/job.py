@@ -112,10 +112,9 @@ class PivodlJob:
         self._own = OwnLabels(labels.rows, labels.values, setting.records)
         binned = await bin_features(setting.context, table, setting.params.max_bin)
         self._split_table = SplitTable(setting.me, table.columns, binned)
+        told = result(setup_pb2.Binned(rounds=setting.params.n_estimators))
         self.order.done(request)
-        if setting.me != setting.spec.aggregator:
-            return empty_result()
-        return result(setup_pb2.Binned(rounds=setting.params.n_estimators))
+        return told if setting.me == setting.spec.aggregator else empty_result()
 
     def begin_scores(self) -> None:
         """Set the own scores to those after the last stored tree, once the loss is known; keep its scales on disk."""
@@ -149,10 +148,10 @@ class PivodlJob:
             if not self._begun:
                 self._begin_scores_again()
             context.store.publish(self._manifest(), (TREES,))
+        reports = setting.me == setting.spec.aggregator
+        told = result(published_model(context.store.manifest())) if reports else empty_result()
         self.order.done(request)
-        if setting.me != setting.spec.aggregator:
-            return empty_result()
-        return result(published_model(context.store.manifest()))
+        return told
 
     def _manifest(self) -> dict[str, object]:
         setting, params = self._setting, self._setting.params

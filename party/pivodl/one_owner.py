@@ -1,4 +1,4 @@
-"""The role of a party where one party has all labels and gets the bins of all records (§IV-F): no encryption.
+"""The role of a party where one party has all labels and gets the bins of all records (§V-F): no encryption.
 
 It is the modification with which the paper compares PIVODL with other systems. The party with the labels learns the
 order of the records in every column of every other party, which takes part only if its policy permits that.

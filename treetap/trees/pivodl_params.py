@@ -74,7 +74,7 @@ class PivodlParams(TreeParams):
         instance_check: "both-sides" of a candidate at every party, or "paper": left sides at parties but the source.
         split_draws: "guarded": a source that knows a leaf's sibling is not drawn below that sibling; "paper": freely.
         child_sums: sums of children go to the split parties "drawn" for them, or, "paper", to all.
-        centralised_labels: one party has all labels and gets all bins (§IV-F); for reproductions.
+        centralised_labels: one party has all labels and gets all bins (§V-F); for reproductions.
     """
 
     n_estimators: int = 5
