@@ -14,7 +14,7 @@ from tests.worlds import PARTIES
 
 #: A second coordinator whom all parties obey.
 SECOND = "second"
-STAGES = ("boosting", "boosting-psi", "stopping", "forest")
+STAGES = ("boosting", "boosting-psi", "stopping", "forest", "pivodl", "pivodl-paper", "pivodl-secure")
 STORIES = {"train": 40, "predict": 26, "cancel": 10, "two-jobs": 9, "two-coordinators": 7, "serve": 8}
 PREDICTIONS: tuple[dict[str, Any], ...] = (
     {"protocol": "interactive"},
@@ -37,6 +37,8 @@ NETWORKS: tuple[dict[str, float], ...] = (
 )
 #: About how many messages a training has, and how many file operations and calls of its worker one process.
 _IN_A_TRAINING = (100, 80, 25)
+#: How many times as many a training on another stage has.
+_LONGER = {"pivodl": 2.7, "pivodl-paper": 3.2, "pivodl-secure": 3.2}
 _EVERYBODY = (*PARTIES, COORDINATOR)
 #: One plan of so many uses the real ciphers.
 REAL_EVERY = 10
@@ -86,7 +88,7 @@ def drawn(seed: int) -> Plan:
     story = rng.choices(list(STORIES), list(STORIES.values()))[0]
     real = seed % REAL_EVERY == 0
     asked: dict[str, Any] = {}
-    stage = rng.choices(STAGES, (60, 12, 12, 16))[0]
+    stage = rng.choices(STAGES, (46, 10, 10, 12, 14, 6, 2))[0]
     if story in ("predict", "serve"):
         stage = "boosting"
         weights = (34, 16, 30, 12, 8) if story == "predict" else (34, 26, 36, 0, 4)
@@ -101,7 +103,8 @@ def drawn(seed: int) -> Plan:
         asked["at"] = rng.randrange(100)
         asked["cancels"] = rng.random() < 0.5
     shorter = 0.4 if story in ("predict", "serve") else 1.0  # than a training
-    faults = tuple(_fault(rng, shorter) for _ in range(rng.choices((1, 2, 3, 5), (45, 30, 17, 8))[0]))
+    length = _LONGER.get(stage, shorter)
+    faults = tuple(_fault(rng, length) for _ in range(rng.choices((1, 2, 3, 5), (45, 30, 17, 8))[0]))
     return Plan(seed, stage, story, asked, real, rng.random() < 0.2, faults)
 
 

@@ -16,6 +16,7 @@ from tests.campaign.checks import Findings
 from tests.campaign.cipher import KeysMade, ciphers
 from tests.campaign.plans import Plan
 from tests.campaign.rig import SILENCE_S, Rig
+from tests.pivodl.small_job import nonces
 from tests.simulator import run
 
 
@@ -58,7 +59,8 @@ def carry_out(plan: Plan, folder: Path) -> Outcome:
                 numbers.update(hits=rig.hits, killed=rig.killed, virtual=asyncio.get_running_loop().time())
                 await _close(rig, found)
 
-    with checks.logged() as log, ciphers(made, transparent=not plan.real):
+    draws = plan.asked.get("draws", plan.seed)
+    with checks.logged() as log, ciphers(made, transparent=not plan.real), nonces(draws):
         try:
             run(main())
         except (Exception, asyncio.CancelledError) as failure:  # noqa: BLE001 - any is a finding

@@ -18,10 +18,11 @@ from party.config import ServeConfig
 from tests.campaign.cipher import KeysMade, ciphers
 from tests.campaign.plans import SECOND
 from tests.oracle import OracleModel, oracle_predict, oracle_without
+from tests.pivodl import small_job
 from tests.replay import HERE, PARAMS
 from tests.serving.served import CLIENT
 from tests.simulator import COORDINATOR, Federation, run
-from tests.trainings import oracle
+from tests.trainings import oracle, policies
 from tests.worlds import PARTIES, World, spec, world
 from treetap.trees.params import ForestParams, TreeParams
 from treetap.wire.v2 import setup_pb2
@@ -58,23 +59,32 @@ UNTIED = world(16, (1, 1, 1), seed=31, fresh=6)
 @cache
 def stage(name: str) -> Stage:
     """A stage by its name in `plans.STAGES`."""
-    here, params, more = HERE, PARAMS, {}
+    here, more = HERE, {}
+    params: TreeParams = PARAMS
     if name == "boosting-psi":
         here, more = UNTIED, {"alignment": "psi"}
     elif name == "stopping":
         params = replace(PARAMS, n_estimators=4, early_stopping_rounds=1, validation_share=0.3)
     elif name == "forest":
         params = ForestParams(n_estimators=2, max_depth=2, max_bin=3)
+    elif name == "pivodl":
+        here, params = small_job.HERE, small_job.PARAMS
+    elif name == "pivodl-paper":
+        here, params = small_job.HERE, replace(small_job.PARAMS, wire_form="paper", child_sums="paper")
+        more = {"alignment": "psi"}
+    elif name == "pivodl-secure":
+        here, params = small_job.HERE, replace(small_job.PARAMS, gain_comparison="secure")
     return Stage(here, params, spec(params, obfuscation="standard", **more), oracle(here, params))
 
 
 def federation(folder: Path, name: str, *, record: bool, **more: Any) -> Federation:
     """The stage's parties, their coordinator and a second one whom they obey too."""
+    needed = policies(stage(name).job) or {party: {"emits": {"EXPLANATION": ["parties"]}} for party in PARTIES[1:]}
     return Federation(
         folder,
         stage(name).here.tables,
         record="both" if record else "off",
-        policies={party: {"emits": {"EXPLANATION": ["parties"]}} for party in PARTIES[1:]},
+        policies=needed,
         serve={PARTIES[0]: ServeConfig(clients=[CLIENT], listen="127.0.0.1:0")},
         coordinators=(COORDINATOR, SECOND),
         **more,

@@ -1,0 +1,67 @@
+"""Every process killed at every message of a training by PIVODL, started again, the job resumed: plans without chance.
+
+Whoever sends or receives a message is killed before it arrives, and again after it was served but not answered;
+everybody else before it arrives. Every second time the process is back at once, so that its peers meet a process that
+knows nothing of the job; every other time it stays away until they have given up. (`tests/runtime/test_kill_and_resume`
+does the same with boosting.)
+"""
+
+from __future__ import annotations
+
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from tests.campaign.cipher import KeysMade, ciphers
+from tests.campaign.plans import Plan
+from tests.campaign.rig import Rig
+from tests.campaign.stages import stage
+from tests.pivodl.small_job import nonces
+from tests.simulator import COORDINATOR, Message, run
+from tests.worlds import PARTIES
+
+STAGE = "pivodl"
+#: Virtual seconds after which everybody who waited for a dead process has given up.
+AWAY_S = 200.0
+#: One plan of so many uses the real ciphers.
+_REAL_EVERY = 10
+
+
+def messages() -> list[Message]:
+    """Every message of a training without faults."""
+
+    async def main(folder: Path) -> list[Message]:
+        rig = Rig(folder, _plan(0, PARTIES[0], -1, served=False))
+        with rig.active():
+            assert (await rig.federation.train(stage(STAGE).job)).state == "finished"
+            await rig.federation.close()
+        return rig.federation.log
+
+    with tempfile.TemporaryDirectory() as folder, ciphers(KeysMade(), transparent=True), nonces(0):
+        return run(main(Path(folder)))
+
+
+@cache
+def kills() -> tuple[Plan, ...]:
+    """One plan for each process, message, and moment of it."""
+    moments = [
+        (who, message.number, served)
+        for message in messages()
+        for who in (*PARTIES, COORDINATOR)
+        for served in ((False, True) if who in (message.sender, message.to) else (False,))
+    ]
+    return tuple(_plan(number, *moment) for number, moment in enumerate(moments))
+
+
+def sample(count: int) -> list[Plan]:
+    """`count` of these plans, spread evenly over all; 0: all."""
+    every = kills()
+    return [every[number * len(every) // count] for number in range(count)] if count else list(every)
+
+
+def _plan(number: int, who: str, at: int, served: bool) -> Plan:
+    """One kill. The draws of parties are always those of one seed, or the messages would be others."""
+    back_s = 0.0 if (at + served) % 2 == 0 else AWAY_S
+    fault = {"kind": "kill", "who": who, "at": at, "served": served, "back_s": back_s}
+    real, record = number % _REAL_EVERY == 0, number % 5 == 0
+    return Plan(number, STAGE, "train", {"draws": 0}, real=real, record=record, faults=(fault,))
