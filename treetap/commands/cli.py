@@ -76,16 +76,19 @@ def demo(
     workdir: Annotated[Path | None, typer.Option(help="Keep everything here; without it, a temporary folder.")] = None,
     key_bits: Annotated[int, typer.Option(help="Paillier key: 1024 (quick look), 2048 or 3072.")] = 2048,
     audit_report: Annotated[Path | None, typer.Option(help="Also write the audit's HTML report here.")] = None,
+    protocol: Annotated[
+        str, typer.Option(help="boosting: one party has all labels. pivodl: each of four has some.")
+    ] = "boosting",
 ) -> None:
     """A whole federation on this machine: one process per party, mutual TLS, breast cancer data split by columns.
 
     Trains, predicts, and shows the gain in accuracy, the costs, the bytes that each party received, and how much of the
-    label each feature party can infer.
+    label each other party can infer.
     """
     with needs("demo"):
         from treetap.commands.demo import run
 
-    run(as_json=as_json, workdir=workdir, key_bits=key_bits, audit_report=audit_report)
+    run(as_json=as_json, workdir=workdir, key_bits=key_bits, audit_report=audit_report, protocol=protocol)
 
 
 @app.command()

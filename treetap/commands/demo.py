@@ -1,8 +1,7 @@
 """`treetap demo`: a whole federation on loopback, on data that ships with scikit-learn.
 
-The same processes, wire and job as in production. The centralised trainer gets the same rows,
-once with all columns and once with the label holder's alone, so that the report compares gain and cost of
-the federation.
+The same processes, wire and job as in production. The centralised trainer gets the same rows, once with all columns and
+once with what each party has that has labels, so that the report compares gain and cost of the federation.
 """
 
 from __future__ import annotations
@@ -27,33 +26,46 @@ from treetap.commands.experiment.run import run_seed
 from treetap.commands.jobs.job_file import JobTable
 from treetap.commands.local_federation import clean_end, working_folder
 from treetap.errors import BadInput
+from treetap.protocols.registry import training
 from treetap.wire.transcript_summary import summarise
 
 LABEL = "benign"
+#: Protocol → the keys of its job.
+JOBS: dict[str, dict[str, Any]] = {
+    "boosting": {"n_estimators": 10, "max_depth": 3},
+    "pivodl": {"n_estimators": 3, "max_depth": 3, "max_bin": 16, "epsilon": 8.0, "clip": 0.5},
+}
+ALGORITHMS = {"boosting": "SecureBoost", "pivodl": "PIVODL"}
 
 
-def run(*, as_json: bool, workdir: Path | None, key_bits: int, audit_report: Path | None) -> None:
-    """Run the demo and print its report; the audit's goes to `audit_report` too, if given."""
+def run(
+    *, as_json: bool, workdir: Path | None, key_bits: int, audit_report: Path | None, protocol: str = "boosting"
+) -> None:
+    """Run the demo of a protocol and print its report; the audit's goes to `audit_report` too, if given."""
     if key_bits not in (1024, 2048, 3072):
         raise BadInput(f"--key-bits {key_bits}: must be 1024, 2048 or 3072")
+    if protocol not in JOBS:
+        raise BadInput(f"--protocol {protocol}: must be {' or '.join(JOBS)}")
     with clean_end(), working_folder(workdir, "treetap-demo-") as folder:
-        columns = write_breast_cancer(folder / "breast_cancer.parquet")
-        experiment = federation_of(folder, columns, key_bits)
+        names = write_breast_cancer(folder / "breast_cancer.parquet")
+        experiment = federation_of(folder, names, key_bits, protocol)
         table = read_table(experiment, folder)
         if not as_json:
             introduce(experiment, table)
         found = run_seed(experiment, table, 0, folder / "federation")
-        transcript = summarise(folder / "federation" / "feature-b" / "state" / "transcripts" / "experiment")
+        second = experiment.in_order[1]
+        transcript = summarise(folder / "federation" / second / "state" / "transcripts" / "experiment")
         if audit_report is not None:
             _copy(Path(found["audit_report"]), audit_report)
         if as_json:
             print(document([found | {"transcript": transcript}]))
         else:
-            report(found, json.loads((folder / "federation" / local_job.DOCUMENT).read_text()))
+            audit = json.loads((folder / "federation" / local_job.DOCUMENT).read_text())
+            report(found, audit, noisy=experiment.job.params().adds_noise)
 
 
-def write_breast_cancer(path: Path) -> dict[str, list[str]]:
-    """The breast cancer table (569 × 30) as Parquet; returns its columns in three groups, one per party."""
+def write_breast_cancer(path: Path) -> list[str]:
+    """The breast cancer table (569 × 30) as Parquet; returns its columns: means, errors, worst values."""
     try:
         from sklearn.datasets import load_breast_cancer
     except ImportError:
@@ -63,30 +75,45 @@ def write_breast_cancer(path: Path) -> dict[str, list[str]]:
     content: dict[str, Any] = {name: data.data[:, j] for j, name in enumerate(names)}
     content[LABEL] = data.target
     pq.write_table(pa.table(content), path)
-    return {"label-holder": names[10:20], "feature-b": names[:10], "feature-c": names[20:]}
+    return names
 
 
-def federation_of(workdir: Path, columns: dict[str, list[str]], key_bits: int) -> ExperimentFile:
-    """Label holder with the standard error of each measure, feature parties with its mean and its worst value."""
+def federation_of(workdir: Path, names: list[str], key_bits: int, protocol: str) -> ExperimentFile:
+    """The parties of a protocol's demo.
+
+    The label holder has the standard error of each measure, feature parties have its mean and its worst value. Where
+    labels are spread four hospitals have a quarter of the columns and of the labels each.
+    """
+    if training(protocol).one_role:
+        hospitals = ("north", "south", "east", "west")
+        parties = [
+            PartyTable(name=name, columns=names[number::4], label_share=0.25) for number, name in enumerate(hospitals)
+        ]
+    else:
+        columns = {"label-holder": names[10:20], "feature-b": names[:10], "feature-c": names[20:]}
+        parties = [PartyTable(name=name, columns=own, labels=name == "label-holder") for name, own in columns.items()]
+    job = {"protocol": protocol, "key_bits": key_bits, "alignment": "psi", **JOBS[protocol]}
     return ExperimentFile(
         data=DataTable(path=str(workdir / "breast_cancer.parquet"), label=LABEL, compare=True),
-        party=[PartyTable(name=name, columns=names, labels=name == "label-holder") for name, names in columns.items()],
-        job=JobTable.model_validate({"n_estimators": 10, "max_depth": 3, "key_bits": key_bits, "alignment": "psi"}),
+        party=parties,
+        job=JobTable.model_validate(job),
         audit=AuditTable(),
     )
 
 
 def introduce(experiment: ExperimentFile, table: pa.Table) -> None:
     """Print the parties."""
-    who = Table("party", "columns", "labels", title="569 records, split by columns between three processes")
+    count = len(experiment.party)
+    who = Table("party", "columns", "labels", title=f"569 records, split by columns between {count} processes")
     for party in experiment.party:
         names = party.columns or []
-        who.add_row(party.name, f"{len(names)}: {names[0]}, {names[1]}, …", "yes" if party.labels else "")
+        labels = "all" if party.labels else f"of {party.label_share:.0%}" if party.label_share else ""
+        who.add_row(party.name, f"{len(names)}: {names[0]}, {names[1]}, …", labels)
     terminal.out.print(who)
     job, params = experiment.job, experiment.job.params()
     terminal.out.print(
-        f"SecureBoost, {params.n_estimators} trees of depth {params.max_depth}, Paillier {job.key_bits} bits, "
-        f"mutual TLS, {table.num_rows} records, 20 % held out\n"
+        f"{ALGORITHMS[job.protocol]}, {params.n_estimators} trees of depth {params.max_depth}, Paillier "
+        f"{job.key_bits} bits, mutual TLS, {table.num_rows} records, 20 % held out\n"
     )
 
 
@@ -98,19 +125,25 @@ def _copy(report: Path, to: Path) -> None:
         raise BadInput(f"--audit-report {to}: cannot be written: {failure.strerror}") from None
 
 
-def report(found: dict[str, Any], audit: dict[str, Any]) -> None:
-    """Print metrics, costs, disclosures, importances and the audit's figures."""
+def report(found: dict[str, Any], audit: dict[str, Any], *, noisy: bool) -> None:
+    """Print metrics, costs, disclosures, importances and the audit's figures; `noisy`: leaf weights have noise."""
     shown = {"federation, train": found["metrics"]["train"], "federation, test": found["metrics"]["test"]}
     shown |= {name: row for name, row in found["metrics"].items() if name not in ("train", "test")}
     terminal.out.print(metrics_table(shown, "What federating gains"))
-    same = found["metrics"]["test"] == found["metrics"]["centralised, test"]
-    verdict = ("equal", "green") if same else ("not equal: a defect, please report it", "red")
-    terminal.out.print(Text.assemble("The federation's test metrics and the centralised model's are ", verdict, ".\n"))
+    for sentence in found.get("privacy", []):
+        terminal.out.print(terminal.text(sentence))
+    if noisy:
+        terminal.out.print("The centralised models have no noise. Without epsilon the federation's equals the first.\n")
+    else:
+        same = found["metrics"]["test"] == found["metrics"]["centralised, test"]
+        verdict = ("equal", "green") if same else ("not equal: a defect, please report it", "red")
+        said = Text.assemble("The federation's test metrics and the centralised model's are ", verdict, ".\n")
+        terminal.out.print(said)
     top = Table("feature", "party", "splits", "mean gain", "", title="What the model looks at")
-    largest = max((row["gain"] * row["weight"] for row in found["importance"]), default=1.0)
-    for row in found["importance"][:8]:
-        bar = "█" * max(1, round(24 * row["gain"] * row["weight"] / largest))
-        top.add_row(row["feature"], row["party"], str(row["weight"]), f"{row['gain']:.2f}", bar)
+    sizes = [row["weight"] * (1.0 if row["gain"] is None else row["gain"]) for row in found["importance"]]
+    for row, size in list(zip(found["importance"], sizes, strict=True))[:8]:
+        gain = "" if row["gain"] is None else f"{row['gain']:.2f}"
+        top.add_row(row["feature"], row["party"], str(row["weight"]), gain, "█" * max(1, round(24 * size / max(sizes))))
     terminal.out.print(top)
     terminal.out.print(seconds_table(found["seconds"]))
     terminal.out.print(received_table(found["traffic"]))
