@@ -107,7 +107,7 @@ def introduce(experiment: ExperimentFile, table: pa.Table) -> None:
     who = Table("party", "columns", "labels", title=f"569 records, split by columns between {count} processes")
     for party in experiment.party:
         names = party.columns or []
-        labels = "all" if party.labels else f"of {party.label_share:.0%}" if party.label_share else ""
+        labels = "all" if party.labels else f"{party.label_share:.0%}" if party.label_share else ""
         who.add_row(party.name, f"{len(names)}: {names[0]}, {names[1]}, …", labels)
     terminal.out.print(who)
     job, params = experiment.job, experiment.job.params()
