@@ -36,7 +36,8 @@ def write_tables(experiment: ExperimentFile, table: pa.Table, drawn: Split, fold
             "record": experiment.record(party),
             "min_key_bits": experiment.job.key_bits,
             "min_common_records": 1,
-            **(POLICY if experiment.spread else {}),
+            # any party may be the recipient of scores, which opens their sums
+            **(POLICY | {"label_holders": _others(experiment, party)} if experiment.spread else {}),
         }
         settings[party.name] = {"policy": policy, "workers": party.workers, "tables": tables}
     if experiment.spread:
@@ -57,3 +58,7 @@ def _labels(party: PartyTable, name: str, labels: pa.ChunkedArray, drawn: Split)
 def labels_file(experiment: ExperimentFile, folder: Path) -> Path:
     """The file with the labels of all training rows, for the audit: where they are spread, no party has it."""
     return folder / "labels.parquet" if experiment.spread else folder / experiment.in_order[0] / "train.parquet"
+
+
+def _others(experiment: ExperimentFile, party: PartyTable) -> list[str]:
+    return [name for name in experiment.in_order if name != party.name]

@@ -20,7 +20,6 @@ from treetap.trees.params import REGRESSIONS
 OWNER = "treetap_label_owner"
 #: Lines of a party's policy that a job with spread labels needs: the operator of an experiment acts for all parties.
 POLICY: dict[str, Any] = {
-    "label_holders": [],
     "min_label_parties": 1,
     "centralised_labels": True,
     "emits": {name: ["parties"] for name in ("AGGREGATE", "BIN_ASSIGNMENT", "LEAF_WEIGHT", "MASKED_SHARE")},
