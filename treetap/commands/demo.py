@@ -55,13 +55,16 @@ def run(
         found = run_seed(experiment, table, 0, folder / "federation")
         second = experiment.in_order[1]
         transcript = summarise(folder / "federation" / second / "state" / "transcripts" / "experiment")
-        if audit_report is not None:
+        failed = found.get("audit_fault")
+        if audit_report is not None and not failed:
             _copy(Path(found["audit_report"]), audit_report)
         if as_json:
             print(document([found | {"transcript": transcript}]))
         else:
-            audit = json.loads((folder / "federation" / local_job.DOCUMENT).read_text())
+            audit = None if failed else json.loads((folder / "federation" / local_job.DOCUMENT).read_text())
             report(found, audit, noisy=experiment.job.params().adds_noise)
+        if failed:
+            raise BadInput(f"the audit failed: {failed}")
 
 
 def write_breast_cancer(path: Path) -> list[str]:
@@ -125,7 +128,7 @@ def _copy(report: Path, to: Path) -> None:
         raise BadInput(f"--audit-report {to}: cannot be written: {failure.strerror}") from None
 
 
-def report(found: dict[str, Any], audit: dict[str, Any], *, noisy: bool) -> None:
+def report(found: dict[str, Any], audit: dict[str, Any] | None, *, noisy: bool) -> None:
     """Print metrics, costs, disclosures, importances and the audit's figures; `noisy`: leaf weights have noise."""
     shown = {"federation, train": found["metrics"]["train"], "federation, test": found["metrics"]["test"]}
     shown |= {name: row for name, row in found["metrics"].items() if name not in ("train", "test")}
@@ -147,5 +150,6 @@ def report(found: dict[str, Any], audit: dict[str, Any], *, noisy: bool) -> None
     terminal.out.print(top)
     terminal.out.print(seconds_table(found["seconds"]))
     terminal.out.print(received_table(found["traffic"]))
-    print_summary(audit, terminal.out)
+    if audit is not None:
+        print_summary(audit, terminal.out)
     terminal.out.print("What each class reveals: docs/threats.md. What the attacks do: docs/audit.md.")
