@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
+from treetap.protocols import boosting
 from treetap.protocols.emissions import Emission, Members, Pairs, to_each_other
 from treetap.protocols.registry import Floats, Tables, TrainingProtocol
+from treetap.trees.params import BoostingParams
 from treetap.trees.pivodl_params import PivodlParams
 
 if TYPE_CHECKING:
@@ -54,8 +56,12 @@ def predict_centrally(
     params: PivodlParams,
     ownership: Mapping[str, npt.NDArray[Any]] | None = None,
 ) -> tuple[Floats, Floats]:
-    """See `TrainingProtocol`; without noise. Without `ownership` the first party labels all records."""
-    del classes
+    """See `TrainingProtocol`; without noise. Without `ownership` the first party labels all records.
+
+    Of one party's table the model is boosting's: a candidate of PIVODL needs a second party that opens its sums.
+    """
+    if len(before) == 1:
+        return boosting.predict_centrally(before, after, labels, classes, _boosted(params))
     from treetap.trees.binning import bin_table
     from treetap.trees.centralised_pivodl import train
 
@@ -66,6 +72,12 @@ def predict_centrally(
     model = train(list(bins.items()), labels, replace(params, epsilon=None), ownership)
     scores = model.predict([(name, bins[name].encode(table.features)) for name, table in after])
     return scores, model.outcome(scores)
+
+
+def _boosted(params: PivodlParams) -> BoostingParams:
+    """The same parameters, as far as boosting has them."""
+    names = {field.name for field in fields(BoostingParams)} & {field.name for field in fields(PivodlParams)}
+    return BoostingParams(**{name: getattr(params, name) for name in names})
 
 
 PROTOCOL = TrainingProtocol(
