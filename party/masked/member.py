@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from party.alignment.steps import ALIGNMENT
 from party.config import PartyConfig
 from party.masked.passing import Passing
 from party.prediction.chain import take_block
 from party.prediction.expected import block_records
-from party.prediction.feature_names import NAMES
 from party.prediction.opened_model import OpenedModel
 from party.prediction.step_rows import OPENING_ROWS
 from party.runtime.context import Step, StepContext, empty_result
@@ -30,7 +30,7 @@ LAST_LEVEL = "every record has reached its leaves"
 
 STEPS: StepTable = {
     **OPENING_ROWS,
-    NAMES: (Next("exchange_mask_keys"),),
+    ALIGNMENT: (Next("exchange_mask_keys"),),  # no names: there are no explanations
     "exchange_mask_keys": (Next("pass_records"),),
     "pass_records": (Next("pass_records", NEXT_STAGE, MORE_LEVELS), Next("send_shares", THIS_ROUND, LAST_LEVEL)),
     "send_shares": (Next("pass_records", NEXT_ROUND),),

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from party.alignment.steps import ALIGNMENT
 from party.config import PartyConfig
 from party.masked.member import LAST_LEVEL, MORE_LEVELS
 from party.masked.passing import FRACTION, Passing
 from party.prediction.chain import scored_block, send_block
-from party.prediction.feature_names import NAMES
 from party.prediction.opened_model import OpenedModel
 from party.prediction.records import record_source
 from party.prediction.step_rows import OPENING_ROWS, after_batch_block
@@ -32,7 +32,7 @@ from treetap.wire.v2 import control_pb2, prediction_pb2
 
 STEPS: StepTable = {
     **OPENING_ROWS,
-    NAMES: (Next("exchange_mask_keys"),),
+    ALIGNMENT: (Next("exchange_mask_keys"),),  # no names: there are no explanations
     "exchange_mask_keys": (Next("pass_records"),),
     "pass_records": (Next("pass_records", NEXT_STAGE, MORE_LEVELS), Next("add_shares", THIS_ROUND, LAST_LEVEL)),
     "add_shares": after_batch_block("pass_records"),

@@ -17,7 +17,10 @@ from treetap.wire.v2 import reveals_pb2
 PLAIN = frozenset({"CONTROL", "TOPOLOGY", "SIZE", "METRIC"})
 #: Classes of random or secret content, of which number and length are compared.
 BY_LENGTH = frozenset(
-    {"PUBLIC_KEY", "BLINDED_ID", "CIPHERTEXT", "CANDIDATE_SUM", "SPLIT_DIRECTION", "PREDICTION", "EXPLANATION"}
+    {
+        *("PUBLIC_KEY", "BLINDED_ID", "CIPHERTEXT", "CANDIDATE_SUM", "SPLIT_DIRECTION", "MASKED_SHARE", "PREDICTION"),
+        "EXPLANATION",
+    }
 )
 #: Classes that say which records a message is about, in full: they are compared where the data say the same.
 RECORDS = frozenset({"INSTANCE_SPACE"})

@@ -25,7 +25,7 @@ Protocol = Annotated[
     str,
     typer.Option(
         help="; ".join(f"{name}: {prediction(name).summary}" for name in PREDICTION)
-        + f". By default {next(iter(PREDICTION))}."
+        + ". By default the first that predicts with the model."
     ),
 ]
 AwayDeadline = Annotated[float, typer.Option(help="Seconds until a party counts as away, 3 to 3600; 0: 30.")]
