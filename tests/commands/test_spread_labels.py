@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.commands.command import treetap
 from treetap.commands.experiment.baselines import joined_labels
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.joined_table import labels_of, read_table, split
@@ -89,3 +91,62 @@ def test_each_party_gets_its_own_labels_and_no_other(tmp_path: Path, classes: li
     assert truth(rows, "treetap_id", "y", [f"r{i:02}" for i in drawn.test], joined).tolist() == [
         i % 2 for i in drawn.test
     ]
+
+
+def _files(folder: Path) -> Path:
+    """Three hospitals, two of which label halves of 120 patients; the labels follow one column of each of two."""
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(120, 4))
+    labels = np.where(x[:, 0] + x[:, 2] + rng.normal(scale=0.3, size=120) > 0, "ill", "well")
+    pq.write_table(pa.table({**{f"c{j}": x[:, j] for j in range(4)}, "y": labels}), folder / "t.parquet")
+    (folder / "exp.toml").write_text(
+        """[data]
+path = "t.parquet"
+label = "y"
+compare = true
+[[party]]
+name = "north"
+columns = ["c0", "c1"]
+label_share = 0.5
+[[party]]
+name = "south"
+columns = ["c2"]
+label_share = 0.5
+[[party]]
+name = "east"
+columns = ["c3"]
+[job]
+protocol = "pivodl"
+key_bits = 512
+n_estimators = 2
+max_depth = 2
+max_bin = 8
+instance_threshold = 3
+[predict]
+"""
+    )
+    return folder / "exp.toml"
+
+
+@pytest.mark.xdist_group("experiment")
+def test_the_federation_is_the_centralised_model(tmp_path: Path) -> None:
+    """A run over sockets, labels at two of three parties: model and measures are those of the joined table."""
+    outcome = treetap("experiment", _files(tmp_path), "--json", "--workdir", "kept", folder=tmp_path)
+    assert (outcome.status, outcome.err) == (0, "")
+    (found,) = json.loads(outcome.out)["runs"]
+    test = found["metrics"]["test"]
+    alone = {name: row["auc"] for name, row in found["metrics"].items() if "alone" in name}
+    assert test == pytest.approx(found["metrics"]["centralised, test"])
+    assert found["predict"]["masked"]["max_difference"] < 1e-9
+    assert test["auc"] > max(alone.values())
+    assert set(alone) == {"north alone, test", "south alone, test"}
+    assert {"logloss", "accuracy"} <= set(found["metrics"]["train"])
+    assert found["privacy"] == ["Leaf weights are exact: the job has no epsilon, and so no differential privacy."]
+    assert {row["feature"] for row in found["importance"]} >= {"c0", "c2"}
+    assert all(row["gain"] is None for row in found["importance"])
+    sent = {row["class"] for row in found["traffic"]}
+    assert {"AGGREGATE", "BIN_ASSIGNMENT", "LEAF_WEIGHT", "MASKED_SHARE", "CANDIDATE_SUM"} <= sent
+    assert not {row["to"] for row in found["traffic"] if row["class"] == "BIN_ASSIGNMENT"} - {"north", "south"}
+    shown = treetap("model", "show", found["model"]["east"], "--json")
+    assert json.loads(shown.out)["labelled_records"] == 0
+    assert treetap("model", "export", found["model"]["south"], "--out", tmp_path / "card").status == 0
