@@ -2,7 +2,8 @@
 
 Two draws of noise for one weight would average out, and each would count against ε. A weight is drawn once: its noised
 value is on disk before any party can have it, and a retry, a resume or a tree that is grown again sends the same bytes.
-The ledger lies beside the job's progress and goes with it when the model is published; the model has no part of it.
+The ledger lies beside the job's progress and goes with it when the model is published. The line of a finished tree has
+its keeper's released values beside the exact ones, for predictions with noised weights; no other party's shard has any.
 """
 
 from __future__ import annotations
