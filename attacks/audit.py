@@ -14,6 +14,7 @@ from attacks import sections
 from attacks.audit_file import AuditedParty, AuditFile
 from attacks.document import Document
 from attacks.id2graph.settings import Settings
+from attacks.pivodl.findings import exact_weights, findings
 from attacks.registry import ATTACKS, Outcome, attack
 from attacks.scores import score
 from attacks.view.known_trees import Ints
@@ -59,6 +60,12 @@ def audit(file: AuditFile, *, by_tree: bool, progress: Progress) -> Document:
             raise BadInput(f"{name}: attack cl clusters the party's own columns: say table = …, or leave cl out")
     works = [(name, kind) for name in views for kind in names[name]]
     results: dict[str, dict[str, Any]] = {name: {} for name in views}
+    shared = {name: view.pivodl for name, view in views.items() if view.pivodl is not None}
+    more = {}
+    for name, view in shared.items():
+        own, labels = held[name]
+        features = None if own is None else own.features
+        more[name] = findings(view, first.records, features, labels, exact_weights(shared))
     for number, (name, kind) in enumerate(works):
         progress(number, len(works), f"{name}: {kind}")
         table, labels = held[name]
@@ -81,7 +88,9 @@ def audit(file: AuditFile, *, by_tree: bool, progress: Progress) -> Document:
             "discount": settings.discount,
             "created": datetime.now(UTC),
             "treetap": package_version(),
-            "parties": {name: _party(view, *held[name], results[name]) for name, view in views.items()},
+            "parties": {
+                name: _party(view, *held[name], results[name]) | more.get(name, {}) for name, view in views.items()
+            },
             "traffic": _traffic(views),
         }
     )

@@ -9,8 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
 
+from attacks.pivodl.results import DifferentialFigures, DisclosedFigures, GainInversionFigures, LabelGuess
 from treetap.errors import BadInput
 from treetap.protocols.registry import TRAINING
 from treetap.wire.disclosure import CLASSES
@@ -19,6 +30,8 @@ AttackName = Literal["cl", "uni", "uni+cl", "id2graph", "id2graph-chunked", "id2
 #: Source of a known node: a message with its records, the party's own split, or a known node minus a known child.
 Source = Literal["received", "own", "difference"]
 Count = Annotated[int, Field(ge=0)]
+#: Fields of a party with the results of PIVODL's attacks.
+PIVODL_ATTACKS = ("label_guess", "gain_inversion", "differential", "disclosed")
 
 
 def _disclosure(name: str) -> str:
@@ -148,7 +161,8 @@ class SeenTree(_Part):
 class Party(_Part):
     """One feature party: its traffic and the attacks' results. `faults`: gaps of the transcript behind all figures.
 
-    `signed`: what the transcript's signatures show; empty in documents of versions without them.
+    `signed`: what the transcript's signatures show; empty in documents of versions without them. Of a PIVODL job, and
+    only of such a one, `label_guess` and the fields after it.
     """
 
     transcript: str
@@ -161,11 +175,27 @@ class Party(_Part):
     trees: list[SeenTree]
     faults: list[str] = []
     signed: str = ""
+    label_guess: LabelGuess | None = None
+    gain_inversion: GainInversionFigures | None = None
+    differential: DifferentialFigures | None = None
+    disclosed: DisclosedFigures | None = None
+
+    @property
+    def of_pivodl(self) -> dict[str, Any]:
+        """The results of PIVODL's attacks by name; none of another protocol's job."""
+        return {name: found for name in PIVODL_ATTACKS if (found := getattr(self, name)) is not None}
+
+    @model_serializer(mode="wrap")
+    def _without_absent(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what other protocols do not have: their documents stay as they were."""
+        found: dict[str, Any] = plain(self)
+        return {key: value for key, value in found.items() if key not in PIVODL_ATTACKS or value is not None}
 
 
 class Document(_Part):
     """One job's audit. `classes` is null for regression and without labels; `labelled` distinguishes the two.
 
+    `label_holder`: of a PIVODL job all parties with labels.
     `class_names`: the labels as their table has them, in the order of every count by class; null with `classes`.
     `traffic` is the union over the transcripts at hand, each message counted once.
     """

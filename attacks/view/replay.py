@@ -10,15 +10,16 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from google.protobuf.message import Message
 
 from attacks.view.known_trees import Ints, KnownNode, OwnSplit, TreeView, known_nodes
 from attacks.view.memory_budget import MemoryBudget
+from attacks.view.pivodl_messages import OF_TREES, SENT, JobMessages
 from treetap.errors import BadInput, Malformed
-from treetap.wire.frame import name_of
+from treetap.wire.frame import content_of, name_of
 from treetap.wire.records import rows_of
 from treetap.wire.signed_heads import Anchor
 from treetap.wire.transcript import TranscriptReader, counted, open_message
@@ -78,6 +79,7 @@ class TreeReplay:
     index: int
     attempt: int
     series: dict[tuple[str, str, int], _Series] = field(default_factory=dict)
+    sent: dict[tuple[str, str, int], _Series] = field(default_factory=dict)
     own: dict[int, transcript_pb2.OwnSplit] = field(default_factory=dict)
     stored: bool = False
 
@@ -87,6 +89,22 @@ class TreeReplay:
         for split in self.own.values():
             sets += [list(split.left), list(split.right)]
         return {chunks[-1].start + chunks[-1].span for chunks in sets if chunks}
+
+    def of(self, step: str, *, sent: bool = False) -> list[tuple[str, int, _Series]]:
+        """Peer, level and messages of each complete series of one step."""
+        series = self.sent if sent else self.series
+        found = [(peer, level, each) for (peer, name, level), each in sorted(series.items()) if name == step]
+        return [each for each in found if each[2].whole]
+
+    def spaces(self, step: str) -> Iterator[tuple[int, Chunks]]:
+        """(node, chunks) of the complete series of one step."""
+        for _, _, series in self.of(step):
+            by_node: defaultdict[int, Chunks] = defaultdict(list)
+            for message in series.in_order():
+                content: Any = content_of(message, step)
+                for space in content.spaces:
+                    by_node[space.node].append(space.records)
+            yield from by_node.items()
 
     def view(self, everybody: Ints, budget: MemoryBudget) -> TreeView:
         """The party's view of this tree among all records, which `everybody` holds.
@@ -137,23 +155,28 @@ class TreeReplay:
         """
         if sum(step == "sampled_records" for _, step, _ in self.series) > 1:
             raise Malformed("the sample was sent twice")
-        for (_, step, _), series in sorted(self.series.items()):
-            if not series.whole:
-                continue
-            if step == "sampled_records":
-                sets: list[Chunks] = []
-                sampled = (message.growth.sampled_records for message in series.in_order())
-                for chunk in (chunk for part in sampled for chunk in part.chunks):
-                    if chunk.start == 0 or not sets:  # every set begins with the first record
-                        sets.append([])
-                    sets[-1].append(chunk)
-                yield from ((None, chunks) for chunks in sets)
-                continue
-            by_node: defaultdict[int, Chunks] = defaultdict(list)
+        for _, _, series in self.of("sampled_records"):
+            sets: list[Chunks] = []
+            sampled = (message.growth.sampled_records for message in series.in_order())
+            for chunk in (chunk for part in sampled for chunk in part.chunks):
+                if chunk.start == 0 or not sets:  # every set begins with the first record
+                    sets.append([])
+                sets[-1].append(chunk)
+            yield from ((None, chunks) for chunks in sets)
+        yield from self.spaces("instance_spaces")
+        may_be_split = self._may_be_split()
+        yield from ((node, chunks) for node, chunks in self.spaces("node_records") if node in may_be_split)
+
+    def _may_be_split(self) -> set[int]:
+        """Children of PIVODL's splits whose records all parties are told; of leaves each is told its own."""
+        found = set[int]()
+        for _, _, series in self.of("divided_nodes"):
             for message in series.in_order():
-                for space in message.growth.instance_spaces.spaces:
-                    by_node[space.node].append(space.records)
-            yield from by_node.items()
+                content: Any = content_of(message, "divided_nodes")
+                for each in content.nodes:
+                    found |= {2 * each.node} if each.left_open else set()
+                    found |= {2 * each.node + 1} if each.right_open else set()
+        return found
 
 
 @dataclass
@@ -174,6 +197,7 @@ class TranscriptReplay:
     attempts: set[int] = field(default_factory=set)
     messages: Counter[TrafficKey] = field(default_factory=Counter)
     bytes: Counter[TrafficKey] = field(default_factory=Counter)
+    shared: JobMessages = field(default_factory=JobMessages)
 
     def tree(self, index: int, attempt: int) -> TreeReplay:
         return self.trees_by_attempt.setdefault((index, attempt), TreeReplay(index, attempt))
@@ -215,6 +239,14 @@ class TranscriptReplay:
             self.budget.take(len(record.message))
             where = (record.peer, record.step, record.stage)
             self.tree(record.round, record.attempt).series.setdefault(where, _Series()).add(message)
+        elif record.step in (SENT if sent else OF_TREES):
+            self.budget.take(len(record.message))
+            tree = self.tree(record.round, record.attempt)
+            where = (record.peer, record.step, record.stage)
+            (tree.sent if sent else tree.series).setdefault(where, _Series()).add(message)
+        elif record.step in ("labelled_records", "record_bins", "candidate_records") and not sent:
+            self.budget.take(len(record.message) if record.step == "labelled_records" else 0)
+            self.shared.take(record.peer, message, record.step)
         elif record.step == "record_digest" and sent:
             self.own_digest = message.alignment.record_digest.digest
 

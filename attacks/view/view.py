@@ -16,13 +16,15 @@ from typing import NamedTuple
 import numpy as np
 
 from attacks.view.known_trees import Ints, TreeView
+from attacks.view.pivodl_view import PivodlView, pivodl_view
 from attacks.view.replay import TranscriptReplay, TreeReplay, read_replay
 from attacks.view.transcripts import located
 from treetap.errors import BadInput, ConfigError, Malformed
 from treetap.protocols.job_spec import check_spec, params_of
-from treetap.protocols.registry import training_name
+from treetap.protocols.registry import training, training_name
 from treetap.trees.ensemble import ROOT
 from treetap.trees.params import REGRESSIONS, TreeParams
+from treetap.trees.pivodl_params import PivodlParams
 from treetap.wire.signed_heads import Anchor
 from treetap.wire.v2 import setup_pb2
 
@@ -48,7 +50,8 @@ class View:
     as of their last growth. `attempt`: the newest one. `finished`: the model was published.
     `max_depth`, `objective`, `missing` (a value that means missing, or None): parameters of the job.
     `sent` is empty unless the party recorded both directions. `faults`: gaps of the transcript that limit every result.
-    `anchor`: what its signatures show.
+    `anchor`: what its signatures show. `pivodl`: what it knows beside, of a PIVODL job; there `label_holder` has all
+    parties that label records.
     """
 
     path: Path
@@ -70,6 +73,7 @@ class View:
     sent: tuple[Traffic, ...] = field(repr=False)
     faults: tuple[str, ...]
     anchor: Anchor = field(default_factory=lambda: Anchor("empty"))
+    pivodl: PivodlView | None = field(default=None, repr=False)
 
     @property
     def regression(self) -> bool:
@@ -146,6 +150,11 @@ def _view(path: Path, replay: TranscriptReplay, party: str | None, anchor: Ancho
             f"{path}: ends before its job does (after {len(trees)} complete trees): the job runs or was interrupted, "
             "or the end of the transcript is missing"
         )
+    pivodl = None
+    if isinstance(params, PivodlParams):
+        parties = [spec.aggregator, *spec.feature_parties]
+        grown = [(replay.trees_by_attempt[tree.index, tree.attempt], tree) for tree in trees]
+        pivodl = pivodl_view(name, parties, params, replay.shared, grown, total)
     rows = _rows(replay, total, [*trees, *unfinished])
     if rows is None:
         faults.append(f"{path}: does not say which rows of its party's table the {total} common records are")
@@ -154,7 +163,7 @@ def _view(path: Path, replay: TranscriptReplay, party: str | None, anchor: Ancho
         party=name,
         job=replay.job,
         protocol=training_name(spec),
-        label_holder=spec.aggregator,
+        label_holder=spec.aggregator if pivodl is None else _label_holders(pivodl),
         attempt=max(replay.attempts),
         records=total,
         rows=rows,
@@ -169,7 +178,13 @@ def _view(path: Path, replay: TranscriptReplay, party: str | None, anchor: Ancho
         sent=_traffic(replay, sent=True),
         faults=tuple(faults),
         anchor=anchor,
+        pivodl=pivodl,
     )
+
+
+def _label_holders(view: PivodlView) -> str:
+    """The parties that label records; all of the job before they have said which."""
+    return ", ".join(name for name in view.parties if len(view.ownership.get(name, [0])))
 
 
 def _params(spec: setup_pb2.JobSpec) -> TreeParams:
@@ -198,6 +213,10 @@ def _whose(path: Path, replay: TranscriptReplay, spec: setup_pb2.JobSpec, party:
     if party is not None and party not in possible:
         raise BadInput(f"{path}: is not the transcript of {party}, but of {' or '.join(possible)}")
     chosen = party or possible[0]
+    if training(training_name(spec)).one_role:
+        if party is None and len(possible) > 1:
+            raise BadInput(f"{path}: does not say whose transcript it is; name one of {', '.join(possible)}")
+        return chosen
     if chosen == spec.aggregator and (party or len(possible) == 1):
         raise BadInput(f"{path}: is the transcript of {chosen}, the label holder, which knows the labels")
     features = [name for name in possible if name != spec.aggregator]

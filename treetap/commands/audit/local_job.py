@@ -52,5 +52,10 @@ def run(folder: Path, file: AuditFile, *, by_tree: bool) -> dict[str, Any]:
 
 
 def scores(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Party → attack → its figures."""
-    return {name: dict(party["attacks"]) for name, party in document["parties"].items()}
+    """Party → attack → its figures; of PIVODL also what its messages disclose."""
+    from attacks.document import PIVODL_ATTACKS
+
+    return {
+        name: {**party["attacks"], **{key: party[key] for key in PIVODL_ATTACKS if key in party}}
+        for name, party in document["parties"].items()
+    }

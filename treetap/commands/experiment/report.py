@@ -188,8 +188,11 @@ def print_run(run: dict[str, Any]) -> None:
         scored = terminal.table("party", "attack", "V-measure", "after trees", "accuracy", "groups")
         for party, attacks in run["audit"].items():
             for name, each in attacks.items():
-                sizes = (str(each["after_trees"] or ""), _shown(each["accuracy"]), str(each["groups"] or ""))
-                scored.add_row(party, name, _shown(each["v_measure"]), *sizes)
+                if "v_measure" in each:
+                    sizes = (str(each["after_trees"] or ""), _shown(each["accuracy"]), str(each["groups"] or ""))
+                    scored.add_row(party, name, _shown(each["v_measure"]), *sizes)
+                elif "accuracy" in each:
+                    scored.add_row(party, name, "", "", _shown(each["accuracy"]), "")
         terminal.out.print(scored)
         terminal.out.print(f"audit: {run['audit_report']}", soft_wrap=True)
     peak = max(run["peak_rss_mb"].items(), key=lambda item: item[1], default=("", 0.0))

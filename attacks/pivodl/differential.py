@@ -1,0 +1,72 @@
+"""The differential attack (Zhu et al. 2023, Theorem 2): sums over two sets that differ in a few records.
+
+With known scores a sum of g = p − y over known records is the number k of records of the second class among them. Two
+nested sets give the number in their difference, and where that is 0, or all, the labels of the records.
+
+A source whose candidates' sums are open to it has such sets: consecutive candidates of a column differ in the records
+of one bin. In PIVODL the split party opens them, which knows no record of a candidate; a transcript of an honest run
+holds no sum of a candidate, and the sets that are left are nodes of trees, of at least as many records as the
+thresholds permit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from attacks.pivodl.gain_inversion import GainInversion
+from attacks.view.known_trees import Ints
+from attacks.view.pivodl_view import PivodlTree, PivodlView
+from treetap.trees.loss import UNIT
+
+Floats = npt.NDArray[np.float64]
+#: Records, and how many of them are of the second class.
+Count = tuple[Ints, int]
+#: Stands for a label that is not recovered.
+UNKNOWN = -1
+
+
+def counted(records: Ints, sums: Ints, scores: Floats) -> Count | None:
+    """The records of the second class behind a sum (2,) of g and h over records with known scores (n,).
+
+    None where the sum is none of these records.
+    """
+    p = np.rint(1.0 / (1.0 + np.exp(-scores)) * UNIT).sum()
+    positives = round((float(p) - float(sums[0])) / UNIT)
+    return (records, positives) if 0 <= positives <= len(records) else None
+
+
+def differences(nested: Sequence[Count]) -> list[Count]:
+    """The sets between consecutive ones of a chain, each of which holds the one before it."""
+    found = list(nested[:1])
+    for (inner, few), (outer, more) in pairwise(nested):
+        found.append((np.setdiff1d(outer, inner, assume_unique=True), more - few))
+    return found
+
+
+def recovered(counts: Iterable[Count], total: int) -> Ints:
+    """(N,) labels 0 and 1 of the records in sets of one class; `UNKNOWN` of others."""
+    labels = np.full(total, UNKNOWN, dtype=np.int64)
+    for records, positives in counts:
+        if len(records) and positives in (0, len(records)):
+            labels[records] = 1 if positives else 0
+    return labels
+
+
+def sets_of_transcript(view: PivodlView, inversion: GainInversion, *, inverted: bool = False) -> list[Count]:
+    """The known nodes with known sums, whose records' scores are known: by messages, or by solved gains as well."""
+    found = []
+    for tree, scores, solved in zip(view.trees, inversion.scores, inversion.trees, strict=True):
+        sums = solved.sums if inverted else tree.sums
+        found += [count for node in sums if (count := _of_node(tree, node, sums[node], scores)) is not None]
+    return found
+
+
+def _of_node(tree: PivodlTree, node: int, sums: Ints, scores: Floats) -> Count | None:
+    rows = tree.records(node)
+    if rows is None or np.isnan(scores[rows]).any():
+        return None
+    return counted(rows, sums, scores[rows])

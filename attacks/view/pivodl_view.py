@@ -1,0 +1,233 @@
+"""What a party of a PIVODL job knows of each tree, from the messages that it received and its own splits.
+
+Every party knows the tree's shape: source and handle of each split, and the leaves. Beside its known nodes it has
+
+    sums      G and H of nodes, where a message brought them: of every root, and of nodes that it was drawn to open
+    gains     the best gains that other parties announced
+    weights   of leaves, those below its own splits with noise where the job has epsilon
+
+A split party computes more from ciphertexts that it opens (sums of candidates, weights of leaves that it keeps). A
+transcript does not hold them, so that they count here only as far as the party sent them on and recorded what it sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from attacks.view.known_trees import Ints, TreeView
+from attacks.view.pivodl_messages import JobMessages, contents
+from attacks.view.replay import TreeReplay
+from treetap.errors import Malformed
+from treetap.trees.ensemble import ROOT
+from treetap.trees.label_thresholds import stopped_by
+from treetap.trees.pivodl_params import PivodlParams
+from treetap.wire.records import rows_of
+
+Floats = npt.NDArray[np.float64]
+#: Beyond the sums of any table: 2^30 records of gradients below 2^32.
+_MOST = 2**62
+
+
+@dataclass(frozen=True)
+class Split:
+    """A split of any party: its source, and which children may be split further; `opener`: None if no message says."""
+
+    source: str
+    left_open: bool
+    right_open: bool
+    opener: str | None
+
+
+@dataclass(frozen=True, eq=False)
+class Weight:
+    """A leaf's weight (K,) as the party knows it; `exact`: without noise."""
+
+    value: Floats
+    exact: bool
+
+
+@dataclass(frozen=True, eq=False)
+class PivodlTree:
+    """One complete tree of PIVODL as one party knows it, beside its `TreeView`.
+
+    Attributes:
+        splits: node → its split, of every node that was split.
+        sums: node → (2K,) fixed-point sums of g and h.
+        gains: (node, source) → the announced gain, in units of 2^-24.
+        opened_by_source: announcements of a gain by its own source, which no draw of an honest run permits.
+        weights: leaf → its weight.
+        labelled: leaf → those of its records that this party labels, of leaves below other parties' splits.
+    """
+
+    view: TreeView
+    splits: Mapping[int, Split]
+    sums: Mapping[int, Ints] = field(repr=False)
+    gains: Mapping[tuple[int, str], int] = field(repr=False)
+    opened_by_source: int
+    weights: Mapping[int, Weight] = field(repr=False)
+    labelled: Mapping[int, Ints] = field(repr=False)
+
+    @property
+    def leaves(self) -> list[int]:
+        """All leaves, by number."""
+        children = (child for node in self.splits for child in (2 * node, 2 * node + 1))
+        return sorted(child for child in children if child not in self.splits) if self.splits else [ROOT]
+
+    @property
+    def open(self) -> list[int]:
+        """Nodes that the stopping rules let be split, whether or not they were."""
+        found = [ROOT]
+        for node, split in sorted(self.splits.items()):
+            found += [2 * node] * split.left_open + [2 * node + 1] * split.right_open
+        return found
+
+    def source_above(self, leaf: int) -> str | None:
+        """The source of the split above a leaf, which gets its weight with noise; None at the root."""
+        return None if leaf == ROOT else self.splits[leaf >> 1].source
+
+    def records(self, node: int) -> Ints | None:
+        """The records of a node, if the party knows all of them."""
+        known = self.view.nodes.get(node)
+        return None if known is None else known.records
+
+
+@dataclass(frozen=True, eq=False)
+class PivodlView:
+    """One party's knowledge of a PIVODL job.
+
+    Attributes:
+        ownership: party → the records that it labels; empty where the transcript does not say.
+        bins: source → the number of its bins that this party received.
+        listed: ids of records in lists of candidates (wire_form "paper").
+        trees: the complete trees that are in the transcript from their beginning, in order.
+    """
+
+    party: str
+    parties: list[str]
+    params: PivodlParams
+    ownership: Mapping[str, Ints] = field(repr=False)
+    bins: Mapping[str, int]
+    listed: int
+    trees: tuple[PivodlTree, ...] = field(repr=False)
+
+    @property
+    def own(self) -> Ints:
+        """The records that this party labels."""
+        return self.ownership.get(self.party, np.zeros(0, dtype=np.int64))
+
+    def owner(self, records: int) -> Ints:
+        """(N,) the place among `parties` of the party that labels each record."""
+        found = np.full(records, -1, dtype=np.int64)
+        for place, name in enumerate(self.parties):
+            found[self.ownership.get(name, np.zeros(0, dtype=np.int64))] = place
+        return found
+
+
+def pivodl_view(
+    party: str,
+    parties: list[str],
+    params: PivodlParams,
+    job: JobMessages,
+    trees: list[tuple[TreeReplay, TreeView]],
+    total: int,
+) -> PivodlView:
+    """Build it from the replay of one party's transcript. Raises Malformed if messages contradict each other."""
+    ownership = job.ownership(party, parties, total)
+    spread = not params.centralised_labels
+    made = [_tree(party, params, ownership, *each) for each in trees] if spread and ownership else []
+    return PivodlView(party, parties, params, ownership, job.bins(), job.listed(), tuple(made))
+
+
+def _tree(
+    party: str, params: PivodlParams, ownership: Mapping[str, Ints], replay: TreeReplay, view: TreeView
+) -> PivodlTree:
+    splits: dict[int, Split] = {}
+    labelled: dict[int, Ints] = {}
+    keepers: dict[int, str] = {}
+    for peer, _, series in replay.of("divided_nodes"):
+        for message in contents(series, "divided_nodes"):
+            for each in message.nodes:
+                opener = party if each.HasField("place") else None
+                splits[each.node] = Split(peer, each.left_open, each.right_open, opener)
+    for node, chunks in replay.spaces("node_records"):
+        if not _is_open(splits, node):
+            labelled[node] = rows_of(chunks, view.total)
+    for node, known in view.nodes.items():
+        if known.split is not None:
+            left_open = _may_be_split(params, ownership, view, 2 * node)
+            splits[node] = Split(party, left_open, _may_be_split(params, ownership, view, 2 * node + 1), None)
+    for node in splits:
+        if node != ROOT and node >> 1 not in splits:
+            raise Malformed(f"tree {view.index}: node {node} is split, and no node above it")
+    weights: dict[int, Weight] = {}
+    for leaf, keeper, receiver, value in _weights(replay):
+        source = splits[leaf >> 1].source if leaf != ROOT and leaf >> 1 in splits else None
+        exact = params.epsilon is None or (receiver or party) != source
+        if leaf not in weights or exact:
+            weights[leaf] = Weight(value, exact)
+        keepers[leaf >> 1] = keeper or party
+    sums = {
+        each.node: np.array(each.sums, dtype=np.int64)
+        for _, _, series in (*replay.of("node_sums"), *replay.of("node_sums", sent=True))
+        for message in contents(series, "node_sums")
+        for each in message.nodes
+    }
+    announced = {
+        (each.node, each.source, party if sent else peer): each.gain
+        for sent in (False, True)
+        for peer, _, series in replay.of("best_gains", sent=sent)
+        for message in contents(series, "best_gains")
+        for each in message.gains
+    }
+    gains = {(node, source): gain for (node, source, _), gain in announced.items()}
+    by_source = sum(source == announcer for _, source, announcer in announced)
+    splits = {
+        node: Split(it.source, it.left_open, it.right_open, it.opener or keepers.get(node))
+        for node, it in sorted(splits.items())
+    }
+    tree = PivodlTree(view, splits, sums, gains, by_source, weights, labelled)
+    _check(tree, params.width)
+    return tree
+
+
+def _check(tree: PivodlTree, width: int) -> None:
+    """Malformed where numbers are of no node of the tree, or not those of the job's outputs."""
+    where, leaves = f"tree {tree.view.index}", set(tree.leaves)
+    for leaf, weight in tree.weights.items():
+        if leaf not in leaves or weight.value.shape != (width,) or not np.isfinite(weight.value).all():
+            raise Malformed(f"{where}: the weight of node {leaf} is none of a leaf")
+    for node, sums in tree.sums.items():
+        if node not in leaves | tree.splits.keys() or sums.shape != (2 * width,) or (np.abs(sums) > _MOST).any():
+            raise Malformed(f"{where}: the sums of node {node} are none")
+
+
+def _weights(replay: TreeReplay) -> Iterator[tuple[int, str | None, str | None, Floats]]:
+    """Leaf, keeper (None: this party), receiver (None: this party) and weight, of every message with weights."""
+    for sent in (False, True):
+        for peer, _, series in replay.of("leaf_weights", sent=sent):
+            for message in contents(series, "leaf_weights"):
+                for each in message.leaves:
+                    value = np.array(each.weight, dtype=np.float64)
+                    yield each.node, None if sent else peer, peer if sent else None, value
+
+
+def _is_open(splits: Mapping[int, Split], node: int) -> bool:
+    above = splits.get(node >> 1)
+    return above is not None and (above.right_open if node % 2 else above.left_open)
+
+
+def _may_be_split(params: PivodlParams, ownership: Mapping[str, Ints], view: TreeView, child: int) -> bool:
+    """False where the stopping rules make a leaf of a child of an own split: depth, records, labelled records."""
+    records = view.nodes[child].records
+    if child.bit_length() - 1 >= params.max_depth or len(records) < params.min_samples:
+        return False
+    if params.instance_check == "paper":
+        return True
+    inside = np.zeros(view.total, dtype=bool)
+    inside[records] = True
+    labelled = {name: int(inside[rows].sum()) for name, rows in ownership.items() if len(rows)}
+    return not stopped_by(labelled, params.instance_threshold)

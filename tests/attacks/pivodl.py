@@ -1,0 +1,62 @@
+"""Federations of PIVODL that keep transcripts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from attacks.pivodl.findings import exact_weights, findings
+from attacks.view.view import View, read_view
+from tests.attacks.recorded import transcript
+from tests.pivodl.federations import job_of, transparent
+from tests.pivodl.jobs import policies
+from tests.simulator import Federation, run
+from tests.worlds import World, spread, world
+from treetap.tables.labels import Labels
+from treetap.trees.pivodl_params import PivodlParams
+
+PARAMS = PivodlParams(n_estimators=3, max_depth=3, max_bin=8, instance_threshold=3, min_samples=10)
+
+
+def shared_world(records: int = 400, parties: int = 4, seed: int = 3) -> World:
+    """A world whose labels are spread evenly."""
+    here = world(records, (2,) * parties, seed=seed)
+    return spread(here, np.random.default_rng(seed).integers(0, parties, records))
+
+
+def trained(folder: Path, here: World, params: PivodlParams, record: Any = "received") -> dict[str, Path]:
+    """Train with ciphertexts that hide nothing, which changes no plaintext message; the parties' states."""
+
+    async def main() -> dict[str, Path]:
+        job = job_of(here, params)
+        federation = Federation(folder, here.tables, record=record, policies=policies(job))
+        status = await federation.train(job)
+        assert (status.state, status.error) == ("finished", "")
+        await federation.close()
+        return federation.states
+
+    with transparent():
+        return run(main())
+
+
+def views(states: dict[str, Path]) -> dict[str, View]:
+    """Every party's view."""
+    return {party: read_view(transcript(states, party)) for party in states}
+
+
+def labels_of(here: World) -> Labels:
+    """All labels, as an auditor has them."""
+    return Labels(here.y.astype(np.int64), ["0", "1"])
+
+
+def found(here: World, seen: dict[str, View]) -> dict[str, dict[str, Any]]:
+    """All attacks on all parties."""
+    exact = exact_weights({name: view.pivodl for name, view in seen.items() if view.pivodl is not None})
+    blocks = dict(here.parties)
+    return {
+        name: findings(view.pivodl, view.records, blocks[name], labels_of(here), exact)
+        for name, view in seen.items()
+        if view.pivodl is not None
+    }
