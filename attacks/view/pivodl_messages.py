@@ -22,8 +22,8 @@ from treetap.wire.v2 import exchange_pb2, types_pb2
 OF_TREES = ("node_sums", "best_gains", "divided_nodes", "node_records", "leaf_weights")
 #: Of these, the ones whose content a party knows also when it is the sender.
 SENT = ("node_sums", "best_gains", "leaf_weights")
-#: Bytes of a bin.
-_CODE_BYTES = 2
+#: Most bins of a column, the one of missing values included, whose numbers take one byte each.
+_ONE_BYTE = 256
 
 
 @dataclass
@@ -42,8 +42,8 @@ class JobMessages:
             parts[message.part] = list(content.chunks)
         elif step == "record_bins":
             for column in content.columns:
-                count = len(column.codes) // _CODE_BYTES
-                self._bins[message.attempt, peer][column.column, column.first] = count
+                width = 1 if column.bins + column.has_missing <= _ONE_BYTE else 2
+                self._bins[message.attempt, peer][column.column, column.first] = len(column.codes) // width
         elif step == "candidate_records":
             ids = sum(len(each.records) for each in content.sets)
             self._listed[peer, message.attempt, message.round, message.stage, message.part] = ids
