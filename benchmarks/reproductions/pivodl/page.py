@@ -1,0 +1,71 @@
+"""The tables of README.md, between its marks, and the plots beside it, from the results at hand."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from shutil import copyfile
+
+from accuracy_tables import by_epsilon, by_parameter, defaults
+from cost_tables import by_class, comparison_of_gains, costs, scaled, shapes, systems, times
+from pictures import write_pictures
+from resumable import Results
+
+from treetap.errors import BadInput
+
+PAGE = "README.md"
+Rows = Sequence[Sequence[str]]
+#: Mark in the page → the table that stands there, its first row the heads of columns.
+TABLES: dict[str, Callable[[Results], Rows]] = {
+    "costs": costs,
+    "classes": by_class,
+    "defaults": defaults,
+    "parameters": by_parameter,
+    "epsilon": by_epsilon,
+    "times": times,
+    "scaling": scaled,
+    "wire": shapes,
+    "systems": systems,
+    "gains": comparison_of_gains,
+}
+
+
+def write_page(results: Results, out: Path) -> Path:
+    """Fill the tables and draw the plots; the page's path.
+
+    Raises:
+        BadInput: the page lacks the marks of a table, or cannot be written.
+    """
+    page = out / PAGE
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        if not page.exists():
+            copyfile(Path(__file__).parent / PAGE, page)
+        page.write_text(with_tables(page.read_text(), results))
+        write_pictures(results, out)
+    except OSError as failure:
+        raise BadInput(f"{failure.filename or page}: {failure.strerror or failure}") from None
+    return page
+
+
+def with_tables(text: str, results: Results) -> str:
+    """The page's text with all its tables."""
+    for name, made in TABLES.items():
+        text = filled(text, name, made(results))
+    return text
+
+
+def filled(text: str, name: str, rows: Rows) -> str:
+    """The text with a table between the marks of its name; without rows but the head, the words that none is there."""
+    start, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
+    if start not in text or end not in text:
+        raise BadInput(f"{PAGE} has no marks {start} and {end}")
+    body = "\n".join(_table(rows)) if len(rows) > 1 else "No results are at hand."
+    between = re.compile(f"{re.escape(start)}.*?{re.escape(end)}", re.DOTALL)
+    return between.sub(lambda _: f"{start}\n{body}\n{end}", text)
+
+
+def _table(rows: Rows) -> list[str]:
+    head, *others = rows
+    return [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *others)]
