@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from coordinator.config import CoordinatorConfig
 from party.config import PartyConfig
-from tests.commands.command import write
+from tests.commands.command import treetap, write
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.jobs.client import OperatorConfig
 from treetap.commands.jobs.job_file import JobFile
@@ -104,6 +104,16 @@ def test_a_job_of_pivodl(tmp_path: Path) -> None:
         gain_comparison="secure",
     )
     assert params_of(spec) == expected
+
+
+def test_train_says_what_the_noise_covers(tmp_path: Path) -> None:
+    """The accountant's figures are printed before the job is submitted, of a job that may have noise alone."""
+    job = {"protocol": "pivodl", "parties": ["a", "b", "c"], "epsilon": 8}
+    said = treetap("train", write(tmp_path / "job.toml", {"job": job}), folder=tmp_path).out
+    assert "epsilon 8, delta 1e-05, clip C 2" in said
+    assert "sigma 4.366" in said
+    assert not treetap("train", write(tmp_path / "job.toml", {"job": job}), "--json", folder=tmp_path).out
+    assert not treetap("train", write(tmp_path / "job.toml", {"job": JOB}), folder=tmp_path).out
 
 
 @pytest.mark.parametrize(

@@ -155,10 +155,14 @@ def train(
 ) -> None:
     """Submit a training job to the coordinator and watch it. Ctrl-C stops the watching, not the job."""
     from treetap.commands.jobs.job_file import JobFile
+    from treetap.protocols.registry import training
     from treetap.strict import load
     from treetap.wire.v2 import jobs_pb2
 
     job = load(file, JobFile)
+    if not as_json:
+        for sentence in training(job.job.protocol).privacy(job.job.params()):
+            typer.echo(sentence)
     with operating(operator) as client:
         name = client.submit(jobs_pb2.SubmitRequest(job=job.name or "", spec=job.to_spec()))
         _follow(client, name, detach=detach, as_json=as_json)

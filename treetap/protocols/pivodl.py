@@ -74,6 +74,12 @@ def predict_centrally(
     return scores, model.outcome(scores)
 
 
+def _privacy(params: PivodlParams) -> Sequence[str]:
+    from treetap.privacy.zcdp import statement
+
+    return statement(params)
+
+
 def _boosted(params: PivodlParams) -> BoostingParams:
     """The same parameters, as far as boosting has them."""
     names = {field.name for field in fields(BoostingParams)} & {field.name for field in fields(PivodlParams)}
@@ -119,5 +125,6 @@ PROTOCOL = TrainingProtocol(
     most_parties=10,
     spreads_labels=_spread,
     permissions=lambda spec: () if _spread(spec) else ("centralised_labels",),
+    privacy=_privacy,
     predicts=("masked",),
 )

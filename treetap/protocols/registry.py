@@ -63,6 +63,7 @@ class TrainingProtocol:
         spreads_labels: True for a job in which several parties have labels: a party takes part only if there are as
             many parties as its policy asks for.
         permissions: the switches of a party's policy that a job needs.
+        privacy: what the noise of a job with these parameters covers, as sentences; none of a protocol without noise.
     """
 
     field: str
@@ -77,6 +78,7 @@ class TrainingProtocol:
     most_parties: int = 0
     spreads_labels: Callable[[setup_pb2.JobSpec], bool] = lambda _: False
     permissions: Callable[[setup_pb2.JobSpec], Sequence[str]] = lambda _: ()
+    privacy: Callable[[Any], Sequence[str]] = lambda _: ()
 
 
 class Options(Protocol):

@@ -26,13 +26,12 @@ from treetap.commands.experiment.spread_labels import with_classes
 from treetap.commands.jobs import progress_view
 from treetap.commands.local_federation import LocalFederation, clean_end, working_folder
 from treetap.errors import BadInput, Interrupted, TreetapError
-from treetap.privacy.zcdp import statement
 from treetap.protocols.prediction import predict_request
+from treetap.protocols.registry import training
 from treetap.strict import load
 from treetap.tables.labels import class_name
 from treetap.trees import metrics, sampling
 from treetap.trees.params import BINARY, REGRESSIONS
-from treetap.trees.pivodl_params import PivodlParams
 from treetap.wire.v2 import jobs_pb2
 
 #: The end of an error that advises to resume a job: an experiment's federation has ended by then.
@@ -140,7 +139,7 @@ def _run(
             "model": {party: str(path) for party, path in models.items()},
             "columns": drawn.columns,
             "records": {"train": len(drawn.train), "test": len(drawn.test)},
-            **({"privacy": statement(params)} if isinstance(params := job.params(), PivodlParams) else {}),
+            **({"privacy": list(said)} if (said := training(job.protocol).privacy(job.params())) else {}),
             "trees": {"planned": trained.rounds, "grown": trained.stored_trees, "used": trained.used_trees},
         }
         return found, done
