@@ -19,7 +19,7 @@ from tests.campaign.boundaries import changed
 from tests.campaign.checks import logged
 from tests.campaign.fuzz_cases import ORDERS, QUESTIONS, Case, intercept, word_of
 from tests.campaign.limits import Clock, TooLong, limited
-from tests.campaign.small_jobs import LABEL_HOLDER, TRAININGS, begin, play, right_answer, trained, wrong
+from tests.campaign.small_jobs import LABEL_HOLDER, TRAININGS, begin, play, right_answer, trained, training_of, wrong
 from tests.serving.served import CLIENT, IDS, WAYS, serve
 from tests.simulator import Federation, run
 from treetap.errors import TreetapError
@@ -52,7 +52,7 @@ class Outcome:
 
 def carry_out(case: Case, folder: Path) -> Outcome:
     """Play a case in a new folder, which is deleted, and judge how it ends."""
-    trained()
+    trained(training_of(case.place.story))
     begun, clock = time.process_time(), Clock()
     try:
         with logged() as log, limited(clock, MOST_CPU_S, MOST_BYTES):

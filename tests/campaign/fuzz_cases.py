@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from google.protobuf.message import Message
 
 from tests.campaign.boundaries import Change, changes
-from tests.campaign.small_jobs import PREDICTIONS, TRAININGS, B, begin, play, trained
+from tests.campaign.small_jobs import PREDICTIONS, TRAININGS, B, begin, play, trained, training_of
 from tests.replay import JOB, asked
 from tests.serving.served import CLIENT, IDS
 from tests.simulator import Federation, run
@@ -103,7 +103,7 @@ def recorded(story: str) -> dict[Place, Message]:
         counted[key] += 1
         return message
 
-    trained()
+    trained(training_of(story))
 
     async def main() -> None:
         with tempfile.TemporaryDirectory() as folder:

@@ -6,15 +6,18 @@ import asyncio
 import atexit
 import shutil
 import tempfile
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from party.config import ServeConfig
+from tests.pivodl.jobs import GATHERED, SMALL, SPREAD
 from tests.replay import HERE, JOB, ORACLE, PARAMS, asked
 from tests.serving.served import CLIENT, EXACT, IDS, tolerance
 from tests.simulator import Federation, run
 from tests.trainings import oracle
+from tests.trainings import policies as policies_for
 from tests.worlds import PARTIES, World, assert_oracles_model, assert_oracles_scores, lattice_tolerance, spec, world
 from treetap.errors import TreetapError
 from treetap.protocols.prediction import predict_request
@@ -25,37 +28,58 @@ LABEL_HOLDER, B, C = PARTIES
 #: In which no two candidates tie, since private set intersection orders the records by chance.
 UNTIED = world(16, (1, 1, 1), seed=31, fresh=6)
 FOREST = ForestParams(n_estimators=2, max_depth=2, max_bin=3)
+#: Of a protocol of one role, with labels of three parties, or with all of one.
+SECRET = replace(
+    SMALL, objective="reg:squarederror", gain_comparison="secure", wire_form="paper", n_estimators=1, max_depth=1
+)
+ALONE = replace(SMALL, centralised_labels=True)
 TRAININGS: dict[str, tuple[World, setup_pb2.JobSpec, Any]] = {
     "boosting": (HERE, JOB, ORACLE),
     "psi": (UNTIED, spec(PARAMS, obfuscation="standard", alignment="psi"), oracle(UNTIED, PARAMS)),
     "forest": (HERE, spec(FOREST, obfuscation="standard"), oracle(HERE, FOREST)),
+    "pivodl": (SPREAD, spec(SMALL, obfuscation="standard", key_bits=512), oracle(SPREAD, SMALL)),
+    "pivodl, gains compared": (
+        SPREAD,
+        spec(SECRET, obfuscation="standard", key_bits=512),
+        oracle(SPREAD, SECRET),
+    ),
+    "pivodl, labels of one": (GATHERED, spec(ALONE, obfuscation="standard"), oracle(GATHERED, ALONE)),
 }
 PREDICTIONS: dict[str, dict[str, Any]] = {
     "interactive": {"explain": True},
     "per-tree": {"protocol": "interactive", "form": "per-tree"},
     "eini": {"explain": True, "attributions": True},
     "eini-lattice": {},
+    "masked": {},
 }
+#: The training whose model a prediction uses.
+TRAINED_BY = {"masked": "pivodl"}
+
+
+def training_of(story: str) -> str:
+    """The training that a story is, or that comes before it."""
+    return story if story in TRAININGS else TRAINED_BY.get(story, "boosting")
 
 
 def _small(folder: Path, story: str) -> Federation:
-    here = TRAININGS[story][0] if story in TRAININGS else HERE
-    policy = {"emits": {"EXPLANATION": ["parties"], "FEATURE_NAME": ["parties"]}}
+    here, job, _ = TRAININGS[training_of(story)]
+    shown = {"EXPLANATION": ["parties"], "FEATURE_NAME": ["parties"]}
+    policies: dict[str, dict[str, Any]] = {name: {"emits": shown} for name in (B, C)}
     serving = ServeConfig(clients=[CLIENT], listen="127.0.0.1:0")
     return Federation(
-        folder, here.tables, policies=dict.fromkeys((B, C), policy), serve={LABEL_HOLDER: serving}, record="both"
+        folder, here.tables, policies=policies | policies_for(job), serve={LABEL_HOLDER: serving}, record="both"
     )
 
 
 @cache
-def trained() -> Path:
+def trained(story: str = "boosting") -> Path:
     """The disks of all processes after a training; made once in a process."""
     folder = Path(tempfile.mkdtemp(prefix="treetap-fuzz-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
 
     async def main() -> None:
-        federation = _small(folder, "boosting")
-        assert (await federation.train(JOB)).state == "finished"
+        federation = _small(folder, story)
+        assert (await federation.train(TRAININGS[story][1])).state == "finished"
         await federation.close()
 
     run(main())
@@ -69,7 +93,7 @@ def begin(folder: Path, story: str) -> Federation:
         for name in (*federation.configs, *federation.coordinators):
             federation.kill(name)
         for path in ("state", "journal"):
-            for kept in trained().glob(f"*/{path}"):
+            for kept in trained(training_of(story)).glob(f"*/{path}"):
                 shutil.copytree(kept, folder / kept.parent.name / path, dirs_exist_ok=True)
         for name in (*federation.configs, *federation.coordinators):
             federation.start(name)
@@ -128,9 +152,10 @@ def wrong(federation: Federation, story: str) -> str:
         if story in TRAININGS:
             assert_oracles_model(federation.states, TRAININGS[story][2])
         elif story in PREDICTIONS:
-            within = lattice_tolerance(ORACLE) if story == "eini-lattice" else 1e-9
+            here, _, expected = TRAININGS[training_of(story)]
+            within = {"eini-lattice": lattice_tolerance(ORACLE), "masked": 1e-8}.get(story, 1e-9)
             path = federation.state(LABEL_HOLDER) / "predictions" / "new.parquet"  # a status has a party's word
-            assert_oracles_scores(str(path), ORACLE, HERE.newcomers, 16, within)
+            assert_oracles_scores(str(path), expected, here.newcomers, len(here.y), within)
     except (AssertionError, OSError, KeyError, ValueError) as failure:
         return f"{type(failure).__name__} {' '.join(str(failure).split())[:200]}"
     return ""

@@ -16,12 +16,15 @@ from party.alignment.steps import ALIGNMENT, alignment_steps
 from party.prediction.feature_names import NAMES
 from party.protocols import PREDICTION, TRAINING
 from party.runtime.step_order import StepTable, id_of
-from tests.campaign.small_jobs import PREDICTIONS, TRAININGS, begin, play, trained, wrong
+from tests.campaign.small_jobs import PREDICTIONS, TRAININGS, begin, play, trained, training_of, wrong
 from tests.replay import CLOSING, Conducted, Replay, ask, with_word
 from tests.simulator import Federation, run
 from tests.step_tables import Asked, TableReader
+from tests.trainings import protocol_of
 from tests.worlds import PARTIES
 from treetap.errors import Conflict, OutOfOrder, TreetapError
+from treetap.protocols.job_spec import params_of
+from treetap.protocols.registry import prediction, training
 from treetap.wire.frame import PATHS, name_of
 from treetap.wire.v2 import control_pb2
 
@@ -35,11 +38,16 @@ _PLACES = [(round, stage) for round in range(2) for stage in range(3)]
 
 def table_of(story: str, party: str) -> StepTable:
     """The steps of a party's role in a story."""
-    role = "label_holder" if party == LABEL_HOLDER else "feature_party"
     if story in TRAININGS:
-        package = TRAINING["forest" if story == "forest" else "boosting"]
+        params = params_of(TRAININGS[story][1])
+        protocol = protocol_of(params)
+        package, role = TRAINING[protocol], "label_holder" if party == LABEL_HOLDER else "feature_party"
+        if training(protocol).one_role:
+            role = "one_owner" if params.centralised_labels else "several_owners"  # type: ignore[attr-defined]
     else:
-        package = PREDICTION[{"per-tree": "interactive"}.get(story, story)]
+        name = {"per-tree": "interactive"}.get(story, story)
+        of_recipient, of_others = prediction(name).roles
+        package, role = PREDICTION[name], (of_recipient if party == LABEL_HOLDER else of_others).partition(".")[0]
     table: StepTable = importlib.import_module(f"{package}.{role}").STEPS
     return table
 
@@ -104,11 +112,12 @@ async def _everything_now(replay: Replay, party: str, reader: Reader, words: tup
 def conduct(folder: Path, stories: tuple[str, ...] = STORIES, every: int = 1) -> dict[str, Any]:
     """All steps at all moments of some stories; the figures as a file has them. `every`: 2 tries every second word."""
     began, began_cpu = time.monotonic(), time.process_time()
-    trained()
     words = tuple(sorted(set(PATHS[control_pb2.StepRequest]) - set(_APART)))[::every]
     found: dict[str, Any] = {"kinds": Counter(), "findings": []}
     moments = 0
     for story in stories:
+        if story not in TRAININGS:
+            trained(training_of(story))
         events = _conducted(folder / f"{story}-first", story)
         readers = {party: Reader(story, party) for party in PARTIES}
 

@@ -17,8 +17,10 @@ from tests.campaign.boundaries import changed, changes
 from tests.campaign.fuzz import carry_out
 from tests.campaign.fuzz_cases import STORIES, Place, cases, drawn, recorded
 from tests.campaign.fuzz_many import told
+from tests.trainings import jobs_of
 from tests.worlds import PARTIES
 from treetap.errors import Malformed
+from treetap.protocols.registry import prediction
 from treetap.wire import callers
 from treetap.wire.frame import PATHS
 from treetap.wire.v2 import control_pb2, exchange_pb2
@@ -96,9 +98,16 @@ def test_steps_at_moments_that_their_tables_do_not_have(tmp_path: Path) -> None:
 def test_every_role_of_every_protocol_is_asked() -> None:
     """The jobs have all protocols, so that a new one cannot be left out."""
     tables = [step_orders.table_of(story, party) for story in step_orders.STORIES for party in PARTIES[:2]]
-    for package in (*TRAINING.values(), *PREDICTION.values()):
-        for role in ("label_holder", "feature_party"):
-            assert importlib.import_module(f"{package}.{role}").STEPS in tables, f"{package}.{role}"
+    modules = {
+        f"{package}.{role}"
+        for name, package in TRAINING.items()
+        for role in getattr(jobs_of(name), "ROLES", ("label_holder", "feature_party"))
+    }
+    modules |= {
+        f"{package}.{role.partition('.')[0]}" for name, package in PREDICTION.items() for role in prediction(name).roles
+    }
+    for module in modules:
+        assert importlib.import_module(module).STEPS in tables, module
 
 
 def test_the_page_has_a_row_for_every_command() -> None:

@@ -31,7 +31,11 @@ EMITTING = {
 train_naively = pivodl_train
 #: A world in which all three parties label records and win splits, in both trees of `SMALL`.
 SMALL = replace(PARAMS, n_estimators=2)
-SPREAD = spread(world(24, (1, 1, 1), seed=45, fresh=6), [i % 3 for i in range(24)])
+SPREAD = spread(world(30, (1, 1, 1), seed=33, fresh=6), [i % 3 for i in range(30)])
+#: The same with all labels at the second party.
+GATHERED = spread(SPREAD, [1] * 30)
+#: Modules of the party's roles in this protocol's package.
+ROLES = ("several_owners", "one_owner")
 
 
 def fitting(here: World, params: PivodlParams) -> World:

@@ -12,11 +12,11 @@ from party.runtime.step_order import StepTable, id_of
 from tests.growth.test_order import Answered, every_step_now
 from tests.growth.test_step_tables import attempts
 from tests.pivodl.federations import assert_central_model, centralised, federation_of, job_of, transparent
-from tests.pivodl.jobs import SMALL, SPREAD, WITHOUT_SPLITS
+from tests.pivodl.jobs import GATHERED, SMALL, SPREAD, WITHOUT_SPLITS
 from tests.replay import Replay, steps_of
 from tests.simulator import Federation, Message, run
 from tests.step_tables import Asked, Line, TableReader, lines_of, taken
-from tests.worlds import PARTIES, World, manifest, spread
+from tests.worlds import PARTIES, World, manifest
 from treetap.trees.pivodl_params import PivodlParams
 
 pytestmark = [
@@ -26,7 +26,7 @@ pytestmark = [
 
 FIRST, B, C = PARTIES
 CENTRALISED = replace(SMALL, centralised_labels=True)
-ONE = spread(SPREAD, [1] * len(SPREAD.y))
+
 SECRET = replace(SMALL, gain_comparison="secure", n_estimators=1)
 #: Steps of a level, in order.
 LEVEL = ("sum_candidates", "forward_sums", "open_sums", "divide_nodes", "settle_children")
@@ -81,7 +81,7 @@ def expects_of_one_owner(last: Answered) -> list[Asked]:
 JOBS = {
     "labels of several": (SPREAD, SMALL, several_owners.STEPS, expects),
     "gains compared": (SPREAD, SECRET, several_owners.STEPS, expects_in_secret),
-    "labels of one": (ONE, CENTRALISED, one_owner.STEPS, expects_of_one_owner),
+    "labels of one": (GATHERED, CENTRALISED, one_owner.STEPS, expects_of_one_owner),
 }
 
 
