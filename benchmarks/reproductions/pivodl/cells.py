@@ -21,8 +21,8 @@ class Cell:
     """One training, with the paper's defaults.
 
     Attributes:
-        over: "centralised" (the reference on the joined table, which the federation equals bit for bit) or "processes"
-            (a process per party, sockets, certificates).
+        over: "centralised" (the reference on the joined table, which the federation equals bit for bit), "processes"
+            (a process per party, sockets, certificates) or "plain" (in one process, without encryption).
         set: of `sets.SETS`.
         seed: draws test rows, the parties' columns and labels, and with `centralised` the noise.
         system: "pivodl", "pivodl, modified" (the paper's modification for labels of one party) or "boosting"
@@ -81,6 +81,11 @@ def times(seeds: Sequence[int]) -> list[Cell]:
     return unique(cell for seed in seeds for name in SETS for cell in swept(Cell("processes", name, seed)))
 
 
+def plain(seeds: Sequence[int]) -> list[Cell]:
+    """Figures 10 to 12, panels (b): time without encryption."""
+    return unique(cell for seed in seeds for name in SETS for cell in swept(Cell("plain", name, seed)))
+
+
 def traffic(seeds: Sequence[int]) -> list[Cell]:
     """The bytes of both forms of the wire, at the default setting of each set and by the parties of the first."""
     cells: list[Cell] = []
@@ -135,6 +140,7 @@ SWEEPS = {
     "scaling": scaling,
     "traffic": traffic,
     "times": times,
+    "plain": plain,
     "secure": secure,
 }
 

@@ -56,7 +56,8 @@ def by_class(results: Results) -> list[list[str]]:
 
 def times(results: Results) -> list[list[str]]:
     """Processor seconds and MB by parties, depth and trees of each set."""
-    rows = [["set", "by", "value", "processor, s", "whole job, s", "sent, MB", "without encryption, MB", "seeds"]]
+    head = ["set", "by", "value", "processor, s", "plain, s", "whole job, s", "sent, MB", "plain, MB", "seeds"]
+    rows = [head]
     for name in SETS:
         for field, (_, values) in AXES.items():
             for value in values:
@@ -64,6 +65,7 @@ def times(results: Results) -> list[list[str]]:
                 found = [point(results, cell, each) for each in (cpu, seconds("wall"), megabytes, plain_megabytes)]
                 if found[0] is None:
                     continue
+                found.insert(1, point(results, replace(cell, over="plain"), cpu))
                 shown = ["–" if each is None else each.shown(1) for each in found]
                 rows.append([WORLDS[name].title, field, f"{value:g}", *shown, str(found[0].seeds)])
     return rows

@@ -30,6 +30,14 @@ def write_pictures(results: Results, out: Path) -> None:
     times, sizes = [], []
     for name, (axis, values) in AXES.items():
         found = [Line(WORLDS[cell.set].title, line(results, cell, name, values, cpu)) for cell in usual]
+        found += [
+            Line(
+                f"{WORLDS[cell.set].title}, plain",
+                line(results, replace(cell, over="plain"), name, values, cpu),
+                dashed=True,
+            )
+            for cell in usual
+        ]
         times.append(Panel(f"by {name}", axis, "processor seconds", found, zero=True))
         lines = [Line(WORLDS[cell.set].title, line(results, cell, name, values, megabytes)) for cell in usual]
         plain = [

@@ -1,6 +1,6 @@
 """The experiments of the PIVODL paper (Zhu et al. 2023, section V), ours beside the paper's.
 
-    python benchmarks/reproductions/pivodl/run.py credit figures tables scaling traffic times secure
+    python benchmarks/reproductions/pivodl/run.py credit figures tables scaling traffic times plain secure
     python benchmarks/reproductions/pivodl/run.py times --repeats 1
     python benchmarks/reproductions/pivodl/run.py page
 
@@ -10,6 +10,7 @@ tables   Table IV and Figure 16: all labels with one party, by three systems
 scaling  time over 3 to 10 parties and 2 to 6 trees
 traffic  Figures 13 to 15, and the form of the wire that the paper prints
 times    Figures 10 to 12: time (and traffic) by parties, depth and trees, of all sets
+plain    Figures 10 to 12, panels (b): time without encryption, in one process
 secure   gains announced against gains compared in secret
 page     nothing is run: README.md and the plots are made of the results at hand
 
@@ -24,7 +25,7 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parent)]
+sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parents[2])]
 
 from cells import SWEEPS  # noqa: E402
 from resumable import Results  # noqa: E402

@@ -37,7 +37,7 @@ MODEL = "experiment"
 
 def run(cell: Cell) -> dict[str, Any]:
     """The result of a cell, for the file of results."""
-    found = _centralised(cell) if cell.over == "centralised" else _processes(cell)
+    found = {"centralised": _centralised, "processes": _processes, "plain": _plain}[cell.over](cell)
     return {"trial": cell.key(), **found}
 
 
@@ -58,6 +58,13 @@ def _centralised(cell: Cell) -> dict[str, Any]:
         "cpu_seconds": round(used, 3),
         "splits": sum(len(each.splits) for each in model.trees),
     }
+
+
+def _plain(cell: Cell) -> dict[str, Any]:
+    """By a federation in one process without encryption; it needs the folder of the tests."""
+    from without_encryption import processor_seconds
+
+    return {"cpu_seconds": round(processor_seconds(cell), 3)}
 
 
 def _noise(params: PivodlParams, seed: int) -> Release | None:
