@@ -145,7 +145,11 @@ class Passing:
                         "has exact weights only; leave it out"
                     ).at(self._context.party)
                 weight = np.array(each.get("released", each["weight"]) if noised else each["weight"])
-                found[t, int(each["node"])] = encode(weight, self.routes.trees, FRACTION)
+                try:
+                    found[t, int(each["node"])] = encode(weight, self.routes.trees, FRACTION)
+                except DataError as failure:
+                    fault = f"model {self._opening.model}: of the weight of a leaf {failure}; train on a scaled label"
+                    raise DataError(fault).at(self._context.party) from None
         return found
 
     def _bodies(self, to: str, level: int) -> Iterator[masked_pb2.ArrivedRecords]:

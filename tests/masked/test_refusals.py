@@ -74,6 +74,27 @@ def test_a_policy_that_wants_more_paths(party: str, tmp_path: Path) -> None:
         run(main())
 
 
+def test_a_recipient_that_a_policy_does_not_name(tmp_path: Path) -> None:
+    """It opens sums, so the others name it under label_holders and let masked shares go to it."""
+
+    async def main() -> None:
+        federation = await trained(tmp_path, HERE, DEEP, label_holders=[FIRST])
+        status = await federation.predict(predict_request(model="job", recipient=B))
+        assert status.state == "failed"
+        assert f'label_holders = [..., "{B}"]' in status.error
+        _restarted(federation, FIRST, label_holders=[B])
+        _restarted(federation, C, label_holders=[B], emits={"MASKED_SHARE": [FIRST]})
+        status = await federation.predict(predict_request(model="job", recipient=B))
+        assert status.state == "failed"
+        assert f"{C} does not send MASKED_SHARE to {B}: its policy says emits.MASKED_SHARE" in status.error
+        _restarted(federation, C, emits={"MASKED_SHARE": [B]})
+        assert len(scores_of((await predicted(federation, recipient=B)).predictions)) == len(HERE.new[0])
+        await federation.close()
+
+    with transparent():
+        run(main())
+
+
 #: Options → the error.
 OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "another protocol": (

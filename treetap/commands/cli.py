@@ -173,7 +173,10 @@ def predict(
     model: Annotated[str, typer.Argument(help="Name of the finished training job.")],
     table: Annotated[str, typer.Option(help="Name of each party's prediction table.")] = "predict",
     records: Annotated[
-        str, typer.Option(help="File of ids at the label holder, below its data folder; without it all records.")
+        str,
+        typer.Option(
+            help="File of ids at the label holder or recipient, below its data folder; without it all records."
+        ),
     ] = "",
     name: Annotated[str, typer.Option(help="Name of this prediction; without it, one is made up.")] = "",
     protocol: Protocol = "",
@@ -213,7 +216,7 @@ def predict(
     detach: Annotated[bool, typer.Option(help="Submit the job and do not wait.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Predict with a trained model. The label holder writes a Parquet file in its own state folder."""
+    """Predict with a trained model. The label holder, or recipient, writes a Parquet file in its own state folder."""
     from treetap.protocols.prediction import predict_request
 
     request = predict_request(
