@@ -22,7 +22,7 @@ from treetap.privacy.zcdp import LeafWeightPrivacy
 Floats = npt.NDArray[np.float64]
 #: The file, a line each: tree, leaf, weight (K numbers).
 NOISED_WEIGHTS = "noised_weights.jsonl"
-#: A weight is a whole number of units of C · 2^-40, rounded up to a power of two.
+#: A weight is a whole number of units of ηC · 2^-40, rounded up to a power of two.
 UNIT_BITS = 40
 
 
@@ -31,15 +31,15 @@ class NoiseLedger:
 
     Args:
         store: of the job.
-        privacy: of the job; its clip and σ.
+        privacy: of the job; its clip, rate and σ.
         randbelow: uniform whole numbers, of the operating system outside tests.
     """
 
     def __init__(self, store: JobStore, privacy: LeafWeightPrivacy, randbelow: RandBelow = secrets.randbelow) -> None:
         self._lines = store.lines(NOISED_WEIGHTS)
         self._randbelow = randbelow
-        self._unit = math.ldexp(1.0, math.frexp(privacy.clip)[1] - UNIT_BITS)
-        self._clip = math.floor(Fraction(privacy.clip) / Fraction(self._unit))
+        self._unit = math.ldexp(1.0, math.frexp(privacy.sent_clip)[1] - UNIT_BITS)
+        self._clip = math.floor(Fraction(privacy.sent_clip) / Fraction(self._unit))
         self._variance = (Fraction(privacy.deviation) / Fraction(self._unit)) ** 2
         self._held: dict[tuple[int, int], list[float]] | None = None
 
@@ -49,7 +49,7 @@ class NoiseLedger:
         return len(self._known())
 
     def released(self, tree: int, leaf: int, weight: Floats) -> Floats:
-        """clip(w, C) + N(0, (2Cσ)²) of a leaf's weight (K,): drawn at the first call, the same (K,) ever after.
+        """clip(w, ηC) + N(0, (2ηCσ)²) of a leaf's weight w = ηW (K,), drawn at the first call, the same (K,) after it.
 
         On disk when this returns. Raises `DataError` if the file is damaged, `OSError` if it cannot be written.
         """

@@ -24,9 +24,11 @@ class LeafWeightPrivacy:
 
     Attributes:
         epsilon, delta: of all releases together.
-        clip: bound C of the ℓ2 norm of a leaf weight, in units of the scaled label.
+        clip: bound C of the ℓ2 norm of a leaf weight W = −G/(H + λ), in units of the scaled label.
         releases: L, the releases that are accounted for.
         leaves: the most leaves that the job can have.
+        rate: the learning rate η. The paper clips W and adds ηW to scores (Theorem 3, Algorithm 4); parties send ηW, so
+            that clip and noise of what they send are η times those of W.
     """
 
     epsilon: float
@@ -34,6 +36,7 @@ class LeafWeightPrivacy:
     clip: float
     releases: int
     leaves: int
+    rate: float = 1.0
 
     @classmethod
     def of(cls, params: PivodlParams) -> LeafWeightPrivacy | None:
@@ -42,7 +45,7 @@ class LeafWeightPrivacy:
             return None
         leaves = leaves_of_job(params)
         releases = params.n_estimators if params.accounting == "paper" else leaves
-        return cls(params.epsilon, params.delta, params.clip, releases, leaves)
+        return cls(params.epsilon, params.delta, params.clip, releases, leaves, params.learning_rate)
 
     @property
     def rho(self) -> float:
@@ -61,9 +64,14 @@ class LeafWeightPrivacy:
         return math.sqrt(self.releases / (2 * self.rho))
 
     @property
+    def sent_clip(self) -> float:
+        """ηC, the bound of the ℓ2 norm of a weight as it is sent and added to scores."""
+        return self.rate * self.clip
+
+    @property
     def deviation(self) -> float:
-        """The standard deviation 2Cσ of the noise of a coordinate, in units of the scaled label."""
-        return 2 * self.clip * self.sigma
+        """The standard deviation 2ηCσ of the noise of a coordinate as it is sent, in units of the scaled label."""
+        return 2 * self.sent_clip * self.sigma
 
     @property
     def bounds(self) -> bool:
@@ -83,9 +91,10 @@ def statement(params: PivodlParams) -> list[str]:
     )
     return [
         f"Partial differential privacy of leaf weights: epsilon {privacy.epsilon:g}, delta {privacy.delta:g}, "
-        f"clip C {privacy.clip:g} (l2 norm of a leaf weight, in units of the scaled label).",
+        f"clip C {privacy.clip:g} (l2 norm of a leaf weight, in units of the scaled label, before the learning rate).",
         f"Zero-concentrated accounting: rho {privacy.rho_per_release:.4g} per release, sigma {privacy.sigma:.4g}, "
-        f"noise of standard deviation 2*C*sigma = {privacy.deviation:.4g} on every coordinate; {accounting}",
+        f"noise of standard deviation 2*C*sigma = {2 * privacy.clip * privacy.sigma:.4g} on every coordinate, times "
+        f"the learning rate {privacy.rate:g} as the weight itself; {accounting}",
         "It covers the values of LEAF_WEIGHT that the parties which split the leaves' parents receive, given the "
         "structure of the trees, and nothing else: announced gains, sums of nodes, sets of records and exact weights "
         "at other parties are outside it.",

@@ -68,7 +68,7 @@ def _plain(cell: Cell) -> dict[str, Any]:
 
 
 def _noise(params: PivodlParams, seed: int) -> Release | None:
-    """clip(w, C) + N(0, (2Cσ)²), as the parties draw it, but from the seed."""
+    """clip(w, ηC) + N(0, (2ηCσ)²), as the parties draw it, but from the seed."""
     privacy = LeafWeightPrivacy.of(params)
     if privacy is None:
         return None
@@ -77,7 +77,7 @@ def _noise(params: PivodlParams, seed: int) -> Release | None:
     def release(tree: int, leaf: int, weight: Floats) -> Floats:
         del tree, leaf
         length = float(np.linalg.norm(weight))
-        kept = weight if length <= privacy.clip else weight * (privacy.clip / length)
+        kept = weight if length <= privacy.sent_clip else weight * (privacy.sent_clip / length)
         return kept + draw.normal(0.0, privacy.deviation, size=weight.shape)
 
     return release

@@ -18,7 +18,7 @@ def test_sigma_is_the_stated_one(accounting: str, sigma: float, releases: int) -
     assert round(privacy.sigma, 2) == sigma
     assert privacy.releases == releases
     assert privacy.bounds == (accounting == "zcdp")
-    assert privacy.deviation == pytest.approx(4 * privacy.sigma)
+    assert privacy.deviation == pytest.approx(0.3 * 4 * privacy.sigma)  # the default rate, twice the default clip
 
 
 @pytest.mark.parametrize("epsilon", [1e-9, 0.1, 2.0, 10.0, 1e5])
