@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from attacks.document import Document, parse
-from attacks.report import bounds, glossary, matrix, scores, signature, summary, trees
+from attacks.report import bounds, glossary, matrix, pivodl, scores, signature, summary, trees
 from treetap.visible import visible_value
 
 #: Colours of classes, distinct on light and dark backgrounds; further ones follow at golden angles.
@@ -73,6 +73,15 @@ def _figures(document: Document) -> dict[str, Any]:
         "overviews": {name: trees.overview(party) for name, party in document.parties.items()},
         "drawings": {name: [trees.draw(document, tree) for tree in chosen[name]] for name in document.parties},
         "tree_heads": trees.TABLE_HEADS,
+        "shared": pivodl.shared_labels(document),
+        "shared_heads": {
+            "guess": pivodl.GUESS_HEADS,
+            "accuracy": pivodl.ACCURACY_HEADS,
+            "inversion": pivodl.INVERSION_HEADS,
+            "differential": pivodl.DIFFERENTIAL_HEADS,
+            "disclosed": pivodl.DISCLOSED_HEADS,
+        },
+        "shared_box": (pivodl.WIDTH, pivodl.HEIGHT),
         "box": (trees.BOX, trees.BOX_HEIGHT),
     }
 

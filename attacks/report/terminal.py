@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from attacks.document import Document, parse
+from attacks.report import pivodl
 from attacks.report.glossary import ATTACKS, NOT_A_PROOF, count, rank, unscored
 from attacks.report.matrix import Amount, amounts
 from attacks.report.scores import SCORE_HEADS, figures
@@ -43,6 +44,7 @@ def print_summary(document: Document | Mapping[str, Any], console: Console) -> N
         _say(console, "No feature party's transcript is at hand, so there is nothing to attack.")
     _learned(content, console)
     _attacks(content, console)
+    _shared(content, console)
     _leaks(content, console)
     if reason := unscored(content):
         _say(console, reason)
@@ -83,6 +85,19 @@ def _attacks(document: Document, console: Console) -> None:
     for name, party in document.parties.items():
         if not party.attacks:
             _say(console, f"No attack was run on the view of {name}.")
+
+
+def _shared(document: Document, console: Console) -> None:
+    """PIVODL's attacks."""
+    parties = {name: party for name, party in document.parties.items() if party.label_guess is not None}
+    for title, heads, row in (
+        ("Guesses of other parties' labels: AUC", ("party", *pivodl.GUESS_HEADS), pivodl.guess_row),
+        ("Gain inversion", pivodl.INVERSION_HEADS, pivodl.inversion_row),
+        ("Differential attack", pivodl.DIFFERENTIAL_HEADS, pivodl.differential_row),
+        ("What the messages disclose", pivodl.DISCLOSED_HEADS, pivodl.disclosed_row),
+    ):
+        if parties:
+            _table(console, title, heads, [row(name, party) for name, party in parties.items()])
 
 
 def _leaks(document: Document, console: Console) -> None:

@@ -1,0 +1,170 @@
+"""PIVODL's attacks: guesses of other parties' labels, what announced gains give away, and what messages disclose."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from attacks.document import Document, Party
+from attacks.pivodl.results import GuessFigures, InversionFigures
+from attacks.report.glossary import count, score, share
+from attacks.report.scale import Linear, short
+
+#: Width of the picture of a party's guesses, on an axis of AUC from 0 to 1.
+WIDTH, HEIGHT, MARGIN = 240, 20, 6
+
+
+class Kind(NamedTuple):
+    """A way to guess: its name, its class in the style sheet, its meaning."""
+
+    label: str
+    style: str
+    meaning: str
+
+
+#: Field of the label guess ("" is the guess itself) → what it is.
+KINDS = {
+    "": Kind("as received", "received", "sums of the leaf weights that the party received, as they came"),
+    "without_noise": Kind("without noise", "own", "the same sums with exact weights, which other parties received"),
+    "after_inversion": Kind(
+        "after gain inversion", "quotient", "the same sums, with the exact weights that announced gains give away"
+    ),
+    "own_labels_and_spaces": Kind(
+        "own labels and nodes", "chunked", "a model of the party's own labels by the nodes that it knows, no weights"
+    ),
+    "own_labels_and_columns": Kind(
+        "own labels and columns", "cl", "a model of the party's own labels by its own columns: without taking part"
+    ),
+}
+GUESS_HEADS = ("records guessed", *(kind.label for kind in KINDS.values()))
+ACCURACY_HEADS = ("party", "guess", "records", "accuracy", "inverted", "largest class", "AUC")
+INVERSION_HEADS = (
+    *("party", "splits", "gains at hand", "equations", "solved", "right", "solved ÷ splits"),
+    *("weights with noise", "noise removed"),
+)
+DIFFERENTIAL_HEADS = (
+    *("party", "candidates opened by their source", "sets with sums", "smallest", "labels that follow", "right"),
+    *("labels with solved gains", "right"),
+)
+DISCLOSED_HEADS = (
+    *("party", "bins received", "ids in lists", "nodes that continue", "ids in them", "leaves", "below own splits"),
+    *("of these exact by sums", "exact beside an open sibling", "barred from sums", "without a split party"),
+)
+
+
+class Dot(NamedTuple):
+    """A guess's AUC in the picture."""
+
+    style: str
+    at: str
+
+
+@dataclass(frozen=True)
+class GuessRow:
+    """One party's guesses: `dots` in the picture, `figures` under `GUESS_HEADS`."""
+
+    party: str
+    dots: list[Dot]
+    figures: list[str]
+
+
+@dataclass(frozen=True)
+class SharedLabels:
+    """The section's content. `chance`, `start` and `end`: of the axis of AUC. `noise`: the job has epsilon."""
+
+    noise: bool
+    announced: bool
+    kinds: list[Kind]
+    guesses: list[GuessRow]
+    chance: str
+    start: str
+    end: str
+    accuracies: list[list[str]]
+    inversions: list[list[str]]
+    differentials: list[list[str]]
+    disclosed: list[list[str]]
+
+
+def shared_labels(document: Document) -> SharedLabels | None:
+    """The section of a PIVODL job; None of another one."""
+    parties = {name: party for name, party in document.parties.items() if party.label_guess is not None}
+    if not parties:
+        return None
+    x = Linear(0, 1, MARGIN, WIDTH - MARGIN)
+    used = [key for key in KINDS if any(_guess(party, key) is not None for party in parties.values())]
+    return SharedLabels(
+        noise=any(party.label_guess.epsilon is not None for party in parties.values() if party.label_guess),
+        announced=any(party.gain_inversion.announced for party in parties.values() if party.gain_inversion),
+        kinds=[KINDS[key] for key in used],
+        guesses=[_row(name, party, x) for name, party in parties.items()],
+        chance=short(x(0.5)),
+        start=short(x(0)),
+        end=short(x(1)),
+        accuracies=[row for name, party in parties.items() for row in _accuracies(name, party)],
+        inversions=[inversion_row(name, party) for name, party in parties.items()],
+        differentials=[differential_row(name, party) for name, party in parties.items()],
+        disclosed=[disclosed_row(name, party) for name, party in parties.items()],
+    )
+
+
+def guess_row(name: str, party: Party) -> list[str]:
+    """Party, records, AUC of each way to guess."""
+    guess = party.label_guess
+    found = [_guess(party, key) for key in KINDS]
+    records = None if guess is None else guess.records
+    return [name, count(records), *(score(None if each is None else each.auc) for each in found)]
+
+
+def _row(name: str, party: Party, x: Linear) -> GuessRow:
+    aucs = {key: each.auc for key in KINDS if (each := _guess(party, key)) is not None and each.auc is not None}
+    dots = [Dot(KINDS[key].style, short(x(aucs[key]))) for key in reversed(KINDS) if key in aucs]
+    return GuessRow(name, dots, guess_row(name, party)[1:])
+
+
+def _guess(party: Party, key: str) -> GuessFigures | None:
+    if party.label_guess is None or not key:
+        return party.label_guess
+    found: GuessFigures | None = getattr(party.label_guess, key)
+    return found
+
+
+def _accuracies(name: str, party: Party) -> list[list[str]]:
+    rows = []
+    for key, kind in KINDS.items():
+        each = _guess(party, key)
+        if each is not None:
+            figures = (each.accuracy, each.inverted, each.majority, each.auc)
+            rows.append([name, kind.label, count(each.records), *map(score, figures)])
+    return rows
+
+
+def inversion_row(name: str, party: Party) -> list[str]:
+    """The figures of gain inversion under `INVERSION_HEADS`."""
+    found = party.gain_inversion
+    if found is None:
+        return [name, *["–"] * (len(INVERSION_HEADS) - 1)]
+    return [name, *_figures(found), count(found.noised_weights), count(found.noise_removed)]
+
+
+def _figures(found: InversionFigures) -> list[str]:
+    counts = (found.splits, found.announced, found.tried, found.solved, found.exact)
+    return [*map(count, counts), share(found.solved, found.splits)]
+
+
+def differential_row(name: str, party: Party) -> list[str]:
+    """The figures of the differential attack under `DIFFERENTIAL_HEADS`."""
+    found = party.differential
+    if found is None:
+        return [name, *["–"] * (len(DIFFERENTIAL_HEADS) - 1)]
+    sets = (found.opened_by_source, found.known_sums, found.smallest_set, found.labels, found.labels_right)
+    return [name, *map(count, (*sets, found.labels_by_inversion, found.labels_right_by_inversion))]
+
+
+def disclosed_row(name: str, party: Party) -> list[str]:
+    """What messages disclose, under `DISCLOSED_HEADS`."""
+    found = party.disclosed
+    if found is None:
+        return [name, *["–"] * (len(DISCLOSED_HEADS) - 1)]
+    leaves = (found.leaves, found.leaves_as_source, found.exact_weight_known, found.exact_beside_open)
+    nodes = (found.continuing_nodes, found.continuing_ids)
+    return [name, *map(count, (found.bins, found.listed, *nodes, *leaves, found.barred, found.without_split_party))]

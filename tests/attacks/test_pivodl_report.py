@@ -1,0 +1,85 @@
+"""The audit of a PIVODL job as a document, a page and in the terminal; other jobs' documents are as before."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from rich.console import Console
+
+from attacks.audit import audit
+from attacks.audit_file import AuditedParty, AuditFile, LabelTable
+from attacks.document import PIVODL_ATTACKS, Document, parse
+from attacks.report import html, print_summary
+from tests.attacks.documents import made
+from tests.attacks.pivodl import PARAMS, shared_world, trained
+from tests.attacks.recorded import transcript
+
+pytestmark = pytest.mark.filterwarnings("ignore:a 512-bit")
+
+
+@pytest.fixture(scope="module")
+def document(tmp_path_factory: pytest.TempPathFactory) -> Document:
+    """The audit of a small job with noise, all four parties audited."""
+    folder = tmp_path_factory.mktemp("audited")
+    here = shared_world(200)
+    states = trained(folder / "federation", here, replace(PARAMS, n_estimators=2, epsilon=8.0))
+    ids = [f"r{i:05d}" for i in range(len(here.y))]
+    pq.write_table(pa.table({"id": ids, "y": here.y}), folder / "labels.parquet")
+    parties = []
+    for name, (columns, tables) in here.tables.items():
+        pq.write_table(tables["train"], folder / f"{name}.parquet")
+        parties.append(
+            AuditedParty(
+                name=name, transcript=transcript(states, name), table=folder / f"{name}.parquet", columns=list(columns)
+            )
+        )
+    file = AuditFile(label=LabelTable(path=folder / "labels.parquet", column="y"), party=parties, attacks=["uni", "cl"])
+    return audit(file, by_tree=False, progress=lambda *_: None)
+
+
+def test_the_document_has_the_attacks_under_each_party(document: Document) -> None:
+    """All four parties are audited, the first one too; the document survives JSON."""
+    plain = document.plain()
+    assert plain["protocol"] == "pivodl"
+    assert plain["label_holder"] == ", ".join(plain["parties"])
+    assert len(plain["parties"]) == 4
+    for party in plain["parties"].values():
+        assert set(PIVODL_ATTACKS) <= set(party)
+        assert party["label_guess"]["records"] <= party["label_guess"]["others"]
+    accuracies = [party["label_guess"]["accuracy"] for party in plain["parties"].values()]
+    assert any(accuracy is not None for accuracy in accuracies)
+    assert parse(json.loads(json.dumps(plain))) == document
+
+
+def test_documents_of_other_protocols_have_no_such_key() -> None:
+    """And the page has no such section."""
+    other = made()
+    for party in other.plain()["parties"].values():
+        assert not set(PIVODL_ATTACKS) & set(party)
+    assert "Labels of other parties" not in html(other)
+
+
+def test_page_and_terminal_show_the_figures(document: Document) -> None:
+    """Every figure of a guess and of what is disclosed is in both, and each way to guess has its dot."""
+    page, out = html(document), io.StringIO()
+    print_summary(document, Console(file=out, width=200))
+    section = page[page.index('id="shared"') : page.index('id="bounds"')]
+    for name, party in document.parties.items():
+        assert name in section
+        guess, counts = party.label_guess, party.disclosed
+        assert guess is not None
+        assert counts is not None
+        shown = [guess, guess.without_noise, guess.after_inversion, guess.own_labels_and_spaces]
+        figures: list[Any] = [f"{each.auc:.3f}" for each in shown if each is not None and each.auc is not None]
+        for figure in [*figures, f"{counts.bins:,}", f"{counts.continuing_ids:,}"]:
+            assert figure in section
+            assert figure in out.getvalue()
+    assert section.count("<circle") >= sum(
+        party.label_guess is not None and party.label_guess.auc is not None for party in document.parties.values()
+    )
