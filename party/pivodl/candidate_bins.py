@@ -102,11 +102,12 @@ async def receive_bins(setting: Setting, source: str, records: int) -> SourceBin
             if len(found) and int(found.max()) >= bins + missing:
                 raise Malformed(f"{source} sent a bin outside column {part.column}'s {bins} bins")
             codes[-1].append(found)
+    if not shapes:
+        raise Malformed(f"{source} sent bins of no column, and every party has some")
     whole = [np.concatenate(parts) for parts in codes]
     if any(len(column) != records for column in whole):
         raise Malformed(f"{source} sent bins of another number of records than {records}")
-    table = np.stack(whole, axis=1).astype(np.int32) if whole else np.zeros((records, 0), dtype=np.int32)
-    return SourceBins(table, CandidateList(shapes))
+    return SourceBins(np.stack(whole, axis=1).astype(np.int32), CandidateList(shapes))
 
 
 def _check_shape(source: str, part: pivodl_pb2.ColumnBins, column: int, max_bin: int) -> None:

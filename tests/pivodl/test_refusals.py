@@ -1,0 +1,277 @@
+"""Jobs that no federation could do end with an error that says what to mend, before any ciphertext; so do lies."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.blindness.observed import Observed
+from tests.pivodl.federations import assert_central_model, centralised, job_of, transparent
+from tests.pivodl.jobs import SMALL, SPREAD, policies
+from tests.simulator import run
+from tests.worlds import PARTIES, World, spread
+from treetap.errors import ConfigError
+from treetap.trees.pivodl_params import PivodlParams
+from treetap.wire.disclosure import bytes_by_class
+from treetap.wire.frame import content_of, name_of
+from treetap.wire.v2 import exchange_pb2
+
+pytestmark = pytest.mark.filterwarnings("ignore:a 512-bit Paillier key")
+
+FIRST, B, C = PARTIES
+N = len(SPREAD.y)
+SEALED = {"CIPHERTEXT", "CANDIDATE_SUM"}
+Columns = dict[str, list[Any]]
+
+
+def _train(folder: Path, here: World, params: PivodlParams, **policy: Any) -> tuple[str, str, set[str]]:
+    """State, error, and the classes of all that crossed between parties."""
+    job = job_of(here, params)
+    federation = Observed(folder, here.tables, policies=policies(job, **policy))
+
+    async def main() -> tuple[str, str]:
+        status = await federation.train(job)
+        await federation.close()
+        return status.state, status.error
+
+    with transparent():
+        state, error = run(main())
+    crossed: set[str] = set()
+    for each in federation.crossed:
+        if isinstance(each.message, exchange_pb2.PeerMessage):
+            crossed |= set(bytes_by_class(each.message))
+    return state, error, crossed
+
+
+def _edited(party: str, edit: Callable[[Columns], object]) -> World:
+    """The world with another training table of one party."""
+    columns, tables = SPREAD.tables[party]
+    content = {name: tables["train"].column(name).to_pylist() for name in tables["train"].column_names}
+    edit(content)
+    names = [name for name in columns if name in content]
+    return replace(SPREAD, tables={**SPREAD.tables, party: (names, {**tables, "train": pa.table(content)})})
+
+
+def _label(value: Any, *records: str) -> Callable[[Columns], None]:
+    """Write a label into the cells of some records."""
+
+    def edit(content: Columns) -> None:
+        for record in records:
+            content["y"][content["id"].index(record)] = value
+
+    return edit
+
+
+def _without_features(content: Columns) -> None:
+    for name in set(content) - {"id", "y"}:
+        del content[name]
+
+
+CASES: dict[str, tuple[World, dict[str, Any], str]] = {
+    "labels of two parties": (
+        _edited(B, _label(1, "r00000", "r00003")),
+        {},
+        f"2 of {N} records are labelled by more than one party ({FIRST}, {B}): empty the label cells of all but one",
+    ),
+    "labels of no party": (
+        _edited(FIRST, _label(None, "r00000")),
+        {},
+        f"1 of {N} records are labelled by no party: add their labels to one party's table",
+    ),
+    "a party without features": (
+        _edited(C, _without_features),
+        {},
+        f"{C}: {{folder}}/{C}/train.parquet: the configuration names no columns of features for this table",
+    ),
+    "a label that is no class": (
+        _edited(C, _label(7, "r00002")),
+        {},
+        "is none of the job's classes ('0', '1')",
+    ),
+    "a threshold larger than every node": (
+        SPREAD,
+        {"instance_threshold": 6},
+        f"instance_threshold = 6 stops every node: {FIRST}, {B}, {C} label fewer than 12 records",
+    ),
+    "the paper's threshold": (
+        SPREAD,
+        {"instance_threshold": 11, "instance_check": "paper"},
+        "instance_threshold = 11 stops every node",
+    ),
+    "too few records": (
+        SPREAD,
+        {"min_samples": 31},
+        "min_samples = 31 is larger than every node: there are 30 records",
+    ),
+    "labels of several, said to be centralised": (
+        SPREAD,
+        {"centralised_labels": True},
+        f"centralised_labels: {FIRST} and {B} and {C} have labels, and one party must have them all",
+    ),
+    "a label beyond the slot": (
+        SPREAD,
+        {"objective": "reg:squarederror", "label_scale": 1e-9, "base_score": 0.0},
+        "labels are beyond ±4096 in units of label_scale = 1e-09; use a larger label_scale",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_bad_input_is_named_before_any_ciphertext(name: str, tmp_path: Path) -> None:
+    """The job fails; nothing encrypted has crossed. Labels and values are not in the error."""
+    here, changes, message = CASES[name]
+    state, error, crossed = _train(tmp_path, here, replace(SMALL, **changes))
+    assert state == "failed"
+    assert message.format(folder=tmp_path) in error
+    assert not crossed & SEALED
+
+
+def test_a_party_without_labels_is_allowed(tmp_path: Path) -> None:
+    """Also one whose table has no label column at all."""
+    here = spread(SPREAD, [i % 2 for i in range(N)])
+    columns, tables = here.tables[C]
+    bare = {**tables, "train": tables["train"].drop_columns("y")}
+    for each in (here, replace(here, tables={**here.tables, C: (columns, bare)})):
+        assert _train(tmp_path / str(len(each.tables[C][1]["train"].column_names)), each, SMALL)[:2] == ("finished", "")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"epsilon": 0.0}, r"epsilon must be a number in \(0, "),
+        ({"epsilon": -1.0}, r"epsilon must be a number in \(0, "),
+        ({"delta": 0.0}, r"delta must be a number in \(0, 1\)"),
+        ({"clip": 0.0}, r"clip must be a number in \(0, "),
+        ({"label_scale": 0.0, "objective": "reg:squarederror"}, r"label_scale must be a number in \(0, "),
+        ({"instance_threshold": 0}, "instance_threshold must be a whole number"),
+        ({"party_dropout": {B: 0.5}}, "party_dropout must be empty"),
+        ({"subsample": 0.5}, "subsample must be 1"),
+        ({"objective": "multi:softprob"}, "classes must list 2 to 1024 names"),
+        ({"classes": ["a", "b", "c"]}, "classes must be two for binary:logistic"),
+        ({"centralised_labels": True, "epsilon": 8.0}, "centralised_labels goes without epsilon"),
+    ],
+)
+def test_parameters_out_of_range(changes: dict[str, Any], message: str) -> None:
+    """By name, with the range."""
+    with pytest.raises(ConfigError, match=message):
+        replace(SMALL, **changes).validate()
+
+
+@pytest.mark.parametrize(
+    ("params", "policy", "message"),
+    [
+        (SMALL, {"min_label_parties": 4}, "takes no part in a job of 3 parties that share labels"),
+        (SMALL, {"emits": {}}, "does not send AGGREGATE, BIN_ASSIGNMENT, LEAF_WEIGHT, MASKED_SHARE"),
+        (replace(SMALL, centralised_labels=True), {"centralised_labels": False}, "with centralised_labels = true"),
+    ],
+)
+def test_policies_that_refuse(params: PivodlParams, policy: dict[str, Any], message: str, tmp_path: Path) -> None:
+    """No class of this protocol's own goes out unless the policy names it; the error has the lines to add."""
+    state, error, crossed = _train(tmp_path, SPREAD, params, **policy)
+    assert state == "failed"
+    assert message in error
+    assert crossed == set()
+
+
+def _nonce(content: Any) -> None:
+    content.nonce = bytes(32)
+
+
+def _records_twice(content: Any) -> None:
+    content.chunks.add().CopyFrom(content.chunks[0])
+
+
+def _bin_too_large(content: Any) -> None:
+    content.columns[0].codes = b"\x7f" * len(content.columns[0].codes)
+
+
+def _bins_missing(content: Any) -> None:
+    del content.columns[:]
+
+
+def _a_ciphertext_less(content: Any) -> None:
+    content.ciphertexts = content.ciphertexts[: len(content.ciphertexts) // 2]
+
+
+def _no_ciphertext(content: Any) -> None:
+    content.ciphertexts = bytes(len(content.ciphertexts))
+
+
+def _sums_of_more_records(content: Any) -> None:
+    content.nodes[0].sums[1] = 2**62
+
+
+def _gain_of_another(content: Any) -> None:
+    content.gains.add(node=2**20, source=FIRST, gain=2**30)
+
+
+def _a_place_beyond(content: Any) -> None:
+    content.nodes[0].places[:] = [9999]
+
+
+def _another_node(content: Any) -> None:
+    content.nodes[0].node += 1
+
+
+def _records_lost(content: Any) -> None:
+    del content.spaces[:]
+
+
+def _no_number(content: Any) -> None:
+    content.leaves[0].weight[:] = [float("nan")]
+
+
+def _a_figure_more(content: Any) -> None:
+    content.values.append(1)
+
+
+LIES: dict[str, tuple[str, Callable[[Any], None], str]] = {
+    "another nonce": ("party_nonce", _nonce, "is not the one that it has committed to"),
+    "records twice": ("labelled_records", _records_twice, "records: a range of 30 from 0 cannot follow 30 of 30"),
+    "a bin too large": ("record_bins", _bin_too_large, "sent a bin outside column 0's"),
+    "no bins": ("record_bins", _bins_missing, "sent bins of no column"),
+    "half of the root": ("label_sums", _a_ciphertext_less, "the sums of a root are one ciphertext"),
+    "sums of other candidates": ("candidate_shares", _a_ciphertext_less, "than its threshold permits"),
+    "no ciphertext": ("forwarded_sums", _no_ciphertext, "a ciphertext is zero or not below n²"),
+    "sums of more records": ("node_sums", _sums_of_more_records, "that no records of this job have"),
+    "a gain of a closed node": ("best_gains", _gain_of_another, "which is not open"),
+    "a place that was not offered": ("winning_candidates", _a_place_beyond, "are not among those that were offered"),
+    "a split of another node": ("divided_nodes", _another_node, "divides nodes"),
+    "records that get lost": ("node_records", _records_lost, "records: the ranges end at 0 of 30 records"),
+    "a weight that is no number": ("leaf_weights", _no_number, "sent a weight of leaf .* that is none"),
+    "a figure more": ("metric_share", _a_figure_more, "figures, not 2"),
+}
+
+
+@pytest.mark.parametrize("name", LIES)
+def test_messages_that_cannot_be_are_named(name: str, tmp_path: Path) -> None:
+    """The first message of a kind is changed on its way: the job fails by name, and an honest one finishes after it."""
+    kind, change, message = LIES[name]
+    job = job_of(SPREAD, SMALL)
+    federation = Observed(tmp_path, SPREAD.tables, policies=policies(job), silence_s=5.0)
+    changed: list[str] = []
+
+    def lie(sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+        if name_of(parcel) == kind and not changed:
+            changed.append(sender)
+            change(content_of(parcel, kind))
+        return parcel
+
+    async def main() -> None:
+        federation.tamper = lie
+        status = await federation.train(job, "lied-to")
+        assert changed
+        assert status.state in ("failed", "interrupted")
+        assert re.search(message, status.error), status.error
+        assert (await federation.train(job)).state == "finished"
+        assert_central_model(federation.states, centralised(SPREAD, SMALL))
+        await federation.close()
+
+    with transparent():
+        run(main())
