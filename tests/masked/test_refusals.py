@@ -14,13 +14,15 @@ from tests.blindness.observed import Observed
 from tests.masked.predictions import implied_scores, predicted, scores_of, trained
 from tests.pivodl.federations import federation_of, job_of, transparent
 from tests.pivodl.jobs import DEEP, NUMBERS, fitting
+from tests.replay import ask
 from tests.simulator import run
 from tests.worlds import PARTIES, spec, world
-from treetap.errors import ConfigError
+from treetap.errors import ConfigError, DataError
+from treetap.models.store import read_job
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
-from treetap.wire.frame import name_of
-from treetap.wire.v2 import exchange_pb2
+from treetap.wire.frame import filled, name_of
+from treetap.wire.v2 import control_pb2, exchange_pb2, prediction_pb2
 
 pytestmark = pytest.mark.filterwarnings("ignore:a 512-bit Paillier key")
 FIRST, B, C = PARTIES
@@ -132,7 +134,7 @@ def test_requests_that_no_federation_could_do(tmp_path: Path) -> None:
 
 
 def test_models_of_a_label_holder_have_other_protocols(tmp_path: Path) -> None:
-    """Masked sums are refused for them, and so is another recipient."""
+    """Masked sums are refused for them, and so is another recipient; by the parties too, whatever a coordinator says."""
     here = world(20, (1, 1, 1), seed=3)
 
     async def main() -> None:
@@ -145,6 +147,13 @@ def test_models_of_a_label_holder_have_other_protocols(tmp_path: Path) -> None:
             await federation.predict(predict_request(model="job", recipient=B))
         status = await federation.predict(predict_request(model="job", recipient=FIRST))
         assert status.state == "finished"
+        opening = prediction_pb2.OpenModel(model="job", recipient=FIRST, feature_parties=[B, C], alignment="sorted-ids")
+        opening.submission = read_job(federation.state(B) / "models" / "job")["submission"]
+        opening.away_policy, opening.parameters.masked.prediction_weights = "fail", "exact"
+        request = control_pb2.StepRequest(job="forged", attempt=1)
+        filled(request, "open_model", opening)
+        with pytest.raises(DataError, match="model job was trained by boosting, and masked does not predict with it"):
+            await ask(federation, B, request)
         await federation.close()
 
     with transparent():
