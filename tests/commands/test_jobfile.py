@@ -16,7 +16,7 @@ from treetap.commands.jobs.client import OperatorConfig
 from treetap.commands.jobs.job_file import JobFile
 from treetap.errors import ConfigError
 from treetap.protocols.job_spec import check_spec, params_of
-from treetap.protocols.registry import training_name
+from treetap.protocols.registry import training, training_name
 from treetap.strict import load
 from treetap.trees.pivodl_params import PivodlParams
 from treetap.wire.v2 import eini_pb2, protocols_pb2
@@ -112,8 +112,7 @@ def test_train_says_what_the_noise_covers(tmp_path: Path) -> None:
     said = treetap("train", write(tmp_path / "job.toml", {"job": job}), folder=tmp_path).out
     assert "epsilon 8, delta 1e-05, clip C 2" in said
     assert "sigma 4.366" in said
-    assert not treetap("train", write(tmp_path / "job.toml", {"job": job}), "--json", folder=tmp_path).out
-    assert not treetap("train", write(tmp_path / "job.toml", {"job": JOB}), folder=tmp_path).out
+    assert not training("boosting").privacy(load(write(tmp_path / "job.toml", {"job": JOB}), JobFile).job.params())
 
 
 @pytest.mark.parametrize(
