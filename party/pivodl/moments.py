@@ -12,6 +12,8 @@ from treetap.wire.v2 import pivodl_pb2
 
 #: Σy, Σy² and the number of records.
 NUMBERS = 3
+#: Bytes of an opened sum, of whatever size: 2^31 squares of labels up to 2^40 in units of 2^-64 take 176 bits.
+NUMBER_BYTES = 24
 
 
 async def share_moments(setting: Setting, own: OwnLabels, keys: PartyKeys, sums: SharedSums) -> None:
@@ -60,7 +62,7 @@ async def share_moments(setting: Setting, own: OwnLabels, keys: PartyKeys, sums:
 
 
 def _signed(number: int) -> bytes:
-    return number.to_bytes(number.bit_length() // 8 + 1, "big", signed=True)
+    return number.to_bytes(NUMBER_BYTES, "big", signed=True)
 
 
 def _check(shares: list[bytes], width: int) -> None:

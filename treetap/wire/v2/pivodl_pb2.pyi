@@ -640,8 +640,8 @@ Global___JointMoments: typing_extensions.TypeAlias = JointMoments
 
 @typing.final
 class LabelMoments(google.protobuf.message.Message):
-    """Encryption party to every other: what it has opened, as signed big-endian numbers: Σy in units of 2^-32, Σy² in units
-    of 2^-64.
+    """Encryption party to every other: what it has opened, as signed big-endian numbers of a fixed width: Σy in units of
+    2^-32, Σy² in units of 2^-64.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
