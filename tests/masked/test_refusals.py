@@ -134,7 +134,7 @@ def test_requests_that_no_federation_could_do(tmp_path: Path) -> None:
 
 
 def test_models_of_a_label_holder_have_other_protocols(tmp_path: Path) -> None:
-    """Masked sums are refused for them, and so is another recipient; by the parties too, whatever a coordinator says."""
+    """Masked sums are refused for them, and so is another recipient; a party itself refuses them too."""
     here = world(20, (1, 1, 1), seed=3)
 
     async def main() -> None:
