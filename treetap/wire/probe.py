@@ -26,6 +26,7 @@ from treetap.wire.tls import TlsFiles
 
 _ADDRESS = re.compile(r"(?:dns:/{0,3}|ipv4:|ipv6:)?(?:\[(?P<six>[^\]]+)\]|(?P<host>[^:/\[\]]+)):(?P<port>[0-9]{1,5})")
 _NO_ROUTE = (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EHOSTDOWN)
+_CLOSED = "closed the connection during the handshake: not a TLS server, or it is stopping; start it with TLS"
 # TLS alerts with which a server turns down the client's certificate
 _ABOUT_OURS = ("certificate", "unknown ca", "access denied", "decrypt error")
 
@@ -166,7 +167,7 @@ class _Probe:
             self.there = True
             return "accepts connections but does not shake hands: not a TLS server, or its process is suspended"
         except (ssl.SSLEOFError, ssl.SSLZeroReturnError, ConnectionError):
-            return "closed the connection during the handshake: not a TLS server, or it is stopping; start it with TLS"
+            return _CLOSED
         except ssl.SSLError as error:
             if "ALERT" in (error.reason or ""):
                 return self._alert(error)
@@ -233,6 +234,8 @@ class _Probe:
 
 
 def _connect_problem(error: OSError) -> str:
+    if isinstance(error, ConnectionError) and not isinstance(error, ConnectionRefusedError):
+        return _CLOSED  # reset before the call to connect had returned
     if isinstance(error, ConnectionRefusedError):
         return "connection refused: no process listens there; start the process or correct the port"
     if isinstance(error, TimeoutError):
