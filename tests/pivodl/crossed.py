@@ -11,13 +11,14 @@ from typing import Any
 
 from tests.pivodl.federations import centralised, job_of, transparent
 from tests.pivodl.jobs import policies
+from tests.pivodl.roles import Roles
 from tests.pivodl.small_job import nonces
 from tests.simulator import Federation, run
 from tests.worlds import FOUR, World, spread, world
 from treetap.models.store import read_model
 from treetap.trees.centralised_pivodl import CentralPivodlModel
 from treetap.trees.pivodl_params import PivodlParams
-from treetap.trees.role_draws import RoleDraws, barred
+from treetap.trees.role_draws import RoleDraws
 from treetap.wire.frame import content_of, name_of
 from treetap.wire.transcript import TranscriptReader
 from treetap.wire.v2 import exchange_pb2
@@ -51,11 +52,10 @@ class Crossed:
             if name_of(parcel) == kind:
                 yield sender, to, parcel.round, parcel.stage, content_of(parcel, kind)
 
-    @property
-    def draws(self) -> RoleDraws:
-        """The draws that follow from the nonces on the wire."""
+    def roles(self, t: int) -> Roles:
+        """The roles of a tree, by the nonces on the wire."""
         nonces = {sender: content.nonce for sender, _, _, _, content in self.contents("party_nonce")}
-        return RoleDraws(self.params.seed, FOUR, nonces)
+        return Roles(RoleDraws(self.params.seed, FOUR, nonces), list(FOUR), self.model, t)
 
     def divisions(self, t: int) -> dict[int, Any]:
         """The splits of a tree by node."""
@@ -64,20 +64,6 @@ class Crossed:
     def open_at(self, t: int, level: int) -> list[int]:
         """The nodes of a level that were offered for a split."""
         return sorted(node for node in self.model.trees[t].divisible if node.bit_length() - 1 == level)
-
-    def split_party(self, t: int, node: int, source: str) -> str | None:
-        """The party that opens a source's candidates at a node."""
-        tree = self.model.trees[t]
-        sources = {number: split.source for number, split in tree.splits.items()}
-        level = node.bit_length()
-        known = [leaf for leaf in tree.leaves if leaf.bit_length() < level]
-        known += [leaf for leaf in tree.leaves if leaf.bit_length() == level and leaf not in tree.divisible]
-        guarded = self.params.split_draws == "guarded"
-        return self.draws.split_party(t, node, source, barred(node, sources, known) if guarded else ())
-
-    def openers(self, t: int, nodes: list[int]) -> set[str]:
-        """The parties that open candidates of some source at some of these nodes."""
-        return {p for node in nodes for source in FOUR if (p := self.split_party(t, node, source)) is not None}
 
 
 @cache

@@ -1,4 +1,4 @@
-"""What each role of PIVODL sends, to whom and when, derived from the finished trees and the draws of parties alone.
+"""What each role of PIVODL sends, to whom and when: all messages of a job, in the order of its steps, and records told.
 
 A role is a party at a place: the source of a node's candidates, the split party that opens them, the aggregation and
 encryption party of a tree, an owner of labels. The expectations follow the protocol's steps, not the parties' code.
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.pivodl.crossed import OWNERS, SECURE, Crossed, N, crossed
+from tests.pivodl.roles import Sent, expected
 from tests.worlds import FOUR
 from treetap.wire.frame import name_of
 from treetap.wire.records import rows_of
@@ -32,8 +33,6 @@ BEFORE = (
 )
 ROOT_STEP = ("label_sums", "joint_sums", "node_sums")
 LEVEL = ("candidate_records", "candidate_shares", "forwarded_sums", "best_gains", "winning_candidates", "divided_nodes")
-#: Sender, receiver, kind, tree, stage.
-Sent = tuple[str, str, str, int, int]
 
 
 def _others(party: str) -> list[str]:
@@ -42,67 +41,16 @@ def _others(party: str) -> list[str]:
 
 def _of_a_job(here: Crossed) -> Iterator[Sent]:
     """Messages before all trees."""
-    paper = here.params.wire_form == "paper"
     for party in FOUR:
         for other in _others(party):
-            yield from ((party, other, kind, 0, 0) for kind in ("party_keys", "party_nonce", "labelled_records"))
-            if other in OWNERS and not paper:
-                yield party, other, "record_bins", 0, 0
+            yield from ((kind, 0, 0, party, other) for kind in ("party_keys", "party_nonce", "labelled_records"))
+            if other in OWNERS and here.params.wire_form == "compact":
+                yield "record_bins", 0, 0, party, other
     if here.params.needs_moments:
-        aggregator, opener = here.draws.aggregation_party(0), here.draws.encryption_party(0)
-        yield from ((owner, aggregator, "moment_share", 0, 0) for owner in OWNERS if owner != aggregator)
-        yield aggregator, opener, "joint_moments", 0, 0
-        yield from ((opener, other, "label_moments", 0, 0) for other in _others(opener))
-
-
-def _of_a_tree(here: Crossed, t: int) -> Iterator[Sent]:
-    """Messages of one tree's root, levels and end."""
-    aggregator, opener = here.draws.aggregation_party(t), here.draws.encryption_party(t)
-    yield from ((owner, aggregator, "label_sums", t, 0) for owner in OWNERS if owner != aggregator)
-    yield aggregator, opener, "joint_sums", t, 0
-    yield from ((opener, other, "node_sums", t, 0) for other in _others(opener))
-    for level in range(here.params.max_depth):
-        yield from _of_a_level(here, t, level)
-    yield from ((owner, aggregator, "metric_share", t, 0) for owner in OWNERS if owner != aggregator)
-
-
-def _of_a_level(here: Crossed, t: int, level: int) -> Iterator[Sent]:
-    nodes, divisions = here.open_at(t, level), here.divisions(t)
-    for source in FOUR:
-        openers = {party for node in nodes if (party := here.split_party(t, node, source)) is not None}
-        if openers:
-            others = [owner for owner in OWNERS if owner != source]
-            if here.params.wire_form == "paper":
-                yield from ((source, owner, "candidate_records", t, level) for owner in others)
-            yield from ((owner, source, "candidate_shares", t, level) for owner in others)
-        yield from ((source, party, "forwarded_sums", t, level) for party in openers)
-    for party in here.openers(t, nodes):
-        yield from ((party, other, "best_gains", t, level) for other in _others(party))
-    for node in nodes:
-        if node in divisions:
-            source, opener = divisions[node]["source"], divisions[node]["opener"]
-            yield opener, source, "winning_candidates", t, level
-            for other in _others(source):
-                yield source, other, "divided_nodes", t, level
-                yield source, other, "node_records", t, level
-            yield from _of_children(here, t, level, node, opener)
-        else:
-            yield from _of_a_leaf(here, t, level, node)
-
-
-def _of_children(here: Crossed, t: int, level: int, node: int, opener: str) -> Iterator[Sent]:
-    for child in (2 * node, 2 * node + 1):
-        if child in here.model.trees[t].divisible:
-            receivers = set(FOUR) if here.params.child_sums == "paper" else here.openers(t, [child])
-            yield from ((opener, party, "node_sums", t, level + 1) for party in receivers - {opener})
-        else:
-            yield from ((opener, owner, "leaf_weights", t, level) for owner in OWNERS if owner != opener)
-
-
-def _of_a_leaf(here: Crossed, t: int, level: int, leaf: int) -> Iterator[Sent]:
-    """An open node without a winner: the party that opened its parent's winner keeps its weight."""
-    keeper = here.divisions(t)[leaf >> 1]["opener"] if leaf > 1 else here.draws.encryption_party(t)
-    yield from ((keeper, owner, "leaf_weights", t, level) for owner in OWNERS if owner != keeper)
+        aggregator, opener = here.roles(0).draws.aggregation_party(0), here.roles(0).draws.encryption_party(0)
+        yield from (("moment_share", 0, 0, owner, aggregator) for owner in OWNERS if owner != aggregator)
+        yield "joint_moments", 0, 0, aggregator, opener
+        yield from (("label_moments", 0, 0, opener, other) for other in _others(opener))
 
 
 @pytest.mark.parametrize("form", ["ours", "the paper's"])
@@ -111,15 +59,15 @@ def test_who_sends_what_to_whom(form: str) -> None:
     here = crossed(form)
     ours = set(pivodl_pb2.PivodlBody.DESCRIPTOR.fields_by_name)
     found = {
-        (sender, to, name_of(parcel), parcel.round, parcel.stage)
+        (name_of(parcel), parcel.round, parcel.stage, sender, to)
         for sender, to, parcel in here.parcels
         if name_of(parcel) in ours
     }
-    expected = set(_of_a_job(here))
+    wanted = set(_of_a_job(here))
     for t in range(here.params.n_estimators):
-        expected |= set(_of_a_tree(here, t))
-    assert found == expected
-    assert {kind for _, _, kind, _, _ in found} == ours - _OF_OTHER_JOBS[form]
+        wanted |= expected(here.roles(t), here.here.ownership)
+    assert found == wanted
+    assert {kind for kind, *_ in found} == ours - _OF_OTHER_JOBS[form]
 
 
 _OF_OTHER_JOBS = {
@@ -158,7 +106,7 @@ def test_all_parties_have_all_roles() -> None:
     divisions = [each for t in range(2) for each in here.divisions(t).values()]
     assert len({each["source"] for each in divisions}) > 2
     assert len({each["opener"] for each in divisions}) > 2
-    assert len(here.openers(0, [1])) > 1
+    assert len(here.roles(0).split_parties(1)) > 1
 
 
 def test_records_of_children_go_to_all_and_those_of_leaves_to_their_owners() -> None:

@@ -62,15 +62,15 @@ def test_ciphertexts_are_under_the_key_of_the_party_that_may_open_them(form: str
                 checked += 1
 
     for _, to, t, _, shares in here.contents("candidate_shares"):
-        key = here.split_party(t, shares.node, to)
+        key = here.roles(t).split_party(shares.node, to)
         assert key not in (None, to)
         assert_under(str(key), shares.ciphertexts)
     for sender, to, t, _, sums in here.contents("forwarded_sums"):
-        assert here.split_party(t, sums.node, sender) == to
+        assert here.roles(t).split_party(sums.node, sender) == to
         assert_under(to, sums.ciphertexts)
     for kind in ("label_sums", "joint_sums"):
         for _, _, t, _, content in here.contents(kind):
-            assert_under(here.draws.encryption_party(t), content.ciphertexts)
+            assert_under(here.roles(t).draws.encryption_party(t), content.ciphertexts)
     assert checked > 100
 
 
@@ -92,7 +92,7 @@ def test_no_source_hears_a_sum_of_its_candidates_under_evaluation(form: str) -> 
                 heard |= {tuple(each.sums) for each in _content(record).nodes}
             if record.step == "forwarded_sums":
                 node = _content(record).node
-                assert here.split_party(record.round, node, record.peer) == party != record.peer
+                assert here.roles(record.round).split_party(node, record.peer) == party != record.peer
             if record.step == "best_gains":  # the level's candidates of this party have been opened elsewhere
                 for node in here.open_at(record.round, record.stage):
                     lefts = _left_sums(here, record.round, node, party)
