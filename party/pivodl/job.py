@@ -110,6 +110,11 @@ class PivodlJob:
         setting.records = len(table.ids)
         labels = self._labels.take(self.alignment.records)
         self._own = OwnLabels(labels.rows, labels.values, setting.records)
+        if setting.params.needs_moments:  # before any party encrypts its own
+            try:
+                Moments.of(labels.values)
+            except DataError as failure:
+                raise failure.at(setting.me) from None
         binned = await bin_features(setting.context, table, setting.params.max_bin)
         self._split_table = SplitTable(setting.me, table.columns, binned)
         told = result(setup_pb2.Binned(rounds=setting.params.n_estimators))

@@ -119,17 +119,23 @@ CASES: dict[str, tuple[World, dict[str, Any], str]] = {
         {"objective": "reg:squarederror", "label_scale": 1e-9, "base_score": 0.0},
         "labels are beyond ±4096 in units of label_scale = 1e-09; use a larger label_scale",
     ),
+    "labels beyond the secure sums": (
+        _edited(B, _label(10**13, "r00001", "r00004")),
+        {"objective": "reg:squarederror", "classes": []},
+        f"{B}: 2 of 10 labels are beyond ±1.09951e+12; state label_scale and base_score in the job",
+    ),
 }
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_bad_input_is_named_before_any_ciphertext(name: str, tmp_path: Path) -> None:
-    """The job fails; nothing encrypted has crossed. Labels and values are not in the error."""
+    """The job fails; nothing encrypted has crossed, no file is left. Labels and values are not in the error."""
     here, changes, message = CASES[name]
     state, error, crossed = _train(tmp_path, here, replace(SMALL, **changes))
     assert state == "failed"
     assert message.format(folder=tmp_path) in error
     assert not crossed & SEALED
+    assert [path for part in ("jobs", "models") for path in tmp_path.glob(f"*/state/{part}/*")] == []
 
 
 def test_a_party_without_labels_is_allowed(tmp_path: Path) -> None:
