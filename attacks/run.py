@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from attacks.audit import scores
 from attacks.id2graph.settings import Settings, usual_discount
+from attacks.pivodl import findings as pivodl
 from attacks.registry import Outcome, attack
 from attacks.view.own_table import load_labels, load_own_table
 from attacks.view.view import View, read_view
@@ -95,6 +96,47 @@ def run(task: Task) -> Found:
         "signed": str(view.anchor),
     }
     return Found(view, table, outcome, report)
+
+
+def run_pivodl(task: Task) -> dict[str, Any]:
+    """Run one of PIVODL's attacks, which sort no records into groups; returns its report.
+
+    Raises:
+        BadInput: a file cannot be used, or the transcript is of another protocol's job.
+        Malformed: the transcript was changed.
+    """
+    view = read_view(task.transcript, task.job, task.party, task.ca, task.revoked)
+    if view.pivodl is None:
+        raise BadInput(f"attack {task.name} is on transcripts of pivodl; job {view.job} is one of {view.protocol}")
+    table = None if task.table is None else load_own_table(task.table, view, task.id, task.use)
+    labels, features = _labels(task, view, table), None if table is None else table.features
+    found = pivodl.findings(view.pivodl, view.records, features, labels, only=task.name)
+    return {
+        "attack": task.name,
+        "party": view.party,
+        "job": view.job,
+        "protocol": view.protocol,
+        "records": view.records,
+        "trees": len(view.trees),
+        **found[task.name],
+        "faults": list(view.faults),
+        "signed": str(view.anchor),
+    }
+
+
+def show_pivodl(report: dict[str, Any]) -> None:
+    """Print the report of `run_pivodl` to the terminal."""
+    for fault in report["faults"]:
+        terminal.err.print(f"note: {fault}", soft_wrap=True)
+    rows = terminal.table("", "")
+    for name, value in report.items():
+        if isinstance(value, list):
+            continue
+        inner = value.items() if isinstance(value, dict) else [("", value)]
+        for key, each in inner:
+            shown = "–" if each is None else f"{each:.4f}" if isinstance(each, float) else str(each)
+            rows.add_row(" ".join(f"{name} {key}".split()).replace("_", " "), terminal.text(shown))
+    terminal.out.print(rows)
 
 
 def write(found: Found, path: Path) -> None:

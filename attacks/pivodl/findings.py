@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -42,8 +42,9 @@ def findings(
     features: npt.NDArray[np.float64] | None,
     labels: Labels | None,
     exact: Weights | None = None,
+    only: str | None = None,
 ) -> dict[str, dict[str, Any]]:
-    """Run every attack; the result of each under its name.
+    """Run every attack, or `only` one; the result of each under its name.
 
     Args:
         features: the party's own columns (N, d), for a model of its own labels.
@@ -52,12 +53,13 @@ def findings(
     """
     truth = None if labels is None else _numbers(view, labels)
     inversion = GainInversion(view, records)
-    return {
-        "label_guess": _guess(view, records, features, truth, inversion, exact or {}),
-        "gain_inversion": _inversion(view, inversion, truth),
-        "differential": _differential(view, inversion, records, truth),
-        "disclosed": asdict(disclosed(view)),
+    made: dict[str, Callable[[], dict[str, Any]]] = {
+        "label_guess": lambda: _guess(view, records, features, truth, inversion, exact or {}),
+        "gain_inversion": lambda: _inversion(view, inversion, truth),
+        "differential": lambda: _differential(view, inversion, records, truth),
+        "disclosed": lambda: asdict(disclosed(view)),
     }
+    return {name: make() for name, make in made.items() if only in (None, name)}
 
 
 def exact_weights(views: Mapping[str, PivodlView]) -> dict[tuple[int, int], npt.NDArray[np.float64]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -19,13 +20,14 @@ from attacks.report import html, print_summary
 from tests.attacks.documents import made
 from tests.attacks.pivodl import PARAMS, shared_world, trained
 from tests.attacks.recorded import transcript
+from tests.commands.command import refused, treetap
 
 pytestmark = pytest.mark.filterwarnings("ignore:a 512-bit")
 
 
 @pytest.fixture(scope="module")
-def document(tmp_path_factory: pytest.TempPathFactory) -> Document:
-    """The audit of a small job with noise, all four parties audited."""
+def file(tmp_path_factory: pytest.TempPathFactory) -> AuditFile:
+    """What an auditor has of a small job with noise: transcripts and tables of all four parties."""
     folder = tmp_path_factory.mktemp("audited")
     here = shared_world(200)
     states = trained(folder / "federation", here, replace(PARAMS, n_estimators=2, epsilon=8.0))
@@ -39,7 +41,12 @@ def document(tmp_path_factory: pytest.TempPathFactory) -> Document:
                 name=name, transcript=transcript(states, name), table=folder / f"{name}.parquet", columns=list(columns)
             )
         )
-    file = AuditFile(label=LabelTable(path=folder / "labels.parquet", column="y"), party=parties, attacks=["uni", "cl"])
+    return AuditFile(label=LabelTable(path=folder / "labels.parquet", column="y"), party=parties, attacks=["uni", "cl"])
+
+
+@pytest.fixture(scope="module")
+def document(file: AuditFile) -> Document:
+    """The audit of it."""
     return audit(file, by_tree=False, progress=lambda *_: None)
 
 
@@ -82,4 +89,28 @@ def test_page_and_terminal_show_the_figures(document: Document) -> None:
             assert figure in out.getvalue()
     assert section.count("<circle") >= sum(
         party.label_guess is not None and party.label_guess.auc is not None for party in document.parties.values()
+    )
+
+
+def test_the_command_runs_one_attack(file: AuditFile, document: Document, sound: Path) -> None:
+    """`treetap attack` prints one party's figures, those of the document; of another protocol's job it says so."""
+    one = file.party[1]
+    assert file.label is not None
+    assert one.table is not None
+    found = treetap("attack", "gain_inversion", one.transcript, "--json")
+    assert found.status == 0, found.err
+    report, expected = json.loads(found.out), document.plain()["parties"][one.name]["gain_inversion"]
+    assert report["party"] == one.name
+    assert {key: report[key] for key in expected} == expected | {
+        "exact": None,
+        "by_tree": [{**row, "exact": None} for row in expected["by_tree"]],
+    }
+    scored = ("--labels", file.label.path, "--label", "y", "--columns", one.table)
+    used = [word for column in one.columns or [] for word in ("--use", column)]
+    shown = treetap("attack", "label_guess", one.transcript, *scored, *used)
+    assert shown.status == 0, shown.err
+    assert "as source accuracy" in shown.out
+    assert "is one of boosting" in refused(treetap("attack", "disclosed", sound, "--party", "feature-b"))
+    assert "leave it out" in refused(
+        treetap("attack", "disclosed", one.transcript, "--out", one.table.with_suffix(".out"))
     )

@@ -98,7 +98,12 @@ def audit(
 
 def attack(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="cl, uni, uni+cl, id2graph, id2graph-chunked or id2graph-quotient.")
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="cl, uni, uni+cl, id2graph, id2graph-chunked or id2graph-quotient; of pivodl also label_guess, "
+            "gain_inversion, differential or disclosed.",
+        ),
     ],
     transcript: Annotated[
         Path, typer.Argument(help="A transcript's folder, a state folder, a .tap file or an archive of any.")
@@ -150,10 +155,19 @@ def attack(
     id2graph-chunked   the same in chunks, as the paper does for many records
     id2graph-quotient  the same with records in the same leaves merged: same modularity, any number of records
 
+    Of a job of pivodl also, without groups:
+
+    \b
+    label_guess        sign of the leaf weights that the party received, over records that it does not label
+    gain_inversion     exact leaf weights from announced gains
+    differential       labels from sums over sets that differ in few records
+    disclosed          counts of what the messages disclose: bins, records of nodes, sums
+
     treetap attack id2graph-quotient feature-b/transcripts/job --columns b.parquet --classes 2
     """
     with needs("audit"):
         from attacks import run
+        from attacks.pivodl.findings import ATTACKS as OF_PIVODL
     if (labels is None) != (label is None):
         raise BadInput("--labels FILE and --label COLUMN go together")
     given = {
@@ -182,6 +196,16 @@ def attack(
     )
     if out is not None and not out.parent.is_dir():
         raise BadInput(f"--out {out}: there is no folder {out.parent}")
+    if name in OF_PIVODL:
+        if out is not None:
+            raise BadInput(f"--out writes groups of records, and attack {name} has none; leave it out")
+        with _damage():
+            report = run.run_pivodl(task)
+        if as_json:
+            print(json.dumps(report, indent=1), flush=True)
+        else:
+            run.show_pivodl(report)
+        return
     with _damage():
         found = run.run(task)
     if out is not None:
