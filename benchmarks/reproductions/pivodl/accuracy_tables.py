@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 
-from cells import ACCOUNTINGS, EPSILON, EPSILONS, SETS, Cell, changed
+from cells import ACCOUNTINGS, DRAWS, EPSILON, EPSILONS, SETS, Cell, changed
 from paper import ACCURACY
 from pictures import AXES
-from points import Measure, point, test, trained
+from points import SEEDS, Measure, common, point, test, trained
 from resumable import Results
 from worlds import WORLDS
 
@@ -51,9 +52,29 @@ def defaults(results: Results) -> list[list[str]]:
     return rows
 
 
+def by_draw(results: Results) -> list[list[str]]:
+    """The credit set's default setting over the seeds and several draws of the noise: means and standard errors."""
+    rows = [["L", "trainings", "accuracy", "least", "share ≥ .81", "AUC", "least"]]
+    for accounting in ACCOUNTINGS:
+        cells = [replace(_with(SETS[0], accounting), seed=seed, draw=draw) for seed in SEEDS for draw in DRAWS]
+        found = [each for each in (results.get(cell.key()) for cell in cells) if each is not None]
+        if len(found) < 2:
+            continue
+        accuracy, auc = ([test(name)(each) for each in found] for name in ("accuracy", "auc"))
+        above = sum(value >= 0.81 for value in accuracy) / len(accuracy)
+        releases = "T·2^depth" if accounting == "zcdp" else "T"
+        rows.append([releases, str(len(found)), *_mean(accuracy), f"{above:.0%}", *_mean(auc)])
+    return rows
+
+
+def _mean(values: Sequence[float]) -> list[str]:
+    error = statistics.stdev(values) / len(values) ** 0.5
+    return [f"{statistics.mean(values):.4f} ± {error:.4f}", f"{min(values):.4f}"]
+
+
 def by_parameter(results: Results) -> list[list[str]]:
     """Means over the seeds by parties, depth and trees."""
-    rows = [["set", "parameter", "noise", *(f"{k}." for k in range(1, 6))]]
+    rows = [["set", "parameter", "noise", *(f"{k}." for k in range(1, 6)), "seeds"]]
     for name in SETS:
         measure, digits = _measure(name)
         for field, (_, values) in AXES.items():
@@ -65,7 +86,7 @@ def by_parameter(results: Results) -> list[list[str]]:
 
 def by_epsilon(results: Results) -> list[list[str]]:
     """Means over the seeds by ε."""
-    rows = [["set", "L", "measure", *(f"ε {value:g}" for value in EPSILONS)]]
+    rows = [["set", "L", "measure", *(f"ε {value:g}" for value in EPSILONS), "seeds"]]
     for name in SETS:
         for accounting in ACCOUNTINGS:
             releases = "T·2^depth" if accounting == "zcdp" else "T"
@@ -80,7 +101,9 @@ def _named(field: str, values: Sequence[float]) -> str:
 
 
 def _row(head: list[str], results: Results, cells: Sequence[Cell], measure: Measure, digits: int) -> list[list[str]]:
-    found = [point(results, cell, measure) for cell in cells]
+    seeds = common(results, cells)
+    found = [point(results, cell, measure, seeds=seeds) for cell in cells]
     if all(each is None for each in found):
         return []
-    return [[*head, *("–" if each is None else f"{each.mean:,.{digits}f}" for each in found)]]
+    shown = ["–" if each is None else f"{each.mean:,.{digits}f}" for each in found]
+    return [[*head, *shown, str(max(each.seeds for each in found if each is not None))]]

@@ -12,6 +12,8 @@ PARTIES, DEPTHS, TREES, EPSILONS = (2, 4, 6, 8, 10), (2, 3, 4, 5, 6), (2, 3, 4, 
 #: The paper's default ε.
 EPSILON = 8.0
 ACCOUNTINGS = ("zcdp", "paper")
+#: Draws of the noise for each seed of the credit set's default setting.
+DRAWS = range(10)
 #: Who has the labels: spread over all parties, or all with the first.
 SPREAD, ONE = "spread", "one"
 
@@ -24,7 +26,8 @@ class Cell:
         over: "centralised" (the reference on the joined table, which the federation equals bit for bit), "processes"
             (a process per party, sockets, certificates) or "plain" (in one process, without encryption).
         set: of `sets.SETS`.
-        seed: draws test rows, the parties' columns and labels, and with `centralised` the noise.
+        seed: draws test rows, the parties' columns and labels, and with "centralised" the noise.
+        draw: of the noise, of "centralised".
         system: "pivodl", "pivodl, modified" (the paper's modification for labels of one party) or "boosting"
             (SecureBoost).
         labels: `SPREAD` or `ONE`.
@@ -33,6 +36,7 @@ class Cell:
     over: str
     set: str
     seed: int
+    draw: int = 0
     system: str = "pivodl"
     labels: str = SPREAD
     parties: int = 4
@@ -111,7 +115,8 @@ def credit(seeds: Sequence[int]) -> list[Cell]:
     cells = [replace(first, key_bits=bits, wire_form=form) for bits in (512, 2048) for form in ("compact", "paper")]
     noise = [replace(first, epsilon=EPSILON, accounting=each) for each in ACCOUNTINGS]
     every = [Cell("centralised", SETS[0], seed) for seed in seeds]
-    return cells + noise + every + [replace(c, epsilon=EPSILON, accounting=each) for each in ACCOUNTINGS for c in every]
+    drawn = [replace(cell, epsilon=EPSILON, draw=draw) for cell in every for draw in DRAWS]
+    return cells + noise + every + [replace(cell, accounting=each) for each in ACCOUNTINGS for cell in drawn]
 
 
 def tables(seeds: Sequence[int]) -> list[Cell]:

@@ -9,7 +9,7 @@ from typing import Any
 from cells import ACCOUNTINGS, EPSILON, ONE, PARTIES, SETS, TREES, Cell, changed
 from paper import SYSTEMS
 from pictures import AXES
-from points import cpu, growth, line, linear, megabytes, plain_megabytes, point, seconds
+from points import cpu, encryptions, growth, line, linear, megabytes, plain_megabytes, point, seconds, test
 from resumable import Results
 from worlds import WORLDS
 
@@ -46,12 +46,15 @@ def costs(results: Results) -> list[list[str]]:
 
 def by_class(results: Results) -> list[list[str]]:
     """Bytes by disclosure class of the same runs without noise."""
-    runs = [(words, run) for words, run in _runs(results) if "epsilon" not in run["trial"]]
-    names = sorted({name for _, run in runs for name in run["traffic"]}, key=lambda name: (name in PLAIN, name))
-    rows = [["class", *(words for words, _ in runs)]]
+    return _classes({words: run for words, run in _runs(results) if "epsilon" not in run["trial"]})
+
+
+def _classes(runs: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
+    names = sorted({name for run in runs.values() for name in run["traffic"]}, key=lambda name: (name in PLAIN, name))
+    rows = [["class", *runs]]
     for name in names:
-        rows.append([name, *(f"{run['traffic'].get(name, 0):,}" for _, run in runs)])
-    return [*rows, ["all", *(f"{sum(run['traffic'].values()):,}" for _, run in runs)]]
+        rows.append([name, *(f"{run['traffic'].get(name, 0):,}" for run in runs.values())])
+    return [*rows, ["all", *(f"{sum(run['traffic'].values()):,}" for run in runs.values())]]
 
 
 def times(results: Results) -> list[list[str]]:
@@ -73,19 +76,23 @@ def times(results: Results) -> list[list[str]]:
 
 def scaled(results: Results) -> list[list[str]]:
     """The growth of time: a linear fit, and the exponent of a power law."""
-    rows = [["by", "seconds", "a + b·x", "R²", "exponent", "values"]]
+    rows = [["by x", "measure", "a + b·x", "R²", "exponent", "values"]]
+    measures = {
+        "encryptions": encryptions,
+        "processor, s": cpu,
+        "wall, whole job, s": seconds("wall"),
+        "wall, trees, s": seconds("train"),
+    }
     for field, values in (("parties", range(3, 11)), ("trees", TREES)):
-        for words, measure in (
-            ("processor", cpu),
-            ("wall, whole job", seconds("wall")),
-            ("wall, trees", seconds("train")),
-        ):
+        for words, measure in measures.items():
             found = line(results, FIRST, field, values, measure)
             if len(found) < 3:
                 continue
             base, slope, square = linear(found)
-            shown = ", ".join(f"{each.x:g}: {each.mean:.1f}" for each in found)
-            rows.append([field, words, f"{base:.2f} + {slope:.2f} x", f"{square:.3f}", f"{growth(found):.2f}", shown])
+            digits = 0 if measure is encryptions else 1
+            shown = ", ".join(f"{each.x:g}: {each.mean:,.{digits}f}" for each in found)
+            fit = f"{base:,.{digits}f} + {slope:,.{digits + 1}f} x"
+            rows.append([field, words, fit, f"{square:.3f}", f"{growth(found):.2f}", shown])
     return rows
 
 
@@ -111,42 +118,51 @@ def shapes(results: Results) -> list[list[str]]:
     return rows
 
 
+_ONE = replace(FIRST, labels=ONE)
+#: Words → the paper's name and the cell of a system where all labels are one party's.
+_SYSTEMS = {
+    "SecureBoost (`boosting`)": ("SecureBoost", replace(_ONE, system="boosting")),
+    "PIVODL, unmodified": ("PIVODL", _ONE),
+    "PIVODL, modified (`centralised_labels`)": ("PIVODL", replace(_ONE, system="pivodl, modified")),
+}
+
+
 def systems(results: Results) -> list[list[str]]:
     """Table IV, and the default time of each system with all labels at one party."""
-    one = replace(FIRST, labels=ONE)
-    ours = {
-        "SecureBoost": ("SecureBoost (`boosting`)", replace(one, system="boosting")),
-        "PIVODL": ("PIVODL, unmodified", one),
-        "": ("PIVODL, modified (`centralised_labels`)", replace(one, system="pivodl, modified")),
-    }
     rows = [["system", "trees, s", "processor, s", "sent, MB", "accuracy", "paper", "AUC", "paper", "seeds"]]
-    for paper, (words, cell) in ours.items():
-        found = [
-            point(results, cell, each) for each in (seconds("train"), cpu, megabytes, _test("accuracy"), _test("auc"))
-        ]
+    measures = {seconds("train"): 2, cpu: 1, megabytes: 2, test("accuracy"): 4, test("auc"): 4}
+    for words, (paper, cell) in _SYSTEMS.items():
+        found = [point(results, cell, each) for each in measures]
         if found[0] is None:
             continue
-        shown = [
-            "–" if each is None else each.shown(digits) for each, digits in zip(found, (2, 1, 2, 4, 4), strict=True)
-        ]
-        accuracy, auc = ("–" if each is None else f"{each:.4f}" for each in SYSTEMS.get(paper, (None, None)))
-        rows.append([words, *shown[:3], shown[3], accuracy, shown[4], auc, str(found[0].seeds)])
+        shown = ["–" if each is None else each.shown(d) for each, d in zip(found, measures.values(), strict=True)]
+        theirs = [_figure(each) for each in SYSTEMS[paper]]
+        rows.append([words, *shown[:4], theirs[0], shown[4], theirs[1], str(found[0].seeds)])
     for paper in ("FederBoost", "Pivot"):
-        accuracy, auc = ("–" if each is None else f"{each:.4f}" for each in SYSTEMS[paper])
+        accuracy, auc = map(_figure, SYSTEMS[paper])
         rows.append([f"{paper} (not here)", "–", "–", "–", "–", accuracy, "–", auc, "–"])
     return rows
 
 
-def _test(name: str) -> Any:
-    return lambda run: run["metrics"]["test"][name]
+def disclosed(results: Results) -> list[list[str]]:
+    """Bytes by class of the same systems, the first seed of each."""
+    runs = {words: results.get(cell.key()) for words, (_, cell) in _SYSTEMS.items()}
+    return _classes({words: run for words, run in runs.items() if run is not None})
+
+
+def _figure(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4f}"
 
 
 def comparison_of_gains(results: Results) -> list[list[str]]:
     """Gains announced and compared in secret."""
-    rows = [["gains", "whole job, s", "trees, s", "processor, s", "sent, MB", "model"]]
+    rows = [
+        ["gains", "whole job, s", "trees, s", "processor, s", "sent, MB", "encryptions", "AGGREGATE, bytes", "model"]
+    ]
     for words in ("announce", "secure"):
         run = results.get(replace(FIRST, gain_comparison=words).key())
         if run is not None:
             figures = [f"{seconds('wall')(run):.1f}", f"{seconds('train')(run):.1f}", f"{cpu(run):.1f}"]
-            rows.append([words, *figures, f"{megabytes(run):.2f}", f"`{run['model']}`"])
+            figures += [f"{megabytes(run):.2f}", f"{encryptions(run):,.0f}", f"{run['traffic']['AGGREGATE']:,}"]
+            rows.append([words, *figures, f"`{run['model']}`"])
     return rows

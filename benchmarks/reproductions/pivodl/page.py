@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from shutil import copyfile
 
-from accuracy_tables import by_epsilon, by_parameter, defaults
-from cost_tables import by_class, comparison_of_gains, costs, scaled, shapes, systems, times
+from accuracy_tables import by_draw, by_epsilon, by_parameter, defaults
+from cost_tables import by_class, comparison_of_gains, costs, disclosed, scaled, shapes, systems, times
 from pictures import write_pictures
 from resumable import Results
 
@@ -21,12 +21,14 @@ TABLES: dict[str, Callable[[Results], Rows]] = {
     "costs": costs,
     "classes": by_class,
     "defaults": defaults,
+    "draws": by_draw,
     "parameters": by_parameter,
     "epsilon": by_epsilon,
     "times": times,
     "scaling": scaled,
     "wire": shapes,
     "systems": systems,
+    "disclosed": disclosed,
     "gains": comparison_of_gains,
 }
 

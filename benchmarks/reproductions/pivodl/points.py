@@ -35,9 +35,15 @@ class Point:
         return f"{self.mean:,.{digits}f} ({self.low:,.{digits}f} to {self.high:,.{digits}f})"
 
 
-def point(results: Results, cell: Cell, measure: Measure, x: float = 0.0) -> Point | None:
-    """The measure of a cell over the seeds that are there; None without any."""
-    found = [results.get(replace(cell, seed=seed).key()) for seed in SEEDS]
+def common(results: Results, cells: Sequence[Cell]) -> Sequence[int]:
+    """The seeds that have a result for every cell, since points over different seeds make no line; without any, all."""
+    whole = [seed for seed in SEEDS if all(results.get(replace(cell, seed=seed).key()) for cell in cells)]
+    return whole or SEEDS
+
+
+def point(results: Results, cell: Cell, measure: Measure, x: float = 0.0, seeds: Sequence[int] = SEEDS) -> Point | None:
+    """The measure of a cell over those of the seeds that are there; None without any."""
+    found = [results.get(replace(cell, seed=seed).key()) for seed in seeds]
     values = [measure(each) for each in found if each is not None]
     if not values:
         return None
@@ -46,7 +52,9 @@ def point(results: Results, cell: Cell, measure: Measure, x: float = 0.0) -> Poi
 
 def line(results: Results, cell: Cell, field: str, values: Sequence[float], measure: Measure) -> list[Point]:
     """The points of a sweep of one field."""
-    found = [point(results, changed(cell, field, value), measure, value) for value in values]
+    cells = [changed(cell, field, value) for value in values]
+    seeds = common(results, cells)
+    found = [point(results, each, measure, value, seeds) for each, value in zip(cells, values, strict=True)]
     return [each for each in found if each is not None]
 
 
@@ -68,6 +76,11 @@ def cpu(result: Mapping[str, Any]) -> float:
 def seconds(phase: str) -> Measure:
     """Wall seconds of a phase, or of the job ("wall")."""
     return lambda result: float(result["seconds"][phase])
+
+
+def encryptions(result: Mapping[str, Any]) -> float:
+    """Numbers that were encrypted, which no load of the machine changes."""
+    return float(result["operations"]["encryptions"])
 
 
 def megabytes(result: Mapping[str, Any]) -> float:

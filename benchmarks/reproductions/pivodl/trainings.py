@@ -51,7 +51,7 @@ def _centralised(cell: Cell) -> dict[str, Any]:
     """By the centralised reference, with noise that is drawn here for each leaf."""
     here, params = joined(cell.set, cell.seed, cell.parties, cell.labels), _params(cell)
     started = time.process_time()
-    model = train(here.before, here.labels.values, params, here.ownership, _noise(params, cell.seed))
+    model = train(here.before, here.labels.values, params, here.ownership, _noise(params, cell))
     used = time.process_time() - started
     return {
         **_measured(model, here),
@@ -67,12 +67,12 @@ def _plain(cell: Cell) -> dict[str, Any]:
     return {"cpu_seconds": round(processor_seconds(cell), 3)}
 
 
-def _noise(params: PivodlParams, seed: int) -> Release | None:
+def _noise(params: PivodlParams, cell: Cell) -> Release | None:
     """clip(w, ηC) + N(0, (2ηCσ)²), as the parties draw it, but from the seed."""
     privacy = LeafWeightPrivacy.of(params)
     if privacy is None:
         return None
-    draw = sampling.generator(seed, "noise of leaf weights")
+    draw = sampling.generator(cell.seed, "noise of leaf weights", *((cell.draw,) if cell.draw else ()))
 
     def release(tree: int, leaf: int, weight: Floats) -> Floats:
         del tree, leaf
