@@ -16,7 +16,7 @@ from treetap.trees.centralised_pivodl import CentralPivodlModel, train
 from treetap.trees.pivodl_params import PivodlParams
 
 #: Random worlds of each kind.
-WORLDS = 6
+WORLDS = 5
 
 
 def assert_oracles(model: CentralPivodlModel, oracle: OracleModel) -> None:
@@ -57,7 +57,7 @@ def test_the_worlds_try_every_rule() -> None:
     """Each changes some model: deviations, thresholds, the spread of labels; the naive trainer follows them all."""
     models: dict[str, list[Any]] = {}
     splits = ties = 0
-    for seed in range(20):
+    for seed in range(12):
         here = some_world(seed, "binary:logistic", parties=2 + seed % 2)
         params = some_params(seed, max_depth=4, gamma=0.0)
         ways: dict[str, tuple[PivodlParams, Any]] = {
@@ -74,7 +74,7 @@ def test_the_worlds_try_every_rule() -> None:
             models.setdefault(way, []).append([tree.nodes for tree in oracle])
             if not way:
                 splits, ties = splits + _statistics(oracle)[0], ties + _statistics(oracle)[1]
-    assert splits > 60
+    assert splits > 40
     assert ties > 0
     for way in list(models)[1:]:
         assert models[way] != models[""], way

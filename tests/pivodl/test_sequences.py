@@ -139,7 +139,7 @@ def test_a_job_that_is_resumed_has_the_same_roles(tmp_path: Path) -> None:
 
     async def main() -> None:
         def kill(message: Any) -> None:
-            if message.word == "leaf_weights" and message.sender == victim:
+            if (message.word, message.to) == ("close_tree", victim):
                 federation.hook = None
                 federation.kill(victim)
                 federation.start(victim)
