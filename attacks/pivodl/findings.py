@@ -13,6 +13,7 @@ from attacks.pivodl import own_label_model
 from attacks.pivodl.differential import UNKNOWN, recovered, sets_of_transcript
 from attacks.pivodl.disclosed import disclosed
 from attacks.pivodl.gain_inversion import GainInversion
+from attacks.pivodl.known_sums import closed
 from attacks.pivodl.label_guess import (
     Guess,
     Weights,
@@ -135,19 +136,18 @@ def _inversion(view: PivodlView, inversion: GainInversion, truth: Ints | None) -
                 "exact": right,
             }
         )
-    sources = {tree.view.index: tree for tree in view.trees}
-    noised = [
-        (tree.index, leaf)
-        for tree in inversion.trees
-        for leaf in tree.weights
-        if leaf in sources[tree.index].weights and not sources[tree.index].weights[leaf].exact
-    ]
+    removed = 0
+    for seen, solved in zip(view.trees, inversion.trees, strict=True):
+        told = closed(seen.sums, seen.splits)  # these weights follow without a gain: `exact_weight_known`
+        removed += sum(
+            not seen.weights[leaf].exact for leaf in solved.weights if leaf in seen.weights and leaf not in told
+        )
     return {
         "possible": inversion.possible and view.params.gain_comparison == "announce",
         **{key: sum(row[key] for row in by_tree) for key in ("splits", "announced", "tried", "solved")},
         "exact": None if truth is None else sum(row["exact"] for row in by_tree),
         "noised_weights": sum(not weight.exact for tree in view.trees for weight in tree.weights.values()),
-        "noise_removed": len(noised),
+        "noise_removed": removed,
         "by_tree": by_tree,
     }
 

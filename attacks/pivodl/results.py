@@ -28,9 +28,9 @@ class LabelGuess(GuessFigures):
 
     `as_source`: by leaves below the party's own splits alone. Of a job with `epsilon` also: `exact`, by weights that
     came without noise alone; `without_noise`, by the exact weights of all leaves, where another audited party has them;
-    `after_inversion`, with the exact weights that gain inversion finds. `own_labels_and_spaces`, and `..._and_columns`:
-    models of the party's own labels by the nodes that it knows, and by its own columns. `accuracy_by_tree`,
-    `auc_by_tree`: by the weights of the first tree, the first two, and so on.
+    `after_inversion`, with the exact weights that gains or received sums give away. `own_labels_and_spaces`, and
+    `..._and_columns`: models of the party's own labels by the nodes that it knows, and by its own columns.
+    `accuracy_by_tree`, `auc_by_tree`: by the weights of the first tree, the first two, and so on.
     """
 
     others: Count
@@ -66,7 +66,7 @@ class GainInversionFigures(InversionFigures):
     """Gain inversion over all trees. `possible`: False where no gain is announced, or the job is not logistic.
 
     `noised_weights`: leaf weights that the party received with noise; `noise_removed`: of these, those whose exact
-    value follows.
+    value follows from gains.
     """
 
     possible: bool

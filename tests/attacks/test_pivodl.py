@@ -10,6 +10,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
+from google.protobuf.message import Message
 
 from attacks.pivodl.differential import UNKNOWN, counted, differences, recovered
 from attacks.pivodl.gain_inversion import GainInversion
@@ -22,9 +23,14 @@ from tests.pivodl.federations import centralised, job_of, transparent
 from tests.pivodl.jobs import policies
 from tests.simulator import Federation, run
 from tests.worlds import World
+from treetap.errors import Malformed
 from treetap.trees.candidates import column_goes_left
 from treetap.trees.centralised_pivodl import CentralPivodlModel
 from treetap.trees.role_draws import RoleDraws, barred
+from treetap.wire.frame import content_of
+from treetap.wire.records import chunks_of
+from treetap.wire.transcript import TranscriptReader, open_message
+from treetap.wire.transcript_writer import TranscriptWriter
 from treetap.wire.v2.transcript_pb2 import TranscriptRecord
 
 pytestmark = pytest.mark.filterwarnings("ignore:a 512-bit")
@@ -196,6 +202,20 @@ def test_without_announced_gains_nothing_is_solved(exact: Seen, tmp_path: Path) 
         assert (result["announced"], result["tried"], result["solved"], result["noise_removed"]) == (0, 0, 0, 0)
 
 
+def test_a_secure_comparison_leaves_no_gain_in_any_transcript(tmp_path: Path) -> None:
+    """Also where a party records what it sends; the other attacks read the transcripts all the same."""
+    here = shared_world(120, 3)
+    params = replace(NOISED, n_estimators=1, max_depth=2, max_bin=4, gain_comparison="secure")
+    seen = views(trained(tmp_path, here, params, record="both"))
+    for name, result in found(here, seen).items():
+        figures = result["gain_inversion"]
+        assert figures["possible"] is False
+        assert (figures["announced"], figures["solved"], figures["noise_removed"]) == (0, 0, 0)
+        assert figures["splits"] > 0
+        assert not any(tree.gains for tree in _trees(seen[name]))
+        assert result["disclosed"]["bins"] == 4 * len(here.ownership[name])
+
+
 def test_disclosed_bins_and_ids(exact: Seen) -> None:
     """Bins of the own labelled records by all other columns; records of nodes that may be split; sums for leaves."""
     here, model, _, seen = exact
@@ -247,6 +267,35 @@ def test_a_transcript_has_no_sums_for_the_differential_attack(exact: Seen) -> No
         figures = result["differential"]
         assert (figures["opened_by_source"], figures["labels"]) == (0, 0)
         assert figures["smallest_set"] is None or figures["smallest_set"] >= PARAMS.min_samples
+
+
+def _bent(record: TranscriptRecord, kind: str) -> Message:
+    """The message of a record, its content of one kind made wrong."""
+    message = open_message(record)
+    content: Any = content_of(message, kind)
+    if kind == "leaf_weights":
+        content.leaves[0].weight.append(1.0)
+    elif kind == "node_sums":
+        content.nodes[0].sums.append(1)
+    elif kind == "divided_nodes":
+        content.nodes[0].node = 1 << 40
+    else:
+        del content.chunks[:]
+        content.chunks.extend(chunks_of(np.arange(400), 400))
+    return message
+
+
+@pytest.mark.parametrize("kind", ["leaf_weights", "node_sums", "divided_nodes", "labelled_records"])
+def test_a_transcript_that_contradicts_itself_is_refused(exact: Seen, tmp_path: Path, kind: str) -> None:
+    """Whatever a message says, the audit ends with the fault of the transcript."""
+    _, _, states, _ = exact
+    name = next(iter(states))
+    with TranscriptWriter(tmp_path / "bent") as writer:
+        for r in TranscriptReader(transcript(states, name)):
+            message = _bent(r, kind) if r.step == kind and r.kind == TranscriptRecord.RECEIVED else open_message(r)
+            writer.append(r.kind, r.peer, r.step, r.job, r.attempt, r.round, r.stage, message)
+    with pytest.raises(Malformed):
+        read_view(tmp_path / "bent", party=name)
 
 
 def _opened_candidates(folder: Path, here: World, *, forced: bool) -> list[tuple[int, list[tuple[Any, Any]]]]:
