@@ -20,8 +20,7 @@ from party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, SAME, THIS_ROUND, N
 from treetap.errors import Malformed, OutOfOrder
 from treetap.models.own_split import OwnSplit
 from treetap.trees.ensemble import ROOT
-from treetap.wire.records import chunks_of
-from treetap.wire.v2 import control_pb2, growth_pb2, transcript_pb2
+from treetap.wire.v2 import control_pb2, growth_pb2
 
 #: Most bytes of packed ciphertexts in one message of candidate sums.
 SUMS_BYTES = 1024 * 1024
@@ -150,17 +149,8 @@ class FeaturePartyGrowth:
         """Record an own split in the party's transcript, if it keeps one."""
         if not self._context.recorder.on:
             return
-        entry = transcript_pb2.OwnSplit(
-            handle=split.handle,
-            node=split.node,
-            feature=split.feature,
-            feature_name=tree.columns.name_of(split),
-            bin=split.bin,
-            threshold=split.threshold,
-            missing_left=split.missing_left,
-            left=list(chunks_of(tree.rows[2 * split.node], tree.total)),
-            right=list(chunks_of(tree.rows[2 * split.node + 1], tree.total)),
-        )
+        left, right = tree.rows[2 * split.node], tree.rows[2 * split.node + 1]
+        entry = tree.columns.own_record(split, left, right, tree.total)
         self._context.recorder.own(t, level, self._context.attempt, entry)
 
     def _growing(self, t: int) -> OwnTree:

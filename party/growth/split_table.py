@@ -18,6 +18,8 @@ from treetap.trees.binning import BinnedTable, Codes
 from treetap.trees.candidates import Candidate
 from treetap.trees.params import TreeParams
 from treetap.trees.tree_bins import GlobalBins, NodeBins, goes_left
+from treetap.wire.records import chunks_of
+from treetap.wire.v2 import transcript_pb2
 
 Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
 Floats = np.ndarray[tuple[int, int], np.dtype[np.float64]]
@@ -87,6 +89,20 @@ class TreeColumns:
     def name_of(self, split: OwnSplit) -> str:
         """The name of a split's column."""
         return self._table.columns[split.feature]
+
+    def own_record(self, split: OwnSplit, left: Rows, right: Rows, total: int) -> transcript_pb2.OwnSplit:
+        """A split of these columns for the party's own transcript, with the rows of both children, of `total`."""
+        return transcript_pb2.OwnSplit(
+            handle=split.handle,
+            node=split.node,
+            feature=split.feature,
+            feature_name=self.name_of(split),
+            bin=split.bin,
+            threshold=split.threshold,
+            missing_left=split.missing_left,
+            left=list(chunks_of(left, total)),
+            right=list(chunks_of(right, total)),
+        )
 
     def order(self, node: int) -> Rows:
         """The canonical number of the candidate at each place in a node: (candidates,)."""

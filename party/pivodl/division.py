@@ -27,8 +27,8 @@ from treetap.errors import Malformed
 from treetap.models.own_split import OwnSplit
 from treetap.process.together import together
 from treetap.trees.label_thresholds import stopped_by
-from treetap.wire.records import chunks_of, rows_of
-from treetap.wire.v2 import growth_pb2, pivodl_pb2, transcript_pb2, types_pb2
+from treetap.wire.records import rows_of
+from treetap.wire.v2 import growth_pb2, pivodl_pb2, types_pb2
 
 log = logging.getLogger(__name__)
 
@@ -244,21 +244,10 @@ class Divisions:
 
     def _record(self, level: int, split: OwnSplit, left: Rows, right: Rows, columns: TreeColumns) -> None:
         """Record an own split in the party's transcript, if it keeps one."""
-        context, total = self._setting.context, self._setting.records
-        if not context.recorder.on:
-            return
-        entry = transcript_pb2.OwnSplit(
-            handle=split.handle,
-            node=split.node,
-            feature=split.feature,
-            feature_name=columns.name_of(split),
-            bin=split.bin,
-            threshold=split.threshold,
-            missing_left=split.missing_left,
-            left=list(chunks_of(left, total)),
-            right=list(chunks_of(right, total)),
-        )
-        context.recorder.own(self._setting.tree.index, level, context.attempt, entry)
+        context = self._setting.context
+        if context.recorder.on:
+            entry = columns.own_record(split, left, right, self._setting.records)
+            context.recorder.own(self._setting.tree.index, level, context.attempt, entry)
 
 
 def _space(node: int, records: types_pb2.RecordChunk) -> growth_pb2.NodeSpace:

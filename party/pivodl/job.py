@@ -180,12 +180,15 @@ class PivodlJob:
             "training_metrics": self.own.metrics,
         }
 
-    async def store_tree(self, line: dict[str, object]) -> None:
-        """Store a tree, then the scores that include it."""
-        index = self._setting.tree.index
-        self.stored.add(index, line)
-        self.own.save(self._setting.context.store, index + 1)
-        self._setting.context.mailbox.forget(index)
+    async def store_tree(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """Store this party's part of the tree, then the scores that include it, before answering."""
+        self.order.check(request)
+        setting, index = self._setting, request.round
+        self.stored.add(index, setting.tree.line())
+        self.own.save(setting.context.store, index + 1)
+        setting.context.mailbox.forget(index)
+        self.order.done(request)
+        return empty_result()
 
     @property
     def table(self) -> Table:

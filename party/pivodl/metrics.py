@@ -6,6 +6,7 @@ A party with fewer than `LEAST_MEASURED` labels adds no share, so that its own l
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from party.pivodl.party_keys import PartyKeys
 from party.pivodl.setting import Setting
 from treetap.errors import Malformed
 from treetap.privacy.ring import decode, encode
-from treetap.wire.v2 import pivodl_pb2
+from treetap.wire.v2 import pivodl_pb2, types_pb2
 
 #: Loss and correct classes.
 FIGURES = 2
@@ -52,3 +53,10 @@ def named(setting: Setting, figures: list[float], records: int) -> dict[str, flo
     if setting.params.regression:
         return {"train_rmse": math.sqrt(max(loss, 0.0) / records) * setting.loss.label_scale}
     return {"train_logloss": loss / records, "train_accuracy": correct / records}
+
+
+def closed(metrics: Mapping[str, float]) -> pivodl_pb2.ClosedTree:
+    """The result of a step that closes a tree."""
+    return pivodl_pb2.ClosedTree(
+        metrics=[types_pb2.NamedMetric(name=name, value=value) for name, value in metrics.items()]
+    )

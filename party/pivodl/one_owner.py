@@ -18,7 +18,7 @@ from party.pivodl.candidate_bins import CODE_BYTES, SourceBins, own_bins, receiv
 from party.pivodl.expected import of_any_job
 from party.pivodl.growing_tree import Division, GrowingTree
 from party.pivodl.job import PivodlJob
-from party.pivodl.metrics import named
+from party.pivodl.metrics import closed, named
 from party.pivodl.ownership import share_ownership
 from party.pivodl.setting import Rows, Setting
 from party.runtime.context import Step, StepContext, empty_result
@@ -34,8 +34,7 @@ from treetap.trees.fixed_gains import best_of, weights_of
 from treetap.trees.pivodl_params import PivodlParams
 from treetap.trees.shared_label_loss import Moments, SharedLabelLoss
 from treetap.wire.frame import result
-from treetap.wire.records import chunks_of
-from treetap.wire.v2 import control_pb2, pivodl_pb2, setup_pb2, transcript_pb2, types_pb2
+from treetap.wire.v2 import control_pb2, pivodl_pb2, setup_pb2
 
 STEPS: StepTable = {
     OPENING: (Next("prepare"),),
@@ -68,7 +67,7 @@ class OneOwner:
             "share_bins": self.share_bins,
             "grow_from_bins": self.grow_from_bins,
             "close_tree": self.close_tree,
-            "store_tree": self.store_tree,
+            "store_tree": job.store_tree,
             "publish": job.publish,
         }
 
@@ -235,17 +234,7 @@ class OneOwner:
             context = setting.context
             if context.recorder.on and setting.me == self._holder:
                 right = np.setdiff1d(rows, left, assume_unique=True)
-                entry = transcript_pb2.OwnSplit(
-                    handle=split.handle,
-                    node=split.node,
-                    feature=split.feature,
-                    feature_name=columns.name_of(split),
-                    bin=split.bin,
-                    threshold=split.threshold,
-                    missing_left=split.missing_left,
-                    left=list(chunks_of(left, setting.records)),
-                    right=list(chunks_of(right, setting.records)),
-                )
+                entry = columns.own_record(split, left, right, setting.records)
                 context.recorder.own(tree.index, 0, context.attempt, entry)
 
     async def close_tree(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
@@ -254,15 +243,7 @@ class OneOwner:
         setting, own = self._setting, self._job.own
         own.metrics = named(setting, list(own.figures()), setting.records) if setting.me == self._holder else {}
         self._job.order.done(request)
-        metrics = [types_pb2.NamedMetric(name=name, value=value) for name, value in own.metrics.items()]
-        return result(pivodl_pb2.ClosedTree(metrics=metrics))
-
-    async def store_tree(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Store this party's part of the tree before answering."""
-        self._job.order.check(request)
-        await self._job.store_tree(self._setting.tree.line())
-        self._job.order.done(request)
-        return empty_result()
+        return result(closed(own.metrics))
 
     async def close(self) -> None:
         """Hold nothing beyond the session."""

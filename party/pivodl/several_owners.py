@@ -29,7 +29,7 @@ from party.pivodl.expected import of_spread_labels
 from party.pivodl.job import PivodlJob
 from party.pivodl.label_owner import LabelOwner, send_candidate_records
 from party.pivodl.leaf_weights import Settlement
-from party.pivodl.metrics import add_up_metrics
+from party.pivodl.metrics import add_up_metrics, closed
 from party.pivodl.moments import share_moments
 from party.pivodl.noise_ledger import NoiseLedger
 from party.pivodl.ownership import share_ownership
@@ -48,7 +48,7 @@ from treetap.privacy.zcdp import LeafWeightPrivacy
 from treetap.protocols.job_spec import params_as
 from treetap.trees.pivodl_params import PivodlParams
 from treetap.wire.frame import result
-from treetap.wire.v2 import control_pb2, pivodl_pb2, setup_pb2, types_pb2
+from treetap.wire.v2 import control_pb2, pivodl_pb2, setup_pb2
 
 ANNOUNCED = "gains are announced"
 SECURE = "gains are compared in secret"
@@ -112,7 +112,7 @@ class SeveralOwners:
             "divide_nodes": self.divide_nodes,
             "settle_children": self.settle_children,
             "close_tree": self.close_tree,
-            "store_tree": self.store_tree,
+            "store_tree": job.store_tree,
             "publish": job.publish,
         }
 
@@ -234,15 +234,7 @@ class SeveralOwners:
         found = await add_up_metrics(self._setting, self._job.own, self._keys)
         self._job.own.metrics = found
         self._job.order.done(request)
-        metrics = [types_pb2.NamedMetric(name=name, value=value) for name, value in found.items()]
-        return result(pivodl_pb2.ClosedTree(metrics=metrics))
-
-    async def store_tree(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Store this party's part of the tree before answering."""
-        self._job.order.check(request)
-        await self._job.store_tree(self._setting.tree.line())
-        self._job.order.done(request)
-        return empty_result()
+        return result(closed(found))
 
     async def close(self) -> None:
         """Delete keys and tables in the workers."""
