@@ -25,6 +25,7 @@ _WHOLE = {
     Field.TYPE_UINT32: (0, 2**32 - 1),
     Field.TYPE_UINT64: (0, 2**64 - 1),
     Field.TYPE_FIXED64: (0, 2**64 - 1),
+    Field.TYPE_SFIXED64: (-(2**63), 2**63 - 1),
     Field.TYPE_SINT32: (-(2**31), 2**31 - 1),
     Field.TYPE_SINT64: (-(2**63), 2**63 - 1),
     Field.TYPE_ENUM: (-(2**31), 2**31 - 1),

@@ -20,6 +20,7 @@ from tests.campaign.checks import logged
 from tests.campaign.fuzz_cases import ORDERS, QUESTIONS, Case, intercept, word_of
 from tests.campaign.limits import Clock, TooLong, limited
 from tests.campaign.small_jobs import LABEL_HOLDER, TRAININGS, begin, play, right_answer, trained, training_of, wrong
+from tests.pivodl.small_job import nonces
 from tests.serving.served import CLIENT, IDS, WAYS, serve
 from tests.simulator import Federation, run
 from treetap.errors import TreetapError
@@ -55,7 +56,7 @@ def carry_out(case: Case, folder: Path) -> Outcome:
     trained(training_of(case.place.story))
     begun, clock = time.process_time(), Clock()
     try:
-        with logged() as log, limited(clock, MOST_CPU_S, MOST_BYTES):
+        with logged() as log, limited(clock, MOST_CPU_S, MOST_BYTES), nonces(0):
             outcome = run(clock.timed(_judged(case, folder)))
         if log.faults and outcome.kind != "finding":
             outcome = Outcome("finding", log.faults[0])
