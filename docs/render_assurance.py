@@ -45,6 +45,10 @@ ROWS: dict[str, Row] = {
         {"schedules": "trainings", "crashes": "crashes"},
         {"count": "schedules"},
     ),
+    "kills": Row(
+        "every process killed at every message of a training by PIVODL, the job resumed",
+        {"schedules": "trainings", "crashes": "kills", "real": "with the real cipher"},
+    ),
     "corruptions": Row(
         "one file of one stopped process damaged: bytes, lines, the whole file",
         {"cases": "files", "right": "did no harm", "named": "named by an error"},

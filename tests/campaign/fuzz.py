@@ -33,6 +33,17 @@ OWN_WORD = {
     ("children", "handle"): "a party's name for its own split; a prediction with another ends by name",
     ("route_queries", "records"): "the records that the label holder asks about, for its own use",
     ("route_answers", "left"): "directions at the party's own thresholds",
+    ("record_bins", "codes"): "bins of the source's own columns",
+    ("candidate_records", "records"): "the same, as lists of the records that go left",
+    ("label_moments", "sum"): "a sum that only the encryption party has opened",
+    ("label_moments", "sum_of_squares"): "the same",
+    ("node_sums", "sums"): "sums that only their sender has opened",
+    ("best_gains", "gain"): "a gain that only its split party has computed",
+    ("gain_orders", "champion_stays"): "an outcome that only its challenger has opened",
+    ("winning_sources", "source"): "the source of a candidate that only its split party has opened",
+    ("winning_candidates", "places"): "the same",
+    ("divided_nodes", "handle"): "a source's name for its own split; a prediction with another ends by name",
+    ("leaf_weights", "weight"): "a weight that only its keeper has computed",
 }
 #: CPU seconds that a case may take (a training takes 0.2), and bytes by which a process may grow meanwhile.
 MOST_CPU_S, MOST_BYTES = 20.0, 400 * 2**20
