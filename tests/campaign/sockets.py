@@ -9,19 +9,18 @@ import signal
 import ssl
 import time
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass, field
 from http.client import HTTPException, HTTPSConnection
 from pathlib import Path
 from typing import Any
 
 from benchmarks.delay import DelayProxy
+from tests.campaign import sockets_of_spread_labels
+from tests.campaign.disturbances import MARGIN_S, SILENCE_S, Sockets, disturb_all, logs
 from tests.oracle import oracle_predict
 from tests.system.federations import ended, settings, shards, states
 from tests.worlds import PARTIES, assert_oracles_model, spec, world
 from treetap.commands.certs.authority import issue
 from treetap.commands.local_federation import LocalFederation
-from treetap.errors import TreetapError
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
 from treetap.wire.roles import Role
@@ -33,83 +32,10 @@ ORACLE = HERE.oracle(PARAMS)
 SCORES = [score for (score,) in oracle_predict(ORACLE, HERE.newcomers)]
 IDS = [f"r{len(HERE.y) + i:05d}" for i in range(len(SCORES))]
 CLIENT = "app"
-#: Seconds without a sign of life after which anybody counts as silent, and those that naming it may take besides.
-SILENCE_S, MARGIN_S = 6.0, 5.0
 #: Milliseconds of a round trip.
 ROUND_TRIPS = (60, 120, 200, 300, 600)
 #: How often each thing is done to each process.
 TIMES = 2
-
-
-@dataclass
-class Sockets:
-    """A federation of real processes, and what was found and measured on it."""
-
-    federation: LocalFederation
-    undisturbed: dict[str, bytes]
-    rng: random.Random
-    findings: list[str] = field(default_factory=list)
-    named_s: dict[str, float] = field(default_factory=dict)  #: the longest time until each kind of fault was named
-    faults: int = 0
-    jobs: int = 0
-
-    def train(self) -> str:
-        """Submit a job; returns its name."""
-        self.jobs += 1
-        job = f"job-{self.jobs}"
-        self.federation.operator.submit(jobs_pb2.SubmitRequest(job=job, spec=spec(PARAMS)))
-        return job
-
-    def at_some_moment(self, job: str) -> None:
-        """Wait until the job is somewhere in its trees."""
-        until = self.rng.randrange(1, PARAMS.n_estimators - 4)
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline:
-            status = self.federation.operator.status(job)[0]
-            if status.state != "running" or (status.phase == "train" and status.round >= until):
-                return
-            time.sleep(0.02)
-
-    def disturb(self, kind: str, victim: str, hurt: Callable[[], None], heal: Callable[[], None], word: str) -> None:
-        """One fault in the middle of a job: it is named in time, and the healed job comes out as an undisturbed one."""
-        self.faults += 1
-        job = self.train()
-        self.at_some_moment(job)
-        hurt()
-        begun = time.monotonic()
-        status = ended(self.federation, job)
-        took = time.monotonic() - begun
-        heal()
-        if status.state != "finished":
-            self.named_s[kind] = max(self.named_s.get(kind, 0.0), took)
-            if took > SILENCE_S + MARGIN_S:
-                self.findings.append(f"{kind}, {victim}: named only after {took:.1f} s")
-            if status.state != "interrupted" or victim not in status.error or word not in status.error:
-                self.findings.append(f"{kind}, {victim}: {status.state}: {status.error!r} does not name it")
-            self.resume(kind, job)
-        if shards(self.federation, HERE, job) != self.undisturbed:
-            self.findings.append(f"{kind}, {victim}: {job} is not the model of an undisturbed job")
-
-    def resume(self, kind: str, job: str) -> None:
-        """Go on with a job until it is finished."""
-        for _ in range(5):
-            with suppress(TreetapError):
-                self.federation.operator.resume(job)
-            if (status := ended(self.federation, job)).state == "finished":
-                return
-            time.sleep(1.0)
-        self.findings.append(f"{kind}: {job} cannot be finished: {status.error!r}")
-
-    def worker_of(self, party: str) -> int:
-        """The process id of a party's compute worker."""
-        parent = self.federation.pid(party)
-        for folder in Path("/proc").glob("[0-9]*"):
-            with suppress(OSError):
-                fields = (folder / "stat").read_text().rpartition(")")[2].split()
-                command = (folder / "cmdline").read_bytes()
-                if int(fields[1]) == parent and b"spawn_main" in command:
-                    return int(folder.name)
-        raise AssertionError(f"{party} has no worker")
 
 
 def conduct(folder: Path, seed: int, tell: Callable[[str], None]) -> dict[str, Any]:
@@ -124,29 +50,29 @@ def conduct(folder: Path, seed: int, tell: Callable[[str], None]) -> dict[str, A
         federation.operator.submit(jobs_pb2.SubmitRequest(job="undisturbed", spec=spec(PARAMS)))
         assert ended(federation, "undisturbed").state == "finished"
         assert_oracles_model(states(federation, HERE), ORACLE, "undisturbed")
-        here = Sockets(federation, shards(federation, HERE, "undisturbed"), random.Random(seed))
-        for turn in range(TIMES):
-            tell(f"processes suspended, killed; workers suspended, killed: turn {turn + 1} of {TIMES}")
-            for victim in PARTIES:
-                _suspended(here, victim)
-                _killed(here, victim)
-                _worker(here, victim, signal.SIGSTOP)
-                _worker(here, victim, signal.SIGKILL)
-            _coordinator_killed(here)
+        undisturbed = shards(federation, HERE, "undisturbed")
+
+        def wrong(job: str) -> str:
+            return "" if shards(federation, HERE, job) == undisturbed else "is not the model of an undisturbed job"
+
+        here = Sockets(federation, spec(PARAMS), PARAMS.n_estimators, wrong, random.Random(seed))
+        disturb_all(here, TIMES, tell)
         tell("clients over HTTP while processes are suspended and killed")
         measures["http_answers"] = _clients(here)
         tell("SIGTERM beside a suspended worker")
         measures["sigterm_s"] = _sigterm(here)
-        _logs(here)
-    findings = here.findings
+        logs(here)
+    spread = sockets_of_spread_labels.conduct(folder / "spread", seed, tell)
+    findings = here.findings + spread.findings
     trained: dict[str, float] = {}
     for milliseconds in ROUND_TRIPS:
         tell(f"training with a round trip of {milliseconds} ms")
         _slow_line(folder / f"rtt-{milliseconds}", milliseconds, findings, trained)
     return {
         "seed": seed,
-        "faults": here.faults,
-        "jobs": here.jobs + len(ROUND_TRIPS),
+        "faults": here.faults + spread.faults,
+        "jobs": here.jobs + spread.jobs + len(ROUND_TRIPS),
+        "of_spread_labels": {"faults": spread.faults, "jobs": spread.jobs, "named_within_s": spread.named_s},
         "named_within_s": {kind: round(seconds, 1) for kind, seconds in here.named_s.items()},
         "silence_s": SILENCE_S,
         "trained_at_round_trip_ms": trained,
@@ -154,37 +80,6 @@ def conduct(folder: Path, seed: int, tell: Callable[[str], None]) -> dict[str, A
         "findings": len(findings),
         "failing": findings,
     }
-
-
-def _suspended(here: Sockets, victim: str) -> None:
-    pid = here.federation.pid(victim)
-    here.disturb(
-        "suspended process", victim, lambda: os.kill(pid, signal.SIGSTOP), lambda: os.kill(pid, signal.SIGCONT), ""
-    )
-
-
-def _killed(here: Sockets, victim: str) -> None:
-    here.disturb(
-        "killed process", victim, lambda: here.federation.kill(victim), lambda: here.federation.restart(victim), ""
-    )
-
-
-def _worker(here: Sockets, victim: str, how: signal.Signals) -> None:
-    """The party starts a lost worker again by itself."""
-    kind = "suspended worker" if how is signal.SIGSTOP else "killed worker"
-    here.disturb(kind, victim, lambda: os.kill(here.worker_of(victim), how), lambda: None, "compute worker")
-
-
-def _coordinator_killed(here: Sockets) -> None:
-    here.faults += 1
-    job = here.train()
-    here.at_some_moment(job)
-    here.federation.kill("coordinator")
-    here.federation.restart("coordinator")
-    if here.federation.operator.status(job)[0].state != "finished":
-        here.resume("killed coordinator", job)
-    if shards(here.federation, HERE, job) != here.undisturbed:
-        here.findings.append(f"killed coordinator: {job} is not the model of an undisturbed job")
 
 
 class _Client:
@@ -278,14 +173,6 @@ def _sigterm(here: Sockets) -> float:
     if ended(here.federation, job).state != "finished":
         here.resume("SIGTERM", job)
     return took
-
-
-def _logs(here: Sockets) -> None:
-    for log in here.federation.folder.glob("*/log.txt"):
-        text = log.read_text(errors="replace")
-        if "Traceback (most recent call last)" in text:
-            at = text.index("Traceback (most recent call last)")
-            here.findings.append(f"{log.parent.name} logged a traceback: ...{text[at : at + 1500]}")
 
 
 def _slow_line(folder: Path, milliseconds: int, findings: list[str], trained: dict[str, float]) -> None:
