@@ -53,7 +53,7 @@ def findings(
         exact: exact weights of all leaves that some audited party received, to tell what the noise hides.
     """
     truth = None if labels is None else _numbers(view, labels)
-    inversion = GainInversion(view, records)
+    inversion = GainInversion(view, records, truth)
     made: dict[str, Callable[[], dict[str, Any]]] = {
         "label_guess": lambda: _guess(view, records, features, truth, inversion, exact or {}),
         "gain_inversion": lambda: _inversion(view, inversion, truth),

@@ -10,9 +10,11 @@ and a child whose records and scores the party knows:
    public base score, and the number of records is enough.
 2. The equation is quadratic in G_L. g = p − y, so that G_L = Σp − k for a whole number k of records of the second
    class: the solutions are rounded to this lattice, and those kept that give the announced gain to its last bit.
-3. If one is left, the sums of both children are known, and those of nodes further down follow in the same way; of a
+3. Two are left where both sides have the same number of records: G of left and right can change places. The party's own
+   labels among the child's records tell which is likelier, if it has enough of them.
+4. If one is left, the sums of both children are known, and those of nodes further down follow in the same way; of a
    leaf its exact weight.
-4. Exact weights give the scores of the records that are known to be in the leaves, for the next tree.
+5. Exact weights give the scores of the records that are known to be in the leaves, for the next tree.
 
 Without announced gains (`gain_comparison = "secure"`) there is no equation. Jobs of several outputs have more unknowns
 than equations, and the gradients of a regression lie on no lattice: these are not attacked.
@@ -36,6 +38,8 @@ from treetap.trees.params import BINARY
 from treetap.trees.shared_label_loss import SharedLabelLoss
 
 Floats = npt.NDArray[np.float64]
+#: Fewest own labels by which one of two solutions is chosen.
+_ENOUGH = 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,8 +80,12 @@ class GainInversion:
         trees: one result per tree; empty where the job is of another kind.
     """
 
-    def __init__(self, view: PivodlView, records: int) -> None:
+    def __init__(self, view: PivodlView, records: int, labels: Ints | None = None) -> None:
+        """`labels`: (N,) classes; only those of the party's own records are read."""
         self._view, self._params = view, view.params
+        self._own = np.full(records, -1, dtype=np.int64)
+        if labels is not None:
+            self._own[view.own] = labels[view.own]
         self.trees: list[InvertedTree] = []
         self.scores: list[Floats] = []  # (N,) of each tree: as the records' owners have them before it; NaN: unknown
         if self.possible:
@@ -106,7 +114,7 @@ class GainInversion:
                 continue
             found.tried += 1
             child, rows = side
-            solutions = list(self._solutions(found.sums[node], gain, scores[rows]))
+            solutions = self._likely(rows, list(self._solutions(found.sums[node], gain, scores[rows])))
             if len(solutions) == 1:
                 positives, sums = solutions[0]
                 found.solved.append(SolvedNode(node, rows, positives))
@@ -125,6 +133,16 @@ class GainInversion:
             if rows is not None and not np.isnan(scores[rows]).any():
                 return child, rows
         return None
+
+    def _likely(self, rows: Ints, solutions: list[tuple[int, Ints]]) -> list[tuple[int, Ints]]:
+        """The solution that is nearest to the own labels among these records; all where they are few or undecided."""
+        own = self._own[rows]
+        own = own[own >= 0]
+        if len(solutions) < 2 or len(own) < _ENOUGH:
+            return solutions
+        expected = float((own == 1).mean()) * len(rows)
+        distances = sorted((abs(solution[0] - expected), place) for place, solution in enumerate(solutions))
+        return [solutions[distances[0][1]]] if distances[0][0] < distances[1][0] else solutions
 
     def _solutions(self, total: Ints, gain: int, scores: Floats) -> Iterator[tuple[int, Ints]]:
         """Numbers of records of the second class in a child, and its sums (2,), that give the announced gain."""
