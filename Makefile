@@ -28,9 +28,10 @@ lint: $(VENV)/.dev  ## formatting, lint, types, import rules
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-campaign: $(VENV)/.dev  ## 10,000 fault schedules, 640 crash points, 3,000 corruptions; status 1 at any finding
+campaign: $(VENV)/.dev  ## 10,000 fault schedules, 640 crash points, all kills of a PIVODL job, 3,000 corruptions; status 1 at any finding
 	$(BIN)/python -m tests.campaign schedules
 	$(BIN)/python -m tests.campaign crash-points
+	$(BIN)/python -m tests.campaign kills
 	$(BIN)/python -m tests.campaign corruptions
 
 campaign-sockets: $(VENV)/.dev  ## real processes suspended and killed, hung workers, slow lines, clients over HTTP

@@ -38,7 +38,7 @@ NETWORKS: tuple[dict[str, float], ...] = (
 #: About how many messages a training has, and how many file operations and calls of its worker one process.
 _IN_A_TRAINING = (100, 80, 25)
 #: How many times as many a training on another stage has.
-_LONGER = {"pivodl": 2.7, "pivodl-paper": 3.2, "pivodl-secure": 3.2}
+_LONGER = {"pivodl": (2.8, 1.6, 1.2), "pivodl-paper": (3.6, 1.6, 1.5), "pivodl-secure": (3.2, 1.6, 1.5)}
 _EVERYBODY = (*PARTIES, COORDINATOR)
 #: One plan of so many uses the real ciphers.
 REAL_EVERY = 10
@@ -103,14 +103,15 @@ def drawn(seed: int) -> Plan:
         asked["at"] = rng.randrange(100)
         asked["cancels"] = rng.random() < 0.5
     shorter = 0.4 if story in ("predict", "serve") else 1.0  # than a training
-    length = _LONGER.get(stage, shorter)
+    length = _LONGER.get(stage, (shorter,) * 3)
     faults = tuple(_fault(rng, length) for _ in range(rng.choices((1, 2, 3, 5), (45, 30, 17, 8))[0]))
     return Plan(seed, stage, story, asked, real, rng.random() < 0.2, faults)
 
 
-def _fault(rng: random.Random, length: float) -> Fault:
+def _fault(rng: random.Random, length: tuple[float, ...]) -> Fault:
     """One fault of a story whose messages and file operations are so many times those of a training."""
-    messages, operations, calls = (int(most * length) for most in _IN_A_TRAINING)
+    most = zip(_IN_A_TRAINING, length, strict=True)
+    messages, operations, calls = (int(each * times) for each, times in most)
     kind = rng.choices(list(KINDS), list(KINDS.values()))[0]
     back = rng.choice([0.0, 0.0, 3.0, 30.0, 200.0])
     made: Fault = {"kind": kind}
