@@ -1,11 +1,11 @@
 """Table III of the PIVODL paper, and what the announced gains undo: the label guess of every party, from transcripts.
 
-    python benchmarks/reproductions/pivodl/guess.py [--sets credit bank] [--seeds 0] [--workdir DIR]
+    python benchmarks/reproductions/pivodl/guess.py [--sets credit bank] [--seeds 0] [--draws 20] [--workdir DIR]
 
 1. A federation of processes trains without noise, and every party keeps its transcript.
 2. Each party's guess by the leaf weights that it received (Definition 9), over records that it does not label.
-3. For each ε the weights of leaves below a party's own splits get noise, drawn anew `DRAWS` times as the parties draw
-   it; the trees stay those of the exact training. Means over the draws, with the 95 % interval of the mean.
+3. For each ε the weights of leaves below a party's own splits get noise, drawn anew 20 times as the parties draw it;
+   the trees stay those of the exact training. Means over the draws, with the 95 % interval of the mean.
 
 The paper gives the mean over the parties of one training. Here a party counts that received a weight for at least one
 record of another. Needs TREETAP_DATA; a folder given by --workdir keeps the transcripts, and is not trained again.
@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.stats import t as student
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
@@ -49,9 +50,7 @@ from treetap.tables.labels import Labels  # noqa: E402
 from treetap.trees.pivodl_params import PivodlParams  # noqa: E402
 from treetap.wire.v2 import jobs_pb2  # noqa: E402
 
-JOB, DRAWS = "guess", 20
-#: Two-sided 95 % quantile of Student's t with `DRAWS` - 1 degrees of freedom.
-QUANTILE = 2.093
+JOB = "guess"
 FIGURES = ("accuracy", "inverted", "majority", "auc")
 
 
@@ -112,12 +111,12 @@ def exact(seen: dict[str, Seen]) -> dict[str, dict[str, Any]]:
     return found
 
 
-def noised(seen: dict[str, Seen], params: PivodlParams) -> dict[str, dict[str, Any]]:
+def noised(seen: dict[str, Seen], params: PivodlParams, count: int) -> dict[str, dict[str, Any]]:
     """Means over the parties, of all received weights and of those below own splits alone, over the draws of noise."""
     privacy = LeafWeightPrivacy.of(params)
     assert privacy is not None
     draws: dict[str, list[list[float]]] = {"all": [], "as source": []}
-    for _ in range(DRAWS):
+    for _ in range(count):
         guesses: dict[str, list[Guess]] = {kind: [] for kind in draws}
         for each in seen.values():
             view, ledger = each.view.pivodl, NoiseLedger(_Memory(), privacy)  # type: ignore[arg-type]
@@ -154,7 +153,8 @@ def interval(draws: list[list[float]]) -> dict[str, Any]:
     """Mean of each figure, and the 95 % interval of the mean AUC over the draws."""
     values = np.array(draws)
     mean = values.mean(axis=0)
-    half = QUANTILE * values[:, -1].std(ddof=1) / math.sqrt(len(values))
+    quantile = float(student.ppf(0.975, len(values) - 1))
+    half = quantile * values[:, -1].std(ddof=1) / math.sqrt(len(values))
     return {
         **{name: round(float(value), 4) for name, value in zip(FIGURES, mean, strict=True)},
         "auc_interval": [round(float(mean[-1] - half), 4), round(float(mean[-1] + half), 4)],
@@ -162,7 +162,7 @@ def interval(draws: list[list[float]]) -> dict[str, Any]:
     }
 
 
-def measured(cell: Cell, folder: Path) -> dict[str, Any]:
+def measured(cell: Cell, folder: Path, epsilons: Sequence[float], draws: int) -> dict[str, Any]:
     """The figures of one training."""
     seen = transcripts(cell, folder)
     found = exact(seen)
@@ -191,8 +191,9 @@ def measured(cell: Cell, folder: Path) -> dict[str, Any]:
             f"epsilon {epsilon:g}": noised(
                 seen,
                 PivodlParams(**{**params.to_dict(), "classes": (), "epsilon": epsilon}),  # type: ignore[arg-type]
+                draws,
             )
-            for epsilon in EPSILONS
+            for epsilon in epsilons
         },
     }
 
@@ -202,6 +203,8 @@ def show(found: dict[str, Any]) -> None:
     terminal.out.print(f"[b]{found['set']}[/b], seed {found['seed']}", highlight=False)
     rows = terminal.table("weights", "accuracy", "inverted", "majority", "AUC", "95 % interval", "paper's accuracy")
     for epsilon in (None, *EPSILONS):
+        if epsilon is not None and f"epsilon {epsilon:g}" not in found:
+            continue
         name = "without noise" if epsilon is None else f"epsilon {epsilon:g}"
         for kind, figures in found[name].items():
             low, high = figures.get("auc_interval", (None, None))
@@ -225,18 +228,22 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sets", nargs="+", choices=("credit", "bank"), default=["credit"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
+    parser.add_argument("--epsilons", nargs="+", type=float, choices=EPSILONS, default=list(EPSILONS))
+    parser.add_argument("--draws", type=int, default=20, help="of the noise, 2 or more")
     parser.add_argument("--workdir", type=Path, help="keep transcripts in this folder")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures too, a JSON line each")
     given = parser.parse_args()
+    if given.draws < 2:
+        raise BadInput("--draws must be 2 or more: the interval is of the spread between draws")
     for name in given.sets:
         for seed in given.seeds:
             kept = given.workdir and given.workdir / f"{name}-{seed}"
             if kept is not None:
                 kept.mkdir(parents=True, exist_ok=True)
-                found = measured(Cell("processes", name, seed), kept)
+                found = measured(Cell("processes", name, seed), kept, given.epsilons, given.draws)
             else:
                 with working_folder(None, "treetap-") as folder:
-                    found = measured(Cell("processes", name, seed), folder)
+                    found = measured(Cell("processes", name, seed), folder, given.epsilons, given.draws)
             show(found)
             if given.json is not None:
                 with given.json.open("a") as lines:
