@@ -21,6 +21,7 @@ from tests.attacks.documents import made
 from tests.attacks.pivodl import PARAMS, shared_world, trained
 from tests.attacks.recorded import transcript
 from tests.commands.command import refused, treetap
+from treetap.commands.audit.local_job import scores
 
 pytestmark = pytest.mark.filterwarnings("ignore:a 512-bit")
 
@@ -62,6 +63,14 @@ def test_the_document_has_the_attacks_under_each_party(document: Document) -> No
     accuracies = [party["label_guess"]["accuracy"] for party in plain["parties"].values()]
     assert any(accuracy is not None for accuracy in accuracies)
     assert parse(json.loads(json.dumps(plain))) == document
+
+
+def test_an_experiment_has_them_by_party(document: Document) -> None:
+    """Under `audit.<party>`, beside the attacks of every audit."""
+    plain = document.plain()
+    for name, found in scores(plain).items():
+        assert found["label_guess"]["accuracy"] == plain["parties"][name]["label_guess"]["accuracy"]
+        assert set(found) == {"uni", "cl", *PIVODL_ATTACKS}
 
 
 def test_documents_of_other_protocols_have_no_such_key() -> None:
