@@ -40,11 +40,12 @@ def test_fits_find_planted_growth() -> None:
     code = """
 from points import Point, growth, linear
 lines = [Point(x, 2 + 3 * x, 0, 0, 1) for x in (3, 5, 9)]
+shifted = [Point(x, 4 * (x - 1) ** 0.5, 0, 0, 1) for x in (3, 5, 9)]
 powers = [Point(x, 4 * x**1.5, 0, 0, 1) for x in (3, 5, 9)]
-print(*(round(each, 9) for each in linear(lines)), round(growth(powers), 9))
+print(*(round(each, 9) for each in linear(lines)), round(growth(powers), 9), round(growth(shifted, 1), 9))
 """
     done = _python(code)
-    assert done.stdout.split() == ["2.0", "3.0", "1.0", "1.5"], done.stderr
+    assert done.stdout.split() == ["2.0", "3.0", "1.0", "1.5", "0.5"], done.stderr
 
 
 def test_without_the_tables_the_command_says_so(tmp_path: Path) -> None:

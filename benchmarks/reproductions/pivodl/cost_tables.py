@@ -76,7 +76,7 @@ def times(results: Results) -> list[list[str]]:
 
 def scaled(results: Results) -> list[list[str]]:
     """The growth of time: a linear fit, and the exponent of a power law."""
-    rows = [["by x", "measure", "a + b·x", "R²", "exponent", "values"]]
+    rows = [["by x", "measure", "a + b·x", "R²", "exponent of x", "of x − 1", "values"]]
     measures = {
         "encryptions": encryptions,
         "processor, s": cpu,
@@ -92,7 +92,7 @@ def scaled(results: Results) -> list[list[str]]:
             digits = 0 if measure is encryptions else 1
             shown = ", ".join(f"{each.x:g}: {each.mean:,.{digits}f}" for each in found)
             fit = f"{base:,.{digits}f} + {slope:,.{digits + 1}f} x"
-            rows.append([field, words, fit, f"{square:.3f}", f"{growth(found):.2f}", shown])
+            rows.append([field, words, fit, f"{square:.3f}", f"{growth(found):.2f}", f"{growth(found, 1):.2f}", shown])
     return rows
 
 

@@ -116,17 +116,21 @@ def _scaling(results: Results) -> list[Panel]:
 def _systems(results: Results) -> list[Panel]:
     one = Cell("processes", SETS[0], 0, labels=ONE)
     modified = replace(one, system="pivodl, modified")
+    boosted = replace(one, system="boosting")
     by_depth = [
-        Line("SecureBoost", line(results, replace(one, system="boosting"), "depth", DEPTHS, seconds("train"))),
-        Line("PIVODL, modified", line(results, modified, "depth", DEPTHS, seconds("train"))),
+        Line("SecureBoost", line(results, boosted, "depth", DEPTHS, cpu)),
+        Line("PIVODL, modified", line(results, modified, "depth", DEPTHS, cpu)),
     ]
-    by_parties = [Line("PIVODL, modified", line(results, modified, "parties", PARTIES, seconds("train")))]
+    by_parties = [
+        Line("modified, processor", line(results, modified, "parties", PARTIES, cpu)),
+        Line("modified, wall, trees", line(results, modified, "parties", PARTIES, seconds("train"))),
+    ]
     return [
-        Panel("labels of one party, by depth", "depth of a tree", "wall seconds, trees", by_depth, logarithmic=True),
+        Panel("labels of one party, by depth", "depth of a tree", "processor seconds", by_depth, logarithmic=True),
         Panel(
             "labels of one party, by parties",
             "parties",
-            "wall seconds, trees",
+            "seconds",
             by_parties,
             level=(MODIFIED_S, "paper, about"),
             logarithmic=True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -110,8 +111,7 @@ def linear(points: Sequence[Point]) -> tuple[float, float, float]:
     return base, slope, 1 - rest / total if total else 1.0
 
 
-def growth(points: Sequence[Point]) -> float:
-    """The exponent b of y = a·x^b through the means: 1 is linear."""
-    from math import log
-
-    return statistics.linear_regression([log(each.x) for each in points], [log(each.mean) for each in points]).slope
+def growth(points: Sequence[Point], less: float = 0.0) -> float:
+    """The exponent b of y = a·(x − less)^b through the means: 1 is linear."""
+    x, y = [math.log(each.x - less) for each in points], [math.log(each.mean) for each in points]
+    return statistics.linear_regression(x, y).slope
