@@ -6,9 +6,10 @@ import asyncio
 import logging
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -16,8 +17,10 @@ import pyarrow.parquet as pq
 
 from tests.campaign.stages import Stage
 from tests.campaign.workers import FaultyEngine
+from tests.pivodl.federations import assert_central_model, centralised_with, released
 from tests.simulator import Federation
 from tests.worlds import PARTIES, assert_oracles_model, lattice_tolerance
+from treetap.trees.pivodl_params import PivodlParams
 from treetap.wire.transcript import TranscriptReader
 from treetap.wire.v2 import jobs_pb2
 
@@ -88,11 +91,21 @@ def named(status: jobs_pb2.JobStatus, found: Findings) -> None:
 
 
 def model(federation: Federation, stage: Stage, job: str, found: Findings) -> None:
-    """The parties' shards are the oracle's model."""
+    """The parties' shards are the oracle's model; with noise the centralised one of the same noise."""
     try:
-        assert_oracles_model(federation.states, stage.model, job)
+        if isinstance(stage.params, PivodlParams) and stage.params.epsilon is not None:
+            noise = released(federation.states, job)
+            assert_central_model(federation.states, centralised_with(noise, stage.here, stage.params), job)
+        else:
+            assert_oracles_model(federation.states, stage.model, job)
     except (AssertionError, OSError, KeyError, ValueError) as failure:
         found.append(f"the model of {job} is not the oracle's: {type(failure).__name__} {failure}"[:400])
+
+
+def noise(heard: Mapping[tuple[Any, ...], set[bytes]], found: Findings) -> None:
+    """No party has been sent two values for one leaf's weight, in whichever attempts."""
+    for (job, tree, leaf, sender, to), values in heard.items():
+        found.expect(len(values) == 1, f"{sender} sent {to} {len(values)} weights of leaf {leaf}, tree {tree} of {job}")
 
 
 def scores(stage: Stage, path: str, prediction: dict[str, object], found: Findings) -> None:

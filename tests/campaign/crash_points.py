@@ -18,7 +18,7 @@ from tests.pivodl.small_job import nonces
 from tests.simulator import COORDINATOR, run
 from tests.worlds import PARTIES
 
-STAGES = ("boosting", "pivodl")
+STAGES = ("boosting", "pivodl-noise")
 
 
 def operations(name: str) -> dict[str, int]:

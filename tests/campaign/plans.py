@@ -14,7 +14,7 @@ from tests.worlds import PARTIES
 
 #: A second coordinator whom all parties obey.
 SECOND = "second"
-STAGES = ("boosting", "boosting-psi", "stopping", "forest", "pivodl", "pivodl-paper", "pivodl-secure")
+STAGES = ("boosting", "boosting-psi", "stopping", "forest", "pivodl", "pivodl-paper", "pivodl-secure", "pivodl-noise")
 STORIES = {"train": 40, "predict": 26, "cancel": 10, "two-jobs": 9, "two-coordinators": 7, "serve": 8}
 PREDICTIONS: tuple[dict[str, Any], ...] = (
     {"protocol": "interactive"},
@@ -39,6 +39,7 @@ NETWORKS: tuple[dict[str, float], ...] = (
 _IN_A_TRAINING = (100, 80, 25)
 #: How many times as many a training on another stage has.
 _LONGER = {"pivodl": (2.8, 1.6, 1.2), "pivodl-paper": (3.6, 1.6, 1.5), "pivodl-secure": (3.2, 1.6, 1.5)}
+_LONGER["pivodl-noise"] = _LONGER["pivodl"]
 _EVERYBODY = (*PARTIES, COORDINATOR)
 #: One plan of so many uses the real ciphers.
 REAL_EVERY = 10
@@ -88,7 +89,7 @@ def drawn(seed: int) -> Plan:
     story = rng.choices(list(STORIES), list(STORIES.values()))[0]
     real = seed % REAL_EVERY == 0
     asked: dict[str, Any] = {}
-    stage = rng.choices(STAGES, (46, 10, 10, 12, 14, 6, 2))[0]
+    stage = rng.choices(STAGES, (46, 10, 10, 12, 10, 6, 2, 4))[0]
     if story in ("predict", "serve"):
         stage = "boosting"
         weights = (34, 16, 30, 12, 8) if story == "predict" else (34, 26, 36, 0, 4)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,8 @@ from tests.campaign.plans import Fault, Plan
 from tests.campaign.workers import FaultyEngine, WorkerFault
 from tests.simulator import Faults, Message
 from treetap.errors import TreetapError, Unreachable
+from treetap.wire.frame import name_of
+from treetap.wire.v2 import exchange_pb2
 
 #: Virtual seconds without a sign of life after which a process counts as silent.
 SILENCE_S = 20.0
@@ -43,6 +46,8 @@ class Rig:
             folder, plan.stage, record=plan.record, silence_s=SILENCE_S, engine=self._engine
         )
         self.federation.hook = self._hook
+        self.weights: defaultdict[tuple[Any, ...], set[bytes]] = defaultdict(set)
+        self.federation.tamper = self._heard
         self._spoil_network()
         self.disks = Disks(folder)
         for name in (*self.federation.configs, *self.federation.coordinators):
@@ -149,6 +154,13 @@ class Rig:
             if fault["kind"] == "network":
                 given |= {key: fault[key] for key in _NETWORK if key in fault}
         self.federation.faults = Faults(seed=self.plan.seed, **given)
+
+    def _heard(self, sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+        """Note the leaf weights that arrive; their noise is drawn once."""
+        if name_of(parcel) == "leaf_weights":
+            for each in parcel.protocol.pivodl.leaf_weights.leaves:
+                self.weights[parcel.job, parcel.round, each.node, sender, to].add(each.SerializeToString())
+        return parcel
 
     def _hook(self, message: Message) -> None:
         number, now = message.number - self._begun, self._loop.time()

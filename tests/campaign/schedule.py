@@ -85,6 +85,8 @@ async def _leave_nothing(rig: Rig, made: KeysMade, found: Findings) -> None:
     checks.memory(rig.federation, rig.engines, found)
     rig.start_again_where_deletions_were_refused()
     checks.files(rig.federation, found)
+    if rig.plan.story == "train":
+        checks.noise(rig.weights, found)
     checks.keys([rig.federation.folder], made.forms(), found)
     checks.transcripts(rig.federation, found)
 

@@ -58,7 +58,7 @@ UNTIED = world(16, (1, 1, 1), seed=31, fresh=6)
 
 @cache
 def stage(name: str) -> Stage:
-    """A stage by its name in `plans.STAGES`."""
+    """A stage by its name in `plans.STAGES`. Of one with noise the model is not known before."""
     here, more = HERE, {}
     params: TreeParams = PARAMS
     if name == "boosting-psi":
@@ -74,6 +74,8 @@ def stage(name: str) -> Stage:
         more = {"alignment": "psi"}
     elif name == "pivodl-secure":
         here, params = small_job.HERE, replace(small_job.PARAMS, gain_comparison="secure")
+    elif name == "pivodl-noise":
+        here, params = small_job.HERE, replace(small_job.PARAMS, epsilon=8.0)
     return Stage(here, params, spec(params, obfuscation="standard", **more), oracle(here, params))
 
 

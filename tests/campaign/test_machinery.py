@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from party.node import PartyNode
+from party.pivodl.noise_ledger import NoiseLedger
 from party.runtime.job_store import JobStore
 from tests.campaign.campaign import Summary
 from tests.campaign.cipher import _stored
@@ -111,6 +112,15 @@ def test_what_is_planted_is_found(what: str, tmp_path: Path, monkeypatch: pytest
     said = _planted(what, monkeypatch)
     findings = carry_out(Plan(1, "boosting", "train"), tmp_path / "x").findings
     assert any(said in finding for finding in findings), findings
+
+
+def test_noise_that_is_drawn_again_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ledger that forgets what it has released sends a second value when a tree is grown again."""
+    monkeypatch.setattr(NoiseLedger, "_known", lambda self: {})
+    fault = {"kind": "kill", "who": "label-holder", "at": 155, "served": False, "back_s": 0.0}
+    plan = Plan(3, "pivodl-noise", "train", {"draws": 0}, faults=(fault,))
+    findings = carry_out(plan, tmp_path / "x").findings
+    assert any(" 2 weights of leaf " in finding for finding in findings), findings
 
 
 def test_a_summary_counts_what_was_found(tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tests.campaign.cipher import KeysMade, ciphers
 from tests.pivodl.jobs import policies
 from tests.pivodl.worlds import binned
@@ -21,6 +23,8 @@ from treetap.wire.v2 import setup_pb2
 
 #: Of keys in these tests, which hide nothing unless a test says so.
 KEY_BITS = 512
+#: Weights (K,) with noise by tree and leaf.
+Released = dict[tuple[int, int], np.ndarray[Any, np.dtype[np.float64]]]
 
 
 @contextmanager
@@ -45,6 +49,22 @@ def federation_of(
 def centralised(here: World, params: PivodlParams) -> CentralPivodlModel:
     """The model that a federation must find, bit for bit."""
     return train(binned(here, params), here.y, params, here.ownership)
+
+
+def released(states: dict[str, Path], job: str = "job") -> Released:
+    """The weights with noise, by tree and leaf, that the keepers' shards have."""
+    return {
+        (line["tree"], each["node"]): np.array(each["released"])
+        for state in states.values()
+        for line in read_model(state / "models" / job)[1]
+        for each in line["weights"]
+        if "released" in each
+    }
+
+
+def centralised_with(noise: Released, here: World, params: PivodlParams) -> CentralPivodlModel:
+    """The model that a federation must find whose noised weights are these, bit for bit."""
+    return train(binned(here, params), here.y, params, here.ownership, lambda tree, leaf, _: noise[tree, leaf])
 
 
 def assert_central_model(states: dict[str, Path], model: CentralPivodlModel, job: str = "job") -> None:

@@ -9,7 +9,14 @@ from pathlib import Path
 import pytest
 
 from party.pivodl import noise_ledger
-from tests.pivodl.federations import federation_of, job_of, transparent
+from tests.pivodl.federations import (
+    assert_central_model,
+    centralised_with,
+    federation_of,
+    job_of,
+    released,
+    transparent,
+)
 from tests.pivodl.worlds import some_params, some_world
 from tests.simulator import Federation, Message, run
 from treetap.models.store import read_model
@@ -66,6 +73,8 @@ def test_a_kill_draws_no_second_noise(served: bool, tmp_path: Path, monkeypatch:
         assert (resumed.state, resumed.error) == ("finished", "")
         assert all(len(set(sent)) == 1 for sent in weights.seen.values())
         assert (max(map(len, weights.seen.values())) > 1) == served  # the tree was grown again
+        noise = released(federation.states)
+        assert_central_model(federation.states, centralised_with(noise, here, params))
         _, trees = read_model(federation.state(next(iter(here.tables))) / "models" / "job")
         assert len(drawn) == sum(len(tree["leaves"]) for tree in trees)
         for t, tree in enumerate(trees):
