@@ -134,6 +134,7 @@ class OneOwner:
             found: list[pivodl_pb2.GrownNode] = []
             async for message in setting.received(self._holder, "grown_tree", t):
                 found += message.nodes
+            self._check_shape(found)
             nodes, chosen = found, {node.node: node.candidate for node in found if node.HasField("candidate")}
         self._take(nodes, chosen)
         self._job.order.done(request)
@@ -209,6 +210,14 @@ class OneOwner:
 
         parts = [pivodl_pb2.GrownTree(nodes=batch) for batch in batches(map(told, nodes))]
         await self._setting.context.outbox.send(party, "grown_tree", parts, round=t)
+
+    def _check_shape(self, nodes: list[pivodl_pb2.GrownNode]) -> None:
+        """`Malformed` unless the nodes are a tree: a root, both children of every split, no other, none too deep."""
+        numbers = sorted(each.node for each in nodes)
+        children = [child for each in nodes if each.source for child in (2 * each.node, 2 * each.node + 1)]
+        deepest = 1 << (self._setting.params.max_depth + 1)
+        if numbers != sorted([ROOT, *children]) or numbers[-1] >= deepest:
+            raise Malformed(f"{self._holder} sent nodes that are no tree of the job's depth")
 
     def _take(self, nodes: list[pivodl_pb2.GrownNode], chosen: Mapping[int, int]) -> None:
         """Enter the tree's shape, and the own splits in the split table."""

@@ -13,7 +13,7 @@ import pytest
 
 from tests.blindness.observed import Observed
 from tests.pivodl.federations import assert_central_model, centralised, job_of, transparent
-from tests.pivodl.jobs import SMALL, SPREAD, policies
+from tests.pivodl.jobs import GATHERED, SMALL, SPREAD, policies
 from tests.simulator import run
 from tests.worlds import PARTIES, World, spread
 from treetap.errors import ConfigError
@@ -253,6 +253,40 @@ LIES: dict[str, tuple[str, Callable[[Any], None], str]] = {
     "a weight that is no number": ("leaf_weights", _no_number, "sent a weight of leaf .* that is none"),
     "a figure more": ("metric_share", _a_figure_more, "figures, not 2"),
 }
+
+
+def _no_tree(content: Any) -> None:
+    del content.nodes[:]
+
+
+def _a_leaf_less(content: Any) -> None:
+    del content.nodes[-1]
+
+
+def _too_deep(content: Any) -> None:
+    content.nodes[-1].source = FIRST
+
+
+@pytest.mark.parametrize("change", [_no_tree, _a_leaf_less, _too_deep])
+def test_a_tree_that_is_none(change: Callable[[Any], None], tmp_path: Path) -> None:
+    """Where one party grows all trees, the others store none that has no root, lacks a leaf or is too deep."""
+    params = replace(SMALL, centralised_labels=True)
+    job = job_of(GATHERED, params)
+    federation = Observed(tmp_path, GATHERED.tables, policies=policies(job))
+
+    def lie(sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+        if (name_of(parcel), to) == ("grown_tree", C):
+            change(content_of(parcel, "grown_tree"))
+        return parcel
+
+    async def main() -> None:
+        federation.tamper = lie
+        status = await federation.train(job, "lied-to")
+        assert status.state == "failed"
+        assert f"{B} sent nodes that are no tree of the job's depth" in status.error
+        await federation.close()
+
+    run(main())
 
 
 @pytest.mark.parametrize("name", LIES)
