@@ -21,11 +21,14 @@ from pathlib import Path
 from coordinator.jobs import Jobs
 from tests.campaign.checks import logged
 from tests.campaign.pools import processes
+from tests.oracle import OracleModel
+from tests.pivodl import small_job
 from tests.replay import HERE, JOB, ORACLE, asked
 from tests.simulator import COORDINATOR, Federation, Message, run
-from tests.worlds import PARTIES, assert_oracles_model, assert_oracles_scores
+from tests.trainings import policies
+from tests.worlds import PARTIES, World, assert_oracles_model, assert_oracles_scores
 from treetap.errors import Defect, TreetapError
-from treetap.wire.v2 import jobs_pb2
+from treetap.wire.v2 import jobs_pb2, setup_pb2
 
 #: What is done to a file, or to its content.
 HOW = ("flip", "digit", "cut", "drop", "double", "swap", "lines", "exchange", "missing")
@@ -35,6 +38,8 @@ STAGES: dict[str, tuple[str, int] | None] = {
     "publishing": ("publish", 2),
     "published": None,
     "predicting": ("route_answers", 4),
+    "growing from spread labels": ("settle_children", 10),
+    "publishing from spread labels": ("publish", 3),
 }
 
 
@@ -46,6 +51,18 @@ class Corruption:
     stage: str
     path: str  #: below the federation's folder
     how: str
+
+
+def _of(stage: str) -> tuple[World, setup_pb2.JobSpec, OracleModel]:
+    """The world of a stage, its training and the model."""
+    if stage.endswith("spread labels"):
+        return small_job.HERE, small_job.JOB, small_job.ORACLE
+    return HERE, JOB, ORACLE
+
+
+def _federation(folder: Path, stage: str) -> Federation:
+    here, job, _ = _of(stage)
+    return Federation(folder, here.tables, policies=policies(job))
 
 
 @dataclass
@@ -67,7 +84,7 @@ def stopped(stage: str) -> Path:
     place = STAGES[stage]
 
     async def main() -> None:
-        federation = Federation(folder, HERE.tables)
+        federation = _federation(folder, stage)
         left = place[1] if place else 0
 
         def stop(message: Message) -> None:
@@ -79,10 +96,10 @@ def stopped(stage: str) -> Path:
                         federation.kill(name)
 
         if stage == "predicting":
-            await federation.train(JOB)
+            await federation.train(_of(stage)[1])
         federation.hook = stop
         request = asked("new", "interactive")
-        task = federation.predict(request) if stage == "predicting" else federation.train(JOB)
+        task = federation.predict(request) if stage == "predicting" else federation.train(_of(stage)[1])
         try:
             assert (await task).state == "finished"
         except BaseException:
@@ -198,7 +215,7 @@ def carry_out(corruption: Corruption, folder: Path) -> str:
     source = stopped(corruption.stage)
 
     async def main() -> str:
-        federation = Federation(folder, HERE.tables)
+        federation = _federation(folder, corruption.stage)
         for name in (*PARTIES, COORDINATOR):
             federation.kill(name)
         for party in PARTIES:
@@ -244,7 +261,7 @@ def _judged(federation: Federation, corruption: Corruption, status: jobs_pb2.Job
     if status.state != "finished":
         return _named(corruption, status.error)
     try:
-        assert_oracles_model(federation.states, ORACLE)
+        assert_oracles_model(federation.states, _of(corruption.stage)[2])
         if status.predictions:
             assert_oracles_scores(status.predictions, ORACLE, HERE.newcomers, 16)
     except TreetapError as error:  # of a file that the job did not need

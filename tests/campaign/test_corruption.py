@@ -28,6 +28,8 @@ def test_corruptions_are_drawn_from_all_files_and_ways() -> None:
     assert {each.how for each in found} == set(HOW)
     assert {"scores.npz", "trees.jsonl", "job.json"} <= {Path(path).name for path in kept("growing")}
     assert {"manifest.json", "scores.npz"} <= {Path(path).name for path in kept("publishing")}
+    spread = {"scores.npz", "trees.jsonl", "job.json", "nonce.npz", "nonces.npz", "moments.npz"}
+    assert spread <= {Path(path).name for path in kept("growing from spread labels")}
     assert any("block-0" in path for path in kept("predicting"))
 
 
