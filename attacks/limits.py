@@ -18,6 +18,8 @@ GENERAL = {
     "accuracy": "the accuracy of every attack but cl",
     "information": "the share of the label's entropy that all known nodes of a party reveal together, chance included",
 }
+#: The same of jobs of pivodl.
+OF_PIVODL = {"label_guess": "the AUC of the guess of other parties' labels by received leaf weights"}
 
 
 def parse(texts: Sequence[str]) -> dict[str, float]:
@@ -35,8 +37,8 @@ def parse(texts: Sequence[str]) -> dict[str, float]:
             limit = math.nan
         if not 0 <= limit <= 1:
             raise BadInput(f"--fail-above {text!r}: say LIMIT=V with V from 0 to 1, as in any=0.4")
-        if name not in (*GENERAL, *ATTACKS):
-            known = ", ".join([*GENERAL, *ATTACKS])
+        if name not in (*GENERAL, *ATTACKS, *OF_PIVODL):
+            known = ", ".join([*GENERAL, *ATTACKS, *OF_PIVODL])
             raise BadInput(f"--fail-above {text!r}: unknown limit {name!r}; known are {known}")
         if name in limits:
             raise BadInput(f"--fail-above names {name} twice")
@@ -55,8 +57,8 @@ def exceeded(document: Document, limits: Mapping[str, float]) -> list[str]:
         if document.classes is None:
             why = "the label is a number, not a class" if document.labelled else "no [label] is given"
             raise BadInput(f"--fail-above {name}: nothing is scored: {why}")
-        if name == "information":
-            found += _informed(document, limit)
+        if name in ("information", "label_guess"):
+            found += _informed(document, limit) if name == "information" else _guessed(document, limit)
             continue
         what, kind = ("an accuracy", "accuracy") if name == "accuracy" else ("a V-measure", "v_measure")
         for party, attack, result in _results(document, name):
@@ -93,6 +95,20 @@ def _largest(result: AttackResult, kind: str) -> tuple[int, float]:
     steps = (result.by_tree if kind == "v_measure" else result.accuracy_by_tree) or [getattr(result, kind)]
     figures = [(trees, value) for trees, value in enumerate(steps, start=1) if value is not None]
     return max(figures, key=lambda figure: figure[1])
+
+
+def _guessed(document: Document, limit: float) -> Iterator[str]:
+    """Label guesses above a limit; an AUC below one half counts as that of the inverted guess."""
+    guesses = {name: party.label_guess for name, party in document.parties.items() if party.label_guess is not None}
+    if not guesses:
+        raise BadInput(f"--fail-above label_guess: job {document.job} is one of {document.protocol}, not of pivodl")
+    for name, guess in guesses.items():
+        ways = {"as received": guess, "after gain inversion": guess.after_inversion}
+        aucs = {way: each.auc for way, each in ways.items() if each is not None and each.auc is not None}
+        strengths = {way: max(auc, 1 - auc) for way, auc in aucs.items()}
+        way = max(strengths, key=strengths.__getitem__, default=None)
+        if way is not None and strengths[way] > limit:
+            yield f"{name}: label_guess {way} reaches an AUC of {strengths[way]:.3f}, above {limit:g}"
 
 
 def _informed(document: Document, limit: float) -> Iterator[str]:

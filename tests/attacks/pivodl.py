@@ -20,9 +20,9 @@ from treetap.trees.pivodl_params import PivodlParams
 PARAMS = PivodlParams(n_estimators=3, max_depth=3, max_bin=8, instance_threshold=3, min_samples=10)
 
 
-def shared_world(records: int = 400, parties: int = 4, seed: int = 3) -> World:
+def shared_world(records: int = 400, parties: int = 4, seed: int = 3, **given: Any) -> World:
     """A world whose labels are spread evenly."""
-    here = world(records, (2,) * parties, seed=seed)
+    here = world(records, (2,) * parties, seed=seed, **given)
     return spread(here, np.random.default_rng(seed).integers(0, parties, records))
 
 

@@ -16,12 +16,14 @@ from rich.console import Console
 from attacks.audit import audit
 from attacks.audit_file import AuditedParty, AuditFile, LabelTable
 from attacks.document import PIVODL_ATTACKS, Document, parse
+from attacks.limits import exceeded
 from attacks.report import html, print_summary
 from tests.attacks.documents import made
 from tests.attacks.pivodl import PARAMS, shared_world, trained
 from tests.attacks.recorded import transcript
 from tests.commands.command import refused, treetap
 from treetap.commands.audit.local_job import scores
+from treetap.errors import BadInput
 
 pytestmark = pytest.mark.filterwarnings("ignore:a 512-bit")
 
@@ -71,6 +73,22 @@ def test_an_experiment_has_them_by_party(document: Document) -> None:
     for name, found in scores(plain).items():
         assert found["label_guess"]["accuracy"] == plain["parties"][name]["label_guess"]["accuracy"]
         assert set(found) == {"uni", "cl", *PIVODL_ATTACKS}
+
+
+def test_a_limit_on_the_guess(document: Document) -> None:
+    """Each party above it is named with the stronger way; documents of other protocols have no guess."""
+    aucs = {}
+    for name, party in document.parties.items():
+        assert party.label_guess is not None
+        ways = [party.label_guess, party.label_guess.after_inversion]
+        found = [max(each.auc, 1 - each.auc) for each in ways if each is not None and each.auc is not None]
+        aucs |= {name: max(found)} if found else {}
+    lines = exceeded(document, {"label_guess": 0.5})
+    assert [line.split(":")[0] for line in lines] == [name for name, auc in aucs.items() if auc > 0.5]
+    assert all(f"{aucs[line.split(':')[0]]:.3f}" in line for line in lines)
+    assert exceeded(document, {"label_guess": 1.0}) == []
+    with pytest.raises(BadInput, match="not of pivodl"):
+        exceeded(made(), {"label_guess": 0.5})
 
 
 def test_documents_of_other_protocols_have_no_such_key() -> None:

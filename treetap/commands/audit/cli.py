@@ -40,7 +40,8 @@ def audit(
         typer.Option(
             metavar="LIMIT=V",
             help="Exit with 1 above it; may be repeated. any: V-measure of every attack but cl; an attack's name: its "
-            "own; accuracy: of every attack but cl; information: share of the label's entropy that all nodes tell.",
+            "own; accuracy: of every attack but cl; information: share of the label's entropy that all nodes tell; "
+            "label_guess, of pivodl: AUC of the guess of other parties' labels.",
         ),
     ] = None,
     allow_partial: Annotated[
