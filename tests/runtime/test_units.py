@@ -6,13 +6,15 @@ import importlib
 import inspect
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 
+from tests.pivodl import small_job
 from tests.simulator import Federation, run
-from tests.trainings import jobs_of
+from tests.trainings import jobs_of, policies
 from tests.worlds import FOUR, spec, world
 from treetap import worker_process
 from treetap.protocols.prediction import predict_request
@@ -22,11 +24,15 @@ from treetap.workers import InProcessEngine
 T = TypeVar("T")
 MODULES = (
     "treetap.lattice.kernels",
+    "treetap.paillier.comparison",
     "treetap.paillier.kernels",
     "treetap.paillier.key_holder",
     "treetap.paillier.masked_sums",
+    "treetap.paillier.shared_sums",
     "treetap.psi",
 )
+#: A training from spread labels that sums up its labels and compares gains.
+SHARED = replace(small_job.PARAMS, n_estimators=1, max_depth=1, gain_comparison="secure")
 #: CPU seconds, at the key size that is the default; the shortest `silence_s` is five times as long.
 LONGEST_S = 1.0
 
@@ -75,7 +81,7 @@ def _kernels() -> set[str]:
 
 @pytest.mark.long
 def test_units_are_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Trainings of both protocols, aligned by psi, and encrypted predictions of a chain: every kernel there is."""
+    """Trainings of every protocol, aligned by psi, and encrypted predictions of a chain: every kernel there is."""
     clock = Clocked()
     monkeypatch.setattr(worker_process._Units, "finished", clock)
 
@@ -105,10 +111,17 @@ def test_units_are_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
             status = await federation.predict(predict_request(protocol, model="job", block=2, **more))
             assert (status.state, status.error) == ("finished", "")
         await federation.close()
+        shared = spec(SHARED, alignment="psi", key_bits=2048)
+        federation = Federation(
+            tmp_path / "shared", small_job.HERE.tables, policies=policies(shared), engine=lambda _: Watched()
+        )
+        assert (await federation.train(shared)).state == "finished"
+        await federation.close()
 
     assert FOUR[3] in here.tables
     run(main())
     missed = _kernels() - set(clock.longest)
-    assert missed <= {"treetap.lattice.kernels._drop", "treetap.lattice.kernels._partial"}  # of blocks that end early
+    early = {"treetap.lattice.kernels._drop", "treetap.lattice.kernels._partial"}  # of blocks that end early
+    assert missed <= early | {"treetap.paillier.shared_sums._obfuscators"}  # within other kernels
     slow = {kernel: round(longest, 2) for kernel, longest in clock.longest.items() if longest > LONGEST_S}
     assert slow == {}
