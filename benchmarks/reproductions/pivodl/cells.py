@@ -91,12 +91,14 @@ def plain(seeds: Sequence[int]) -> list[Cell]:
 
 
 def traffic(seeds: Sequence[int]) -> list[Cell]:
-    """The bytes of both forms of the wire, at the default setting of each set and by the parties of the first."""
+    """The bytes of both forms of the wire: of each set, by the parties of the first, at the depth 6 of the last."""
     cells: list[Cell] = []
     for seed in seeds:
         for name in SETS:
             cells += [replace(Cell("processes", name, seed), wire_form=form) for form in ("compact", "paper")]
         cells += [replace(Cell("processes", SETS[0], seed), wire_form="paper", parties=value) for value in PARTIES]
+        deepest = Cell("processes", SETS[-1], seed, depth=DEPTHS[-1])
+        cells += [deepest, replace(deepest, wire_form="paper")]
     return unique(cells)
 
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from cells import ACCOUNTINGS, EPSILON, ONE, PARTIES, SETS, TREES, Cell, changed
+from cells import ACCOUNTINGS, DEPTHS, EPSILON, ONE, PARTIES, SETS, TREES, Cell, changed
 from paper import SYSTEMS
 from pictures import AXES
-from points import cpu, encryptions, growth, line, linear, megabytes, plain_megabytes, point, seconds, test
+from points import common, cpu, encryptions, growth, line, linear, megabytes, plain_megabytes, point, seconds, test
 from resumable import Results
 from worlds import WORLDS
 
@@ -98,20 +98,21 @@ def scaled(results: Results) -> list[list[str]]:
 
 def shapes(results: Results) -> list[list[str]]:
     """MB in the compact and in the paper's form of the wire."""
-    rows = [["set", "parties", "compact, MB", "as printed, MB", "ratio", "same model", "seeds"]]
+    rows = [["set", "parties", "depth", "compact, MB", "as printed, MB", "ratio", "same model", "seeds"]]
     cells = [Cell("processes", name, 0) for name in SETS]
-    cells += [replace(cells[0], parties=value) for value in PARTIES if value != cells[0].parties]
+    deepest = replace(cells[-1], depth=DEPTHS[-1])
+    cells += [deepest, *(replace(cells[0], parties=value) for value in PARTIES if value != cells[0].parties)]
     for cell in cells:
-        printed = replace(cell, wire_form="paper")
-        sizes = [point(results, each, megabytes) for each in (cell, printed)]
-        compact, paper = sizes
+        both = [cell, replace(cell, wire_form="paper")]
+        seeds = common(results, both)
+        compact, paper = (point(results, each, megabytes, seeds=seeds) for each in both)
         if compact is None or paper is None:
             continue
-        runs = [results.get(each.key()) for each in (cell, printed)]
-        same = len({run["model"] for run in runs if run is not None}) == 1
+        found = [results.get(each.key()) for each in both]
+        same = len({run["model"] for run in found if run is not None}) == 1
         rows.append(
             [
-                *(WORLDS[cell.set].title, str(cell.parties), compact.shown(2), paper.shown(2)),
+                *(WORLDS[cell.set].title, str(cell.parties), str(cell.depth), compact.shown(2), paper.shown(2)),
                 *(f"{paper.mean / compact.mean:.1f}", "yes" if same else "no", str(paper.seeds)),
             ]
         )
