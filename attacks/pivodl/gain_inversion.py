@@ -77,7 +77,7 @@ class GainInversion:
     """The attack on the transcript of one party of a logistic job.
 
     Attributes:
-        trees: one result per tree; empty where the job is of another kind.
+        trees: one result per tree; where the job is of another kind, with nothing solved.
     """
 
     def __init__(self, view: PivodlView, records: int, labels: Ints | None = None) -> None:
@@ -98,6 +98,9 @@ class GainInversion:
                 self.scores.append(scores)
                 self.trees.append(self._invert(tree, scores))
                 scores = scores + self._added(tree, self.trees[-1], records)
+        else:
+            self.trees = [InvertedTree(tree.view.index, len(tree.splits)) for tree in view.trees]
+            self.scores = [np.full(records, np.nan) for _ in view.trees]
 
     @property
     def possible(self) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -22,28 +23,38 @@ from tests.attacks.documents import made
 from tests.attacks.pivodl import PARAMS, shared_world, trained
 from tests.attacks.recorded import transcript
 from tests.commands.command import refused, treetap
+from tests.worlds import World, spread, world
 from treetap.commands.audit.local_job import scores
 from treetap.errors import BadInput
+from treetap.trees.pivodl_params import PivodlParams
 
+KINDS: dict[str, dict[str, Any]] = {
+    "numbers": {"objective": "reg:squarederror", "epsilon": 8.0},
+    "three classes": {"objective": "multi:softprob", "classes": ("0", "1", "2"), "epsilon": 8.0},
+    "lists of the paper": {"wire_form": "paper", "instance_check": "paper", "child_sums": "paper"},
+    "labels of one party": {"centralised_labels": True},
+    "no split": {"gamma": 1e6},
+}
 pytestmark = pytest.mark.filterwarnings("ignore:a 512-bit")
 
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> AuditFile:
     """What an auditor has of a small job with noise: transcripts and tables of all four parties."""
-    folder = tmp_path_factory.mktemp("audited")
     here = shared_world(200)
-    states = trained(folder / "federation", here, replace(PARAMS, n_estimators=2, epsilon=8.0))
+    return _file(tmp_path_factory.mktemp("audited"), here, replace(PARAMS, n_estimators=2, epsilon=8.0))
+
+
+def _file(folder: Path, here: World, params: PivodlParams) -> AuditFile:
+    """Train, and write the labels and the parties' tables."""
+    states = trained(folder / "federation", here, params)
     ids = [f"r{i:05d}" for i in range(len(here.y))]
     pq.write_table(pa.table({"id": ids, "y": here.y}), folder / "labels.parquet")
     parties = []
     for name, (columns, tables) in here.tables.items():
-        pq.write_table(tables["train"], folder / f"{name}.parquet")
-        parties.append(
-            AuditedParty(
-                name=name, transcript=transcript(states, name), table=folder / f"{name}.parquet", columns=list(columns)
-            )
-        )
+        path = folder / f"{name}.parquet"
+        pq.write_table(tables["train"], path)
+        parties.append(AuditedParty(name=name, transcript=transcript(states, name), table=path, columns=list(columns)))
     return AuditFile(label=LabelTable(path=folder / "labels.parquet", column="y"), party=parties, attacks=["uni", "cl"])
 
 
@@ -138,3 +149,26 @@ def test_the_command_runs_one_attack(file: AuditFile, document: Document, sound:
     assert "leave it out" in refused(
         treetap("attack", "disclosed", one.transcript, "--out", one.table.with_suffix(".out"))
     )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_jobs_of_every_kind_are_audited(kind: str, tmp_path: Path) -> None:
+    """What does not apply to a job is null or none, and the page is made."""
+    changes: dict[str, Any] = KINDS[kind]
+    params = replace(PARAMS, n_estimators=2, max_depth=2, max_bin=4, **changes)
+    classes = 3 if kind == "three classes" else 2
+    here = world(90, (2, 2, 2), objective=params.objective, classes=classes, seed=3)
+    if not params.centralised_labels:
+        here = spread(here, np.random.default_rng(1).integers(0, 3, 90))
+    document = audit(_file(tmp_path, here, params), by_tree=False, progress=lambda *_: None)
+    assert html(document)
+    for name, party in document.parties.items():
+        guess, inversion, counts = party.label_guess, party.gain_inversion, party.disclosed
+        assert guess is not None
+        assert inversion is not None
+        assert counts is not None
+        assert inversion.possible == (kind in ("lists of the paper", "no split"))
+        assert (guess.auc is not None) == (guess.records > 0 and inversion.possible)
+        own = len(here.ownership.get(name, []))
+        assert counts.bins == (0 if params.wire_form == "paper" else 4 * own)
+        assert (counts.listed > 0) == (params.wire_form == "paper")
