@@ -91,8 +91,9 @@ def scaled(results: Results) -> list[list[str]]:
             base, slope, square = linear(found)
             digits = 0 if measure is encryptions else 1
             shown = ", ".join(f"{each.x:g}: {each.mean:,.{digits}f}" for each in found)
+            growth_of_others = f"{growth(found, 1):.2f}" if field == "parties" else "–"
             fit = f"{base:,.{digits}f} + {slope:,.{digits + 1}f} x"
-            rows.append([field, words, fit, f"{square:.3f}", f"{growth(found):.2f}", f"{growth(found, 1):.2f}", shown])
+            rows.append([field, words, fit, f"{square:.3f}", f"{growth(found):.2f}", growth_of_others, shown])
     return rows
 
 
