@@ -14,7 +14,7 @@ from tests.campaign.schedule import carry_out
 
 FOUND = sorted((Path(__file__).parent / "found").glob("*.json"))
 #: Schedules of each test, and how many tests of them there are.
-EACH, TESTS = 20, 15
+EACH, TESTS = 12, 15
 
 
 @pytest.fixture(autouse=True, scope="module")
