@@ -17,6 +17,7 @@ from tests.replay import HERE, JOB, asked
 from tests.simulator import Federation, run
 from tests.worlds import spec, world
 from treetap.errors import ConfigError
+from treetap.protocols.job_spec import put_params
 from treetap.protocols.prediction import predict_request
 from treetap.trees.leaf_entries import GoesLeft
 from treetap.trees.params import BoostingParams
@@ -258,5 +259,6 @@ def test_requests_that_nobody_could_do(changes: dict[str, Any], parties: int, me
     names = [f"feature-{k}" for k in range(parties - 1)]
     described = setup_pb2.JobSpec(aggregator="label-holder", feature_parties=names, key_bits=2048)
     described.obfuscation, described.alignment = "standard", "psi"
+    put_params(described, BoostingParams())
     with pytest.raises(ConfigError, match=message):
         opening_of(asked(attributions=True, **changes), described, "submission", "word")

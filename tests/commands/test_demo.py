@@ -43,7 +43,7 @@ def test_a_report_without_gains(noisy: bool, capsys: pytest.CaptureFixture[str])
         "traffic": [],
     }
     demo.report(found, None, noisy=noisy)
-    printed = capsys.readouterr().out
+    printed = " ".join(capsys.readouterr().out.split())  # lines end where the terminal does
     assert "epsilon 8, as the accountant says." in printed
     assert "█" * 24 in printed
     assert ("The centralised models have no noise" in printed) == noisy
