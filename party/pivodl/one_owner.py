@@ -31,6 +31,7 @@ from treetap.process.together import together
 from treetap.protocols.job_spec import params_as
 from treetap.trees.ensemble import ROOT
 from treetap.trees.fixed_gains import best_of, weights_of
+from treetap.trees.label_thresholds import admissible, stopped_by
 from treetap.trees.pivodl_params import PivodlParams
 from treetap.trees.shared_label_loss import Moments, SharedLabelLoss
 from treetap.wire.frame import result
@@ -144,14 +145,14 @@ class OneOwner:
         """Node → its split's candidate in its source's canonical order; rows and leaf weights go into the tree."""
         setting, tree, own = self._setting, self._setting.tree, self._job.own
         params, scale = setting.params, setting.loss.scale
-        values = own.derivatives
-        tree.sums[ROOT] = values.sum(axis=0)
+        values = np.concatenate([own.derivatives, np.ones((setting.records, 1), dtype=np.int64)], axis=1)
+        tree.sums[ROOT] = own.derivatives.sum(axis=0)
         chosen: dict[int, int] = {}
         level = [ROOT]
         for depth in range(params.max_depth + 1):
             following: list[int] = []
             for node in level:
-                best = self._best(node) if depth < params.max_depth else None
+                best = self._best(node, values) if depth < params.max_depth else None
                 if best is None:
                     tree.weights[node] = weights_of(tree.sums[node], scale, params)
                     own.add(tree.rows[node], tree.weights[node])
@@ -167,22 +168,21 @@ class OneOwner:
             level = following
         return chosen
 
-    def _best(self, node: int) -> tuple[str, int, Rows] | None:
-        """Source, candidate and left sums of a node's best split; ties go to the lowest source and candidate."""
+    def _best(self, node: int, values: Rows) -> tuple[str, int, Rows] | None:
+        """Source, candidate and left sums of a node's best split; ties go to the lowest source and candidate.
+
+        `values`: (N, 2K + 1) g, h and 1 of each record.
+        """
         setting, tree = self._setting, self._setting.tree
         params, rows = setting.params, tree.rows[node]
-        least = params.instance_threshold
-        if len(rows) < params.min_samples or (params.instance_check == "both-sides" and len(rows) < 2 * least):
+        least, paper, totals = params.instance_threshold, params.instance_check == "paper", {setting.me: len(rows)}
+        if len(rows) < params.min_samples or (not paper and stopped_by(totals, least)):
             return None
-        values = np.concatenate([self._job.own.derivatives, np.ones((setting.records, 1), dtype=np.int64)], axis=1)
         found: tuple[int, str, int, Rows] | None = None
         for source in setting.parties:
             sums = self._bins[source].left_sums(values, [rows])[0]
-            left, counts = sums[:, :-1], sums[:, -1]
-            if params.instance_check == "both-sides":
-                allowed = np.flatnonzero((counts >= least) & (len(rows) - counts >= least))
-            else:  # of the party with the labels no left side is compared where it is the source
-                allowed = np.flatnonzero(counts >= (0 if source == setting.me else least))
+            left, counts = sums[:, :-1], {setting.me: sums[:, -1]}
+            allowed = np.flatnonzero(admissible(counts, totals, source, least, paper=paper))
             best = best_of(left[allowed], tree.sums[node], setting.loss.scale, params)
             if best is not None and (found is None or best.gain > found[0]):
                 place = int(allowed[best.places[0]])

@@ -100,7 +100,7 @@ class OwnLabels:
         return self._loss.figures(self._scores, self._scaled)
 
     def save(self, store: JobStore, trees: int) -> None:
-        """Store the scores after so many trees, atomically."""
+        """Store the scores, which include the first `trees` trees, atomically."""
         self.trees = trees
         store.save_arrays(
             SCORES,

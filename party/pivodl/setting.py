@@ -15,6 +15,7 @@ from party.runtime.outbox import Body
 from treetap.errors import Malformed
 from treetap.paillier.slots import Slots, width_for
 from treetap.process.together import together
+from treetap.trees.loss import loss_for
 from treetap.trees.pivodl_params import PivodlParams
 from treetap.trees.role_draws import RoleDraws
 from treetap.trees.shared_label_loss import SharedLabelLoss
@@ -138,7 +139,5 @@ def slots_of(params: PivodlParams, records: int) -> Slots:
     Raises:
         PlaintextOverflow: such sums need wider slots than there are.
     """
-    from treetap.trees.loss import loss_for
-
     g_most, h_most = loss_for(params.objective, 2).bounds()  # the same for any number of classes
     return Slots((width_for(records, g_most),) * params.width + (width_for(records, h_most),) * params.width)

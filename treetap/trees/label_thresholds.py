@@ -7,7 +7,7 @@ and the source counts too: its split party could otherwise open sums over a sing
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -49,11 +49,3 @@ def admissible(
 def stopped_by(totals: Mapping[str, int], threshold: int) -> list[str]:
     """The parties with labelled records in a node, but too few for both sides of any candidate."""
     return [party for party, total in totals.items() if 0 < total < 2 * threshold]
-
-
-def counts_left(codes: npt.NDArray[np.integer], shapes: Sequence[tuple[int, bool]]) -> Ints:
-    """Records left of each candidate, (candidates,), of records with these bins (n, columns)."""
-    from treetap.trees.histogram import left_sums
-
-    ones = np.ones((len(codes), 1), dtype=np.int64)
-    return left_sums(codes, shapes, ones, [np.arange(len(codes))])[0, :, 0]

@@ -6,7 +6,6 @@ are the paper's. Where this project departs from the paper, a parameter has the 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
@@ -200,11 +199,3 @@ class PivodlParams(TreeParams):
 def leaves_of_job(params: PivodlParams) -> int:
     """Most leaves of all trees of a job: T · 2^depth."""
     return params.n_estimators << params.max_depth
-
-
-def least_power_of_two(value: float) -> float:
-    """The smallest power of two ≥ value; 1 for 0."""
-    if value <= 0:
-        return 1.0
-    mantissa, exponent = math.frexp(value)
-    return math.ldexp(1.0, exponent - 1 if mantissa == 0.5 else exponent)

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.errors import DataError
-from treetap.trees.loss import UNIT, loss_for
-from treetap.trees.pivodl_params import PivodlParams, least_power_of_two
+from treetap.trees.loss import UNIT, loss_for, power_of_two_scale
+from treetap.trees.pivodl_params import PivodlParams
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -53,7 +53,7 @@ class Moments:
     def scale(self) -> float:
         """The smallest power of two that is not below the labels' standard deviation."""
         variance = Fraction(self.squares, self.count) - Fraction(self.total, self.count) ** 2
-        return least_power_of_two(math.sqrt(float(variance / UNIT**2)))
+        return power_of_two_scale(np.array([math.sqrt(float(variance / UNIT**2))]))
 
 
 class SharedLabelLoss:
