@@ -154,7 +154,7 @@ def _of_node(found: Roles, node: int) -> Iterator[tuple[str, str]]:
         yield f"G, H: {', '.join(found.told(node))}", "s"
     for source, opener in found.openers[node].items():
         won = source == winner
-        yield f"{source} → {opener or 'nobody: offers nothing'}{', the best gain' if won else ''}", "w" if won else ""
+        yield f"{source} → {opener or 'no party: offers nothing'}{', the best gain' if won else ''}", "w" if won else ""
     if found.barred[node]:
         yield f"not drawn: {', '.join(found.barred[node])}", "s"
 

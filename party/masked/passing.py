@@ -138,7 +138,7 @@ class Passing:
         found = {}
         for t, line in enumerate(self._opened.shard):
             for each in line["weights"]:
-                # nobody gets the weight of a root with noise: it has no source above it
+                # no party gets the weight of a root with noise: it has no source above it
                 if noised and each["source"] and "released" not in each:
                     raise DataError(
                         f"prediction_weights = 'noised': model {self._opening.model} was trained without epsilon, and "

@@ -107,7 +107,7 @@ def test_a_commitment_binds_party_and_nonce() -> None:
 
 
 def test_sources_above_a_leafs_sibling_are_barred() -> None:
-    """Below the sibling too, not elsewhere; whoever has nobody left to open its sums offers no candidates."""
+    """Below the sibling too, not elsewhere; a source for which no party is left to open its sums offers none."""
     sources, leaves = {1: "a", 3: "b", 6: "c"}, {2, 13}
     assert barred(1, sources, leaves) == frozenset()
     assert barred(3, sources, leaves) == {"a"}

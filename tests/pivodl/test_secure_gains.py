@@ -159,7 +159,7 @@ def test_the_winners_are_those_of_announced_gains(count: int, tmp_path: Path) ->
 
 
 def test_a_level_without_any_gain_ends(tmp_path: Path) -> None:
-    """The public candidate wins: nobody names a source, and every comparison was made all the same."""
+    """The public candidate wins: no party names a source, and every comparison was made all the same."""
     parties = Parties(4, tmp_path)
     assert asyncio.run(parties.compare({name: {} for name in parties.names})) == [{}] * 4
     turns = sum(len(parties.settings[parties.names[0]].split_parties(node)) - 1 for node in NODES)
