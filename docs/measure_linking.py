@@ -72,7 +72,7 @@ def leaf_of(model: CentralModel, tree: Tree, codes: npt.NDArray[np.int32]) -> Ro
         candidate = model.splits["p"][split.handle]
         return column_goes_left(codes[rows, candidate.feature], candidate, int(codes.max()) + 1)
 
-    return route(tree, len(codes), goes_left)
+    return route(tree.splits, len(codes), goes_left)
 
 
 def at_or_below(reached: Rows, node: int) -> Rows:

@@ -1,4 +1,4 @@
-"""A party's own configuration file: its addresses, tables and policy, and the clients it serves."""
+"""A party's own configuration file: its addresses, tables, policy and defences, and the clients it serves."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, PrivateAttr, StringConstraints, model_validator
 
+from party.defences.settings import Defences
 from party.policy import Policy
 from treetap.errors import ConfigError
 from treetap.names import Address, ProcessName, clash, on_loopback
@@ -69,6 +70,7 @@ class PartyConfig(Process):
     metrics: Address | None = None
     tables: dict[str, TableConfig] = {}
     serve: ServeConfig | None = None
+    defences: Defences = Defences()
     _policy: Policy = PrivateAttr(default_factory=Policy)
 
     @model_validator(mode="after")

@@ -38,7 +38,7 @@ def grown(seed: int, records: int) -> list[list[Ints]]:
     for tree in model.ensemble.trees:
         splits = {s.node: model.splits["p"][s.handle] for s in tree.splits}
         reached = route(
-            tree, records, lambda s, rows, by=splits: table.codes[rows, by[s.node].feature] <= by[s.node].bin
+            tree.splits, records, lambda s, rows, by=splits: table.codes[rows, by[s.node].feature] <= by[s.node].bin
         )
         trees.append([np.flatnonzero(reached == leaf.node) for leaf in tree.leaves])
     return trees

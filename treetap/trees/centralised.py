@@ -23,11 +23,13 @@ from treetap.trees.binning import BinnedTable
 from treetap.trees.boosting_criterion import BoostingCriterion
 from treetap.trees.candidates import Candidate, column_goes_left
 from treetap.trees.ensemble import Ensemble, Importance, Split, Tree, importance, route
-from treetap.trees.grower import Entry, Grower
+from treetap.trees.grower import Entry, Grower, GrownTree
+from treetap.trees.local_values import reached_values
 from treetap.trees.loss import Loss, loss_for
 from treetap.trees.missing_party import scores_without
 from treetap.trees.params import BoostingParams, TreeParams
 from treetap.trees.tree_bins import GlobalBins
+from treetap.trees.withholding import NOTHING, Withholding
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -81,7 +83,9 @@ class CentralModel:
     def predict(self, tables: Tables) -> Floats:
         """Scores (N, outputs) of records encoded in the training bins, tables by party name."""
         n, goes_left = self._router(tables)
-        return self.ensemble.scores((route(tree, n, goes_left) for tree in self.ensemble.used_trees), n)
+        trees = self.ensemble.used_trees
+        values = (reached_values(tree, route(tree.splits, n, goes_left), goes_left) for tree in trees)
+        return self.ensemble.summed(values, n)
 
     def predict_without(self, tables: Tables, away: Collection[str]) -> tuple[Floats, Floats]:
         """Scores (N, outputs) without the parties that are `away`, and the share of each path that was guessed (N,)."""
@@ -110,11 +114,17 @@ class CentralModel:
         return importance(self.ensemble.used_trees, lambda s: names[s.owner][self.splits[s.owner][s.handle].feature])
 
 
-def train(tables: Tables, labels: Labels, params: BoostingParams, classes: int | None = None) -> CentralModel:
+def train(
+    tables: Tables,
+    labels: Labels,
+    params: BoostingParams,
+    classes: int | None = None,
+    withholding: Withholding = NOTHING,
+) -> CentralModel:
     """Train on the parties' tables, given in tie order, and labels (N,).
 
-    `classes` defaults to the largest label plus one (softmax). Raises ConfigError, or DataError if tables and labels do
-    not fit together.
+    `classes` defaults to the largest label plus one (softmax). `withholding`: by the first party. Raises ConfigError,
+    or DataError if tables and labels do not fit together.
     """
     params.validate()
     y = np.asarray(labels)
@@ -127,7 +137,7 @@ def train(tables: Tables, labels: Labels, params: BoostingParams, classes: int |
     loss = loss_for(params.objective, classes)
     loss.check(y)
     training = params.training_rows(n)
-    job = _Job(tables, y, params, classes, loss, training, {name: [] for name, _ in tables})
+    job = _Job(tables, y, params, classes, loss, training, withholding, {name: [] for name, _ in tables})
 
     base = loss.base_margin(params.base_score, y[training])
     scores = np.tile(base, (n, 1))
@@ -136,9 +146,9 @@ def train(tables: Tables, labels: Labels, params: BoostingParams, classes: int |
     history: list[dict[str, float]] = []
     best_round: int | None = None
     for round_number in range(params.n_estimators):
-        for tree, reached, nodes in _round(job, scores, len(trees)):
-            scores[:, list(tree.outputs)] += tree.values(reached)
-            trees.append(tree)
+        for grown, nodes in _round(job, scores, len(trees)):
+            scores[:, list(grown.tree.outputs)] += grown.values
+            trees.append(grown.tree)
             divisible.append(nodes)
         history.append({"training": loss.watched(scores[training], y[training])})
         if params.early_stopping_rounds is not None:
@@ -170,11 +180,12 @@ class _Job:
     classes: int
     loss: Loss
     training: Bools
+    withholding: Withholding
     splits: dict[str, list[Entry]]
 
 
-def _round(job: _Job, scores: Floats, first_tree: int) -> list[tuple[Tree, Ints, frozenset[int]]]:
-    """The trees of one round, each with the leaf that every record reached (N,) and its divisible nodes."""
+def _round(job: _Job, scores: Floats, first_tree: int) -> list[tuple[GrownTree, frozenset[int]]]:
+    """The trees of one round, each with its divisible nodes."""
     quantised = job.loss.quantise(*job.loss.gradients(scores, job.labels))
     one = np.ones((len(scores), 1), dtype=np.int64)
     params = job.params
@@ -184,13 +195,19 @@ def _round(job: _Job, scores: Floats, first_tree: int) -> list[tuple[Tree, Ints,
     for k in range(params.trees_per_round(job.classes)):
         index, outputs = first_tree + k, tuple(range(k * width, (k + 1) * width))
         values = np.concatenate([quantised.g[:, outputs], quantised.h[:, outputs], one], axis=1)
-        values[~sampling.rows(params.seed, index, len(values), params.subsample, job.training)] = 0
+        sampled = sampling.rows(params.seed, index, len(values), params.subsample, job.training)
+        values[~sampled] = 0
+        withheld, slots = job.withholding, values.shape[1]
+        limit = withheld.limit(job.labels, job.classes, slots, slots)
+        if limit is not None:
+            values = np.concatenate([values, withheld.hot(job.labels, job.classes, sampled)], axis=1)
         bins = []
         for name, table in job.tables:
             if not params.takes_part(index, name):
                 continue
             kept = sampling.columns(params.seed, index, name, len(table.features), params.colsample_bytree)
             bins.append((name, GlobalBins(table, kept)))
-        grower = Grower(bins, values, criterion, params.max_depth, job.splits)
-        grown.append((*grower.grow(index, outputs), grower.divisible()))
+        grower = Grower(bins, values, criterion, params.max_depth, job.splits, limit)
+        tree = grower.grow(index, outputs, alone=withheld.grows_alone(index))
+        grown.append((tree, grower.divisible()))
     return grown

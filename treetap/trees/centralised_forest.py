@@ -21,8 +21,10 @@ from treetap.trees.candidates import Bools
 from treetap.trees.ensemble import Ensemble, Split, Tree, route
 from treetap.trees.forest_criterion import ForestCriterion, check_labels, targets
 from treetap.trees.grower import Entry, Grower
+from treetap.trees.local_values import reached_values
 from treetap.trees.params import ForestParams
 from treetap.trees.tree_bins import GlobalBins, NodeBins
+from treetap.trees.withholding import NOTHING, Withholding
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -57,7 +59,9 @@ class CentralForest:
             values = raw[split.owner][rows, candidate.feature]
             return np.where(np.isnan(values), candidate.missing_left, values < cut)
 
-        return self.ensemble.scores((route(tree, n, goes_left) for tree in self.ensemble.trees), n)
+        trees = self.ensemble.trees
+        values = (reached_values(tree, route(tree.splits, n, goes_left), goes_left) for tree in trees)
+        return self.ensemble.summed(values, n)
 
 
 def train_forest(
@@ -66,11 +70,12 @@ def train_forest(
     params: ForestParams,
     classes: int | None = None,
     tables: Tables | None = None,
+    withholding: Withholding = NOTHING,
 ) -> CentralForest:
     """Train on the parties' raw columns, given in tie order, and labels (N,).
 
     `classes` defaults to the largest label plus one (gini); `tables` are the columns in the bins of the job, made here
-    if they are not given. Raises ConfigError, or DataError if columns and labels do
+    if they are not given; `withholding`: by the first party. Raises ConfigError, or DataError if columns and labels do
     not fit together or a column cannot be binned.
     """
     params.validate()
@@ -101,9 +106,13 @@ def train_forest(
             kept = sampling.columns(params.seed, index, name, block.shape[1], params.colsample_bytree)
             per_node = params.binning == "per-node"
             bins.append((name, NodeBins(block, kept, drawn, params.max_bin) if per_node else GlobalBins(table, kept)))
-        outputs = tuple(range(params.outputs(classes)))
-        grower = Grower(bins, values, criterion, params.max_depth, splits)
-        trees.append(grower.grow(index, outputs)[0])
+        outputs, slots = tuple(range(params.outputs(classes))), values.shape[1]
+        # the criterion's own counts of classes are those of the draw
+        limit = withholding.limit(y, classes, slots if withholding.shown else 0, slots)
+        if limit is not None and withholding.shown:
+            values = np.concatenate([values, withholding.hot(y, classes, drawn > 0)], axis=1)
+        grower = Grower(bins, values, criterion, params.max_depth, splits, limit)
+        trees.append(grower.grow(index, outputs, alone=withholding.grows_alone(index)).tree)
         divisible.append(grower.divisible())
     ensemble = Ensemble(
         objective=params.objective,

@@ -6,7 +6,7 @@ handle (feature, threshold, missing direction) is in its owner's split table, no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
@@ -49,21 +49,36 @@ class Leaf:
 
 
 @dataclass(frozen=True)
+class Subtree:
+    """A part of a tree that the label holder grew alone and no other party knows, below and including node `root`.
+
+    Nodes have the heap numbers of the whole tree, handles are the label holder's own. If `root` is a leaf itself there
+    are no splits.
+    """
+
+    root: int
+    splits: tuple[Split, ...]
+    leaves: tuple[Leaf, ...]
+
+
+@dataclass(frozen=True)
 class Tree:
-    """Tree number `index` of the ensemble adds leaf weights to the columns `outputs` of the score."""
+    """Tree number `index` of the ensemble adds leaf weights to the columns `outputs` of the score.
+
+    `splits` and `leaves` are what all parties know. A leaf at or below the root of a subtree in `local` has not its own
+    weight but the value that this subtree gives to the record: see `treetap.trees.local_values`. Roots of `local` do
+    not lie below each other.
+    """
 
     index: int
     outputs: tuple[int, ...]
     splits: tuple[Split, ...]
     leaves: tuple[Leaf, ...]
+    local: tuple[Subtree, ...] = ()
 
     def values(self, nodes: Ints) -> Floats:
-        """Leaf weights (N, outputs) of records that reached leaves with these heap numbers (N,)."""
-        numbers = np.array([leaf.node for leaf in self.leaves], dtype=np.int64)
-        order = np.argsort(numbers)
-        weights = np.array([leaf.weights for leaf in self.leaves], dtype=np.float64)
-        found: Floats = weights[order][np.searchsorted(numbers[order], nodes)]
-        return found
+        """Weights (N, outputs) of the leaves with these heap numbers (N,), whatever `local` says."""
+        return weights_at(self.leaves, nodes)
 
     def to_dict(self) -> dict[str, Any]:
         """A structure of plain JSON types; json writes floats so that they read back exactly."""
@@ -76,10 +91,11 @@ class Tree:
             return cls(
                 index=int(stored["index"]),
                 outputs=tuple(int(k) for k in stored["outputs"]),
-                splits=tuple(Split(**split) for split in stored["splits"]),
-                leaves=tuple(
-                    Leaf(int(leaf["node"]), tuple(float(w) for w in leaf["weights"]), float(leaf["cover"]))
-                    for leaf in stored["leaves"]
+                splits=_splits(stored),
+                leaves=_leaves(stored),
+                local=tuple(
+                    Subtree(int(each["root"]), _splits(each), _leaves(each))
+                    for each in stored.get("local", ())  # absent in models of releases before defences
                 ),
             )
         except (KeyError, TypeError, ValueError) as error:
@@ -155,6 +171,26 @@ class Ensemble:
             raise DataError(f"not a stored ensemble: {error!r}") from error
 
 
+def weights_at(leaves: Sequence[Leaf], nodes: Ints) -> Floats:
+    """Weights (N, outputs) of the leaves with these heap numbers (N,)."""
+    numbers = np.array([leaf.node for leaf in leaves], dtype=np.int64)
+    order = np.argsort(numbers)
+    weights = np.array([leaf.weights for leaf in leaves], dtype=np.float64)
+    found: Floats = weights[order][np.searchsorted(numbers[order], nodes)]
+    return found
+
+
+def _splits(stored: Mapping[str, Any]) -> tuple[Split, ...]:
+    return tuple(Split(**split) for split in stored["splits"])
+
+
+def _leaves(stored: Mapping[str, Any]) -> tuple[Leaf, ...]:
+    return tuple(
+        Leaf(int(leaf["node"]), tuple(float(w) for w in leaf["weights"]), float(leaf["cover"]))
+        for leaf in stored["leaves"]
+    )
+
+
 def used_of(trees: tuple[Tree, ...], best_round: int | None, trees_per_round: int) -> tuple[Tree, ...]:
     """The trees that predictions use: those of the rounds up to the best one, or all."""
     return trees if best_round is None else trees[: (best_round + 1) * trees_per_round]
@@ -172,14 +208,14 @@ def cover_shares(tree: Tree) -> dict[int, tuple[float, float]]:
     return shares
 
 
-def route(tree: Tree, n: int, goes_left: Callable[[Split, Ints], Bools]) -> Ints:
-    """The leaf (heap number) that each of n records reaches: (n,).
+def route(splits: Iterable[Split], n: int, goes_left: Callable[[Split, Ints], Bools], root: int = ROOT) -> Ints:
+    """The leaf (heap number) that each of n records reaches below `root`: (n,).
 
     `goes_left(split, rows)` answers for the records `rows` (row numbers, ascending) at that split: (len(rows),) bool.
     """
-    reached = np.full(n, ROOT, dtype=np.int64)
-    rows_at: dict[int, Ints] = {ROOT: np.arange(n)}
-    for split in sorted(tree.splits, key=lambda s: s.node):
+    reached = np.full(n, root, dtype=np.int64)
+    rows_at: dict[int, Ints] = {root: np.arange(n)}
+    for split in sorted(splits, key=lambda s: s.node):
         rows = rows_at.pop(split.node)
         left = goes_left(split, rows)
         for child, part in ((2 * split.node, rows[left]), (2 * split.node + 1, rows[~left])):

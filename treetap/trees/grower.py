@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from treetap.trees.candidates import Candidate
 from treetap.trees.criterion import Criterion
-from treetap.trees.ensemble import ROOT, Leaf, Split, Tree
+from treetap.trees.ensemble import ROOT, Leaf, Split, Subtree, Tree, weights_at
 from treetap.trees.tree_bins import GlobalBins, NodeBins, goes_left, left_sums_of
+from treetap.trees.withholding import InformationLimit
 
 Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Bins = Sequence[tuple[str, GlobalBins | NodeBins]]
 #: A split in its owner's table: the candidate by the owner's own column, and its threshold.
 Entry = tuple[Candidate, float]
+
+
+@dataclass(frozen=True)
+class GrownTree:
+    """A tree, and the value (N, outputs) that it gives to every record."""
+
+    tree: Tree
+    values: Floats
 
 
 class Grower:
@@ -24,19 +36,29 @@ class Grower:
     every candidate, party by party. With bins of the job a sibling's sums come by subtraction, which integers make
     exact.
 
+    With a limit, candidates of the parties after the first that the limit forbids are left out, and a node whose best
+    split is a forbidden one of the first party is withdrawn: the first party grows it alone (Takahashi, Liu, Liu 2023,
+    Algorithm 5).
+
     Args:
-        bins: the parties' columns by name, in tie order; all `GlobalBins` or all `NodeBins`.
-        values: (N, S) the criterion's summands, multiplied by the number of draws; the last slot is that number.
+        bins: the parties' columns by name, in tie order, the label holder first; all `GlobalBins` or all `NodeBins`.
+        values: (N, S) the criterion's summands, multiplied by the number of draws; the last slot is that number. Behind
+            them may be slots of the limit.
         splits: the parties' split tables, to which this adds.
+        limit: see `treetap.trees.withholding`.
+        root: the node to begin with, and `rows` its records; without them the root of the tree, and all records.
     """
 
     def __init__(
         self,
-        bins: Sequence[tuple[str, GlobalBins | NodeBins]],
+        bins: Bins,
         values: Ints,
         criterion: Criterion,
         max_depth: int,
         splits: dict[str, list[Entry]],
+        limit: InformationLimit | None = None,
+        root: int = ROOT,
+        rows: Ints | None = None,
     ) -> None:
         self._bins, self._values, self._criterion, self._max_depth, self._splits = (
             bins,
@@ -45,47 +67,85 @@ class Grower:
             max_depth,
             splits,
         )
-        self._drawn = values[:, -1] > 0
-        self._members: dict[int, Ints] = {ROOT: np.arange(len(values))}
-        self._sums: dict[int, Ints] = {ROOT: values.sum(axis=0)}
+        self._limit, self._root = limit, root
+        self._width = values.shape[1] if limit is None else limit.width
+        self._drawn = values[:, self._width - 1] > 0
+        here = np.arange(len(values)) if rows is None else rows
+        self._members: dict[int, Ints] = {root: here}
+        self._sums: dict[int, Ints] = {root: values[here].sum(axis=0)}
         self._lefts: dict[int, list[Ints]] = {}
+        self._withdrawn: set[int] = set()
 
-    def grow(self, index: int, outputs: tuple[int, ...]) -> tuple[Tree, Ints]:
-        """The tree and the leaf that every record reached (N,)."""
-        reached = np.ones(len(self._values), dtype=np.int64)
+    def grow(self, index: int, outputs: tuple[int, ...], *, alone: bool = False) -> GrownTree:
+        """The tree, with withdrawn nodes as local subtrees; `alone`: the first party grows all of it."""
+        if alone:
+            self._withdrawn = {ROOT}
+        splits, leaves = ([], [self._leaf(ROOT)]) if alone else self._grow()
+        values = np.empty((len(self._values), len(outputs)))
+        for leaf in leaves:
+            values[self._members[leaf.node]] = leaf.weights
+        local = []
+        for node in sorted(self._withdrawn):
+            subtree, values[self._members[node]] = grow_alone(
+                self._bins[0], self._values[:, : self._width], self._criterion, self._max_depth, self._splits, node,
+                self._members[node],
+            )  # fmt: skip
+            local.append(subtree)
+        return GrownTree(Tree(index, outputs, tuple(splits), tuple(leaves), tuple(local)), values)
+
+    def below(self) -> tuple[Subtree, Floats]:
+        """The subtree below and including the root, and the values (n, outputs) of the root's records."""
+        here = self._members[self._root]
+        splits, leaves = self._grow()
+        reached = np.zeros(len(self._values), dtype=np.int64)
+        for leaf in leaves:
+            reached[self._members[leaf.node]] = leaf.node
+        return Subtree(self._root, tuple(splits), tuple(leaves)), weights_at(leaves, reached[here])
+
+    def _grow(self) -> tuple[list[Split], list[Leaf]]:
         splits: list[Split] = []
         leaves: list[Leaf] = []
-        frontier = [ROOT]
-        self._count([ROOT])
-        for depth in range(self._max_depth + 1):
+        frontier = [self._root]
+        self._count(frontier)
+        for depth in range(self._root.bit_length() - 1, self._max_depth + 1):
             chosen = self._choose(frontier) if depth < self._max_depth else {}
             for node in frontier:
-                cover = self._criterion.cover(self._sums[node])
                 if node in chosen:
                     party, k, gain = chosen[node]
+                    cover = self._criterion.cover(self._own_sums(node))
                     handle = self._file(node, party, k)
                     splits.append(Split(node, self._bins[party][0], handle, self._criterion.shown(gain), cover))
                     self._divide(node, party, k)
-                    for child in (2 * node, 2 * node + 1):
-                        reached[self._members[child]] = child
                 else:
-                    leaves.append(Leaf(node, tuple(float(w) for w in self._criterion.leaf(self._sums[node])), cover))
+                    leaves.append(self._leaf(node))
             if depth + 1 < self._max_depth:
                 self._count_children(sorted(chosen))
             frontier = [child for node in sorted(chosen) for child in (2 * node, 2 * node + 1)]
-        return Tree(index, outputs, tuple(splits), tuple(leaves)), reached
+        return splits, leaves
+
+    def _leaf(self, node: int) -> Leaf:
+        sums = self._own_sums(node)
+        return Leaf(node, tuple(float(w) for w in self._criterion.leaf(sums)), self._criterion.cover(sums))
+
+    def _own_sums(self, node: int) -> Ints:
+        """The criterion's slots of a node's sums."""
+        return self._sums[node][: self._width]
 
     def divisible(self) -> frozenset[int]:
         """Nodes that the stopping rules would let split, also if no split was found."""
         return frozenset(
             node
             for node, sums in self._sums.items()
-            if node.bit_length() - 1 < self._max_depth and self._criterion.may_split(sums)
+            if node.bit_length() - 1 < self._max_depth and self._criterion.may_split(sums[: self._width])
         )
 
     def _count(self, nodes: Sequence[int]) -> None:
         """Left sums over the drawn records of these nodes, of every candidate of every party."""
-        rows = [self._members[node][self._drawn[self._members[node]]] for node in nodes]
+        # a limit may count records that are not drawn
+        rows = [
+            self._members[node] if self._limit else self._members[node][self._drawn[self._members[node]]]
+            for node in nodes
+        ]
         by_party = [left_sums_of(bins, self._values, nodes, rows) for _, bins in self._bins]
         for i, node in enumerate(nodes):
             self._lefts[node] = [part[i] for part in by_party]
@@ -94,18 +154,34 @@ class Grower:
         """node → (party, candidate, gain) for the nodes that split."""
         if not frontier:
             return {}
-        parents = np.stack([self._sums[node] for node in frontier])
+        parents = np.stack([self._own_sums(node) for node in frontier])
         gains = [
-            self._criterion.gains(np.stack([self._lefts[node][party] for node in frontier]), parents)
+            self._criterion.gains(np.stack([self._lefts[node][party][:, : self._width] for node in frontier]), parents)
             for party in range(len(self._bins))
         ]
         chosen: dict[int, tuple[int, int, float]] = {}
         for i, node in enumerate(frontier):
-            decision = self._criterion.choose([part[i] for part in gains])
-            if decision is not None:
-                party, tied = decision
-                chosen[node] = (party, int(tied[0]), float(gains[party][i, tied[0]]))
+            offered = [part[i] for part in gains]
+            if self._limit is not None:
+                offered = self._allowed(node, offered)
+            decision = self._criterion.choose(offered)
+            if decision is None:
+                continue
+            party, k = decision[0], int(decision[1][0])
+            if self._limit is not None and not self._may_show(node, party, [k])[0]:
+                self._withdrawn.add(node)
+            else:
+                chosen[node] = (party, k, float(gains[party][i, k]))
         return chosen
+
+    def _allowed(self, node: int, gains: list[Floats]) -> list[Floats]:
+        """Algorithm 5, lines 2 to 4: −∞ for candidates of other parties with a child that breaks Eq. 6."""
+        others = [np.where(self._may_show(node, p, slice(None)), gains[p], -np.inf) for p in range(1, len(gains))]
+        return [gains[0], *others]
+
+    def _may_show(self, node: int, party: int, places: list[int] | slice) -> npt.NDArray[np.bool_]:
+        assert self._limit is not None
+        return self._limit.allows(self._lefts[node][party][places], self._sums[node])
 
     def _file(self, node: int, party: int, k: int) -> int:
         """Enter candidate k of a node in its owner's split table, by the owner's own column; returns the handle."""
@@ -118,7 +194,7 @@ class Grower:
 
     def _divide(self, node: int, party: int, k: int) -> None:
         """Members and sums of the children."""
-        rows = self._members.pop(node)
+        rows = self._members[node]
         bins = self._bins[party][1]
         left = goes_left(bins, node, rows, bins.candidates.at(k))
         self._members[2 * node], self._members[2 * node + 1] = rows[left], rows[~left]
@@ -132,8 +208,25 @@ class Grower:
         if not isinstance(self._bins[0][1], GlobalBins):
             self._count([child for node in parents for child in (2 * node, 2 * node + 1)])
             return
-        small = [2 * node + int(self._sums[2 * node][-1] > self._sums[2 * node + 1][-1]) for node in parents]
+        count = self._width - 1
+        small = [2 * node + int(self._sums[2 * node][count] > self._sums[2 * node + 1][count]) for node in parents]
         self._count(small)
         for node, child in zip(parents, small, strict=True):
             whole = self._lefts.pop(node)
             self._lefts[child ^ 1] = [total - part for total, part in zip(whole, self._lefts[child], strict=True)]
+
+
+def grow_alone(
+    bins: tuple[str, GlobalBins | NodeBins],
+    values: Ints,
+    criterion: Criterion,
+    max_depth: int,
+    splits: dict[str, list[Entry]],
+    root: int,
+    rows: Ints,
+) -> tuple[Subtree, Floats]:
+    """A subtree by one party's columns alone, and the values (n, outputs) of its records `rows`.
+
+    The arguments are those of `Grower`, which has further parties.
+    """
+    return Grower([bins], values, criterion, max_depth, splits, root=root, rows=rows).below()

@@ -14,10 +14,12 @@ import numpy as np
 
 from treetap.errors import Malformed
 from treetap.trees.criterion import Criterion
-from treetap.trees.ensemble import ROOT, Leaf, Split, Tree
+from treetap.trees.ensemble import ROOT, Leaf, Split, Subtree, Tree
+from treetap.trees.withholding import InformationLimit
 
 Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
+Bools = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 
 @dataclass(frozen=True)
@@ -49,10 +51,25 @@ class GrowingTree:
         rule: gains, stopping and leaves.
         max_depth: no deeper node is split.
         subtract: True if a sibling's candidates follow from the parent's.
+        limit: the sets of records that other parties may see (ID-LMID); its slots lie behind the criterion's.
+
+    Attributes:
+        withdrawn: nodes whose best split is the label holder's own and breaks the limit: leaves for all others, which
+            the label holder grows further alone.
     """
 
-    def __init__(self, values: Ints, criterion: Criterion, max_depth: int, *, subtract: bool) -> None:
+    def __init__(
+        self,
+        values: Ints,
+        criterion: Criterion,
+        max_depth: int,
+        *,
+        subtract: bool,
+        limit: InformationLimit | None = None,
+    ) -> None:
         self._values, self._criterion, self._max_depth, self._subtract = values, criterion, max_depth, subtract
+        self._limit, self._width = limit, values.shape[1] if limit is None else limit.width
+        self.withdrawn: list[int] = []
         self.rows: dict[int, Rows] = {ROOT: np.arange(len(values), dtype=np.int64)}
         self.sums: dict[int, Ints] = {ROOT: values.sum(axis=0)}
         self.frontier: list[int] = [ROOT]
@@ -74,14 +91,31 @@ class GrowingTree:
         """The best split of every node of the frontier that has one."""
         self.choices = {}
         for node in self.frontier:
-            total = self.sums[node][np.newaxis]
-            gains = [self._criterion.gains(left[np.newaxis], total)[0] for left in self._candidates[node]]
+            total, lefts = self.sums[node][np.newaxis, : self._width], self._candidates[node]
+            gains = [self._criterion.gains(left[np.newaxis, :, : self._width], total)[0] for left in lefts]
+            if self._limit is not None:  # ID-LMID, Algorithm 5, lines 2 to 4
+                for number in range(1, len(gains)):
+                    gains[number] = np.where(self._may_show(node, lefts[number]), gains[number], -np.inf)
             best = self._criterion.choose(gains)
-            if best is not None:
-                party, tied = best
+            if best is None:
+                continue
+            party, tied = best
+            # lines 6 and 7; the label holder carries out the first of its tied candidates
+            if not self._may_show(node, lefts[party][tied[:1]])[0]:
+                self.withdrawn.append(node)
+            else:
                 gain = self._criterion.shown(float(gains[party][tied[0]]))
                 self.choices[node] = Choice(node, party, [int(k) for k in tied], gain)
         return list(self.choices.values())
+
+    def _may_show(self, node: int, left: Ints) -> Bools:
+        """For left sums (n, S) of candidates of a node: may other parties know both children (n,)."""
+        if self._limit is None:
+            return np.ones(len(left), dtype=bool)
+        try:
+            return self._limit.allows(left, self.sums[node])
+        except ValueError as fault:
+            raise Malformed(f"a party offered sums of node {node} that no records have") from fault
 
     def split(self, node: int, handle: int, left: Rows) -> None:
         """Carry out the choice of a node; `Malformed` where the owner's children do not fit."""
@@ -102,7 +136,7 @@ class GrowingTree:
 
     def cover(self, node: int) -> float:
         """The weight of a node's sampled records."""
-        return self._criterion.cover(self.sums[node])
+        return self._criterion.cover(self.sums[node][: self._width])
 
     def next_level(self, depth: int) -> None:
         """Move to the children: those that may be split, and those to be summed."""
@@ -113,12 +147,12 @@ class GrowingTree:
             open_children = [child for child in pair if self._may_be_split(child, depth)]
             if open_children:
                 self.frontier += open_children
-                smaller = min(pair, key=lambda child: int(self.sums[child][-1]))
+                smaller = min(pair, key=lambda child: int(self.sums[child][self._width - 1]))
                 self.build += [smaller] if self._subtract else open_children
 
     def _may_be_split(self, node: int, depth: int) -> bool:
         """True if a split of the node could pass the stopping rules."""
-        return depth < self._max_depth and self._criterion.may_split(self.sums[node])
+        return depth < self._max_depth and self._criterion.may_split(self.sums[node][: self._width])
 
     def leaves(self) -> list[int]:
         """Leaves in order, left to right."""
@@ -132,14 +166,16 @@ class GrowingTree:
                 order.append(node)
         return order
 
-    def finished(self, index: int, outputs: tuple[int, ...], names: Sequence[str]) -> Tree:
-        """The tree as the model has it, its owners by name."""
+    def finished(
+        self, index: int, outputs: tuple[int, ...], names: Sequence[str], local: Sequence[Subtree] = ()
+    ) -> Tree:
+        """The tree as the model has it, its owners by name; `local`: subtrees of the nodes that are withdrawn."""
         splits = (
             Split(made.node, names[made.party], made.handle, made.gain, made.cover)
             for _, made in sorted(self.made.items())
         )
         leaves = (
-            Leaf(leaf, tuple(float(w) for w in self._criterion.leaf(self.sums[leaf])), self.cover(leaf))
+            Leaf(leaf, tuple(float(w) for w in self._criterion.leaf(self.sums[leaf][: self._width])), self.cover(leaf))
             for leaf in self.leaves()
         )
-        return Tree(index, outputs, tuple(splits), tuple(leaves))
+        return Tree(index, outputs, tuple(splits), tuple(leaves), tuple(local))

@@ -65,7 +65,7 @@ def test_masked_pages_add_up_to_the_scores(outputs, degree):
         for output, row in zip(page.outputs, numbers, strict=True):
             sums[output, :side_by_side] += (row * kept).reshape(side_by_side, n)
     found = columns.weights(sums.reshape(shape.outputs, -1), base)
-    reached = [route(tree, n, lambda split, rows: left[split.handle][rows]) for tree in model.trees]
+    reached = [route(tree.splits, n, lambda split, rows: left[split.handle][rows]) for tree in model.trees]
     exact = model.scores(reached, n)
     for k in range(shape.outputs):
         reach = sum(

@@ -46,7 +46,7 @@ def test_routing_follows_the_heap() -> None:
         asked[split.node] = rows.tolist()
         return rows % 2 == 0 if split.node == 1 else rows > 2
 
-    assert route(DEEP, 5, goes_left).tolist() == [2, 7, 2, 6, 2]
+    assert route(DEEP.splits, 5, goes_left).tolist() == [2, 7, 2, 6, 2]
     assert asked == {1: [0, 1, 2, 3, 4], 3: [1, 3]}
 
 

@@ -91,7 +91,7 @@ def test_entries_along_the_chain_end_in_the_sum_of_the_leaf_weights(
                 onward[:, to] += np.where(kept[:, place, np.newaxis], flowing[:, entry], 0)
         flowing = onward
     assert flowing.shape[1] == 1
-    reached = (route(tree, N, lambda split, rows: goes_left(split.handle)[rows]) for tree in trees)
+    reached = (route(tree.splits, N, lambda split, rows: goes_left(split.handle)[rows]) for tree in trees)
     scores = ensemble.from_sums(entries.weights(flowing[:, 0]))
     np.testing.assert_allclose(scores, ensemble.scores(reached, N), rtol=0, atol=1e-9)
 

@@ -48,7 +48,7 @@ def test_the_leaf_reached_is_the_one_in_all_candidate_sets(case: Case) -> None:
             mask = candidate_leaves(tree, n, lambda s, party=party: goes_left(s) if s.owner == party else None)
             assert mask.any(axis=1).all()
             together &= mask
-        reached = route(tree, n, lambda split, rows: goes_left(split)[rows])
+        reached = route(tree.splits, n, lambda split, rows: goes_left(split)[rows])
         nodes = np.array([leaf.node for leaf in tree.leaves])
         assert (together.sum(axis=1) == 1).all()
         np.testing.assert_array_equal(nodes[together.argmax(axis=1)], reached)

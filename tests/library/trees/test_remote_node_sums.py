@@ -58,7 +58,7 @@ def test_the_sum_over_remote_nodes_is_the_leaf(owners):
             tuple(Split(node, owner, 0, 0.0, 0.0) for node, owner in splits.items()),
             tuple(Leaf(node, (float(weight),), 0.0) for node, weight in leaves.items()),
         )
-        reached = route(tree, N, lambda split, rows, left=left: left[split.node][rows])
+        reached = route(tree.splits, N, lambda split, rows, left=left: left[split.node][rows])
         assert total.tolist() == [leaves[int(node)] for node in reached]
 
 

@@ -1,0 +1,57 @@
+"""Values of leaves that differ from record to record: those at or below the roots of a tree's local subtrees.
+
+Other parties know a tree's shape without these subtrees. A record that reaches such a leaf in that shape gets the value
+that the label holder's own columns give it in the subtree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from treetap.trees.ensemble import Split, Subtree, Tree, route, weights_at
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+#: The mask of some records (rows) that go left at a split: (split, rows) → (len(rows),).
+RowsLeft = Callable[[Split, Ints], Bools]
+
+
+def covering(tree: Tree) -> dict[int, Subtree]:
+    """Heap number of each leaf that a local subtree replaces → this subtree."""
+    roots = {each.root: each for each in tree.local}
+    found = {}
+    for leaf in tree.leaves:
+        node = leaf.node
+        while node and node not in roots:
+            node >>= 1
+        if node:
+            found[leaf.node] = roots[node]
+    return found
+
+
+def subtree_values(subtree: Subtree, n: int, goes_left: RowsLeft) -> Floats:
+    """The values (n, outputs) that n records have in a local subtree, whatever their way to its root."""
+    reached = route(subtree.splits, n, goes_left, subtree.root)
+    return weights_at(subtree.leaves, reached)
+
+
+def reached_values(tree: Tree, reached: Ints, goes_left: RowsLeft) -> Floats:
+    """The values (N, outputs) of records that reached these leaves (N,) of the shape that all parties know.
+
+    `goes_left` answers for the label holder's own splits, with rows from 0 to N − 1.
+    """
+    values = tree.values(reached)
+    by_leaf = covering(tree)
+    for subtree in tree.local:
+        rows = np.flatnonzero(np.isin(reached, [leaf for leaf, each in by_leaf.items() if each is subtree]))
+        values[rows] = subtree_values(subtree, len(rows), _among(goes_left, rows))
+    return values
+
+
+def _among(goes_left: RowsLeft, rows: Ints) -> RowsLeft:
+    """The same answers for places in `rows` in the place of rows."""
+    return lambda split, places: goes_left(split, rows[places])
