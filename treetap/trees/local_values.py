@@ -48,10 +48,10 @@ def reached_values(tree: Tree, reached: Ints, goes_left: RowsLeft) -> Floats:
     by_leaf = covering(tree)
     for subtree in tree.local:
         rows = np.flatnonzero(np.isin(reached, [leaf for leaf, each in by_leaf.items() if each is subtree]))
-        values[rows] = subtree_values(subtree, len(rows), _among(goes_left, rows))
+        values[rows] = subtree_values(subtree, len(rows), among(goes_left, rows))
     return values
 
 
-def _among(goes_left: RowsLeft, rows: Ints) -> RowsLeft:
+def among(goes_left: RowsLeft, rows: Ints) -> RowsLeft:
     """The same answers for places in `rows` in the place of rows."""
     return lambda split, places: goes_left(split, rows[places])

@@ -1,0 +1,153 @@
+"""Grafting-LDP: repair of one tree whose labels were noisy, by its label holder alone (Takahashi, Liu, Liu 2023).
+
+A node is contaminated if its class under noisy labels is not its class under clean ones. (CheckContam in the paper's
+Algorithm 4 prints `==`; its prose says "does not match", and this follows the prose.) The lowest ancestors that are not
+contaminated themselves are grown anew from the label holder's own columns on clean labels. Other parties keep the shape
+that they know: a regrown node is the root of a local subtree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from treetap.trees.criterion import Criterion
+from treetap.trees.ensemble import Leaf, Subtree, Tree, weights_at
+from treetap.trees.grower import Entry, grow_alone
+from treetap.trees.local_values import RowsLeft
+from treetap.trees.tree_bins import GlobalBins, NodeBins
+from treetap.trees.whole_tree import WholeTree, at_or_below, whole_tree
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class NoisyModel:
+    """A model that was trained on noisy labels of N records, and what its label holder has beside it.
+
+    Attributes:
+        trees: in order.
+        reached: tree number → the leaf (N,) that each record reached in the shape that all parties know.
+        noisy, clean: class numbers (N,).
+        classes: their number C.
+        party: the label holder's name.
+        bins: tree number → its columns as they were in that tree's growth.
+        entries: its split table, by handle; splits of regrown nodes are added.
+        goes_left: its answers for its own splits.
+    """
+
+    trees: Sequence[Tree]
+    reached: Callable[[int], Ints]
+    noisy: Ints
+    clean: Ints
+    classes: int
+    party: str
+    bins: Callable[[int], GlobalBins | NodeBins]
+    entries: list[Entry]
+    goes_left: RowsLeft
+
+    def whole(self, tree: Tree) -> WholeTree:
+        """A tree with its records."""
+        return whole_tree(tree, self.reached(tree.index), self.goes_left)
+
+
+@dataclass(frozen=True)
+class RepairedTree:
+    """The variants of one tree: the same splits and leaves, with other weights and local subtrees.
+
+    `refit`: all leaves have their clean values. `grafting`: contaminated parts are grown anew. `grafting_refit`: both.
+    """
+
+    refit: Tree
+    grafting: Tree
+    grafting_refit: Tree
+
+
+@dataclass(frozen=True)
+class Graft:
+    """A regrown node: its subtree, its records `rows`, and the value (len(rows), outputs) that each has now."""
+
+    subtree: Subtree
+    rows: Ints
+    values: Floats
+
+
+def to_regrow(
+    inner: Iterable[int], leaves: Iterable[int], noisy: Mapping[int, int], clean: Mapping[int, int]
+) -> list[int]:
+    """Algorithm 4: the topmost nodes that are regrown, of a tree's nodes with their classes under both labels.
+
+    In post-order an inner node with a contaminated child is contaminated too if its own classes differ, otherwise it is
+    regrown, and with it what was to be regrown below. Nothing repairs a contaminated root.
+    """
+    contaminated = {leaf for leaf in leaves if noisy[leaf] != clean[leaf]}
+    regrown: set[int] = set()
+    for node in sorted(inner, reverse=True):  # children have larger numbers than their parent
+        if not contaminated & {2 * node, 2 * node + 1}:
+            continue
+        if noisy[node] != clean[node]:
+            contaminated.add(node)
+        else:
+            regrown = {each for each in regrown if not at_or_below(each, (node,))} | {node}
+    return sorted(regrown)
+
+
+def grafts(
+    model: NoisyModel, whole: WholeTree, roots: Collection[int], values: Ints, criterion: Criterion, depth: int
+) -> list[Graft]:
+    """Regrow nodes from the label holder's own columns; without any it is one leaf with its clean value.
+
+    `values`: (N, S) the criterion's summands of clean labels; `depth`: the tree's greatest.
+    """
+    if not roots:
+        return []
+    own, splits = (model.party, model.bins(whole.tree.index)), {model.party: model.entries}
+    found = []
+    for root in roots:
+        rows = whole.rows(root)
+        subtree, reached = grow_alone(own, values, criterion, depth, splits, root, rows)
+        found.append(Graft(subtree, rows, reached))
+    return found
+
+
+def repaired(whole: WholeTree, made: Sequence[Graft], weight: Callable[[int], Floats] | None) -> tuple[Tree, Floats]:
+    """The tree with its grafts, and the value (N, outputs) that it gives to every record.
+
+    `weight`: node → its value by clean labels (outputs,); None: kept leaves keep their values.
+    """
+    tree = whole.tree
+    values = weights_at(_weighed(whole.leaves, weight), whole.reached)
+    for graft in made:
+        values[graft.rows] = graft.values
+    local = [_with_grafts(each, made, weight) for each in tree.local]
+    above = [each.root for each in local]
+    local += [graft.subtree for graft in made if not at_or_below(graft.subtree.root, above)]
+    roots = [each.root for each in local]
+    topmost = [each for each in local if not at_or_below(each.root >> 1, roots)]
+    changed = replace(
+        tree, leaves=_weighed(tree.leaves, weight), local=tuple(sorted(topmost, key=lambda each: each.root))
+    )
+    return changed, values
+
+
+def _with_grafts(subtree: Subtree, made: Sequence[Graft], weight: Callable[[int], Floats] | None) -> Subtree:
+    """A local subtree in which nodes at or below its root are regrown."""
+    inside = [graft.subtree for graft in made if at_or_below(graft.subtree.root, (subtree.root,))]
+    roots = [each.root for each in inside]
+    splits = [split for split in subtree.splits if not at_or_below(split.node, roots)]
+    leaves = [leaf for leaf in _weighed(subtree.leaves, weight) if not at_or_below(leaf.node, roots)]
+    return Subtree(
+        subtree.root,
+        (*splits, *(split for each in inside for split in each.splits)),
+        (*leaves, *(leaf for each in inside for leaf in each.leaves)),
+    )
+
+
+def _weighed(leaves: Sequence[Leaf], weight: Callable[[int], Floats] | None) -> tuple[Leaf, ...]:
+    if weight is None:
+        return tuple(leaves)
+    return tuple(replace(leaf, weights=tuple(float(w) for w in weight(leaf.node))) for leaf in leaves)
