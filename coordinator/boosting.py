@@ -19,7 +19,7 @@ async def train(roster: Roster, spec: setup_pb2.JobSpec, plan: Plan, progress: P
         if stop:
             break
         progress.round(tree, plan.rounds)
-        stop = await grow_tree(roster, spec, tree, progress)
+        stop = await grow_tree(roster, spec, tree, progress, alone=tree < plan.own_rounds)
 
 
 COURSE = TrainingCourse(bin_columns, train)

@@ -25,7 +25,7 @@ async def train(roster: Roster, spec: setup_pb2.JobSpec, plan: Plan, progress: P
     await together(sharing, roster.ask_all(list(spec.feature_parties), "take_labels", forest_pb2.TakeLabels()))
     for tree in range(plan.first, plan.rounds):
         progress.round(tree, plan.rounds)
-        await grow_tree(roster, spec, tree, progress)
+        await grow_tree(roster, spec, tree, progress, alone=tree < plan.own_rounds)
 
 
 COURSE = TrainingCourse(bin_columns, train)

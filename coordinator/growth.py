@@ -17,7 +17,9 @@ from treetap.trees.ensemble import ROOT
 from treetap.wire.v2 import growth_pb2, setup_pb2
 
 
-async def grow_tree(roster: Roster, spec: setup_pb2.JobSpec, tree: int, progress: Progress) -> bool:
+async def grow_tree(
+    roster: Roster, spec: setup_pb2.JobSpec, tree: int, progress: Progress, *, alone: bool = False
+) -> bool:
     """Grow one tree; returns True if it is the last.
 
     1. The label holder sends the sampled records and, in boosting, streams their ⟦g, h⟧. The feature parties work on
@@ -29,10 +31,13 @@ async def grow_tree(roster: Roster, spec: setup_pb2.JobSpec, tree: int, progress
     6. The label holder computes the leaf weights;
     7. then every party stores the tree, the label holder last.
 
-    A feature party that the tree drops (party-wise dropout) only stores it.
+    A feature party that the tree drops (party-wise dropout) only stores it. With `alone` all do: the label holder has
+    no levels for others, and goes from step 1 to step 6.
     """
     label_holder, features = spec.aggregator, taking_part(spec, tree)
-    build, level = [ROOT], 0
+    if alone:
+        await roster.ask(label_holder, "begin_tree", growth_pb2.BeginTree(), tree)
+    build, level = [] if alone else [ROOT], 0
     while build:
         progress.stage(level)
         sums = roster.ask_all(features, "build_histograms", growth_pb2.BuildHistograms(nodes=build), tree, level)

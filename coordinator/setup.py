@@ -28,11 +28,15 @@ class Found:
 
 @dataclass(frozen=True)
 class Plan:
-    """The rounds to do: rounds (trees) from `first` to `rounds` - 1, unless `stopped` early."""
+    """The rounds to do: rounds (trees) from `first` to `rounds` - 1, unless `stopped` early.
+
+    `own_rounds`: the rounds from 0 that the label holder does alone.
+    """
 
     first: int
     rounds: int
     stopped: bool
+    own_rounds: int
 
 
 async def prepare(roster: Roster, spec: setup_pb2.JobSpec, submission: str) -> Found:
@@ -82,7 +86,7 @@ async def bin_columns(roster: Roster, spec: setup_pb2.JobSpec, found: Found, pro
             f"{' and '.join(sorted(found.published))} cannot have published a model of which the label holder has "
             f"stored {found.rounds} of {binned.rounds} trees; cancel the job and train again"
         )
-    return Plan(found.rounds, binned.rounds, binned.stopped)
+    return Plan(found.rounds, binned.rounds, binned.stopped, binned.own_rounds)
 
 
 async def publish(roster: Roster, spec: setup_pb2.JobSpec) -> setup_pb2.PublishedModel:

@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from coordinator.jobs import Jobs
 from coordinator.runtime.journal import Journal
 from party.config import PartyConfig, ServeConfig
+from party.defences.settings import Defences
 from party.node import PartyNode
 from party.policy import Policy
 from party.runtime.transcript_recorder import Recorders
@@ -163,7 +164,7 @@ class Federation:
 
     `tables`: party → (columns, {table name: pyarrow table}); the first column has the ids, `y` is the label.
     `encode`: its columns of text; `serve`: party → whom it answers; `coordinators`: whom all parties obey, the first is
-    the one that `jobs` means; `engine`: party → what computes for it.
+    the one that `jobs` means; `engine`: party → what computes for it; `defences`: by party.
     """
 
     def __init__(
@@ -179,9 +180,11 @@ class Federation:
         serve: dict[str, ServeConfig] | None = None,
         coordinators: tuple[str, ...] = (COORDINATOR,),
         engine: Callable[[str], EngineHost] = lambda _: InProcessEngine(),
+        defences: dict[str, Defences] | None = None,
     ) -> None:
         self.coordinators, self.engine = coordinators, engine
         self.policies, self.encode, self.serve = policies or {}, encode, serve or {}
+        self.defences = defences or {}
         self.tables = tables
         self.folder, self.faults, self.record, self.silence_s = folder, faults or Faults(), record, silence_s
         self.hook: Hook | None = None
@@ -366,6 +369,7 @@ class Federation:
             ids = next((name for name in table.column_names if name not in (*columns, label)), "id")
             configs[table_name] = TableConfig(path=path, id=ids, columns=columns, label=label, encode=self.encode)
         more: dict[str, Any] = {"tables": configs, "data": folder, "serve": self.serve.get(name)}
+        more["defences"] = self.defences.get(name, Defences())
         config = PartyConfig(name=name, state=folder / "state", tls=NOWHERE, silence_s=self.silence_s, **more)
         return config.under(self.policy(name))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from treetap.trees.loss import Loss
 from treetap.trees.params import BoostingParams
 
 Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
-Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
+Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 Bools = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 
@@ -63,11 +62,9 @@ class BoostingState:
         values[~sampled] = 0
         return values, quantised.scale, sampled
 
-    def add(self, tree: Tree, rows: Mapping[int, Rows]) -> None:
-        """Add a finished tree's leaf weights; after a round, compute metrics and apply early stopping."""
-        columns = list(tree.outputs)
-        for leaf in tree.leaves:
-            self._scores[rows[leaf.node][:, None], columns] += np.array(leaf.weights)
+    def add(self, tree: Tree, values: Floats) -> None:
+        """Add a finished tree's values (N, outputs); after a round, compute metrics and apply early stopping."""
+        self._scores[:, list(tree.outputs)] += values
         self.trees += 1
         self.metrics = {}
         if self.trees % self.trees_per_round == 0:

@@ -43,7 +43,11 @@ class LabelHolder:
     def __init__(self, config: PartyConfig, context: StepContext, spec: setup_pb2.JobSpec) -> None:
         self._context, self._spec = context, spec
         self._params = params_as(spec, BoostingParams)
-        job = self._job = LabelHolderJob(config, context, spec, self._params, STEPS, self._slots)
+        withholding = self._withholding = config.defences.withholding
+        self._limited = withholding.xi is not None
+        job = self._job = LabelHolderJob(
+            config, context, spec, self._params, STEPS, self._slots, self._classes_in_slots
+        )
         self._growth = LabelHolderGrowth(context, spec, job.order, job.stored, job.keys.open)
         self._state: BoostingState | None = None
         self.steps: Mapping[str, Step] = {
@@ -86,13 +90,20 @@ class LabelHolder:
 
         1. Compute g and h at the scores of the round's start, and draw the records.
         2. Send the drawn records to every party that takes part, and their g and h: packed, encrypted once, streamed.
-        3. Begin the tree.
+           With ID-LMID the class of a record is in the same ciphertext; where Eq. 6 counts records that are not drawn,
+           all are sent, those with g = h = 0.
+        3. Begin the tree, which the label holder may grow alone.
         """
         t = request.round
         self._job.order.check(request)
         values, scale, sampled = required(self._state).derivatives(t)
-        rows = np.flatnonzero(sampled)
-        if parties := taking_part(self._spec, t):
+        labels, withholding, slots = self._job.data.labels, self._withholding, values.shape[1]
+        limit = withholding.limit(labels.values, len(labels.classes), slots, slots)
+        if limit is not None:
+            values = np.concatenate([values, withholding.hot(labels.values, len(labels.classes), sampled)], axis=1)
+        alone = withholding.grows_alone(t)
+        rows = np.arange(len(values)) if limit is not None and withholding.shown else np.flatnonzero(sampled)
+        if not alone and (parties := taking_part(self._spec, t)):
             total, send = len(values), self._context.outbox.send
             await together(*(send(each, "sampled_records", sampled_messages(rows, total), round=t) for each in parties))
             await self._job.keys.stream(values[rows], "gradients", boosting_pb2.Gradients, parties, t)
@@ -100,10 +111,11 @@ class LabelHolder:
         split_table.next_handle_is(self._job.stored.first_handle(t))
         columns = split_table.columns_of_tree(t, self._params, permuted=False)
         criterion = BoostingCriterion(scale, self._params)
-        self._growth.plant(
-            t, values, criterion, columns, required(self._state), max_depth=self._params.max_depth, subtract=True
+        state, depth = required(self._state), self._params.max_depth
+        shared = self._growth.plant(
+            t, values, criterion, columns, state, max_depth=depth, subtract=True, limit=limit, alone=alone
         )
-        self._job.order.done(request)
+        self._job.order.done(request, shared)
         return empty_result()
 
     async def close(self) -> None:
@@ -121,7 +133,14 @@ class LabelHolder:
         loss.check(labels.values)
         records, outputs = len(labels.values), self._params.outputs_per_tree(len(labels.classes))
         remedy = "multi_strategy = 'one_output_per_tree' or a longer key"
-        return fitting(layout(self._params, records, outputs), labels, self._spec.key_bits, remedy)
+        if self._limited:
+            remedy += ", or leave out id_lmid, which adds a slot for each class"
+        slots = layout(self._params, records, outputs, self._classes_in_slots(labels))
+        return fitting(slots, labels, self._spec.key_bits, remedy)
+
+    def _classes_in_slots(self, labels: Labels) -> int:
+        """The slots for the class of a record, whose sums Eq. 6 of ID-LMID takes."""
+        return len(labels.classes) if self._limited else 0
 
     def _loss(self, labels: Labels) -> Loss:
         return loss_for(self._params.objective, len(labels.classes))

@@ -8,25 +8,32 @@ from treetap.trees.loss import loss_for
 from treetap.trees.params import BoostingParams
 
 
-def layout(params: BoostingParams, records: int, outputs: int) -> Slots:
+def layout(params: BoostingParams, records: int, outputs: int, classes: int = 0) -> Slots:
     """Slots g_0.., h_0.., 1 of a tree with `outputs` outputs, each wide enough for the sum over all records.
+
+    `classes`: of the label, where its one-hot form is in further slots.
 
     Raises:
         PlaintextOverflow: such sums need wider slots than there are.
     """
     g_max, h_max = loss_for(params.objective, 2).bounds()  # the same for any number of classes
     widths = [width_for(records, g_max)] * outputs + [width_for(records, h_max)] * outputs + [width_for(records, 1)]
+    widths += [width_for(records, 1)] * classes
     return Slots(tuple(widths))
 
 
-def implied(params: BoostingParams, records: int, slots: int) -> Slots:
-    """The layout of `slots` slots that a job implies; a feature party cannot tell the number of classes from it.
+def implied(params: BoostingParams, records: int, slots: int, classes: int) -> Slots:
+    """The layout of `slots` slots that a job implies, `classes` of them for the class of a record.
+
+    Without these a feature party cannot tell the number of classes from it.
 
     Raises:
         Malformed: no number of classes leads to `slots` slots.
     """
-    outputs, rest = divmod(slots - 1, 2)
+    outputs, rest = divmod(slots - classes - 1, 2)
     # of two classes and of more, every number is possible; of fewer there is nothing to learn
     if rest or outputs < params.outputs_per_tree(2) or (outputs > 1 and params.outputs_per_tree(3) == 1):
         raise Malformed(f"{slots} slots are not g and h of each output and a count")
-    return layout(params, records, outputs)
+    if classes and (classes < 2 or params.outputs_per_tree(classes) != outputs):
+        raise Malformed(f"{classes} slots for classes do not go with {outputs} outputs")
+    return layout(params, records, outputs, classes)

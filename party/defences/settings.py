@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from treetap.strict import Strict
+from treetap.trees.withholding import Withholding
 
 
 class IdLmid(Strict):
@@ -67,6 +68,16 @@ class Defences(Strict):
     def private_values(self) -> bool:
         """True if values of leaves depend on clean labels although all that is sent depends on noisy ones."""
         return self.grafting or self.refit
+
+    @property
+    def withholding(self) -> Withholding:
+        """What is withheld from the other parties while trees grow."""
+        limit = self.id_lmid
+        return Withholding(
+            own_trees=0 if self.reduced_leakage is None else self.reduced_leakage.trees,
+            xi=None if limit is None else limit.xi,
+            shown=limit is None or limit.counts == "shown",
+        )
 
     def named(self) -> list[str]:
         """The names of the defences that are on."""

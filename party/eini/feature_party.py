@@ -79,7 +79,8 @@ class FeatureParty:
         """Take the public key of this prediction, the entry that each leaf is in, and the constant entries."""
         self._opened.order.check(request)
         context, options, place = self._context, self._opening.parameters.eini, self._place
-        public, slots = await take_key(context, place.label_holder, options.key_bits, entry_slots)
+        key = await take_key(context, place.label_holder, options.key_bits, lambda slots, _: entry_slots(slots))
+        public, slots = key.public, key.slots
         messages = context.mailbox.series(place.label_holder, "entry_layout", 0, 0)
         outputs = len(slots.widths)
         layout = await take_layout(messages, context.party, place.label_holder, self._opened.shard, outputs)

@@ -53,6 +53,7 @@ class FeatureParty:
         self._growth = FeaturePartyGrowth(context, spec.aggregator, job.order, job.stored)
         self._pool: ForestSums | None = None
         self._drawn: Rows | None = None
+        self._sums_of_all = False  # of the current tree
         self.steps: Mapping[str, Step] = {
             "prepare": job.prepare,
             **job.alignment.steps,
@@ -95,7 +96,8 @@ class FeatureParty:
 
         1. At the root: receive the draw. Below: receive the instance spaces that the label holder relayed.
         2. Take the drawn records of every node, each as often as it was drawn, in the bins of the job or of the node.
-        3. Compute the left sums of every candidate, in this party's secret order; pack and re-randomise them.
+        3. Compute the left sums of every candidate, in this party's secret order; pack and re-randomise them. Behind
+           them, if the draw asks for these, the sums over all records of the nodes.
         4. Send them to the label holder.
         """
         t, level = request.round, request.stage
@@ -105,7 +107,11 @@ class FeatureParty:
         pool = required(self._pool)
         before = dict(pool.operations)
         tasks = await self._context.offload(lambda: [self._task(tree, node) for node in nodes])
-        packed = await pool.candidates(tasks, tree.columns.candidates.shapes, int(required(self._drawn).sum()))
+        summed = int(required(self._drawn).sum())
+        if self._sums_of_all:
+            tasks += await self._context.offload(lambda: [self._task_of_all(tree, node) for node in nodes])
+            summed += tree.total
+        packed = await pool.candidates(tasks, tree.columns.candidates.shapes, summed)
         self._context.costs.operations.update(since(before, pool.operations))
         public, _ = self._job.key
         await self._growth.send_sums(tree, level, nodes, packed, public.ciphertext_bytes)
@@ -130,7 +136,8 @@ class FeatureParty:
         table, split_table = self._job.table, self._job.split_table
         total = len(table.ids)
         series = self._context.mailbox.series(self._spec.aggregator, "sampled_records", t, 0)
-        drawn = self._drawn = await take_drawn(series, total)
+        drawn, self._sums_of_all = await take_drawn(series, total)
+        self._drawn = drawn
         split_table.next_handle_is(self._job.stored.first_handle(t))
         if self._params.binning == "per-node":
             columns = split_table.fresh_columns_of_tree(t, self._params, table.features, drawn, permuted=True)
@@ -145,6 +152,11 @@ class FeatureParty:
             bins.see(node, rows)
         rows = np.repeat(rows, drawn[rows])
         return NodeTask(rows, bins.codes(node, rows), tree.columns.order(node))
+
+    def _task_of_all(self, tree: OwnTree, node: int) -> NodeTask:
+        """All records of a node whose bins are known, each once."""
+        rows = tree.rows_of(node)
+        return NodeTask(rows, tree.columns.bins.codes(node, rows), tree.columns.order(node))
 
     async def _drop_pool(self) -> None:
         if self._pool is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from treetap.trees import metrics
 from treetap.trees.ensemble import Ensemble, Tree
 from treetap.trees.params import ForestParams
 
-Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
+Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
 
 class ForestScores:
@@ -40,10 +39,9 @@ class ForestScores:
         """See `LabelState`."""
         return self._outputs
 
-    def add(self, tree: Tree, rows: Mapping[int, Rows]) -> None:
+    def add(self, tree: Tree, values: Floats) -> None:  # noqa: ARG002 - every tree adds to all columns
         """See `LabelState`."""
-        for leaf in tree.leaves:
-            self._sums[rows[leaf.node]] += np.array(leaf.weights)
+        self._sums += values
         self.trees += 1
         self.metrics = self._measure()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from party.growth.label_holder_job import LabelHolderJob
 from party.runtime.context import Step, StepContext, empty_result, required
 from party.runtime.expected import Receives
 from party.runtime.messages import drawn_messages
+from party.runtime.outbox import CountedBody
 from party.runtime.step_order import OPENING, RESUMED, Next, StepTable
 from party.setup.keys import fitting
 from treetap.paillier.slots import Slots
@@ -43,6 +44,9 @@ class LabelHolder:
     def __init__(self, config: PartyConfig, context: StepContext, spec: setup_pb2.JobSpec) -> None:
         self._context, self._spec = context, spec
         self._params = params_as(spec, ForestParams)
+        withholding = self._withholding = config.defences.withholding
+        #: Eq. 6 of ID-LMID counts all records of a node, gains count the drawn ones.
+        self._sums_of_all = withholding.xi is not None and withholding.shown
         job = self._job = LabelHolderJob(config, context, spec, self._params, STEPS, self._slots)
         self._growth = LabelHolderGrowth(context, spec, job.order, job.stored, self._open_sums)
         self._state: ForestScores | None = None
@@ -65,7 +69,7 @@ class LabelHolder:
     @property
     def receives(self) -> Receives:
         """See `Role.receives`."""
-        return self._job.received(self._params.n_estimators, self._growth.offered)
+        return self._job.received(self._params.n_estimators, self._growth.offered, 1 + self._sums_of_all)
 
     async def bin(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Report the number of trees to grow.
@@ -96,8 +100,8 @@ class LabelHolder:
         """Step 1 of a tree.
 
         1. Draw its records, and take the own columns in the bins of the job or of its nodes.
-        2. Send the draw to every party that takes part.
-        3. Begin the tree.
+        2. Send the draw to every party that takes part; with ID-LMID ask for sums over undrawn records too.
+        3. Begin the tree, which the label holder may grow alone.
         """
         t = request.round
         self._job.order.check(request)
@@ -109,16 +113,24 @@ class LabelHolder:
             columns = split_table.fresh_columns_of_tree(t, params, features, drawn, permuted=False)
         else:
             columns = split_table.columns_of_tree(t, params, permuted=False)
-        parties, send = taking_part(self._spec, t), self._context.outbox.send
-        await together(
-            *(send(each, "sampled_records", drawn_messages(drawn, len(features)), round=t) for each in parties)
-        )
+        alone, send = self._withholding.grows_alone(t), self._context.outbox.send
+        parties = [] if alone else taking_part(self._spec, t)
+
+        def draw() -> Iterator[CountedBody]:
+            return drawn_messages(drawn, len(features), sums_of_all=self._sums_of_all)
+
+        await together(*(send(each, "sampled_records", draw(), round=t) for each in parties))
         values = np.concatenate([found.values, _ones(found.values)], axis=1) * drawn[:, None]
+        labels, slots = self._job.data.labels, values.shape[1]
+        limit = self._withholding.limit(labels.values, len(labels.classes), slots if self._sums_of_all else 0, slots)
+        if self._sums_of_all:
+            values = np.concatenate([values, found.values], axis=1)
         criterion, subtract = ForestCriterion(found, params), params.binning == "global"
-        self._growth.plant(
-            t, values, criterion, columns, required(self._state), max_depth=params.max_depth, subtract=subtract
+        state, depth = required(self._state), params.max_depth
+        shared = self._growth.plant(
+            t, values, criterion, columns, state, max_depth=depth, subtract=subtract, limit=limit, alone=alone
         )
-        self._job.order.done(request)
+        self._job.order.done(request, shared)
         return empty_result()
 
     async def close(self) -> None:
@@ -126,9 +138,14 @@ class LabelHolder:
         await self._job.keys.close()
 
     async def _open_sums(self, packed: bytes, groups: int) -> Ints:
-        """Decrypt candidate sums; the number of records is not sent where it is the sum of the class counts."""
-        sums = await self._job.keys.open(packed, groups)
-        return np.concatenate([sums, sums.sum(axis=-1, keepdims=True)], axis=-1) if self._counts else sums
+        """Decrypt candidate sums; the number of records is not sent where it is the sum of the class counts.
+
+        With `sums_of_all` those over all records of the nodes come behind those over the drawn ones.
+        """
+        opened = await self._job.keys.open(packed, groups * (1 + self._sums_of_all))
+        sums, of_all = opened[:groups], opened[groups:]
+        parts = [sums, sums.sum(axis=-1, keepdims=True)] if self._counts else [sums]
+        return np.concatenate([*parts, of_all] if self._sums_of_all else parts, axis=-1)
 
     def _slots(self, labels: Labels) -> Slots:
         """The layout of a record's plaintext: see `party.forest.layout`.

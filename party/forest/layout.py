@@ -21,12 +21,14 @@ def layout(params: ForestParams, records: int, outputs: int) -> Slots:
     return Slots((width_for(records, UNIT), width_for(records, 1)))
 
 
-def implied(params: ForestParams, records: int, slots: int) -> Slots:
+def implied(params: ForestParams, records: int, slots: int, classes: int) -> Slots:
     """The layout of `slots` slots that a job implies; a feature party cannot tell the number of classes from it.
+
+    `classes`: slots for the class of a record beside these; a forest has none.
 
     Raises:
         Malformed: no number of classes leads to `slots` slots.
     """
-    if slots < 2:
+    if slots < 2 or classes:
         raise Malformed(f"{slots} slots are not counts of classes, nor a target and a count")
     return layout(params, records, slots)

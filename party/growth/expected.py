@@ -36,17 +36,18 @@ def of_feature_parties(
     trees: int,
     records: Callable[[], int],
     offered: Callable[[str, int], int],
+    sums_of_each: int = 1,
 ) -> Receives:
     """Messages that the label holder receives.
 
     `records`: the common ones, or more. `offered`: the candidates that a party had at the root of a tree, as many
-    as it has in each further node.
+    as it has in each further node. `sums_of_each`: the sums that come for a candidate.
     """
     senders, depth = list(spec.feature_parties), params.max_depth
     rounds, stages = range(trees), range(depth)
 
     def sums(nodes: int, candidates: int) -> int:
-        return nodes * (_NODE + candidates * ciphertext_size(spec.key_bits))
+        return nodes * (_NODE + sums_of_each * candidates * ciphertext_size(spec.key_bits))
 
     def most() -> int:
         return MOST_COLUMNS * min(params.max_bin + 1, 2 * records())

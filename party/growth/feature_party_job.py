@@ -6,6 +6,7 @@ It is the same for every training protocol; the protocol's feature party adds th
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from party.alignment.steps import ALIGNED, ALIGNMENT, Alignment, alignment_steps
 from party.config import PartyConfig
@@ -16,7 +17,15 @@ from party.growth.stored_trees import StoredTrees
 from party.runtime.context import StepContext, empty_result, required
 from party.runtime.expected import Receives
 from party.runtime.step_order import StepOrder, StepTable
-from party.setup.steps import PUBLISHED, UNPUBLISHED, bin_features, load_job_table, manifest_of, take_key
+from party.setup.steps import (
+    PUBLISHED,
+    UNPUBLISHED,
+    ReceivedKey,
+    bin_features,
+    load_job_table,
+    manifest_of,
+    take_key,
+)
 from treetap.models.store import TREES
 from treetap.paillier.public_key import PublicKey
 from treetap.paillier.slots import Slots
@@ -42,11 +51,12 @@ class FeaturePartyJob:
         spec: setup_pb2.JobSpec,
         params: TreeParams,
         table: StepTable,
-        implied: Callable[[int, int], Slots],
+        implied: Callable[[int, int, int], Slots],
     ) -> None:
         """`table`: the role's steps, with the phase `ALIGNMENT` and the conditions `TAKES_PART` and `SITS_OUT`.
 
-        `implied`: (records, slots) → the layout of a record's plaintext that the job implies.
+        `implied`: (records, slots, those of them that hold classes) → the layout of a record's plaintext that the job
+        implies.
         """
         self._config, self._context, self._spec, self._params = config, context, spec, params
         self._implied = implied
@@ -60,7 +70,7 @@ class FeaturePartyJob:
         self.stored = StoredTrees(context, "splits")
         self._table: Table | None = None
         self._split_table: SplitTable | None = None
-        self._key: tuple[PublicKey, Slots] | None = None
+        self._key: ReceivedKey | None = None
 
     async def prepare(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Report the progress of the job at this party.
@@ -97,11 +107,9 @@ class FeaturePartyJob:
 
     async def receive_key(self) -> tuple[PublicKey, Slots]:
         """The label holder's key and the layout of a record's plaintext, which must be the one that the job implies."""
-        records = len(self.table.ids)
-        self._key = await take_key(
-            self._context, self._spec.aggregator, self._spec.key_bits, lambda slots: self._implied(records, slots)
-        )
-        return self._key
+        implied = partial(self._implied, len(self.table.ids))
+        self._key = await take_key(self._context, self._spec.aggregator, self._spec.key_bits, implied)
+        return self.key
 
     async def publish(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Publish the stored trees as a model."""
@@ -138,8 +146,9 @@ class FeaturePartyJob:
     @property
     def key(self) -> tuple[PublicKey, Slots]:
         """The label holder's public key, and the layout of a record's plaintext."""
-        return required(self._key)
+        received = required(self._key)
+        return received.public, received.slots
 
     def takes_part(self, t: int) -> bool:
-        """True if the party takes part in tree `t`."""
-        return self._params.takes_part(t, self._context.party)
+        """True if the party takes part in tree `t`; known once the key has come."""
+        return t >= required(self._key).own_rounds and self._params.takes_part(t, self._context.party)

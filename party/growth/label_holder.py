@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from party.growth.label_state import LabelState
+import numpy as np
+
+from party.growth.label_state import Floats, LabelState
+from party.growth.local_growth import LocalGrowth
 from party.growth.paths import leaf_paths
 from party.growth.split_table import TreeColumns
 from party.growth.stored_trees import StoredTrees
@@ -21,21 +24,24 @@ from treetap.models.own_split import OwnSplit
 from treetap.process.together import together
 from treetap.protocols.job_spec import taking_part
 from treetap.trees.criterion import Criterion
-from treetap.trees.ensemble import Tree
+from treetap.trees.ensemble import ROOT, Tree
 from treetap.trees.growing_tree import GrowingTree, Ints
 from treetap.trees.tree_bins import left_sums_of
+from treetap.trees.withholding import InformationLimit
 from treetap.wire.frame import result
 from treetap.wire.v2 import control_pb2, growth_pb2, setup_pb2, types_pb2
 
 OWN_WON = "it won a node itself"
 OTHERS_WON = "other parties won all nodes that split"
 NONE_SPLITS = "no node splits"
+SHARED = "other parties may take part in the tree"
+ALONE = "the label holder grows the tree alone"
 SPLITTABLE = "a child may be split"
 NONE_SPLITTABLE = "no child may be split"
 
 #: From `begin_tree(t)` to the next tree.
 TREE_STEPS: StepTable = {
-    "begin_tree": (Next("choose_splits", THIS_ROUND),),
+    "begin_tree": (Next("choose_splits", THIS_ROUND, SHARED), Next("finish_tree", THIS_ROUND, ALONE)),
     "choose_splits": (
         Next("apply_splits", SAME, OWN_WON),
         Next("relay_children", SAME, OTHERS_WON),
@@ -59,7 +65,7 @@ OpenSums = Callable[[bytes, int], Awaitable[Ints]]
 class PlantedTree:
     """A tree under construction, with the label holder's own columns and splits.
 
-    `values`: (N, S), the summands of the criterion for each record. `state`: the label state that its leaves update.
+    `values`: (N, S), the summands of the criterion for each record. `state`: the label state that its values update.
     """
 
     index: int
@@ -67,6 +73,7 @@ class PlantedTree:
     columns: TreeColumns
     values: Ints
     state: LabelState
+    alone: LocalGrowth
     splits: list[OwnSplit] = field(default_factory=list)
     finished: Tree | None = None
 
@@ -93,10 +100,20 @@ class LabelHolderGrowth:
         *,
         max_depth: int,
         subtract: bool,
-    ) -> None:
-        """Begin a tree; `subtract`: derive the candidate sums of a sibling by subtraction from the parent's."""
-        growing = GrowingTree(values, criterion, max_depth, subtract=subtract)
-        self._tree = PlantedTree(t, growing, columns, values, state)
+        limit: InformationLimit | None = None,
+        alone: bool = False,
+    ) -> str:
+        """Begin a tree; returns the outcome of `begin_tree`.
+
+        `subtract`: derive the candidate sums of a sibling by subtraction from the parent's. `limit`: on what other
+        parties may see. `alone`: no other party takes part.
+        """
+        growing = GrowingTree(values, criterion, max_depth, subtract=subtract, limit=limit)
+        if alone:
+            growing.withdrawn.append(ROOT)
+        local = LocalGrowth(columns, values if limit is None else values[:, : limit.width], criterion, max_depth)
+        self._tree = PlantedTree(t, growing, columns, values, state, local)
+        return ALONE if alone else SHARED
 
     def offered(self, party: str, tree: int) -> int:
         """The number of candidates that a feature party has offered at the root of the tree; 0 before."""
@@ -167,14 +184,18 @@ class LabelHolderGrowth:
         return result(growth_pb2.RelayedChildren(frontier=growing.frontier, build=growing.build))
 
     async def finish_tree(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Step 6 of a tree: compute leaves and scores, send each feature party its branches on the leaf paths."""
+        """Step 6 of a tree: compute leaves and scores, send each feature party its branches on the leaf paths.
+
+        Nodes that are withdrawn from the other parties are leaves to them; the label holder grows these further alone.
+        """
         t = request.round
         self._order.check(request)
         tree = self._growing(t)
         growing, state = tree.growing, tree.state
         leaves = growing.leaves()
-        tree.finished = growing.finished(t, state.outputs(t), self._parties)
-        state.add(tree.finished, {leaf: growing.rows[leaf] for leaf in leaves})
+        finished, values = await self._context.offload(lambda: self._finished(tree))
+        tree.finished = finished
+        state.add(finished, values)
         await together(
             *(
                 self._context.outbox.send(party, "leaf_paths", leaf_paths(growing.made, number, leaves), round=t)
@@ -202,6 +223,20 @@ class LabelHolderGrowth:
         self._context.mailbox.forget(t)
         self._order.done(request)
         return empty_result()
+
+    def _finished(self, tree: PlantedTree) -> tuple[Tree, Floats]:
+        """The tree with the subtrees of withdrawn nodes, and the values (N, outputs) that it gives to the records."""
+        growing, outputs = tree.growing, tree.state.outputs(tree.index)
+        local, further = [], {}
+        for node in sorted(growing.withdrawn):
+            subtree, further[node], made = tree.alone.below(node, growing.rows[node])
+            local.append(subtree)
+            tree.splits += made
+        finished = growing.finished(tree.index, outputs, self._parties, local)
+        values = np.empty((len(tree.values), len(outputs)))
+        for leaf in finished.leaves:
+            values[growing.rows[leaf.node]] = further.get(leaf.node, leaf.weights)
+        return finished, values
 
     async def _candidates_of(self, party: str, t: int, level: int, build: list[int]) -> Ints:
         """The decrypted candidate sums of one feature party: (nodes, candidates, slots) int64."""

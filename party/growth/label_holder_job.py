@@ -27,6 +27,7 @@ from treetap.paillier.slots import Slots
 from treetap.tables.labels import Labels
 from treetap.trees.ensemble import Tree, importance_by_owner
 from treetap.trees.params import TreeParams
+from treetap.trees.withholding import NOTHING
 from treetap.wire.frame import result
 from treetap.wire.v2 import control_pb2, setup_pb2
 
@@ -38,6 +39,7 @@ class LabelHolderJob:
         order: the steps of the job that may come next.
         alignment: this party's part in finding the common records.
         keys: the key pair.
+        withholding: what the other parties do not see.
         stored: the trees on disk.
     """
 
@@ -49,11 +51,15 @@ class LabelHolderJob:
         params: TreeParams,
         table: StepTable,
         slots: Callable[[Labels], Slots],
+        label_slots: Callable[[Labels], int] = lambda _: 0,
     ) -> None:
         """`table`: the role's steps, with the phase `ALIGNMENT`.
 
-        `slots`: the layout of a record's plaintext; raises `BadInput` if the labels do not fit the job.
+        `slots`: the layout of a record's plaintext; raises `BadInput` if the labels do not fit the job. `label_slots`:
+        the number of its last slots that hold a record's class beside what the protocol sums.
         """
+        self.withholding = config.defences.withholding
+        self._label_slots = label_slots
         self._config, self._context, self._spec, self._params, self._slots = config, context, spec, params, slots
         members = [spec.aggregator, *spec.feature_parties]
         self.order = StepOrder(table, {ALIGNMENT: alignment_steps(members, spec.alignment, context.party)})
@@ -102,12 +108,15 @@ class LabelHolderJob:
         self._split_table, self._state = SplitTable(self._context.party, table.columns, binned), state
         self.order.first_rounds = (state.trees,)
         self.order.done(request)
-        return result(setup_pb2.Binned(rounds=state.planned, stopped=state.stopped))
+        own = self.withholding.own_trees
+        return result(setup_pb2.Binned(rounds=state.planned, stopped=state.stopped, own_rounds=own))
 
     async def make_keys(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Generate the attempt's key pair; feature parties get the public key, the workers the secret key."""
         self.order.check(request)
-        await self.keys.make(self._slots(self.data.labels))
+        labels = self.data.labels
+        label_slots, own_rounds = self._label_slots(labels), self.withholding.own_trees
+        await self.keys.make(self._slots(labels), label_slots=label_slots, own_rounds=own_rounds)
         self.order.done(request)
         return empty_result()
 
@@ -128,12 +137,12 @@ class LabelHolderJob:
         self.order.done(request)
         return result(model)
 
-    def received(self, trees: int, offered: Callable[[str, int], int]) -> Receives:
+    def received(self, trees: int, offered: Callable[[str, int], int], sums: int = 1) -> Receives:
         """Messages that the party receives.
 
-        `trees`: the most that the job can have. `offered`: see `LabelHolderGrowth`.
+        `trees`: the most that the job can have. `offered`: see `LabelHolderGrowth`. `sums`: of each candidate.
         """
-        found = of_feature_parties(self._spec, self._params, trees, self.records, offered)
+        found = of_feature_parties(self._spec, self._params, trees, self.records, offered, sums)
         return {**self.alignment.receives, **found}
 
     def records(self) -> int:
@@ -160,6 +169,8 @@ class LabelHolderJob:
             "class_type": str(self.data.labels.kind),
             **manifest_of(self._context, self._spec, self.data.table, self._params.missing),
             "trees": len(trees),
+            # a withdrawn leaf must not show by an entry that differs from record to record: so all do
+            **({"hides_constants": True} if self.withholding != NOTHING else {}),
             **state.summary(),
             "importance_by_party": {
                 name: {"weight": each.weight, "gain": each.gain, "cover": each.cover} for name, each in owners.items()

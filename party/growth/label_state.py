@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy as np
 from party.runtime.job_store import JobStore
 from treetap.trees.ensemble import Tree
 
-Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
+Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 #: The name under which every label state keeps its scores on disk.
 SCORES = "scores"
 
@@ -27,8 +26,8 @@ class LabelState(Protocol):
         """The columns of the score that a tree adds to."""
         ...
 
-    def add(self, tree: Tree, rows: Mapping[int, Rows]) -> None:
-        """Add a finished tree's leaves, given the records of each, and compute the metrics."""
+    def add(self, tree: Tree, values: Floats) -> None:
+        """Add the values (N, outputs) that a finished tree gives to the records, and compute the metrics."""
         ...
 
     def save(self) -> None:

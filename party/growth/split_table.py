@@ -81,6 +81,15 @@ class TreeColumns:
         self._orders: dict[int, Rows] = {}
 
     @property
+    def party(self) -> str:
+        """The owner of the columns."""
+        return self._table.party
+
+    def enter(self, node: int, candidate: Candidate, threshold: float) -> OwnSplit:
+        """Enter a split of a node, its feature numbered among all the party's columns, into the table."""
+        return self._table.keep(node, candidate, threshold)
+
+    @property
     def codes(self) -> Codes:
         """(N, columns) bins of the job."""
         assert isinstance(self.bins, GlobalBins)

@@ -103,20 +103,25 @@ async def take_sampled(messages: AsyncIterator[exchange_pb2.PeerMessage], total:
     return rows_of(chunks, total)
 
 
-def drawn_messages(drawn: Rows, total: int) -> Iterator[CountedBody]:
-    """The multiplicity of each record in a tree's draw, (N,), as sets of the records drawn at least `times` times."""
+def drawn_messages(drawn: Rows, total: int, *, sums_of_all: bool = False) -> Iterator[CountedBody]:
+    """The multiplicity of each record in a tree's draw, (N,), as sets of the records drawn at least `times` times.
+
+    `sums_of_all`: ask for sums over all records of a node besides.
+    """
     for times in range(1, int(drawn.max(initial=0)) + 1):
 
         def body(chunks: list[types_pb2.RecordChunk], times: int = times) -> growth_pb2.SampledRecords:
-            return growth_pb2.SampledRecords(chunks=chunks, times=times)
+            return growth_pb2.SampledRecords(chunks=chunks, times=times, sums_of_all=sums_of_all)
 
         yield from counted_bodies(body, counted_items(as_chunk, np.flatnonzero(drawn >= times), total))
 
 
-async def take_drawn(messages: AsyncIterator[exchange_pb2.PeerMessage], total: int) -> Rows:
-    """The multiplicity of each record in a tree's draw, (N,), as the label holder sent it."""
+async def take_drawn(messages: AsyncIterator[exchange_pb2.PeerMessage], total: int) -> tuple[Rows, bool]:
+    """The multiplicity of each record in a tree's draw, (N,), as the label holder sent it; and its `sums_of_all`."""
     chunks: dict[int, list[types_pb2.RecordChunk]] = defaultdict(list)
+    sums_of_all = False
     async for message in messages:
+        sums_of_all |= message.growth.sampled_records.sums_of_all
         chunks[message.growth.sampled_records.times].extend(message.growth.sampled_records.chunks)
     drawn = np.zeros(total, dtype=np.int64)
     for times in sorted(chunks):
@@ -126,7 +131,7 @@ async def take_drawn(messages: AsyncIterator[exchange_pb2.PeerMessage], total: i
         drawn[rows] = times
         if drawn.sum() > total:
             raise Malformed(f"a tree draws more records than the {total} that there are")
-    return drawn
+    return drawn, sums_of_all
 
 
 def space_messages(spaces: Iterable[tuple[int, Rows]], total: int) -> Iterator[CountedBody]:

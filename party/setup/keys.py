@@ -39,18 +39,19 @@ class JobKeys:
         self._ciphertext_bytes = 0
         self._owner: KeyHolder | None = None
 
-    async def make(self, slots: Slots) -> None:
+    async def make(self, slots: Slots, *, label_slots: int = 0, own_rounds: int = 0) -> None:
         """Generate the key pair of this attempt.
 
         The public key goes to every feature party with the layout of a record's plaintext, the secret key to the
-        workers.
+        workers. `label_slots` and `own_rounds`: see `send_key`.
         """
         secret = await make_key(self._context, self._spec.key_bits)
         self._ciphertext_bytes = secret.public.ciphertext_bytes
         token = f"{self._context.job}/{self._context.attempt}"
         self._owner = KeyHolder(self._context.engine, secret, slots, self._spec.obfuscation, token)
         await self._owner.start()
-        await send_key(self._context, secret, slots, list(self._spec.feature_parties))
+        parties = list(self._spec.feature_parties)
+        await send_key(self._context, secret, slots, parties, label_slots=label_slots, own_rounds=own_rounds)
 
     async def stream(
         self, values: Ints, kind: str, body: Callable[..., Message], parties: Sequence[str], round: int = 0

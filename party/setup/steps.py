@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
@@ -123,19 +124,46 @@ async def make_key(context: StepContext, bits: int) -> SecretKey:
     return await context.offload(lambda: SecretKey.generate(bits, allow_512=allow_512))
 
 
-async def send_key(context: StepContext, secret: SecretKey, slots: Slots, feature_parties: list[str]) -> None:
-    """Label holder: send public key and slot widths to every feature party."""
-    message = setup_pb2.PublicKeyMessage(modulus=secret.public.to_bytes(), slot_widths=list(slots.widths))
+async def send_key(
+    context: StepContext,
+    secret: SecretKey,
+    slots: Slots,
+    feature_parties: list[str],
+    *,
+    label_slots: int = 0,
+    own_rounds: int = 0,
+) -> None:
+    """Label holder: send public key and slot widths to every feature party.
+
+    `label_slots`: the last slots that hold a record's class beside what the protocol sums. `own_rounds`: the rounds
+    from the first that the label holder does alone.
+    """
+    message = setup_pb2.PublicKeyMessage(
+        modulus=secret.public.to_bytes(),
+        slot_widths=list(slots.widths),
+        label_slots=label_slots,
+        own_rounds=own_rounds,
+    )
     await together(*(context.outbox.send(party, "public_key", [message]) for party in feature_parties))
 
 
+@dataclass(frozen=True)
+class ReceivedKey:
+    """The label holder's key, the layout of a record's plaintext, and the rounds that the label holder does alone."""
+
+    public: PublicKey
+    slots: Slots
+    own_rounds: int
+
+
 async def take_key(
-    context: StepContext, label_holder: str, bits: int, implied: Callable[[int], Slots]
-) -> tuple[PublicKey, Slots]:
+    context: StepContext, label_holder: str, bits: int, implied: Callable[[int, int], Slots]
+) -> ReceivedKey:
     """Feature party: receive public key and slot widths; a key of another size than the job's is refused.
 
-    `implied`: number of slots → the layout that the job implies, as far as this party knows the job. Wider slots would
-    leave room in a plaintext for more than sums, narrower ones would add up what the job keeps apart.
+    `implied`: number of slots, and of those among them that hold classes → the layout that the job implies, as far as
+    this party knows the job. Wider slots would leave room in a plaintext for more than sums, narrower ones would add up
+    what the job keeps apart.
     """
     async for message in context.mailbox.series(label_holder, "public_key", 0, 0):
         key = message.setup.public_key
@@ -146,7 +174,7 @@ async def take_key(
             public = PublicKey.from_bytes(key.modulus, allow_512=bits == PAPER_KEY_BITS)
             slots = Slots(tuple(key.slot_widths))
             slots.groups_per_plaintext(bits)
-            expected = implied(len(slots.widths))
+            expected = implied(len(slots.widths), key.label_slots)
         except (BadInput, PlaintextOverflow, Malformed) as failure:
             raise Malformed(f"the key of {label_holder} cannot be used: {failure}") from failure
         if slots != expected:
@@ -154,7 +182,7 @@ async def take_key(
                 f"the key of {label_holder} cannot be used: it comes with slots of {_listed(slots)} bits, the job "
                 f"implies {_listed(expected)}"
             )
-        return public, slots
+        return ReceivedKey(public, slots, key.own_rounds)
     raise Malformed(f"{label_holder} sent no public key")
 
 

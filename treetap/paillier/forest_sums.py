@@ -91,8 +91,8 @@ class ForestSums:
         """Packed, re-randomised left sums of every candidate of every node, node-major.
 
         Args:
-            nodes: the nodes' records, bins and orders; no record in two of them.
-            drawn: the number of draws of the tree, of all its nodes.
+            nodes: the nodes' records, bins and orders.
+            drawn: the number of records of all nodes of a level together, a record as often as it counts.
             shapes: (n_bins, has_missing) per column of the nodes' bins; missing is bin n_bins.
 
         Raises:

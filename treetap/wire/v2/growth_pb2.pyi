@@ -398,8 +398,11 @@ class SampledRecords(google.protobuf.message.Message):
 
     CHUNKS_FIELD_NUMBER: builtins.int
     TIMES_FIELD_NUMBER: builtins.int
+    SUMS_OF_ALL_FIELD_NUMBER: builtins.int
     times: builtins.int
     """A forest that draws with replacement: records drawn at least this many times, beginning with 1. Else 0."""
+    sums_of_all: builtins.bool
+    """Behind the sums over the sampled records of the nodes of a level, send those over all records of these nodes."""
     @property
     def chunks(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[treetap.wire.v2.types_pb2.RecordChunk]: ...
     def __init__(
@@ -407,8 +410,9 @@ class SampledRecords(google.protobuf.message.Message):
         *,
         chunks: collections.abc.Iterable[treetap.wire.v2.types_pb2.RecordChunk] | None = ...,
         times: builtins.int = ...,
+        sums_of_all: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["chunks", b"chunks", "times", b"times"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["chunks", b"chunks", "sums_of_all", b"sums_of_all", "times", b"times"]) -> None: ...
 
 Global___SampledRecords: typing_extensions.TypeAlias = SampledRecords
 

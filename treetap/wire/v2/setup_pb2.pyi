@@ -252,17 +252,21 @@ class Binned(google.protobuf.message.Message):
 
     ROUNDS_FIELD_NUMBER: builtins.int
     STOPPED_FIELD_NUMBER: builtins.int
+    OWN_ROUNDS_FIELD_NUMBER: builtins.int
     rounds: builtins.int
     """Most rounds of the job: one for each tree."""
     stopped: builtins.bool
     """Early stopping had already ended the training when the last round was stored."""
+    own_rounds: builtins.int
+    """Rounds from the first that the label holder does alone, by its own configuration; the feature parties only store them."""
     def __init__(
         self,
         *,
         rounds: builtins.int = ...,
         stopped: builtins.bool = ...,
+        own_rounds: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["rounds", b"rounds", "stopped", b"stopped"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["own_rounds", b"own_rounds", "rounds", b"rounds", "stopped", b"stopped"]) -> None: ...
 
 Global___Binned: typing_extensions.TypeAlias = Binned
 
@@ -422,7 +426,13 @@ class PublicKeyMessage(google.protobuf.message.Message):
 
     MODULUS_FIELD_NUMBER: builtins.int
     SLOT_WIDTHS_FIELD_NUMBER: builtins.int
+    LABEL_SLOTS_FIELD_NUMBER: builtins.int
+    OWN_ROUNDS_FIELD_NUMBER: builtins.int
     modulus: builtins.bytes
+    label_slots: builtins.int
+    """Of these, the last ones that hold the class of a record beside what the protocol sums."""
+    own_rounds: builtins.int
+    """Of a training, as in Binned."""
     @property
     def slot_widths(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """Widths in bits of the slots of one record's plaintext, least significant first."""
@@ -432,7 +442,9 @@ class PublicKeyMessage(google.protobuf.message.Message):
         *,
         modulus: builtins.bytes = ...,
         slot_widths: collections.abc.Iterable[builtins.int] | None = ...,
+        label_slots: builtins.int = ...,
+        own_rounds: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["modulus", b"modulus", "slot_widths", b"slot_widths"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["label_slots", b"label_slots", "modulus", b"modulus", "own_rounds", b"own_rounds", "slot_widths", b"slot_widths"]) -> None: ...
 
 Global___PublicKeyMessage: typing_extensions.TypeAlias = PublicKeyMessage

@@ -108,7 +108,7 @@ class FeatureParty:
     async def _begin_tree(self, t: int) -> OwnTree:
         split_table, total = self._job.split_table, len(self._job.table.ids)
         series = self._context.mailbox.series(self._spec.aggregator, "sampled_records", t, 0)
-        self._drawn = await take_drawn(series, total)
+        self._drawn, _ = await take_drawn(series, total)
         split_table.next_handle_is(self._job.stored.first_handle(t))
         return self._growth.plant(t, split_table.columns_of_tree(t, self._params, permuted=True), total)
 

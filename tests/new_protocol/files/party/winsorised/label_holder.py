@@ -11,11 +11,11 @@ from party.alignment.steps import ALIGNED, ALIGNMENT
 from party.config import PartyConfig
 from party.growth.label_holder import TREE_STEPS, LabelHolderGrowth
 from party.growth.label_holder_job import LabelHolderJob
-from party.growth.label_state import SCORES
+from party.growth.label_state import SCORES, Floats
 from party.runtime.context import Step, StepContext, empty_result, required
 from party.runtime.expected import Receives
 from party.runtime.job_store import JobStore
-from party.runtime.messages import Rows, drawn_messages
+from party.runtime.messages import drawn_messages
 from party.runtime.step_order import OPENING, RESUMED, Next, StepTable
 from party.setup.keys import fitting
 from party.winsorised.layout import layout
@@ -50,9 +50,8 @@ class MeanScores:
     def outputs(self, tree: int) -> tuple[int, ...]:  # noqa: ARG002 - each tree predicts everything
         return (0,)
 
-    def add(self, tree: Tree, rows: Mapping[int, Rows]) -> None:
-        for leaf in tree.leaves:
-            self._sums[rows[leaf.node]] += leaf.weights
+    def add(self, tree: Tree, values: Floats) -> None:
+        self._sums += values
         self.trees += 1
         found = metrics.evaluate("squared_error", self._sums[:, 0] / self.trees, self._labels.values)
         self.metrics = {f"train_{name}": value for name, value in found.items()}
@@ -131,8 +130,8 @@ class LabelHolder:
         columns = split_table.columns_of_tree(t, params, permuted=False)
         values = np.hstack([found.values, np.ones_like(found.values)]) * drawn[:, None]
         criterion, state = ForestCriterion(found, params.of_forest()), required(self._state)
-        self._growth.plant(t, values, criterion, columns, state, max_depth=params.max_depth, subtract=True)
-        self._job.order.done(request)
+        shared = self._growth.plant(t, values, criterion, columns, state, max_depth=params.max_depth, subtract=True)
+        self._job.order.done(request, shared)
         return empty_result()
 
     async def close(self) -> None:

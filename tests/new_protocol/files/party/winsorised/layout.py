@@ -11,7 +11,7 @@ def layout(records: int) -> Slots:
     return Slots((width_for(records, UNIT), width_for(records, 1)))
 
 
-def implied(records: int, slots: int) -> Slots:
+def implied(records: int, slots: int, classes: int) -> Slots:
     """The layout that a job implies, however many slots there are said to be."""
-    del slots
+    del slots, classes
     return layout(records)

@@ -1,0 +1,1 @@
+"""Defences of the label, in federations and apart."""
