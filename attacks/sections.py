@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from attacks.chance_information import chance_information
 from attacks.view.known_trees import Ints, KnownNode, TreeView
 from attacks.view.view import View
-from treetap.privacy.leakage import chance_information, class_counts, class_entropy, mutual_information, node_bounds
 from treetap.protocols.registry import training
 from treetap.tables.labels import Labels
+from treetap.trees.information import class_counts, class_entropy, mutual_information, node_bounds
 
 
 def received_rows(view: View) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from attacks.chance_information import chance_information
 from attacks.document import (
     AttackName,
     AttackResult,
@@ -27,7 +28,6 @@ from attacks.document import (
     TrafficRow,
     TreeNode,
 )
-from treetap.privacy.leakage import chance_information
 
 Ints = npt.NDArray[np.int64]
 HOLDER = "clinic"

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treetap.privacy.leakage import chance_information, class_counts, class_entropy, mutual_information, node_bounds
+from attacks.chance_information import chance_information
+from treetap.trees.information import class_counts, class_entropy, mutual_information, node_bounds
 
 
 def test_the_bound_by_hand() -> None:

@@ -40,8 +40,8 @@ def _book(params: BoostingParams, store: JobStore) -> BoostingState:
 
 def _grow(book: BoostingState, weights: np.ndarray) -> None:
     """Add a tree that moves each record by its own weight."""
-    leaves = tuple(Leaf(N + i, (float(weight),), 1.0) for i, weight in enumerate(weights))
-    book.add(Tree(book.trees, book.outputs(book.trees), (), leaves), {N + i: np.array([i]) for i in range(N)})
+    leaf = Leaf(1, (0.0,), 1.0)
+    book.add(Tree(book.trees, book.outputs(book.trees), (), (leaf,)), np.asarray(weights, dtype=np.float64)[:, None])
 
 
 def _logloss(scores: np.ndarray, rows: np.ndarray) -> float:

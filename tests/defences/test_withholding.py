@@ -17,12 +17,12 @@ from tests.attacks.recorded import KEY_BITS, transcript
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES, World, spec, world
 from treetap.models.store import read_model
-from treetap.privacy.leakage import class_counts, node_bounds
 from treetap.trees import centralised
 from treetap.trees.binning import bin_table
 from treetap.trees.centralised import CentralModel
 from treetap.trees.centralised_forest import CentralForest, train_forest
 from treetap.trees.ensemble import ROOT, Tree
+from treetap.trees.information import class_counts, node_bounds
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
 from treetap.wire.frame import name_of
 from treetap.wire.v2 import exchange_pb2

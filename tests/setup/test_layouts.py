@@ -23,9 +23,9 @@ def test_boosting_has_two_slots_for_each_output_and_one_for_the_count(
     """The label holder's layout for its classes is the one that the job implies for that number of slots."""
     params = BoostingParams(objective=objective, multi_strategy=strategy)
     made = boosting.layout(params, N, params.outputs_per_tree(classes))
-    assert boosting.implied(params, N, len(made.widths)) == made
-    assert boosting.implied(params, N + 24, len(made.widths)) != made
-    assert boosting.implied(params, N + 23, len(made.widths)) == made  # sums of up to 1023 records are as wide
+    assert boosting.implied(params, N, len(made.widths), 0) == made
+    assert boosting.implied(params, N + 24, len(made.widths), 0) != made
+    assert boosting.implied(params, N + 23, len(made.widths), 0) == made  # sums of up to 1023 records are as wide
 
 
 @pytest.mark.parametrize(
@@ -35,16 +35,31 @@ def test_boosting_has_two_slots_for_each_output_and_one_for_the_count(
 def test_numbers_of_slots_that_no_boosting_has(changes: dict[str, str], slots: int) -> None:
     """One output, or as many as classes where a tree has them all: two at least."""
     with pytest.raises(Malformed, match=f"{slots} slots are not g and h of each output and a count"):
-        boosting.implied(BoostingParams(**changes), N, slots)
+        boosting.implied(BoostingParams(**changes), N, slots, 0)
 
 
 def test_a_forest_has_a_slot_for_each_class_or_a_target_and_a_count() -> None:
     """Counts are all of one width; one class alone is nothing to learn; a number needs two slots and no third."""
     counts, numbers = ForestParams(), ForestParams(criterion="squared_error")
     for classes in (2, 3, 40):
-        assert forest.implied(counts, N, classes) == forest.layout(counts, N, classes) == Slots((11,) * classes)
-    assert forest.implied(numbers, N, 2) == forest.layout(numbers, N, 1) == Slots((43, 11))
-    assert len(forest.implied(numbers, N, 3).widths) == 2
+        assert forest.implied(counts, N, classes, 0) == forest.layout(counts, N, classes) == Slots((11,) * classes)
+    assert forest.implied(numbers, N, 2, 0) == forest.layout(numbers, N, 1) == Slots((43, 11))
+    assert len(forest.implied(numbers, N, 3, 0).widths) == 2
     for params in (counts, numbers):
         with pytest.raises(Malformed, match="1 slots are not counts of classes"):
-            forest.implied(params, N, 1)
+            forest.implied(params, N, 1, 0)
+
+
+@pytest.mark.parametrize("strategy", ["one_output_per_tree", "multi_output_tree"])
+def test_the_class_of_a_record_may_be_behind_its_gradients(strategy: str) -> None:
+    """As many slots as a count of records is wide, for two classes or more that fit the outputs; a forest has none."""
+    params = BoostingParams(objective="multi:softprob", multi_strategy=strategy)
+    for classes in (3, 7):
+        made = boosting.layout(params, N, params.outputs_per_tree(classes), classes)
+        assert made.widths[-classes:] == (11,) * classes
+        assert boosting.implied(params, N, len(made.widths), classes) == made
+    for slots, classes in [(3 + 1, 1), (7 + 4, 4)]:
+        with pytest.raises(Malformed, match=f"{classes} slots for classes do not go with|slots are not g and h"):
+            boosting.implied(params, N, slots, classes)
+    with pytest.raises(Malformed, match="slots are not counts of classes"):
+        forest.implied(ForestParams(), N, 4, 2)

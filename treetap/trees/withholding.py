@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from treetap.privacy.leakage import class_counts, node_bounds
+from treetap.trees.information import class_counts, node_bounds
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]

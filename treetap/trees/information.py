@@ -71,18 +71,6 @@ def mutual_information(labels: Ints, groups: Ints) -> float:
     return max(0.0, class_entropy(label_counts) + class_entropy(group_counts) - class_entropy(joint))
 
 
-def chance_information(labels: Ints, groups: Ints) -> float:
-    """The mean of `mutual_information`, in nats, if the labels (N,) were assigned to the records in random order.
-
-    The mean over all permutations (Vinh, Epps, Bailey 2010, equation 24a): the part that small groups alone explain.
-    """
-    if not labels.size:
-        return 0.0
-    from sklearn.metrics.cluster import contingency_matrix, expected_mutual_information
-
-    return max(0.0, float(expected_mutual_information(contingency_matrix(labels, groups, sparse=True), len(labels))))
-
-
 def _divergence(counts: Ints, totals: Ints) -> Floats:
     """Σ_c p_c ln(p_c / q_c) of each row's shares p from those of all records q."""
     size = counts.sum(axis=1, keepdims=True)
