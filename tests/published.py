@@ -31,6 +31,14 @@ def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
 
 def write_trees(folder: Path, manifest: Mapping[str, Any], trees: Iterable[Mapping[str, Any]]) -> None:
     """Write a shard, and the manifest that says it is what was published."""
-    shard = "".join(json.dumps(tree) + "\n" for tree in trees).encode()
-    (folder / TREES).write_bytes(shard)
-    write_manifest(folder, {**manifest, "files": {TREES: hashlib.sha256(shard).hexdigest()}})
+    write_files(folder, manifest, {TREES: trees})
+
+
+def write_files(folder: Path, manifest: Mapping[str, Any], files: Mapping[str, Iterable[Mapping[str, Any]]]) -> None:
+    """Write the files of a shard by their names, and the manifest that says they are what was published."""
+    digests = {}
+    for name, lines in files.items():
+        content = "".join(json.dumps(line) + "\n" for line in lines).encode()
+        (folder / name).write_bytes(content)
+        digests[name] = hashlib.sha256(content).hexdigest()
+    write_manifest(folder, {**manifest, "files": digests})

@@ -12,7 +12,8 @@ from party.prediction.member_entries import Branches, MemberEntries, NamedTrees
 from party.prediction.paillier_scheme import MessageNames
 from party.runtime.messages import batches
 from treetap.errors import Malformed
-from treetap.trees.leaf_entries import SUM_BITS, GoesLeft
+from treetap.trees.leaf_entries import SUM_BITS
+from treetap.trees.local_values import GoesLeft
 from treetap.trees.paths import Bools, least_candidate_bits
 from treetap.trees.shapley_entries import AttributedHop
 from treetap.wire.v2 import attributions_pb2, exchange_pb2

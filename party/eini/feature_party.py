@@ -46,7 +46,7 @@ class FeatureParty:
         context.policy.check_key(config.name, opening.parameters.eini.key_bits)
         self._place = ChainPlace.of(context.party, opening)
         self._opened = OpenedModel(config, store, context, opening, STEPS)
-        self._model = OwnSplits(self._opened, "splits")
+        self._model = OwnSplits.of_feature_party(self._opened)
         self._opened.names.give(self._model.names())
         if opening.attributions:
             self._attributions = Attributions(context, opening, self._opened, self._model, self._place)

@@ -151,7 +151,15 @@ class LabelHolder:
     def _lay_out(self) -> None:
         """Compute the entries, which follow from the model alone."""
         chain, away = self._chain, list(self._opening.away)
-        self._entries = LeafEntries(self._model.ensemble, self._context.party, chain, away)
+        model = self._model
+        self._entries = LeafEntries(
+            model.ensemble,
+            self._context.party,
+            chain,
+            away,
+            public=model.public,
+            hides_constants=model.hides_constants,
+        )
         if self._attributions is not None:
             self._attributions.lay_out(self._entries.fraction_bits)
 

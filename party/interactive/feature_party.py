@@ -45,7 +45,7 @@ class FeatureParty:
         """Raises BadInput: see `OpenedModel`."""
         self._context, self._opening = context, opening
         self._opened = OpenedModel(config, store, context, opening, STEPS)
-        self._model = OwnSplits(self._opened, "splits")
+        self._model = OwnSplits.of_feature_party(self._opened)
         self._opened.names.give(self._model.names())
         self._block = 0  # the last one with an answer
         self.steps: Mapping[str, Step] = {

@@ -10,6 +10,7 @@ stage asks about (`party.interactive.stages`).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -89,7 +90,7 @@ class LabelHolder:
     @property
     def receives(self) -> Receives:
         """See `Role.receives`: a bit of each record in each tree; at each split where a party is away."""
-        trees = self._model.ensemble.trees
+        trees = self._model.public.trees
         bits = sum(len(tree.splits) for tree in trees) if self._opening.away else len(trees)
         stages = asked_stages(len(trees))
         answers = Expected(present(self._opening), lambda: bits * (self._records.size + 8) // 8, BLOCKS, stages)
@@ -127,7 +128,7 @@ class LabelHolder:
             self._opened.order.done(request, ASKED)
         else:
             self._follow_own(standing, range(len(standing.walks)))
-            values = (walk.values() for walk in standing.walks)
+            values = (walk.values(partial(self._own_left, standing)) for walk in standing.walks)
             leaves = (walk.open_leaves() for walk in standing.walks)
             self._results.keep(rows, ensemble.summed(values, len(rows)), standing.guesses.share(), leaves=leaves)
             self._opened.order.done(request, self._records.after_block(block))
@@ -169,7 +170,7 @@ class LabelHolder:
         """The stages of every block."""
         if self._stages is None:
             per_tree = self._opening.parameters.interactive.form == "per-tree"
-            trees, away = self._model.ensemble.used_trees, self._opening.away
+            trees, away = self._model.public.used_trees, self._opening.away
             self._stages = stages_of(trees, self._context.party, away, per_tree=per_tree)
         return self._stages
 
@@ -179,7 +180,11 @@ class LabelHolder:
             walk = standing.walks[tree]
             while own := [(split, places) for split, places in walk.waiting() if split.owner == self._context.party]:
                 for split, places in own:
-                    walk.move(split.node, self._model.own.goes_left(split.handle, standing.rows[places]))
+                    walk.move(split.node, self._own_left(standing, split, places))
+
+    def _own_left(self, standing: _Standing, split: Split, places: Places) -> Bools:
+        """The records at these places that go left at an own split, of the shape or of a local subtree."""
+        return self._model.own.goes_left(split.handle, standing.rows[places])
 
 
 class _Standing:

@@ -42,7 +42,7 @@ class FeatureParty:
         self._context, self._opening = context, opening
         self._place = ChainPlace.of(context.party, opening)
         self._opened = OpenedModel(config, store, context, opening, STEPS)
-        self._model = OwnSplits(self._opened, "splits")
+        self._model = OwnSplits.of_feature_party(self._opened)
         self._opened.names.give(self._model.names())
         self._scheme: LatticeMasking | None = None
         self.steps: Mapping[str, Step] = {

@@ -66,7 +66,7 @@ class LabelHolder:
         self._records = record_source(config, store, context, opening, self._opened, served_models, beside)
         self._results = TreeResults(context, opening, self._opened, self._model, self._records)
         beside.append(self._results.write)
-        self._shape = shape_of(self._model.ensemble, config.name, len(self._chain))
+        self._shape = shape_of(self._model.public, config.name, len(self._chain))
         self._parameters = self._shape.parameters()
         self._columns: NodeColumns | None = None
         self._scheme: LatticeScheme | None = None
@@ -149,4 +149,4 @@ class LabelHolder:
 
     def _lay_out(self) -> None:
         modulus = scheme_of(self._parameters).modulus
-        self._columns = NodeColumns(self._model.ensemble, self._context.party, modulus)
+        self._columns = NodeColumns(self._model.ensemble, self._context.party, modulus, self._model.public)

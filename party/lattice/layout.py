@@ -10,7 +10,8 @@ from typing import Any
 from party.prediction.member_entries import NamedTrees
 from party.runtime.messages import batches
 from treetap.errors import DataError, Malformed
-from treetap.lattice.columns import Branches, ColumnShape, GoesLeft, NodeColumns, Page, TreeShape
+from treetap.lattice.columns import Branches, ColumnShape, NodeColumns, Page, TreeShape
+from treetap.trees.local_values import GoesLeft
 from treetap.trees.paths import Bools, reachable
 from treetap.wire.v2 import exchange_pb2, lattice_pb2, types_pb2
 

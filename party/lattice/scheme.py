@@ -22,7 +22,7 @@ from treetap.errors import Malformed
 from treetap.lattice.columns import NodeColumns, Page, widest
 from treetap.lattice.kernels import IN_FLIGHT_PER_WORKER, LatticeKeyHolder, LatticeMember
 from treetap.lattice.parameters import Parameters
-from treetap.trees.leaf_entries import GoesLeft
+from treetap.trees.local_values import GoesLeft
 from treetap.trees.paths import Floats
 from treetap.wire.v2 import lattice_pb2
 

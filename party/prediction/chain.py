@@ -18,7 +18,7 @@ from party.runtime.messages import Rows, as_chunk, counted_bodies, counted_items
 from treetap.errors import Incompatible, Malformed
 from treetap.process.together import together
 from treetap.protocols.prediction import present
-from treetap.trees.leaf_entries import GoesLeft
+from treetap.trees.local_values import GoesLeft
 from treetap.trees.paths import Floats
 from treetap.wire.frame import result
 from treetap.wire.records import most_bytes, rows_of

@@ -1,7 +1,8 @@
 """The file of candidate paths: of each record, tree by tree, the leaves that it may have reached and their conditions.
 
 A row per record, written a few at a time: its id, and `paths`, a list of `tree` and `leaf` (heap number), each with its
-`conditions` from the root down. Conditions are few and repeat, so they are kept as a dictionary.
+`conditions` from the root down. Conditions are few and repeat, so they are kept as a dictionary. A leaf whose value the
+label holder's own columns decide for each record, in a local subtree, says so in a last condition.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import pyarrow.parquet as pq
 
 from treetap.models.durable import writing_whole
 from treetap.trees.ensemble import Split, Tree
+from treetap.trees.local_values import covering
 from treetap.trees.paths import Bools, paths
 
 Bytes = npt.NDArray[np.uint8]
@@ -24,6 +26,8 @@ Bytes = npt.NDArray[np.uint8]
 Meaning = Callable[[Split, bool], str]
 #: The name under which the leaves that are open to a record are kept with its score.
 OPEN_LEAVES = "open_leaves"
+#: The last condition of a leaf that a local subtree replaces.
+DECIDED_ALONE = "value by the label holder's own columns"
 #: Approximate number of paths in memory at a time.
 PATHS_AT_ONCE = 200_000
 PATHS = pa.list_(
@@ -74,10 +78,13 @@ class _Leaves:
         self._leaf: list[int] = []
         ways: list[list[int]] = []
         for tree in trees:
+            covered = covering(tree)
             for leaf, way in paths(tree).items():
                 self.tree.append(tree.index)
                 self._leaf.append(leaf)
-                ways.append([texts.setdefault(meaning(split, left), len(texts)) for split, left in way])
+                conditions = [meaning(split, left) for split, left in way]
+                conditions += [DECIDED_ALONE] if leaf in covered else []
+                ways.append([texts.setdefault(text, len(texts)) for text in conditions])
         self._texts = pa.array(list(texts), pa.string())
         self._branches = np.array([number for way in ways for number in way], dtype=np.int32)
         self._lengths = np.array([len(way) for way in ways], dtype=np.int64)

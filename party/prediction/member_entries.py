@@ -8,7 +8,8 @@ from typing import Any
 
 from party.prediction.chain import ChainPlace
 from treetap.errors import DataError, Malformed
-from treetap.trees.leaf_entries import GoesLeft, Ints
+from treetap.trees.leaf_entries import Ints
+from treetap.trees.local_values import GoesLeft
 from treetap.trees.paths import Bools, least_candidate_bits, reachable
 
 #: The branches of one party on the way to a leaf, from the root: (handle of its split, True for left).

@@ -12,12 +12,14 @@ import pyarrow as pa
 from party.alignment.steps import ALIGNMENT, Alignment, alignment_steps
 from party.config import PartyConfig
 from party.prediction.feature_names import NAMES, Naming, naming_steps
+from party.prediction.private_values import check_private_values
 from party.prediction.step_rows import conditions_of
 from party.runtime.context import StepContext, required
 from party.runtime.job_store import Store
 from party.runtime.step_order import StepOrder, StepTable
 from party.setup.steps import load_table, table_config
 from treetap.errors import DataError
+from treetap.models.store import VALUES
 from treetap.protocols.prediction import present
 from treetap.protocols.registry import prediction_name, training
 from treetap.tables.categories import Category
@@ -39,6 +41,7 @@ class OpenedModel:
         name: of the model.
         manifest: the description that was published with the shard.
         shard: its lines.
+        repaired: those of its repaired trees, at a label holder whose predictions use them.
         order: the steps of the prediction that may come next.
         names: this party's part in the phase of the names.
         steps: those of the alignment and of the names.
@@ -57,11 +60,14 @@ class OpenedModel:
 
         Raises:
             DataError: there is no such model here, or it is of other parties.
+            ConfigError: see `check_private_values`.
         """
         self._config, self._context, self._opening = config, context, opening
         self.party, self.name = config.name, opening.model
         self.manifest, self.shard = store.model(opening.model, opening.submission)
+        self.repaired = store.repaired(opening.model) if VALUES in self.manifest else []
         self._check_parties()
+        check_private_values(self.manifest, config, opening)
         if opening.away:
             log.warning("job %s: goes on without %s, which does not answer", context.job, ", ".join(opening.away))
         if opening.away_deadline_s:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, ItemsView, Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,11 @@ from party.prediction.records import RecordSource
 from party.runtime.messages import Rows
 from treetap.errors import Malformed
 from treetap.models.own_split import OwnSplit
+from treetap.models.store import HIDES_CONSTANTS
+from treetap.models.valued_trees import valued_trees
 from treetap.tables.categories import Category
-from treetap.trees.ensemble import Ensemble, Tree
-from treetap.trees.leaf_entries import GoesLeft
+from treetap.trees.ensemble import Ensemble
+from treetap.trees.local_values import GoesLeft
 from treetap.trees.paths import Bools, Floats, candidate_leaves
 from treetap.wire.frame import result
 from treetap.wire.v2 import control_pb2, prediction_pb2
@@ -26,14 +29,19 @@ COUNTED = 4096
 class OwnSplits:
     """The splits of a party's own shard, by handle."""
 
-    def __init__(self, opened: OpenedModel, field: str) -> None:
-        """`field`: their name in a line of the shard."""
+    def __init__(self, opened: OpenedModel, trees: Iterable[Iterable[OwnSplit]]) -> None:
+        """`trees`: those of each tree, in order."""
         self._opened = opened
         self._by_handle: dict[int, OwnSplit] = {}
         self._tree_of: dict[int, int] = {}  # handle → tree
-        for number, tree in enumerate(opened.shard):
-            for split in map(OwnSplit.from_dict, tree[field]):
+        for number, splits in enumerate(trees):
+            for split in splits:
                 self._by_handle[split.handle], self._tree_of[split.handle] = split, number
+
+    @classmethod
+    def of_feature_party(cls, opened: OpenedModel) -> OwnSplits:
+        """Those of a feature party's shard."""
+        return cls(opened, (map(OwnSplit.from_dict, tree["splits"]) for tree in opened.shard))
 
     def items(self) -> ItemsView[int, OwnSplit]:
         """Handle → split."""
@@ -70,20 +78,32 @@ class OwnSplits:
 
 
 class TreeModel:
-    """The label holder's part: the shape of the trees, the weights of their leaves, and its own splits."""
+    """The label holder's part: the shape of the trees, the values of their leaves, and its own splits.
+
+    Attributes:
+        ensemble: the trees with the values that predictions use.
+        public: the same shapes with the values of the training, from which follows all that is sent or refused.
+        hides_constants: no entry of an encrypted prediction may count as constant.
+        own: the own splits, those of local subtrees included.
+    """
 
     def __init__(self, opened: OpenedModel) -> None:
+        """Raises DataError: see `valued_trees`."""
         self._party, manifest = opened.party, opened.manifest
-        self.ensemble = Ensemble(
+        trees = valued_trees(manifest, opened.shard, opened.repaired, opened.party)
+        self.public = Ensemble(
             objective=opened.objective,
             classes=len(opened.classes),
             base_margin=tuple(manifest["base_margin"]),
-            trees=tuple(Tree.from_dict(line["tree"]) for line in opened.shard),
+            trees=trees.public,
             trees_per_round=manifest["trees_per_round"],
             best_round=manifest["best_round"],
             averaged=manifest.get("averaged", False),  # absent in models of releases before forests
         )
-        self.own = OwnSplits(opened, "own")
+        same = trees.valued is trees.public
+        self.ensemble = self.public if same else replace(self.public, trees=trees.valued)
+        self.hides_constants = bool(manifest.get(HIDES_CONSTANTS, False))
+        self.own = OwnSplits(opened, trees.own)
         opened.names.expect(self.handles_of)
 
     def directions(self, rows: Rows) -> GoesLeft:

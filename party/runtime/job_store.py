@@ -48,6 +48,7 @@ from treetap.models.store import (
     read_manifest,
     read_model,
     read_names,
+    read_repaired,
 )
 from treetap.names import NAME
 
@@ -91,6 +92,10 @@ class Store:
                 f"{folder}: this model was trained by another job of that name; bring back the one of this job"
             )
         return read_model(folder)
+
+    def repaired(self, name: str) -> list[dict[str, Any]]:
+        """The lines of a published model's repaired trees; none if it has none. Raises as `model` does."""
+        return read_repaired(self._models / name)
 
     def keep_names(self, model: str, received: Names, withheld: Collection[str]) -> None:
         """Label holder: store the last feature names that each party has sent for a published model."""

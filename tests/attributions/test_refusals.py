@@ -19,7 +19,7 @@ from tests.worlds import spec, world
 from treetap.errors import ConfigError
 from treetap.protocols.job_spec import put_params
 from treetap.protocols.prediction import predict_request
-from treetap.trees.leaf_entries import GoesLeft
+from treetap.trees.local_values import GoesLeft
 from treetap.trees.params import BoostingParams
 from treetap.trees.paths import Bools
 from treetap.wire.frame import filled, name_of

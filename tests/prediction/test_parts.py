@@ -37,7 +37,17 @@ def test_the_shared_parts_need_no_trees() -> None:
         found = set(imports(HERE / f"{module.rpartition('.')[2]}.py"))
         assert [name for name in found if name.startswith(TREES)] == [], module
         waiting += [name for name in found if name.startswith("party.prediction.") and name not in seen]
-    shared = ("records", "opened_model", "batch", "served", "outcome", "scores_on_disk", "feature_names", "step_rows")
+    shared = (
+        "records",
+        "opened_model",
+        "private_values",
+        "batch",
+        "served",
+        "outcome",
+        "scores_on_disk",
+        "feature_names",
+        "step_rows",
+    )
     assert seen == {f"party.prediction.{name}" for name in shared}
 
 

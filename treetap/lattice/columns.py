@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -20,14 +20,13 @@ import numpy.typing as npt
 from treetap.lattice.fixedpoint import FixedPoint
 from treetap.lattice.parameters import Parameters
 from treetap.trees.ensemble import Ensemble, Split, Tree
+from treetap.trees.local_values import GoesLeft, ValueTable
 from treetap.trees.paths import candidate_bits, candidate_leaves, least_spare
 from treetap.trees.remote_node_sums import label_columns
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
-#: For a party's own handle, the records that go left (n,).
-GoesLeft = Callable[[int], Bools]
 #: The branches of one party on the way to a node, from the root: (handle of its split, True for left).
 Branches = tuple[tuple[int, bool], ...]
 
@@ -124,30 +123,30 @@ class NodeColumns:
         ensemble: the model.
         party: the label holder.
         modulus: t.
+        public: the model as all parties know it, by which the margin counts, if `ensemble` has other values.
 
     Raises:
         BadInput: the modulus is too small for the number of trees.
     """
 
-    def __init__(self, ensemble: Ensemble, party: str, modulus: int) -> None:
-        self._ensemble, self._party = ensemble, party
+    def __init__(self, ensemble: Ensemble, party: str, modulus: int, public: Ensemble | None = None) -> None:
+        self._public, self._party = ensemble if public is None else public, party
         self.trees = in_order(ensemble)
         self._remote = [[split for split in tree.splits if split.owner != party] for tree in self.trees]
         for splits in self._remote:
             random.SystemRandom().shuffle(splits)
-        self._fixed: list[FixedPoint] = []
-        self._weights: list[dict[int, list[int]]] = [{leaf.node: [] for leaf in tree.leaves} for tree in self.trees]
-        for output in range(len(ensemble.base_margin)):
-            mine = [k for k, tree in enumerate(self.trees) if output in tree.outputs]
-            weights = [
-                np.array([leaf.weights[self.trees[k].outputs.index(output)] for leaf in self.trees[k].leaves])
-                for k in mine
-            ]
-            fixed = FixedPoint(weights, modulus)
-            self._fixed.append(fixed)
-            for k, integers in zip(mine, fixed.integers, strict=True):
-                for node, integer in zip(self._weights[k], integers.tolist(), strict=True):
-                    self._weights[k][node].append(integer)
+        self._tables = [ValueTable(tree) for tree in self.trees]
+        #: Of each tree its values (rows, outputs) in whole numbers, as `ValueTable` has them.
+        self._weights: list[Ints] = [np.zeros(table.weights.shape, dtype=np.int64) for table in self._tables]
+        self._fixed = _fixed_points(ensemble, self.trees, self._tables, modulus)
+        for output, fixed in enumerate(self._fixed):
+            for (k, place), integers in zip(_adding(self.trees, output), fixed.integers, strict=True):
+                self._weights[k][:, place] = integers
+        known = self._fixed
+        if self._public is not ensemble:
+            trees = in_order(self._public)
+            known = _fixed_points(self._public, trees, [ValueTable(tree) for tree in trees], modulus)
+        self._spans = [fixed.span for fixed in known]
 
     def ways(self, member: str) -> list[list[Branches]]:
         """For each tree, for each of its columns, a member's own branches, which determine its mask.
@@ -193,19 +192,21 @@ class NodeColumns:
             return goes_left(split.handle) if split.owner == self._party else None
 
         def bits(trees: list[Tree]) -> float:
-            return math.fsum(math.log2(self._fixed[output].span + 1) for output in trees[0].outputs)
+            return math.fsum(math.log2(self._spans[output] + 1) for output in trees[0].outputs)
 
-        open_bits = [candidate_bits([candidate_leaves(tree, n, own)]) for tree in self._ensemble.used_trees]
-        return least_spare(self._ensemble, open_bits, bits)
+        open_bits = [candidate_bits([candidate_leaves(tree, n, own)]) for tree in self._public.used_trees]
+        return least_spare(self._public, open_bits, bits)
 
     def _columns(self, goes_left: GoesLeft, n: int, base: Ints) -> Iterator[Ints]:
         """Column after column, (outputs of its tree, n)."""
-        for tree, remote, weights in zip(self.trees, self._remote, self._weights, strict=True):
+        parts = zip(self.trees, self._remote, self._tables, self._weights, strict=True)
+        for tree, remote, table, weights in parts:
             left = {split.node: goes_left(split.handle) for split in tree.splits if split.owner == self._party}
             nodes = [split.node for split in remote]
+            rows = table.rows(n, goes_left)
             found = []
             for place, output in enumerate(tree.outputs):
-                leaves = {node: integers[place] for node, integers in weights.items()}
+                leaves = {leaf.node: weights[row, place] for leaf, row in zip(tree.leaves, rows, strict=True)}
                 start, columns = label_columns(leaves, nodes, left, n)
                 base[output] += start
                 found.append(columns)
@@ -216,6 +217,21 @@ class NodeColumns:
                         for output, columns in zip(tree.outputs, found, strict=True)
                     ]
                 )
+
+
+def _adding(trees: Sequence[Tree], output: int) -> list[tuple[int, int]]:
+    """The trees that add to an output, by number, and the place of the output among theirs."""
+    return [(k, tree.outputs.index(output)) for k, tree in enumerate(trees) if output in tree.outputs]
+
+
+def _fixed_points(
+    ensemble: Ensemble, trees: Sequence[Tree], tables: Sequence[ValueTable], modulus: int
+) -> list[FixedPoint]:
+    """The scale of each output; `trees` and `tables` in the order of the columns."""
+    return [
+        FixedPoint([tables[k].weights[:, place] for k, place in _adding(trees, output)], modulus)
+        for output in range(len(ensemble.base_margin))
+    ]
 
 
 def _branches(splits: dict[int, Split], node: int, party: str) -> Branches:

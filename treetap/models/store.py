@@ -25,8 +25,17 @@ log = logging.getLogger(__name__)
 #: The kind of shard that holds trees, one JSON line a tree; its file's name in jobs and models.
 TREES = "trees.jsonl"
 
+#: The kind that holds the trees of `TREES` with the values of repairs, one JSON line a tree: see
+#: `treetap.models.valued_trees`.
+REPAIRED = "repaired.jsonl"
+
+#: Entry of a label holder's manifest: the repair in `REPAIRED` whose values predictions use.
+VALUES = "values"
+#: Entry of a label holder's manifest: true where no entry of an encrypted prediction may count as constant.
+HIDES_CONSTANTS = "hides_constants"
+
 #: All kinds of shard files that parties write.
-KINDS = (TREES,)
+KINDS = (TREES, REPAIRED)
 
 #: File names that format 1 had, by kind.
 _FORMAT_1 = {TREES: "shard.jsonl"}
@@ -102,9 +111,18 @@ def read_model(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     manifest, files = _read_checked(folder)
     if TREES not in files:
         raise DataError(f"{folder / MANIFEST}: the model has {', '.join(sorted(files))}, but no {TREES}")
-    path = folder / files[TREES]
+    return manifest, _lines(folder / files[TREES])
+
+
+def read_repaired(folder: Path) -> list[dict[str, Any]]:
+    """The lines of a published model's `REPAIRED`; none where it has no such file. Raises as `read_model` does."""
+    _, files = _read_checked(folder)
+    return _lines(folder / files[REPAIRED]) if REPAIRED in files else []
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
     try:
-        return manifest, [parse(line) for line in path.read_bytes().splitlines()]
+        return [parse(line) for line in path.read_bytes().splitlines()]
     except ValueError:
         raise DataError(f"{path}: is damaged; bring a back-up of it back") from None
 

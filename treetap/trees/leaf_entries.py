@@ -8,25 +8,27 @@ after the last member only this entry remains, the sum of equation 14 (of equati
 
 Where owners are away a record goes both ways at their splits, by the covers (`treetap.trees.missing_party`): each
 leaf's weight is multiplied with the share that reaches it, and leaves that only the absent separate add up.
+
+Leaves that a local subtree replaces (`treetap.trees.local_values`) have a value per record. Entries, their numbers and
+the margin follow from the trees that all parties know, and no entry is constant then.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from treetap.trees.ensemble import Ensemble, Split, Tree
+from treetap.trees.local_values import GoesLeft, ValueTable
 from treetap.trees.missing_party import expected_guesses, open_ways, reaching
 from treetap.trees.paths import Bools, Decide, Floats, candidate_leaves, paths, spare_bits
 
 Ints = npt.NDArray[np.int64]
-#: For a party's own handle, the records that go left (n,).
-GoesLeft = Callable[[int], Bools]
 #: Every sum of leaf weights lies below 2^SUM_BITS in fixed point, whatever the model.
 SUM_BITS = 57
 #: log2 of how far a score may be from the exact one: 4.7e-10, for scores below 1 that share of the largest.
@@ -74,6 +76,11 @@ class LeafEntries:
         party: the label holder.
         chain: the other parties that are there, in the order in which the entries travel.
         away: the others.
+        public: the model as all parties know it, by which the margin counts, if `ensemble` has other values.
+        hides_constants: no entry counts as constant, so that which ones are does not tell where local subtrees are.
+
+    Raises:
+        ValueError: an owner is away, and a tree has local subtrees.
 
     Attributes:
         constant: entries that are the same for every record: no split of the label holder lies on the way.
@@ -81,14 +88,28 @@ class LeafEntries:
         fraction_bits: binary places of the leaf weights as they travel.
     """
 
-    def __init__(self, ensemble: Ensemble, party: str, chain: Sequence[str], away: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        ensemble: Ensemble,
+        party: str,
+        chain: Sequence[str],
+        away: Collection[str] = (),
+        *,
+        public: Ensemble | None = None,
+        hides_constants: bool = False,
+    ) -> None:
         self._ensemble, self._party, self._away = ensemble, party, frozenset(away)
+        self._public = ensemble if public is None else public
         self._trees, self._outputs = ensemble.used_trees, len(ensemble.base_margin)
+        hides = hides_constants or any(tree.local for tree in self._trees)
+        if away and any(tree.local for tree in self._trees):
+            raise ValueError("trees with local subtrees need all parties")
         self._hops = entries_along(self._trees, chain)
         fixed: dict[int, bool] = {0: False}
         for entries, tree in zip(self._hops[0], self._trees, strict=True):
             for entry, way in zip(entries.tolist(), paths(tree).values(), strict=True):
-                fixed[entry] = fixed.get(entry, True) and all(split.owner != party for split, _ in way)
+                same = not hides and all(split.owner != party for split, _ in way)
+                fixed[entry] = fixed.get(entry, True) and same
         self.constant = np.array([entry for entry in sorted(fixed) if fixed[entry]], dtype=np.int64)
         self.varying = np.array([entry for entry in sorted(fixed) if not fixed[entry]], dtype=np.int64)
         self._place = np.zeros(len(fixed), dtype=np.int64)
@@ -97,7 +118,9 @@ class LeafEntries:
         self._fixed = np.zeros(len(fixed), dtype=bool)
         self._fixed[self.constant] = True
         self.fraction_bits = _fraction_bits(ensemble, self._away)
-        weights = [_weights(tree, self._away) for tree in self._trees]
+        self._tables = [ValueTable(tree) for tree in self._trees]
+        weights = (_weights(tree, table, self._away) for tree, table in zip(self._trees, self._tables, strict=True))
+        #: Of each tree its values (rows, outputs), as `ValueTable` has them.
         self._weights = [np.rint(np.ldexp(each, self.fraction_bits)).astype(np.int64) for each in weights]
 
     def hops(self) -> list[list[TreeHop]]:
@@ -110,6 +133,8 @@ class LeafEntries:
     def constants(self) -> Ints:
         """Values of the constant entries (entries, outputs)."""
         found = np.zeros((len(self.constant), self._outputs), dtype=np.int64)
+        if not len(self.constant):
+            return found
         for tree, entries, weights in zip(self._trees, self._hops[0], self._weights, strict=True):
             for entry, weight in zip(entries.tolist(), weights, strict=True):
                 if self._fixed[entry]:
@@ -117,21 +142,25 @@ class LeafEntries:
         return found
 
     def values(self, goes_left: GoesLeft, n: int) -> Ints:
-        """Values of the varying entries of n records (n, entries, outputs): the weights of their candidate leaves."""
+        """Values of the varying entries of n records (n, entries, outputs): those of their candidate leaves."""
         found = np.zeros((n, len(self.varying), self._outputs), dtype=np.int64)
-        for tree, entries, weights in zip(self._trees, self._hops[0], self._weights, strict=True):
+        parts = zip(self._trees, self._hops[0], self._tables, self._weights, strict=True)
+        for tree, entries, table, weights in parts:
             outputs = np.array(tree.outputs)
             sets = self._candidates(tree, goes_left, n)
+            rows = table.rows(n, goes_left)
             for place in np.flatnonzero(~self._fixed[entries]):
                 kept = np.flatnonzero(sets[:, place])
-                found[kept[:, np.newaxis], self._place[entries[place]], outputs] += weights[place]
+                row = rows[place]
+                value = weights[row if isinstance(row, int) else row[kept]]
+                found[kept[:, np.newaxis], self._place[entries[place]], outputs] += value
         return found
 
     def spare(self, goes_left: GoesLeft, n: int) -> Floats:
         """Bits by which the candidate leaves of n records exceed the possible sums, (n,): see `paths.spare_bits`."""
         decide = self._decided(goes_left)
-        bits = [np.log2(open_ways(tree, n, decide, self._away)) for tree in self._trees]
-        return spare_bits(self._ensemble, bits, self.fraction_bits)
+        bits = [np.log2(open_ways(tree, n, decide, self._away)) for tree in self._public.used_trees]
+        return spare_bits(self._public, bits, _fraction_bits(self._public, self._away))
 
     def guessed(self, goes_left: GoesLeft, n: int) -> Floats:
         """The expected share of each record's path that is guessed (n,), as far as the label holder can compute it."""
@@ -155,10 +184,12 @@ class LeafEntries:
         return own
 
 
-def _weights(tree: Tree, away: Collection[str]) -> Floats:
-    """The addend of each leaf to the tree's columns of the score if it is reached (leaves, outputs)."""
+def _weights(tree: Tree, table: ValueTable, away: Collection[str]) -> Floats:
+    """The addend of each row of a tree's table to the tree's columns of the score (rows, outputs)."""
+    if not away:
+        return table.weights
     shares = reaching(tree, away)
-    return np.array([[shares[leaf.node] * weight for weight in leaf.weights] for leaf in tree.leaves])
+    return np.array([shares[leaf.node] for leaf in table.leaves])[:, np.newaxis] * table.weights
 
 
 def _fraction_bits(ensemble: Ensemble, away: Collection[str]) -> int:
@@ -168,7 +199,7 @@ def _fraction_bits(ensemble: Ensemble, away: Collection[str]) -> int:
     for tree in ensemble.used_trees:
         together = len(tree.leaves) if any(split.owner in away for split in tree.splits) else 1
         leaves.update(dict.fromkeys(tree.outputs, together))
-        largest[list(tree.outputs)] += np.abs([leaf.weights for leaf in tree.leaves]).max(axis=0)
+        largest[list(tree.outputs)] += np.abs(ValueTable(tree).weights).max(axis=0)
     sums = float(largest.max(initial=0.0))
     # Rounding moves the sum of K weights by K·2^-(places+1) at most, and the mean over trees by their part of that.
     terms, trees = max(leaves.values(), default=1), max(1, len(ensemble.used_trees)) if ensemble.averaged else 1

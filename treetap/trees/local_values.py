@@ -11,13 +11,15 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from treetap.trees.ensemble import Split, Subtree, Tree, route, weights_at
+from treetap.trees.ensemble import Leaf, Split, Subtree, Tree, route, weights_at
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 #: The mask of some records (rows) that go left at a split: (split, rows) → (len(rows),).
 RowsLeft = Callable[[Split, Ints], Bools]
+#: For a party's own handle, the records that go left (n,).
+GoesLeft = Callable[[int], Bools]
 
 
 def covering(tree: Tree) -> dict[int, Subtree]:
@@ -31,6 +33,40 @@ def covering(tree: Tree) -> dict[int, Subtree]:
         if node:
             found[leaf.node] = roots[node]
     return found
+
+
+class ValueTable:
+    """All values that a tree gives to records, each a row, and which row a record has at a leaf.
+
+    Rows are the leaves in order, without those that a local subtree replaces; then the leaves of the local subtrees.
+
+    Attributes:
+        weights: (rows, outputs).
+        leaves: the leaves to which the rows belong, of the tree or of a subtree.
+    """
+
+    def __init__(self, tree: Tree) -> None:
+        covered = covering(tree)
+        self.leaves: list[Leaf] = [leaf for leaf in tree.leaves if leaf.node not in covered]
+        own = {leaf.node: row for row, leaf in enumerate(self.leaves)}
+        self._local: list[tuple[Subtree, int]] = []
+        for subtree in tree.local:
+            self._local.append((subtree, len(self.leaves)))
+            self.leaves += subtree.leaves
+        number = {id(subtree): k for k, (subtree, _) in enumerate(self._local)}
+        #: Of each leaf of the tree its row, or -1 less the number of the subtree in its place.
+        self._places = [own[leaf.node] if leaf.node in own else ~number[id(covered[leaf.node])] for leaf in tree.leaves]
+        self.weights: Floats = np.array([leaf.weights for leaf in self.leaves], dtype=np.float64)
+
+    def rows(self, n: int, goes_left: GoesLeft) -> list[int | Ints]:
+        """Of each leaf of the tree, in order, the row of all records that reach it, or those of n records (n,)."""
+        found: list[Ints] = []
+        for subtree, first in self._local:
+            reached = route(subtree.splits, n, lambda split, rows: goes_left(split.handle)[rows], subtree.root)
+            nodes = np.array([leaf.node for leaf in subtree.leaves])
+            order = np.argsort(nodes)
+            found.append(first + order[np.searchsorted(nodes[order], reached)])
+        return [place if place >= 0 else found[~place] for place in self._places]
 
 
 def subtree_values(subtree: Subtree, n: int, goes_left: RowsLeft) -> Floats:

@@ -14,12 +14,15 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.trees.ensemble import ROOT, Ensemble, Split, Tree, cover_shares
+from treetap.trees.local_values import RowsLeft, covering, subtree_values
 from treetap.trees.paths import Decide
 
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 #: Places of records in a block of n, 0..n-1.
 Places = npt.NDArray[np.int32]
+#: The mask of some of the records that go left at a split: (split, places) → (len(places),).
+PlacesLeft = Callable[[Split, Places], Bools]
 _NONE: Places = np.zeros(0, dtype=np.int32)
 
 
@@ -65,12 +68,23 @@ class Walk:
         self._arrive(2 * node, places[left])
         self._arrive(2 * node + 1, places[~left])
 
-    def values(self) -> Floats:
-        """The tree's part of the score, (n, outputs of the tree), of records that are all at leaves."""
+    def values(self, goes_left: PlacesLeft) -> Floats:
+        """The tree's part of the score, (n, outputs of the tree), of records that are all at leaves.
+
+        `goes_left` answers for the splits of local subtrees.
+        """
         found = np.zeros((self._n, len(self._tree.outputs)))
+        covered = covering(self._tree)
         for leaf in self._tree.leaves:
-            if leaf.node in self.standing:
+            if leaf.node in self.standing and leaf.node not in covered:
                 found[self.standing[leaf.node]] += self._shares[leaf.node] * np.array(leaf.weights)
+        for subtree in self._tree.local:
+            nodes = [node for node, each in covered.items() if each is subtree and node in self.standing]
+            at = [self.standing[node] for node in nodes]
+            places = np.unique(np.concatenate([_NONE, *at]))  # below splits of the absent one is at several leaves
+            values = subtree_values(subtree, len(places), _among(goes_left, places))
+            for node, here in zip(nodes, at, strict=True):
+                found[here] += self._shares[node] * values[np.searchsorted(places, here)]
         return found
 
     def open_leaves(self) -> Bools:
@@ -95,12 +109,15 @@ class Walk:
         self.standing[node] = places
 
 
-def scores_without(
-    ensemble: Ensemble, n: int, goes_left: Callable[[Split, Places], Bools], away: Collection[str]
-) -> tuple[Floats, Floats]:
+def _among(goes_left: PlacesLeft, places: Places) -> RowsLeft:
+    """The same answers for rows of `places` in the place of places."""
+    return lambda split, rows: goes_left(split, places[rows])
+
+
+def scores_without(ensemble: Ensemble, n: int, goes_left: PlacesLeft, away: Collection[str]) -> tuple[Floats, Floats]:
     """Scores (n, outputs) of n records without the owners that are `away`, and the guessed share of each path (n,).
 
-    `goes_left(split, places)` answers for the records at a split of any other owner: (len(places),) bool.
+    `goes_left` answers for the records at a split of any other owner.
     """
     guesses = Guesses(n)
 
@@ -109,7 +126,7 @@ def scores_without(
         while waiting := walk.waiting():
             for split, places in waiting:
                 walk.move(split.node, goes_left(split, places))
-        return walk.values()
+        return walk.values(goes_left)
 
     return ensemble.summed((values(tree) for tree in ensemble.used_trees), n), guesses.share()
 

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.trees.ensemble import ROOT, Ensemble, Split, Tree
+from treetap.trees.local_values import ValueTable
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -119,7 +120,7 @@ def output_bits(trees: Iterable[Tree], fraction_bits: int) -> float:
     low: defaultdict[int, float] = defaultdict(float)
     high: defaultdict[int, float] = defaultdict(float)
     for tree in trees:
-        weights = np.array([leaf.weights for leaf in tree.leaves])
+        weights = ValueTable(tree).weights
         for column, output in enumerate(tree.outputs):
             low[output] += float(weights[:, column].min())
             high[output] += float(weights[:, column].max())

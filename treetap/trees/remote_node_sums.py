@@ -24,12 +24,12 @@ Bools = npt.NDArray[np.bool_]
 
 
 def label_columns(
-    leaves: Mapping[int, int], remote: Iterable[int], left: Mapping[int, Bools], n: int
+    leaves: Mapping[int, int | Ints], remote: Iterable[int], left: Mapping[int, Bools], n: int
 ) -> tuple[Ints, dict[int, Ints]]:
     """The label holder's side of one tree for n records.
 
     Args:
-        leaves: rounded weight of each leaf, by heap number.
+        leaves: rounded value of each leaf, by heap number: one number, or one for each record (n,).
         remote: heap numbers of the nodes that others own.
         left: for each node of its own, the records that go left there (n,).
 

@@ -1,0 +1,74 @@
+"""Predictions with and without subtrees that the label holder alone knows: what crosses tells nobody of them."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.blindness.comparison import PLAIN, RECORDS, between_parties, of_coordinator
+from tests.blindness.observed import Act, Crossed, Observed, observed
+from tests.blindness.test_predictions import HERE, JOB, LABEL_HOLDER, OTHER, POLICIES, RECORD
+from tests.grafted import add_grafts, hide_constants
+from tests.serving.served import ask, config, serve
+from tests.simulator import Federation, run
+from treetap.protocols.prediction import predict_request
+
+WAYS: dict[str, dict[str, Any]] = {
+    "interactive": {"protocol": "interactive", "explain": True},
+    "interactive, per tree": {"protocol": "interactive", "form": "per-tree"},
+    "eini": {"protocol": "eini", "explain": True},
+    "eini-lattice": {"protocol": "eini-lattice"},
+}
+
+
+def _predicting(asked: dict[str, Any]) -> Act:
+    """Predict the table in two blocks, then serve without explanations and answer a client."""
+
+    async def act(federation: Observed) -> Any:
+        status = await federation.predict(predict_request(model="job", job="p", block=3, **asked))
+        assert (status.state, status.error) == ("finished", "")
+        await serve(federation, **{key: value for key, value in asked.items() if key != "explain"})
+        answers = [await ask(federation, record) for record in (RECORD, OTHER)]
+        scores = [list(each.scores) for answer in answers for each in answer.predictions]
+        return pq.read_table(status.predictions).to_pylist(), scores
+
+    return act
+
+
+@pytest.fixture(scope="module")
+def disks(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The disks of a federation after one training: as a model without repairs, and with grafts."""
+    folder = tmp_path_factory.mktemp("trained")
+
+    async def main() -> None:
+        federation = Federation(folder / "plain", HERE.tables)
+        assert (await federation.train(JOB)).state == "finished"
+        await federation.close()
+
+    run(main())
+    shutil.copytree(folder / "plain", folder / "grafted")
+    hide_constants(folder / "plain" / LABEL_HOLDER / "state" / "models" / "job")
+    add_grafts(folder / "grafted" / LABEL_HOLDER / "state" / "models" / "job")
+    return [folder / "plain", folder / "grafted"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_grafts_show_to_nobody(way: str, disks: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All plaintext fields, record sets, counts and sizes are equal for coordinator and parties; the scores differ."""
+    if "lattice" in way:
+        pytest.importorskip("tenseal", reason="the lattice extra is not installed")
+    monkeypatch.setattr("treetap.lattice.columns.random.SystemRandom", lambda: random.Random(3))
+    runs: list[tuple[list[Crossed], Any]] = []
+    for trained in disks:
+        more = {"policies": POLICIES, "serve": {LABEL_HOLDER: config()}}
+        runs.append(observed(tmp_path / "f", HERE.tables, _predicting(WAYS[way]), trained=trained, **more))
+    (plain, found), (grafted, other) = runs
+    assert found[0] != other[0]
+    assert found[1] != other[1]
+    assert of_coordinator(plain) == of_coordinator(grafted)
+    assert between_parties(plain, PLAIN | RECORDS) == between_parties(grafted, PLAIN | RECORDS)
