@@ -11,7 +11,7 @@ from party.boosting.gradients import BoostingState
 from party.boosting.layout import layout
 from party.config import PartyConfig
 from party.growth.expected import MOST_CLASSES
-from party.growth.label_holder import TREE_STEPS, LabelHolderGrowth
+from party.growth.label_holder import TREE_STEPS_WITH_OWN, LabelHolderGrowth
 from party.growth.label_holder_job import LabelHolderJob
 from party.runtime.context import Step, StepContext, empty_result, required
 from party.runtime.expected import Receives
@@ -33,7 +33,7 @@ STEPS: StepTable = {
     ALIGNMENT: (Next("bin"),),
     "bin": (Next("make_keys"), Next("publish")),
     "make_keys": (Next("begin_tree", RESUMED), Next("publish")),
-    **TREE_STEPS,
+    **TREE_STEPS_WITH_OWN,
 }
 
 

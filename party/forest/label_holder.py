@@ -10,7 +10,7 @@ from party.alignment.steps import ALIGNED, ALIGNMENT
 from party.config import PartyConfig
 from party.forest.forest_scores import ForestScores
 from party.forest.layout import layout
-from party.growth.label_holder import TREE_STEPS, LabelHolderGrowth
+from party.growth.label_holder import TREE_STEPS_WITH_OWN, LabelHolderGrowth
 from party.growth.label_holder_job import LabelHolderJob
 from party.runtime.context import Step, StepContext, empty_result, required
 from party.runtime.expected import Receives
@@ -34,7 +34,7 @@ STEPS: StepTable = {
     "bin": (Next("make_keys"), Next("publish")),
     "make_keys": (Next("share_labels"), Next("publish")),
     "share_labels": (Next("begin_tree", RESUMED),),
-    **TREE_STEPS,
+    **TREE_STEPS_WITH_OWN,
 }
 
 

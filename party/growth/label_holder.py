@@ -41,7 +41,7 @@ NONE_SPLITTABLE = "no child may be split"
 
 #: From `begin_tree(t)` to the next tree.
 TREE_STEPS: StepTable = {
-    "begin_tree": (Next("choose_splits", THIS_ROUND, SHARED), Next("finish_tree", THIS_ROUND, ALONE)),
+    "begin_tree": (Next("choose_splits", THIS_ROUND),),
     "choose_splits": (
         Next("apply_splits", SAME, OWN_WON),
         Next("relay_children", SAME, OTHERS_WON),
@@ -55,6 +55,11 @@ TREE_STEPS: StepTable = {
     "finish_tree": (Next("store_tree", THIS_ROUND),),
     "store_tree": (Next("begin_tree", NEXT_ROUND), Next("publish")),
     "publish": (),
+}
+#: The same of a protocol in which the label holder may grow trees alone.
+TREE_STEPS_WITH_OWN: StepTable = {
+    **TREE_STEPS,
+    "begin_tree": (Next("choose_splits", THIS_ROUND, SHARED), Next("finish_tree", THIS_ROUND, ALONE)),
 }
 
 #: Opens packed sums: (ciphertexts, groups) → the criterion's slots (groups, S).
@@ -103,7 +108,7 @@ class LabelHolderGrowth:
         limit: InformationLimit | None = None,
         alone: bool = False,
     ) -> str:
-        """Begin a tree; returns the outcome of `begin_tree`.
+        """Begin a tree; returns the outcome of `begin_tree` by `TREE_STEPS_WITH_OWN`.
 
         `subtract`: derive the candidate sums of a sibling by subtraction from the parent's. `limit`: on what other
         parties may see. `alone`: no other party takes part.

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from party.defences.settings import Defences, ReducedLeakage
+from party.growth.label_holder import ALONE
 from party.protocols import TRAINING
 from party.runtime.step_order import StepTable, id_of
 from tests.replay import CLOSING, HERE
@@ -41,7 +43,7 @@ def attempts(federation: Federation, name: str) -> list[list[Asked]]:
 
 @pytest.mark.parametrize("word", TWO_ROLES)
 def test_every_line_is_taken(word: str, tmp_path: Path) -> None:
-    """Interrupted in a tree, while models are published, and when all trees of a forest without splits are stored."""
+    """Interrupted in a tree, while models are published, with all trees stored, with a tree grown alone."""
     params, stumps = jobs_of(word).PARAMS, jobs_of(word).WITHOUT_SPLITS
     label_holder, feature_party = _tables(word)
     lines: dict[str, set[Line]] = {name: set() for name in PARTIES}
@@ -90,6 +92,12 @@ def test_every_line_is_taken(word: str, tmp_path: Path) -> None:
         assert (await others.resume()).state == "finished"
         follow(others)
         await others.close()
+        if any(line.when == ALONE for line in label_holder["begin_tree"]):
+            own = {LABEL_HOLDER: Defences(reduced_leakage=ReducedLeakage(trees=1))}
+            withheld = Federation(tmp_path / "own tree", HERE.tables, defences=own)
+            assert (await withheld.train(spec(stumps, obfuscation="standard"))).state == "finished"
+            follow(withheld)
+            await withheld.close()
 
     run(main())
     assert lines[LABEL_HOLDER] == lines_of(label_holder)

@@ -50,7 +50,7 @@ class MeanScores:
     def outputs(self, tree: int) -> tuple[int, ...]:  # noqa: ARG002 - each tree predicts everything
         return (0,)
 
-    def add(self, tree: Tree, values: Floats) -> None:
+    def add(self, tree: Tree, values: Floats) -> None:  # noqa: ARG002 - every tree adds to the one column
         self._sums += values
         self.trees += 1
         found = metrics.evaluate("squared_error", self._sums[:, 0] / self.trees, self._labels.values)
@@ -130,8 +130,8 @@ class LabelHolder:
         columns = split_table.columns_of_tree(t, params, permuted=False)
         values = np.hstack([found.values, np.ones_like(found.values)]) * drawn[:, None]
         criterion, state = ForestCriterion(found, params.of_forest()), required(self._state)
-        shared = self._growth.plant(t, values, criterion, columns, state, max_depth=params.max_depth, subtract=True)
-        self._job.order.done(request, shared)
+        self._growth.plant(t, values, criterion, columns, state, max_depth=params.max_depth, subtract=True)
+        self._job.order.done(request)
         return empty_result()
 
     async def close(self) -> None:
