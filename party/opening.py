@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from party.config import PartyConfig
+from party.defences.checks import check_defences
 from party.protocols import role_for_prediction, role_for_training
 from party.runtime.context import Offload, Role, Session, StepContext
 from party.runtime.costs import CostAccount
@@ -81,6 +82,7 @@ class Opener:
         policy.check_permissions(name, protocol.permissions(spec))
         policy.check_key(name, spec.key_bits)
         policy.check_job(name, sent_in_training(spec, caller))
+        check_defences(name, self._config.defences, policy, self._config.tables.get(spec.table), spec)
         role = role_for_training(self._config, context, spec)
         context.store.claim(request.setup.prepare.submission)  # last: a refused job leaves no file
         return role

@@ -1,10 +1,11 @@
-"""The label holder's table with its decoded labels."""
+"""The label holder's table with its decoded labels, or with the noisy ones that training has in their place."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
 from party.config import PartyConfig
+from party.defences.noisy_labels import NoisyLabels
 from party.runtime.context import StepContext, required
 from party.runtime.messages import Rows
 from party.setup.steps import load_job_table, table_config
@@ -13,35 +14,77 @@ from treetap.tables.labels import Labels, learnable, read_labels
 from treetap.tables.reading import Table
 from treetap.wire.v2 import setup_pb2
 
+#: In the place of a digest of noisy labels, where a job has none.
+AS_THEY_ARE = "as they are"
+
 
 @dataclass(frozen=True)
 class LabelledTable:
-    """Records and their labels; `table` is without the label column."""
+    """Records and their labels; `table` is without the label column.
+
+    `labels`: those that training uses. `clean`: the table's own, with the same class numbers, where `labels` are noisy;
+    for files of the label holder alone.
+    """
 
     party: str
     table: Table
     labels: Labels
     column: str
     objective: str
+    clean: Labels | None = None
 
     def take(self, records: Rows) -> LabelledTable:
-        """The records at these places, in this order; `DataError` if their labels permit no training."""
+        """The records at these places, in this order; `DataError` if their labels permit no training.
+
+        With noisy labels the classes stay those of the whole table, and nothing depends on the clean ones.
+        """
+        table = self.table.take(records)
+        if self.clean is not None:
+            return replace(self, table=table, labels=self.labels.at(records), clean=self.clean.at(records))
         labels = self.labels.take(records)
         try:
             learnable(labels, self.table, self.column, self.objective)
         except DataError as failure:
             raise failure.at(self.party) from None
-        return replace(self, table=self.table.take(records), labels=labels)
+        return replace(self, table=table, labels=labels)
 
 
 async def load_labelled_table(
     context: StepContext, config: PartyConfig, spec: setup_pb2.JobSpec, *, missing: float | None, objective: str
 ) -> LabelledTable:
-    """Read the label holder's table of a training job, and decode its labels."""
+    """Read the label holder's table of a training job, and decode its labels; with `label_dp` they become noisy.
+
+    Raises:
+        DataError: the table or its labels do not fit the job, or the stored trees were grown on other labels.
+        Refused: noisy labels would cost more than the policy's budget has left.
+    """
     table = await load_job_table(context, config, spec, with_label=True, missing=missing)
     column = required(table_config(config, spec.table).label)
     try:
         labels = read_labels(table, column, objective)
+        data = LabelledTable(context.party, replace(table, label=None), labels, column, objective)
+        return await _as_trained(context, config, data)
     except DataError as failure:
         raise failure.at(context.party) from None
-    return LabelledTable(context.party, replace(table, label=None), labels, column, objective)
+
+
+async def _as_trained(context: StepContext, config: PartyConfig, data: LabelledTable) -> LabelledTable:
+    """The table with the labels that training uses: the same ones as when the stored trees were grown."""
+    settings = config.defences.label_dp
+    if settings is None:
+        _bind(context, data, AS_THEY_ARE)
+        return data
+    noisy = NoisyLabels(context.party, config.state, settings, context.policy.label_budget)
+    known = await context.offload(lambda: noisy.stored(data.table, data.labels))
+    _bind(context, data, known.digest if known else "")  # before a draw is charged
+    drawn = await context.offload(lambda: noisy.of(data.table, data.labels, data.column))
+    _bind(context, data, drawn.digest)
+    return replace(data, labels=drawn.labels, clean=data.labels)
+
+
+def _bind(context: StepContext, data: LabelledTable, digest: str) -> None:
+    if not context.store.bind(digest, "labels"):
+        raise DataError(
+            f"{data.table.path}: the stored trees of job {context.job} were grown with another label_dp under "
+            "[defences], or without one; restore it, or cancel the job and train again"
+        )

@@ -7,7 +7,7 @@ from typing import Any
 import numpy.typing as npt
 
 from treetap.protocols.emissions import GROWTH, Emission, label_holder_opens, to_feature_parties
-from treetap.protocols.registry import Floats, Tables, TrainingProtocol
+from treetap.protocols.registry import DEFENCES, Floats, Tables, TrainingProtocol
 from treetap.trees.params import ForestParams
 
 
@@ -35,4 +35,5 @@ PROTOCOL = TrainingProtocol(
     trees_are_sequential=False,
     draws_for_audit=True,
     predict_centrally=predict_centrally,
+    defences=DEFENCES,
 )

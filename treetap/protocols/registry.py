@@ -33,6 +33,8 @@ TRAINING: Mapping[str, str] = {
     "forest": "treetap.protocols.forest",
     "pivodl": "treetap.protocols.pivodl",
 }
+#: The defences of labels that trees grown by a label holder and feature parties can have.
+DEFENCES = ("id_lmid", "label_dp", "grafting", "refit", "reduced_leakage")
 #: Name of a protocol that predicts → its module; an option without a protocol is one of the first's.
 PREDICTION: Mapping[str, str] = {
     "interactive": "treetap.protocols.interactive",
@@ -63,6 +65,7 @@ class TrainingProtocol:
         spreads_labels: True for a job in which several parties have labels: a party takes part only if there are as
             many parties as its policy asks for.
         permissions: the switches of a party's policy that a job needs.
+        defences: what `[defences]` of the party with the labels may name.
         privacy: what the noise of a job with these parameters covers, as sentences; none of a protocol without noise.
     """
 
@@ -78,6 +81,7 @@ class TrainingProtocol:
     most_parties: int = 0
     spreads_labels: Callable[[setup_pb2.JobSpec], bool] = lambda _: False
     permissions: Callable[[setup_pb2.JobSpec], Sequence[str]] = lambda _: ()
+    defences: Sequence[str] = ()
     privacy: Callable[[Any], Sequence[str]] = lambda _: ()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import decimal
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -31,10 +31,14 @@ class Labels:
     def __repr__(self) -> str:
         return f"<Labels of {len(self.values)} records>"
 
+    def at(self, records: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Labels:
+        """The labels of the records at these places, in this order, with all classes."""
+        return replace(self, values=self.values[records])
+
     def take(self, records: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Labels:
         """The labels of the records at these places, in this order; classes that none of them has are left out."""
         if not self.classes:
-            return Labels(self.values[records], [])
+            return self.at(records)
         present, numbers = np.unique(self.values[records], return_inverse=True)
         return Labels(numbers.astype(np.int64), [self.classes[number] for number in present.tolist()], self.kind)
 

@@ -129,6 +129,10 @@ class TreeParams(ABC):
     def validate(self) -> None:
         """Raise ConfigError naming every field that is wrong, with the range it must lie in."""
 
+    def trees_per_round(self, classes: int) -> int:  # noqa: ARG002 - boosting looks at the classes
+        """Trees that a round grows, of which `n_estimators` are the most."""
+        return 1
+
     def takes_part(self, tree: int, party: str) -> bool:
         """True if a party offers candidates to tree number `tree`."""
         return sampling.takes_part(self.seed, tree, party, self.party_dropout.get(party, 0.0))
@@ -218,7 +222,7 @@ class BoostingParams(TreeParams):
         return self.outputs(classes) if self.multi_strategy == "multi_output_tree" else 1
 
     def trees_per_round(self, classes: int) -> int:
-        """Trees that a round grows."""
+        """See `TreeParams`."""
         return self.outputs(classes) // self.outputs_per_tree(classes)
 
 

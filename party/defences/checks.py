@@ -1,0 +1,71 @@
+"""Whether a job can have the defences of the party whose labels it uses: refused by name before the job starts."""
+
+from __future__ import annotations
+
+from party.defences.settings import Defences
+from party.policy import Policy
+from treetap.errors import ConfigError
+from treetap.protocols.job_spec import params_of
+from treetap.protocols.registry import training, training_name
+from treetap.tables.config import TableConfig
+from treetap.trees.params import REGRESSIONS, TreeParams
+from treetap.wire.v2 import setup_pb2
+
+#: Defences that treat labels as classes.
+_OF_CLASSES = ("id_lmid", "label_dp", "grafting", "refit")
+
+
+def check_defences(
+    party: str, defences: Defences, policy: Policy, own: TableConfig | None, spec: setup_pb2.JobSpec
+) -> None:
+    """Check a job that `check_spec` has passed. `own`: the party's table of the job; None where it has none.
+
+    Raises:
+        Refused: this party's labels would be used without label differential privacy, and its policy has a budget.
+        ConfigError: the job cannot have a defence that `[defences]` asks for.
+    """
+    name = training_name(spec)
+    protocol = training(name)
+    labelled = own is not None and own.label is not None if protocol.one_role else spec.aggregator == party
+    if not labelled:
+        return
+    lacking = [each for each in defences.named() if each not in protocol.defences]
+    if lacking:
+        raise ConfigError(
+            f"{', '.join(lacking)} under [defences]: protocol {name!r} has no such defence of labels; train with "
+            f"another protocol, or leave it out of {party}'s file, which has table {spec.table!r} with a label column"
+        )
+    policy.check_labels(party, private=defences.label_dp is not None)
+    params = params_of(spec)
+    if params.objective in REGRESSIONS and (refused := [each for each in defences.named() if each in _OF_CLASSES]):
+        raise ConfigError(
+            f"{', '.join(refused)} under [defences]: protects classes, and the labels of {params.objective} are "
+            f"numbers; train on classes, or leave it out of {party}'s file"
+        )
+    if own is None or not own.columns:
+        _check_without_columns(party, defences, spec)
+
+
+def check_own_trees(party: str, defences: Defences, params: TreeParams, classes: int) -> None:
+    """Raise `ConfigError` if the label holder is to grow more trees alone than the job has."""
+    own, planned = defences.reduced_leakage, params.n_estimators * params.trees_per_round(classes)
+    if own is not None and own.trees > planned:
+        raise ConfigError(
+            f"reduced_leakage = {{trees = {own.trees}}} under [defences]: the job has {planned} trees; name fewer in "
+            f"{party}'s file, or raise n_estimators"
+        )
+
+
+def _check_without_columns(party: str, defences: Defences, spec: setup_pb2.JobSpec) -> None:
+    """Raise `ConfigError` for what needs columns of the label holder's own."""
+    lacks = f"table {spec.table!r} of {party} has no columns of features"
+    if defences.label_dp is not None and defences.label_dp.stages > 1:
+        raise ConfigError(
+            f"label_dp with stages = {defences.label_dp.stages} under [defences]: priors come from columns of the "
+            f"label holder's own, and {lacks}; set stages = 1"
+        )
+    if defences.reduced_leakage is not None:
+        raise ConfigError(
+            f"reduced_leakage under [defences]: its trees have columns of the label holder's own, and {lacks}; leave "
+            "it out"
+        )

@@ -1,0 +1,102 @@
+"""The ledger of a party's label differential privacy: what each draw of noisy labels has cost, and what may be spent.
+
+A draw adds its ε, whatever table or model it is for: by basic composition all that was ever computed from noisy labels
+is Σ ε-differentially private in the label of each record. A charge is on disk before the labels are. A crash between
+the two charges for labels that nobody has seen; nothing is used that was not charged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from decimal import Decimal
+from pathlib import Path
+
+from treetap.errors import DataError, Refused
+from treetap.models.line_file import LineFile
+
+#: The ledger in a party's state folder, and the folder of the noisy labels.
+LEDGER, DRAWS = "label_budget.jsonl", "noisy_labels"
+SEED = "label budget"
+
+
+@dataclass(frozen=True)
+class Charge:
+    """One draw.
+
+    Attributes:
+        at: when, in UTC.
+        table: path of the table, and `column` its label column, as they were then.
+        records: of the table, with labels of `classes` classes.
+        epsilon: ε, of LP-MST with `stages` stages.
+        mechanism: what was drawn, with its version.
+        priors: what the priors depend on beside noisy labels; empty with one stage.
+        key: SHA-256 over all that decides whether a draw can be used again, the ids and labels included.
+        labels: SHA-256 of the file of noisy labels.
+    """
+
+    at: str
+    table: str
+    column: str
+    records: int
+    classes: int
+    epsilon: float
+    stages: int
+    mechanism: str
+    priors: str
+    key: str
+    labels: str
+
+
+class LabelBudget:
+    """The ledger in a state folder; `budget`: the most that may be spent, None: no limit."""
+
+    def __init__(self, state: Path, budget: float | None) -> None:
+        self.path = state / LEDGER
+        self.budget = budget
+        self._draws = state / DRAWS
+        self._lines = LineFile(self.path, lambda: SEED)
+
+    def charges(self) -> list[Charge]:
+        """All draws, the first one first.
+
+        Raises:
+            DataError: the ledger is damaged, or there are noisy labels that it does not have.
+        """
+        found = [Charge(**line) for line in self._lines.read()]
+        stored = [int(path.stem) for path in self._draws.glob("*.npz") if path.stem.isdigit()]
+        if max(stored, default=-1) >= len(found):
+            raise DataError(
+                f"{self.path}: lacks the charge of {self._draws / f'{max(stored)}.npz'}; bring a back-up of the file "
+                "back"
+            )
+        return found
+
+    def spent(self) -> Decimal:
+        """Σ ε of all draws, exact in decimal digits."""
+        return sum((_exact(charge.epsilon) for charge in self.charges()), Decimal(0))
+
+    def left(self) -> Decimal | None:
+        """What may still be spent, at least 0; None without a limit."""
+        return None if self.budget is None else max(_exact(self.budget) - self.spent(), Decimal(0))
+
+    def check(self, party: str, epsilon: float) -> None:
+        """Raise `Refused` if one more draw with this ε would exceed the budget."""
+        left = self.left()
+        if left is not None and _exact(epsilon) > left:
+            raise Refused(
+                f"{party} draws no noisy labels for this job: they cost ε = {epsilon:g}, and of its policy's "
+                f"label_budget = {self.budget:g} it has spent {self.spent():f}; a job on a table and with a label_dp "
+                f"that it has drawn labels for costs nothing ('treetap labels' at {party} lists them), another one "
+                f"needs a smaller epsilon, or a greater label_budget in {party}'s policy file"
+            )
+
+    def charge(self, charge: Charge) -> int:
+        """Enter a draw, durably; returns its number, from 0. Raises `OSError` if it cannot be written."""
+        number = len(self.charges())
+        self._lines.put(asdict(charge), number)
+        return number
+
+
+def _exact(number: float) -> Decimal:
+    """The decimal number that a person wrote: ten draws of 0.1 are 1."""
+    return Decimal(repr(number))

@@ -1,0 +1,146 @@
+"""Noisy labels in the place of a table's own: drawn once, charged once, kept, and used again by every later job.
+
+Two draws for one record would cost twice and average out. So labels are drawn for a whole table, before its records are
+aligned, and a draw is known by its content: ids, labels, mechanism, ε, stages, and with more than one stage the columns
+that give the priors. A resumed job, a repeated one and another model on that table use the same labels.
+
+`state/noisy_labels/N.npz` has the class numbers of draw N of the ledger (`party.defences.label_budget`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import logging
+import secrets
+import threading
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+
+from party.defences.label_budget import DRAWS, Charge, LabelBudget
+from party.defences.own_priors import priors_by, source_of
+from party.defences.settings import LabelDp
+from treetap.errors import DataError
+from treetap.models.arrays import read_arrays
+from treetap.models.durable import make_folder, write_whole
+from treetap.privacy.label_dp import MECHANISM, RandBelow, staged
+from treetap.tables.labels import Labels
+from treetap.tables.reading import Table
+
+log = logging.getLogger(__name__)
+#: Held from the look into the ledger until the labels are on disk: two jobs at once draw once.
+_one_at_a_time = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Noisy labels of a table's records, with all classes of the table; `digest`: SHA-256 of their file."""
+
+    labels: Labels
+    digest: str
+
+
+class NoisyLabels:
+    """The noisy labels of one party.
+
+    Args:
+        party: its name, for errors.
+        state: its state folder.
+        settings: ε and stages.
+        budget: of its policy.
+        randbelow: uniform whole numbers, of the operating system outside tests.
+    """
+
+    def __init__(
+        self,
+        party: str,
+        state: Path,
+        settings: LabelDp,
+        budget: float | None,
+        randbelow: RandBelow = secrets.randbelow,
+    ) -> None:
+        self._party, self._settings, self._randbelow = party, settings, randbelow
+        self._folder, self.budget = state / DRAWS, LabelBudget(state, budget)
+
+    def stored(self, table: Table, labels: Labels) -> Draw | None:
+        """The labels drawn for this table and these settings, if there are any.
+
+        Raises:
+            DataError: a file is damaged.
+        """
+        return self._stored(self._charge(table, labels, ""), labels)
+
+    def of(self, table: Table, labels: Labels, column: str) -> Draw:
+        """The noisy labels of a table's records, drawn and charged unless they are stored; on disk when this returns.
+
+        Raises:
+            Refused: a draw would exceed the budget.
+            DataError: a file is damaged, or there are fewer records than stages.
+            OSError: the disk refuses them; nothing has been drawn for use then.
+        """
+        with _one_at_a_time:
+            charge = self._charge(table, labels, column)
+            found = self._stored(charge, labels)
+            if found is None:
+                self.budget.check(self._party, charge.epsilon)
+                self._draw(table, labels, charge)
+                found = self._stored(charge, labels)
+            assert found is not None
+            return found
+
+    def _stored(self, charge: Charge, labels: Labels) -> Draw | None:
+        for number, held in enumerate(self.budget.charges()):
+            path = self._folder / f"{number}.npz"
+            if held.key == charge.key and path.is_file():
+                return Draw(replace(labels, values=_read(path, held)), held.labels)
+        return None
+
+    def _draw(self, table: Table, labels: Labels, charge: Charge) -> None:
+        settings, classes = self._settings, len(labels.classes)
+        if len(labels.values) < settings.stages:
+            raise DataError(
+                f"{table.path}: has fewer records than label_dp has stages ({settings.stages}): set stages = 1"
+            )
+        priors = priors_by(table, classes)
+        noisy = staged(labels.values, classes, settings.epsilon, settings.stages, priors, self._randbelow)
+        content = io.BytesIO()
+        np.savez(content, allow_pickle=False, labels=noisy)
+        if any(held.key == charge.key for held in self.budget.charges()):
+            log.warning("%s: noisy labels charged for are not in %s: they are drawn anew", table.path, self._folder)
+        make_folder(self._folder)
+        digest = hashlib.sha256(content.getvalue()).hexdigest()
+        number = self.budget.charge(replace(charge, labels=digest))  # first: no labels without their charge
+        write_whole(self._folder / f"{number}.npz", content.getvalue())
+        log.info("%s: noisy labels drawn, ε = %g; in all %s spent", table.path, charge.epsilon, self.budget.spent())
+
+    def _charge(self, table: Table, labels: Labels, column: str) -> Charge:
+        """The entry of a draw, which has no labels yet."""
+        settings = self._settings
+        priors = source_of(table) if settings.stages > 1 else ""
+        classes = [MECHANISM, settings.epsilon, settings.stages, priors, labels.classes]
+        key = hashlib.sha256(table.digest() + json.dumps(classes).encode() + labels.values.astype("<i8").tobytes())
+        return Charge(
+            at=datetime.now(UTC).isoformat(timespec="seconds"),
+            table=str(table.path),
+            column=column,
+            records=len(labels.values),
+            classes=len(labels.classes),
+            epsilon=settings.epsilon,
+            stages=settings.stages,
+            mechanism=MECHANISM,
+            priors=priors,
+            key=key.hexdigest(),
+            labels="",
+        )
+
+
+def _read(path: Path, charge: Charge) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    content = path.read_bytes()
+    if hashlib.sha256(content).hexdigest() != charge.labels:
+        raise DataError(f"{path}: is damaged; bring a back-up of it back, or remove it, and a new draw is charged")
+    values: np.ndarray[tuple[int], np.dtype[np.int64]] = read_arrays(io.BytesIO(content))["labels"]
+    return values
