@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from party.growth.label_state import SCORES
+from party.growth.label_state import SCORES, Values, finite
 from party.runtime.job_store import JobStore
 from treetap.errors import DataError
 from treetap.tables.labels import Labels
@@ -40,6 +40,7 @@ class BoostingState:
         self.trees = 0
         self._best = (np.inf, -1)
         self._best_metrics: dict[str, float] = {}  # of the published model, which ends at the best round
+        self._best_scores: Floats | None = None  # with early stopping
         self.stopped = False
         self._scores = np.tile(self._base, (n, 1))
         self._round_scores = self._scores.copy()
@@ -74,6 +75,7 @@ class BoostingState:
     def save(self) -> None:
         """Store the state atomically."""
         best, best_round = self._best
+        best_scores = {} if self._best_scores is None else {"best_scores": self._best_scores}
         self._store.save_arrays(
             SCORES,
             {
@@ -84,6 +86,7 @@ class BoostingState:
                 "best_metric_names": np.array(list(self._best_metrics), dtype=np.str_),
                 "best_metric_values": np.array(list(self._best_metrics.values()), dtype=np.float64),
                 "stopped": np.array(self.stopped),
+                **best_scores,
             },
         )
 
@@ -100,17 +103,18 @@ class BoostingState:
             "trees_per_round": self.trees_per_round,
             "best_round": self._best_round(),
             "params": self._params.to_dict(),
-            "training_metrics": {
-                name: value if np.isfinite(value) else None
-                for name, value in (self._best_metrics or self._measure()).items()
-            },
+            "training_metrics": finite(self._best_metrics or self._measure(self._scores, self._labels)),
         }
+
+    def measured(self, labels: Values) -> dict[str, float]:
+        """See `LabelState`."""
+        return self._measure(self._scores if self._best_scores is None else self._best_scores, labels)
 
     def _best_round(self) -> int | None:
         return None if self._params.early_stopping_rounds is None else int(self._best[1])
 
     def _close_round(self, round_number: int) -> None:
-        self.metrics = self._measure()
+        self.metrics = self._measure(self._scores, self._labels)
         if self._params.early_stopping_rounds is None:
             return
         held = ~self._training
@@ -118,14 +122,15 @@ class BoostingState:
         if self._best[1] < 0 or watched < self._best[0]:
             self._best = (watched, round_number)
             self._best_metrics = self.metrics
+            self._best_scores = self._scores.copy()
         elif round_number - self._best[1] >= self._params.early_stopping_rounds:
             self.stopped = True
 
-    def _measure(self) -> dict[str, float]:
+    def _measure(self, scores: Floats, labels: Values) -> dict[str, float]:
         found = {}
         for name, mask in (("train", self._training), ("validation", ~self._training)):
             if mask.any():
-                metric = self._loss.metric(self._scores[mask], self._labels[mask])
+                metric = self._loss.metric(scores[mask], labels[mask])
                 found.update({f"{name}_{key}": value for key, value in metric.items()})
         return found
 
@@ -143,4 +148,5 @@ class BoostingState:
         self._best = (float(arrays["best"][0]), int(arrays["best"][1]))
         values = arrays["best_metric_values"].tolist()
         self._best_metrics = dict(zip(arrays["best_metric_names"].tolist(), values, strict=True))
+        self._best_scores = arrays.get("best_scores")
         self.stopped = bool(arrays["stopped"])

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from party.growth.label_state import SCORES
+from party.growth.label_state import SCORES, Values, finite
 from party.runtime.job_store import JobStore
 from treetap.errors import DataError
 from treetap.tables.labels import Labels
@@ -43,7 +43,7 @@ class ForestScores:
         """See `LabelState`."""
         self._sums += values
         self.trees += 1
-        self.metrics = self._measure()
+        self.metrics = self.measured(self._labels.values)
 
     def save(self) -> None:
         """See `LabelState`."""
@@ -62,15 +62,14 @@ class ForestScores:
             "trees_per_round": 1,
             "best_round": None,
             "params": self._params.to_dict(),
-            "training_metrics": {
-                name: value if np.isfinite(value) else None for name, value in self._measure().items()
-            },
+            "training_metrics": finite(self.measured(self._labels.values)),
         }
 
-    def _measure(self) -> dict[str, float]:
+    def measured(self, labels: Values) -> dict[str, float]:
+        """See `LabelState`."""
         ensemble = Ensemble(self._params.objective, len(self._labels.classes), (), (), 1, averaged=True)
         outcome = ensemble.outcome(self._sums / self.trees)
-        found = metrics.evaluate(self._params.objective, outcome, self._labels.values)
+        found = metrics.evaluate(self._params.objective, outcome, labels)
         return {f"train_{name}": value for name, value in found.items()}
 
     def _load(self) -> None:

@@ -6,12 +6,14 @@ and the trees.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 from party.alignment.steps import ALIGNED, ALIGNMENT, Alignment, alignment_steps
 from party.config import PartyConfig
+from party.defences.checks import check_own_trees
 from party.growth.expected import of_feature_parties
-from party.growth.label_state import LabelState, stored_trees
+from party.growth.label_state import LabelState, finite, stored_trees
 from party.growth.published_model import published_model
 from party.growth.split_table import SplitTable
 from party.growth.stored_trees import StoredTrees
@@ -22,7 +24,8 @@ from party.setup.keys import JobKeys
 from party.setup.labelled_table import LabelledTable, load_labelled_table
 from party.setup.steps import bin_features, manifest_of
 from treetap.errors import OutOfOrder
-from treetap.models.store import TREES
+from treetap.models.durable import write_whole
+from treetap.models.store import CLEAN_METRICS, TREES
 from treetap.paillier.slots import Slots
 from treetap.tables.labels import Labels
 from treetap.trees.ensemble import Tree, importance_by_owner
@@ -73,7 +76,7 @@ class LabelHolderJob:
     async def prepare(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Report the progress of the job.
 
-        1. Read the table and decode its labels.
+        1. Read the table and decode its labels; with label differential privacy noisy ones take their place.
         2. Refuse labels that do not fit the job, before the alignment.
         3. Look up the records that an earlier attempt aligned, and the stored trees.
         """
@@ -81,6 +84,7 @@ class LabelHolderJob:
         data = self._data = await load_labelled_table(
             self._context, self._config, self._spec, missing=self._params.missing, objective=self._params.objective
         )
+        check_own_trees(self._context.party, self._config.defences, self._params, len(data.labels.classes))
         self._slots(data.labels)
         aligned = self.alignment.begin(data.table.ids, data.table.rows, data.table.path, keep=True)
         stored, published = (
@@ -155,6 +159,11 @@ class LabelHolderJob:
         return required(self._data)
 
     @property
+    def clean(self) -> Labels:
+        """The labels of the table's records as they are, for files of the label holder alone: see `LabelledTable`."""
+        return self.data.labels if self.data.clean is None else self.data.clean
+
+    @property
     def split_table(self) -> SplitTable:
         """The binned columns, and the splits made on them."""
         return required(self._split_table)
@@ -176,4 +185,12 @@ class LabelHolderJob:
                 name: {"weight": each.weight, "gain": each.gain, "cover": each.cover} for name, each in owners.items()
             },
         }
-        self._context.store.publish(manifest, (TREES,))
+        self._context.store.publish(manifest, (TREES, *self._clean_metrics(state)))
+
+    def _clean_metrics(self, state: LabelState) -> list[str]:
+        """The file of the metrics by clean labels, written; none where training had these, as the manifest says."""
+        if self.data.clean is None:
+            return []
+        content = {"training_metrics": finite(state.measured(self.clean.values))}
+        write_whole(self._context.store.path(CLEAN_METRICS), json.dumps(content, indent=1).encode())
+        return [CLEAN_METRICS]

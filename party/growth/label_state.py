@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from party.runtime.job_store import JobStore
 from treetap.trees.ensemble import Tree
 
+Values = np.ndarray[tuple[int], np.dtype[Any]]
 Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 #: The name under which every label state keeps its scores on disk.
 SCORES = "scores"
@@ -38,9 +40,18 @@ class LabelState(Protocol):
         """The trees that predictions use."""
         ...
 
+    def measured(self, labels: Values) -> dict[str, float]:
+        """Metrics of the trees that predictions use, by these labels (N,) of the records."""
+        ...
+
     def summary(self) -> dict[str, Any]:
         """The part of the model's manifest beside trees and columns."""
         ...
+
+
+def finite(metrics: Mapping[str, float]) -> dict[str, float | None]:
+    """Metrics as a file has them: one that is no finite number is null."""
+    return {name: value if np.isfinite(value) else None for name, value in metrics.items()}
 
 
 def stored_trees(store: JobStore) -> int:

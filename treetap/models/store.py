@@ -34,6 +34,9 @@ VALUES = "values"
 #: Entry of a label holder's manifest: true where no entry of an encrypted prediction may count as constant.
 HIDES_CONSTANTS = "hides_constants"
 
+#: The metrics of a model by the labels as they are, where the training had noisy ones; for the label holder alone.
+CLEAN_METRICS = "clean_metrics.json"
+
 #: All kinds of shard files that parties write.
 KINDS = (TREES, REPAIRED)
 
