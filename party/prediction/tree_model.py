@@ -90,7 +90,7 @@ class TreeModel:
     def __init__(self, opened: OpenedModel) -> None:
         """Raises DataError: see `valued_trees`."""
         self._party, manifest = opened.party, opened.manifest
-        trees = valued_trees(manifest, opened.shard, opened.repaired, opened.party)
+        trees = valued_trees(manifest, opened.shard, opened.repaired, opened.party, f"model {opened.name}")
         self.public = Ensemble(
             objective=opened.objective,
             classes=len(opened.classes),

@@ -37,11 +37,15 @@ class ValuedTrees:
 
 
 def valued_trees(
-    manifest: Mapping[str, Any], shard: Sequence[Mapping[str, Any]], repaired: Sequence[Mapping[str, Any]], party: str
+    manifest: Mapping[str, Any],
+    shard: Sequence[Mapping[str, Any]],
+    repaired: Sequence[Mapping[str, Any]],
+    party: str,
+    model: str,
 ) -> ValuedTrees:
     """The trees from a model's files: `repaired` are the lines of `REPAIRED`, none where there is no such file.
 
-    `party`: the label holder.
+    `party`: the label holder; `model`: what an error calls the model.
 
     Raises:
         DataError: the manifest names a repair that the lines do not have, they are not of these trees, or a local
@@ -52,16 +56,17 @@ def valued_trees(
     name = manifest.get(VALUES)
     if name is not None:
         if name not in REPAIRS:
-            raise DataError(f"the manifest says {VALUES} = {name!r}: must be one of {', '.join(REPAIRS)}")
+            raise DataError(f"{model}: the manifest says {VALUES} = {name!r}: must be one of {', '.join(REPAIRS)}")
         if len(repaired) != len(shard):
-            raise DataError(f"{REPAIRED} has {len(repaired)} trees, the model {len(shard)}")
+            raise DataError(f"{model}: {REPAIRED} has {len(repaired)} trees, the model {len(shard)}")
         valued = tuple(Tree.from_dict(line[name]) for line in repaired)
         more = (map(OwnSplit.from_dict, line["own"]) for line in repaired)
         own = tuple((*first, *further) for first, further in zip(own, more, strict=True))
     for tree, other, splits in zip(public, valued, own, strict=True):
         if _shape(tree) != _shape(other):
-            raise DataError(f"{REPAIRED}: tree {tree.index} has not the shape that all parties know")
-        _check_local(other, party, {split.handle for split in splits})
+            raise DataError(f"{model}: {REPAIRED}: tree {tree.index} has not the shape that all parties know")
+        if (root := _foreign_root(other, party, {split.handle for split in splits})) is not None:
+            raise DataError(f"{model}: tree {tree.index}: the local subtree at node {root} is none of {party}'s own")
     return ValuedTrees(public, valued, own)
 
 
@@ -70,12 +75,13 @@ def _shape(tree: Tree) -> tuple[Any, ...]:
     return tree.index, tree.outputs, splits, [leaf.node for leaf in tree.leaves]
 
 
-def _check_local(tree: Tree, party: str, handles: Collection[int]) -> None:
-    """`DataError` unless each local subtree is a tree below a node of the shape, with splits of these handles only."""
+def _foreign_root(tree: Tree, party: str, handles: Collection[int]) -> int | None:
+    """The root of the first local subtree that is no tree below a node of the shape, with splits of these handles."""
     nodes = {split.node for split in tree.splits} | {leaf.node for leaf in tree.leaves}
     for subtree in tree.local:
         inner, outer = [split.node for split in subtree.splits], [leaf.node for leaf in subtree.leaves]
         whole = [subtree.root, *(child for node in inner for child in (2 * node, 2 * node + 1))]
         own = all(split.owner == party and split.handle in handles for split in subtree.splits)
         if subtree.root not in nodes or sorted(whole) != sorted([*inner, *outer]) or not own:
-            raise DataError(f"tree {tree.index}: the local subtree at node {subtree.root} is none of {party}'s own")
+            return subtree.root
+    return None

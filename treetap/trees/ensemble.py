@@ -243,7 +243,7 @@ class Importance:
         return self.total_cover / self.weight
 
 
-def importance(trees: Iterable[Tree], key: Callable[[Split], K]) -> dict[K, Importance]:
+def importance(trees: Iterable[Tree | Subtree], key: Callable[[Split], K]) -> dict[K, Importance]:
     """Importances of the splits grouped by `key`.
 
     The label holder groups by owner; an owner that has received gain and cover of its handles groups by its own

@@ -46,14 +46,22 @@ class _Shape(_Part):
 
     splits: Sequence[_Split]
     leaves: Sequence[_Place]
+    root: Node = ROOT
 
     @model_validator(mode="after")
     def _is_a_tree(self) -> _Shape:
         inner, outer = [split.node for split in self.splits], [leaf.node for leaf in self.leaves]
-        expected = [ROOT, *(child for node in inner for child in (2 * node, 2 * node + 1))]
+        expected = [self.root, *(child for node in inner for child in (2 * node, 2 * node + 1))]
         if sorted(expected) != sorted([*inner, *outer]):
             raise ValueError("its nodes make no tree")
         return self
+
+
+class _Local(_Shape):
+    """A subtree that the label holder alone knows."""
+
+    splits: list[_DrawnSplit]
+    leaves: list[_Leaf]
 
 
 class _DrawnTree(_Shape):
@@ -61,6 +69,7 @@ class _DrawnTree(_Shape):
     outputs: list[Count]
     splits: list[_DrawnSplit]
     leaves: list[_Leaf]
+    local: list[_Local] = []
 
 
 class _Branch(_Part):
@@ -101,6 +110,7 @@ class _LabelHolder(_Model):
     metrics: dict[str, float | None]
     used_trees: Count
     importance: dict[str, list[_Gain]]
+    values: str | None = None
     trees: list[_DrawnTree]
 
 
