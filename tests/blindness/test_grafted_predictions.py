@@ -13,7 +13,7 @@ import pytest
 from tests.blindness.comparison import PLAIN, RECORDS, between_parties, of_coordinator
 from tests.blindness.observed import Act, Crossed, Observed, observed
 from tests.blindness.test_predictions import HERE, JOB, LABEL_HOLDER, OTHER, POLICIES, RECORD
-from tests.grafted import add_grafts, hide_constants
+from tests.grafted import add_grafts, hide_constants, withdraw_leaves
 from tests.serving.served import ask, config, serve
 from tests.simulator import Federation, run
 from treetap.protocols.prediction import predict_request
@@ -40,35 +40,42 @@ def _predicting(asked: dict[str, Any]) -> Act:
     return act
 
 
+#: The models: without values of its own, and two whose label holder alone knows subtrees.
+MODELS = {"plain": hide_constants, "grafted": add_grafts, "withdrawn": withdraw_leaves}
+
+
 @pytest.fixture(scope="module")
-def disks(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """The disks of a federation after one training: as a model without repairs, and with grafts."""
+def disks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The disks of a federation after one training, with each of the models."""
     folder = tmp_path_factory.mktemp("trained")
 
     async def main() -> None:
-        federation = Federation(folder / "plain", HERE.tables)
+        federation = Federation(folder / "trained", HERE.tables)
         assert (await federation.train(JOB)).state == "finished"
         await federation.close()
 
     run(main())
-    shutil.copytree(folder / "plain", folder / "grafted")
-    hide_constants(folder / "plain" / LABEL_HOLDER / "state" / "models" / "job")
-    add_grafts(folder / "grafted" / LABEL_HOLDER / "state" / "models" / "job")
-    return [folder / "plain", folder / "grafted"]
+    for name, change in MODELS.items():
+        shutil.copytree(folder / "trained", folder / name)
+        change(folder / name / LABEL_HOLDER / "state" / "models" / "job")
+    return {name: folder / name for name in MODELS}
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_grafts_show_to_nobody(way: str, disks: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_local_subtrees_show_to_nobody(
+    way: str, disks: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """All plaintext fields, record sets, counts and sizes are equal for coordinator and parties; the scores differ."""
     if "lattice" in way:
         pytest.importorskip("tenseal", reason="the lattice extra is not installed")
     monkeypatch.setattr("treetap.lattice.columns.random.SystemRandom", lambda: random.Random(3))
-    runs: list[tuple[list[Crossed], Any]] = []
-    for trained in disks:
+    runs: dict[str, tuple[list[Crossed], Any]] = {}
+    for name, trained in disks.items():
         more = {"policies": POLICIES, "serve": {LABEL_HOLDER: config()}}
-        runs.append(observed(tmp_path / "f", HERE.tables, _predicting(WAYS[way]), trained=trained, **more))
-    (plain, found), (grafted, other) = runs
-    assert found[0] != other[0]
-    assert found[1] != other[1]
-    assert of_coordinator(plain) == of_coordinator(grafted)
-    assert between_parties(plain, PLAIN | RECORDS) == between_parties(grafted, PLAIN | RECORDS)
+        runs[name] = observed(tmp_path / "f", HERE.tables, _predicting(WAYS[way]), trained=trained, **more)
+    plain, found = runs.pop("plain")
+    for crossed, other in runs.values():
+        assert found[0] != other[0]
+        assert found[1] != other[1]
+        assert of_coordinator(plain) == of_coordinator(crossed)
+        assert between_parties(plain, PLAIN | RECORDS) == between_parties(crossed, PLAIN | RECORDS)
