@@ -129,7 +129,7 @@ def test_what_would_show_private_values_is_refused_before_any_work(case: str, tm
         change(federation.state(LABEL_HOLDER) / "models" / "job")
         trained = len(federation.conducted)
         status = await federation.predict(predict_request(model="job", **asked))
-        assert status.state == "failed"
+        assert (status.state, status.bad_input) == ("failed", True)
         assert reason in status.error
         assert {name_of(request) for _, _, request in federation.conducted[trained:]} <= {
             "open_model",
