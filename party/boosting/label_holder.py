@@ -48,7 +48,7 @@ class LabelHolder:
         job = self._job = LabelHolderJob(
             config, context, spec, self._params, STEPS, self._slots, self._classes_in_slots
         )
-        self._growth = LabelHolderGrowth(context, spec, job.order, job.stored, job.keys.open)
+        self._growth = LabelHolderGrowth(context, spec, job.order, job.stored, job.reached, job.keys.open)
         self._state: BoostingState | None = None
         self.steps: Mapping[str, Step] = {
             "prepare": job.prepare,

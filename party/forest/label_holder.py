@@ -48,7 +48,7 @@ class LabelHolder:
         #: Eq. 6 of ID-LMID counts all records of a node, gains count the drawn ones.
         self._sums_of_all = withholding.xi is not None and withholding.shown
         job = self._job = LabelHolderJob(config, context, spec, self._params, STEPS, self._slots)
-        self._growth = LabelHolderGrowth(context, spec, job.order, job.stored, self._open_sums)
+        self._growth = LabelHolderGrowth(context, spec, job.order, job.stored, job.reached, self._open_sums)
         self._state: ForestScores | None = None
         self._targets: Targets | None = None
         self.steps: Mapping[str, Step] = {
@@ -109,10 +109,7 @@ class LabelHolder:
         drawn = params.drawn(t, len(features))
         split_table = self._job.split_table
         split_table.next_handle_is(self._job.stored.first_handle(t))
-        if params.binning == "per-node":
-            columns = split_table.fresh_columns_of_tree(t, params, features, drawn, permuted=False)
-        else:
-            columns = split_table.columns_of_tree(t, params, permuted=False)
+        columns = split_table.own_columns_of_tree(t, params, features)
         alone, send = self._withholding.grows_alone(t), self._context.outbox.send
         parties = [] if alone else taking_part(self._spec, t)
 

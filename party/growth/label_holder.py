@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from party.defences.reached_leaves import ReachedLeaves
 from party.growth.label_state import Floats, LabelState
 from party.growth.local_growth import LocalGrowth
 from party.growth.paths import leaf_paths
@@ -87,9 +88,16 @@ class LabelHolderGrowth:
     """The steps of the label holder from `choose_splits` to `store_tree`. It is party number 0 in ties."""
 
     def __init__(
-        self, context: StepContext, spec: setup_pb2.JobSpec, order: StepOrder, stored: StoredTrees, open_sums: OpenSums
+        self,
+        context: StepContext,
+        spec: setup_pb2.JobSpec,
+        order: StepOrder,
+        stored: StoredTrees,
+        reached: ReachedLeaves,
+        open_sums: OpenSums,
     ) -> None:
         self._context, self._spec, self._order, self._stored, self._open_sums = context, spec, order, stored, open_sums
+        self._reached = reached
         self._feature_parties = list(spec.feature_parties)
         self._parties = [spec.aggregator, *self._feature_parties]
         self._tree: PlantedTree | None = None
@@ -222,6 +230,7 @@ class LabelHolderGrowth:
         self._order.check(request)
         tree = self._growing(t)
         own = [split.to_dict() for split in tree.splits]
+        self._reached.keep(t, {leaf: tree.growing.rows[leaf] for leaf in tree.growing.leaves()}, len(tree.values))
         self._stored.add(t, {"tree": required(tree.finished).to_dict(), "own": own})
         tree.state.save()
         self._tree = None

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 
 from party.alignment.steps import ALIGNED, ALIGNMENT, Alignment, alignment_steps
 from party.config import PartyConfig
 from party.defences.checks import check_own_trees
+from party.defences.reached_leaves import ReachedLeaves
+from party.defences.repair import Repair, published_values
 from party.growth.expected import of_feature_parties
 from party.growth.label_state import LabelState, finite, stored_trees
 from party.growth.published_model import published_model
@@ -25,10 +28,11 @@ from party.setup.labelled_table import LabelledTable, load_labelled_table
 from party.setup.steps import bin_features, manifest_of
 from treetap.errors import OutOfOrder
 from treetap.models.durable import write_whole
-from treetap.models.store import CLEAN_METRICS, TREES
+from treetap.models.line_file import Line
+from treetap.models.store import CLEAN_METRICS, HIDES_CONSTANTS, REPAIRED, TREES, VALUES
 from treetap.paillier.slots import Slots
 from treetap.tables.labels import Labels
-from treetap.trees.ensemble import Tree, importance_by_owner
+from treetap.trees.ensemble import Tree, deciding_splits, importance_by_owner
 from treetap.trees.params import TreeParams
 from treetap.trees.withholding import NOTHING
 from treetap.wire.frame import result
@@ -44,6 +48,7 @@ class LabelHolderJob:
         keys: the key pair.
         withholding: what the other parties do not see.
         stored: the trees on disk.
+        reached: the leaves of their records, where values are to be repaired.
     """
 
     def __init__(
@@ -69,6 +74,7 @@ class LabelHolderJob:
         self.alignment = Alignment(context, members, spec.alignment, self.order, "min_common_records")
         self.keys = JobKeys(context, spec)
         self.stored = StoredTrees(context, "own")
+        self.reached = ReachedLeaves(context.store, kept=config.defences.private_values)
         self._data: LabelledTable | None = None
         self._split_table: SplitTable | None = None
         self._state: LabelState | None = None
@@ -169,8 +175,12 @@ class LabelHolderJob:
         return required(self._split_table)
 
     async def _publish(self, state: LabelState) -> None:
-        trees = [Tree.from_dict(line["tree"]) for line in await self.stored.read()]
-        owners = importance_by_owner(state.used(trees))
+        lines = await self.stored.read()
+        trees = [Tree.from_dict(line["tree"]) for line in lines]
+        repaired, values = self._config.defences.private_values, trees
+        if repaired:
+            values = await self._repaired(lines)
+        owners = importance_by_owner(replace(tree, splits=deciding_splits(tree)) for tree in state.used(values))
         manifest = {
             "role": "label_holder",
             "feature_parties": list(self._spec.feature_parties),
@@ -179,13 +189,15 @@ class LabelHolderJob:
             **manifest_of(self._context, self._spec, self.data.table, self._params.missing),
             "trees": len(trees),
             # a withdrawn leaf must not show by an entry that differs from record to record: so all do
-            **({"hides_constants": True} if self.withholding != NOTHING else {}),
+            **({HIDES_CONSTANTS: True} if self.withholding != NOTHING or repaired else {}),
+            **({VALUES: published_values(self._config.defences)} if repaired else {}),
             **state.summary(),
             "importance_by_party": {
                 name: {"weight": each.weight, "gain": each.gain, "cover": each.cover} for name, each in owners.items()
             },
         }
-        self._context.store.publish(manifest, (TREES, *self._clean_metrics(state)))
+        kinds = [TREES, *self._clean_metrics(state), *([REPAIRED] if repaired else [])]
+        self._context.store.publish(manifest, kinds)
 
     def _clean_metrics(self, state: LabelState) -> list[str]:
         """The file of the metrics by clean labels, written; none where training had these, as the manifest says."""
@@ -194,3 +206,22 @@ class LabelHolderJob:
         content = {"training_metrics": finite(state.measured(self.clean.values))}
         write_whole(self._context.store.path(CLEAN_METRICS), json.dumps(content, indent=1).encode())
         return [CLEAN_METRICS]
+
+    async def _repaired(self, stored: list[Line]) -> list[Tree]:
+        """Store the stored trees' repairs; returns the variants whose values predictions use."""
+        data, params, features = self.data, self._params, self.data.table.features
+        repair = Repair(
+            party=self._context.party,
+            params=params,
+            bins=lambda tree: self.split_table.own_columns_of_tree(tree, params, features).bins,
+            features=features,
+            reached=self.reached,
+            noisy=data.labels.values,
+            clean=self.clean.values,
+            classes=len(data.labels.classes),
+        )
+        lines = await self._context.offload(lambda: repair.lines(stored))
+        kept = self._context.store.lines(REPAIRED)
+        for number, line in enumerate(lines):
+            kept.put(line, number)
+        return [Tree.from_dict(line[published_values(self._config.defences)]) for line in lines]

@@ -55,6 +55,13 @@ class SplitTable:
         bins = NodeBins(values, self._kept(tree, params), drawn, params.max_bin)
         return TreeColumns(self, bins, permuted=permuted)
 
+    def own_columns_of_tree(self, tree: int, params: TreeParams, features: Floats) -> TreeColumns:
+        """The label holder's columns (N, d) for a tree, with the bins that the job's parameters ask for."""
+        if params.bins_per_node:
+            drawn = params.drawn(tree, len(features))
+            return self.fresh_columns_of_tree(tree, params, features, drawn, permuted=False)
+        return self.columns_of_tree(tree, params, permuted=False)
+
     def keep(self, node: int, candidate: Candidate, threshold: float) -> OwnSplit:
         """Enter a split (its feature numbered among all the party's columns) into the table."""
         split = OwnSplit(self._splits, node, candidate.feature, candidate.bin, threshold, candidate.missing_left)

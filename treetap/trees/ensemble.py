@@ -224,6 +224,18 @@ def route(splits: Iterable[Split], n: int, goes_left: Callable[[Split, Ints], Bo
     return reached
 
 
+def at_or_below(node: int, roots: Iterable[int]) -> bool:
+    """True if a node is one of these roots or below one."""
+    return any(node >> (node.bit_length() - root.bit_length()) == root for root in roots if node >= root)
+
+
+def deciding_splits(tree: Tree) -> tuple[Split, ...]:
+    """The splits that decide a record's value: those of local subtrees in the place of what all parties know there."""
+    roots = [each.root for each in tree.local]
+    kept = (split for split in tree.splits if not at_or_below(split.node, roots))
+    return (*kept, *(split for each in tree.local for split in each.splits))
+
+
 @dataclass(frozen=True)
 class Importance:
     """XGBoost's importances: weight = number of splits, total_gain and total_cover their sums."""

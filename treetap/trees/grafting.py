@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.trees.criterion import Criterion
-from treetap.trees.ensemble import Leaf, Subtree, Tree, weights_at
+from treetap.trees.ensemble import Leaf, Subtree, Tree, at_or_below, weights_at
 from treetap.trees.grower import Entry, grow_alone
 from treetap.trees.local_values import RowsLeft
 from treetap.trees.tree_bins import GlobalBins, NodeBins
-from treetap.trees.whole_tree import WholeTree, at_or_below, whole_tree
+from treetap.trees.whole_tree import WholeTree, whole_tree
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

@@ -113,6 +113,11 @@ class TreeParams(ABC):
         """True if a tree sums over some of the records only, or over some more than once."""
 
     @property
+    def bins_per_node(self) -> bool:
+        """True if every node has bins of its own."""
+        return False
+
+    @property
     def adds_noise(self) -> bool:
         """True if leaf weights carry noise that no centralised model repeats."""
         return False
@@ -256,6 +261,11 @@ class ForestParams(TreeParams):
     def draws_records(self) -> bool:
         """See `TreeParams`."""
         return self.subsample < 1 or self.bootstrap
+
+    @property
+    def bins_per_node(self) -> bool:
+        """See `TreeParams`."""
+        return self.binning == "per-node"
 
     def validate(self) -> None:
         """Raise ConfigError naming every field that is wrong, with the range it must lie in."""

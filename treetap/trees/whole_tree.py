@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from treetap.trees.ensemble import Leaf, Split, Tree, route
+from treetap.trees.ensemble import Leaf, Split, Tree, at_or_below, deciding_splits, route
 from treetap.trees.local_values import RowsLeft, among, covering
 
 Ints = npt.NDArray[np.int64]
@@ -50,22 +49,15 @@ def whole_tree(tree: Tree, reached: Ints, goes_left: RowsLeft) -> WholeTree:
 
     `reached`: (N,) leaves of the shape that all parties know; `goes_left` answers for splits of the label holder.
     """
-    roots = [each.root for each in tree.local]
     covered, found = covering(tree), np.array(reached, dtype=np.int64)
     for subtree in tree.local:
         leaves = [leaf for leaf, each in covered.items() if each is subtree]
         rows = np.flatnonzero(np.isin(reached, leaves))
         found[rows] = route(subtree.splits, len(rows), among(goes_left, rows), subtree.root)
-    splits = [split for split in tree.splits if not at_or_below(split.node, roots)]
     leaves_kept = [leaf for leaf in tree.leaves if leaf.node not in covered]
     return WholeTree(
         tree,
-        (*splits, *(split for each in tree.local for split in each.splits)),
+        deciding_splits(tree),
         (*leaves_kept, *(leaf for each in tree.local for leaf in each.leaves)),
         found,
     )
-
-
-def at_or_below(node: int, roots: Iterable[int]) -> bool:
-    """True if a node is one of these roots or below one."""
-    return any(node >> (node.bit_length() - root.bit_length()) == root for root in roots if node >= root)

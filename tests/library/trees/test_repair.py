@@ -13,13 +13,13 @@ from tests.library.trees.tables import Parties, labels_for, signal, table
 from treetap.trees.binning import bin_table
 from treetap.trees.boosting_repair import repair_boosting
 from treetap.trees.candidates import Candidate
-from treetap.trees.ensemble import Leaf, Split, Subtree, Tree
+from treetap.trees.ensemble import Leaf, Split, Subtree, Tree, at_or_below
 from treetap.trees.forest_repair import repair_forest
 from treetap.trees.grafting import NoisyModel, RepairedTree, to_regrow
 from treetap.trees.local_values import reached_values
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
+from treetap.trees.repair import repair
 from treetap.trees.tree_bins import GlobalBins
-from treetap.trees.whole_tree import at_or_below
 from treetap.trees.withholding import Withholding
 
 SMALL: dict[str, Any] = {"max_depth": 3, "max_bin": 5}
@@ -53,14 +53,6 @@ CASES: dict[str, tuple[TreeParams, int]] = {
     **{f"forest, {name}": each for name, each in FORESTS.items()},
     **{f"boosting, {name}": each for name, each in BOOSTED.items()},
 }
-
-
-def repair(model: NoisyModel, params: TreeParams) -> list[RepairedTree]:
-    """A model's repair, whatever its kind."""
-    if isinstance(params, ForestParams):
-        return repair_forest(model, params)
-    assert isinstance(params, BoostingParams)
-    return repair_boosting(model, params)
 
 
 def problem(classes: int, seed: int, own: int = 2) -> tuple[Parties, Ints, Ints]:

@@ -81,7 +81,7 @@ class LabelHolder:
         self._context, self._spec = context, spec
         self._params = params_as(spec, WinsorisedParams)
         job = self._job = LabelHolderJob(config, context, spec, self._params, STEPS, self._slots)
-        self._growth = LabelHolderGrowth(context, spec, job.order, job.stored, job.keys.open)
+        self._growth = LabelHolderGrowth(context, spec, job.order, job.stored, job.reached, job.keys.open)
         self._targets: Targets | None = None
         self._state: MeanScores | None = None
         growth = ("choose_splits", "apply_splits", "relay_children", "finish_tree", "store_tree")

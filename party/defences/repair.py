@@ -1,0 +1,88 @@
+"""Repair of a finished model of noisy labels, by the label holder alone: see `treetap.trees.grafting`.
+
+What it makes depends on clean labels. It is for the label holder's own files, and no message depends on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from party.defences.reached_leaves import ReachedLeaves
+from party.defences.settings import Defences
+from treetap.models.line_file import Line
+from treetap.models.own_split import OwnSplit
+from treetap.trees.candidates import Candidate
+from treetap.trees.ensemble import Split, Tree
+from treetap.trees.grafting import NoisyModel
+from treetap.trees.params import TreeParams
+from treetap.trees.repair import repair
+from treetap.trees.tree_bins import GlobalBins, NodeBins
+
+Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
+Bools = np.ndarray[tuple[int], np.dtype[np.bool_]]
+Floats = np.ndarray[tuple[int, int], np.dtype[np.float64]]
+
+
+def published_values(defences: Defences) -> str:
+    """The variant whose values predictions use."""
+    if defences.grafting and defences.refit:
+        return "grafting_refit"
+    return "grafting" if defences.grafting else "refit"
+
+
+@dataclass(frozen=True)
+class Repair:
+    """The label holder's data of a job on N records.
+
+    `bins`: of a tree, its own columns as they were when the tree was grown. `features`: (N, d) these columns, NaN where
+    missing. `noisy`, `clean`: class numbers (N,).
+    """
+
+    party: str
+    params: TreeParams
+    bins: Callable[[int], GlobalBins | NodeBins]
+    features: Floats
+    reached: ReachedLeaves
+    noisy: Ints
+    clean: Ints
+    classes: int
+
+    def lines(self, stored: Sequence[Line]) -> list[Line]:
+        """A line of `REPAIRED` for each stored tree; all variants of it are computed.
+
+        Raises:
+            DataError: leaves of records are missing or damaged.
+        """
+        own = [OwnSplit.from_dict(each) for line in stored for each in line["own"]]
+        entries = [(Candidate(each.feature, each.bin, each.missing_left), each.threshold) for each in own]
+        model = NoisyModel(
+            trees=[Tree.from_dict(line["tree"]) for line in stored],
+            reached=self.reached.of,
+            noisy=self.noisy,
+            clean=self.clean,
+            classes=self.classes,
+            party=self.party,
+            bins=self.bins,
+            entries=entries,
+            goes_left=lambda split, rows: self._goes_left(own, split, rows),
+        )
+        found = []
+        for tree in repair(model, self.params):
+            new = {
+                split.handle: OwnSplit(split.handle, split.node, entry.feature, entry.bin, cut, entry.missing_left)
+                for variant in (tree.grafting, tree.grafting_refit)
+                for subtree in variant.local
+                for split in subtree.splits
+                if split.handle >= len(own)
+                for entry, cut in [entries[split.handle]]
+            }
+            more = {name: getattr(tree, name).to_dict() for name in ("refit", "grafting", "grafting_refit")}
+            found.append({**more, "own": [new[handle].to_dict() for handle in sorted(new)]})
+        return found
+
+    def _goes_left(self, own: Sequence[OwnSplit], split: Split, rows: Ints) -> Bools:
+        found = own[split.handle]
+        return found.goes_left(self.features[rows, found.feature])
