@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from party.defences.label_budget import LabelBudget
 from party.defences.settings import Defences, LabelDp
 from tests.oracle import oracle_predict
-from tests.simulator import Federation, run
+from tests.simulator import Federation, Message, run
 from tests.worlds import PARTIES, World, assert_oracles_model, manifest, spec, world
 from treetap.models.store import read_model
 from treetap.trees.loss import outcome_of
@@ -117,3 +119,105 @@ def test_the_model_is_that_of_the_noisy_labels(
 
 def _model(folder: Path, job: str = "job") -> Path:
     return _state(folder) / "models" / job
+
+
+def test_a_draw_serves_every_job_on_the_table_and_is_charged_once(tmp_path: Path) -> None:
+    """A repeated job, another model, and a job that is interrupted and resumed, have the same labels.
+
+    Another ε is another draw, which the budget has to cover; the refusal names what is spent, and no label.
+    """
+    here, own = world(40, (1, 1, 1), seed=5), LabelDp(epsilon=1.5, stages=2)
+    federated(tmp_path, here, own, trained(BOOSTING, "first"), budget=2.0)
+    federated(tmp_path, here, own, trained(BOOSTING, "second"), budget=2.0)
+    federated(tmp_path, here, own, trained(FOREST, "third"), budget=2.0)
+    federated(tmp_path, here, own, _killed_and_resumed, budget=2.0)
+    trees = [read_model(_model(tmp_path, job))[1] for job in ("first", "second", "killed")]
+    assert trees[0] == trees[1] == trees[2]
+    assert [path.name for path in (_state(tmp_path) / "noisy_labels").iterdir()] == ["0.npz"]
+    assert _spent(tmp_path) == 1.5
+    states = {name: tmp_path / name / "state" for name in PARTIES}
+    assert_oracles_model(states, replace(here, y=noisy(tmp_path)).oracle(FOREST), "third")
+
+    status = federated(tmp_path, here, LabelDp(epsilon=0.75), refused(BOOSTING, "more"), budget=2.0)
+    assert "they cost ε = 0.75, and of its policy's label_budget = 2 it has spent 1.5" in status.error
+    assert _spent(tmp_path) == 1.5
+    federated(tmp_path, here, LabelDp(epsilon=0.5), trained(BOOSTING, "less"), budget=2.0)
+    assert _spent(tmp_path) == 2.0
+
+
+async def _killed_and_resumed(federation: Federation) -> None:
+    """Train; the label holder dies at its third tree and comes back."""
+    killed = False
+
+    def kill(message: Message) -> None:
+        nonlocal killed
+        if message.word == "store_tree" and message.to == LABEL_HOLDER and not killed and len(federation.log) > 60:
+            killed = True
+            federation.kill(LABEL_HOLDER)
+            federation.start(LABEL_HOLDER)
+
+    federation.hook = kill
+    status = await federation.train(spec(BOOSTING), "killed")
+    assert (killed, status.state) == (True, "interrupted")
+    assert (await federation.resume("killed")).state == "finished"
+
+
+def test_with_a_budget_a_job_that_uses_labels_as_they_are_is_refused(tmp_path: Path) -> None:
+    """Before anything but the opening has been done; without a budget it is not."""
+    here = world(30, (1, 1, 1), seed=5)
+
+    async def act(federation: Federation) -> None:
+        status = await federation.train(spec(BOOSTING))
+        assert status.state == "failed"
+        assert f"Refused: {LABEL_HOLDER} takes no part in a job that uses its labels as they are" in status.error
+        assert "label_budget = 2" in status.error
+        assert {message.word for message in federation.log} <= {"prepare", "leave"}
+
+    federated(tmp_path / "budget", here, None, act, budget=2.0)
+    federated(tmp_path / "none", here, None, trained(BOOSTING))
+
+
+@pytest.mark.parametrize("after", [None, LabelDp(epsilon=2.0)])
+def test_an_interrupted_job_goes_on_with_its_own_labels_or_not_at_all(after: LabelDp | None, tmp_path: Path) -> None:
+    """Without label_dp, or with another one, the rest of the trees would be grown on other labels: clean ones too."""
+    here, own = world(30, (1, 1, 1), seed=5), LabelDp(epsilon=1.0)
+
+    async def interrupted(federation: Federation) -> None:
+        def kill(message: Message) -> None:
+            if message.word == "begin_tree" and message.served and len(federation.log) > 40:
+                federation.hook = None
+                federation.kill(LABEL_HOLDER)
+
+        federation.hook = kill
+        assert (await federation.train(spec(BOOSTING))).state == "interrupted"
+
+    async def resumed(federation: Federation) -> jobs_pb2.JobStatus:
+        return await federation.resume()
+
+    federated(tmp_path, here, own, interrupted)
+    status = federated(tmp_path, here, after, resumed)
+    assert status.state == "interrupted"
+    assert "grown with another label_dp" in status.error
+    assert federated(tmp_path, here, own, resumed).state == "finished"
+    assert _spent(tmp_path) == 1.0
+
+
+def test_classes_are_those_of_the_whole_table(tmp_path: Path) -> None:
+    """Records that the others lack decide no less: a model has a class that no common record has, and one of all."""
+    here = world(50, (1, 1, 1), seed=2, **THREE)
+    held = [f"r{record:05d}" for record in np.flatnonzero(here.y == 1)]
+    tables = {
+        name: (columns, {**own, "train": own["train"].filter(pc.is_in(own["train"]["id"], pa.array(held)))})
+        for name, (columns, own) in here.tables.items()
+        if name != LABEL_HOLDER
+    }
+    common = replace(here, tables={LABEL_HOLDER: here.tables[LABEL_HOLDER], **tables})
+    job = replace(BOOSTING, objective="multi:softprob", n_estimators=1)
+
+    async def act(federation: Federation) -> None:
+        status = await federation.train(spec(job, alignment="psi"))
+        assert (status.state, status.error) == ("finished", "")
+
+    federated(tmp_path, common, LabelDp(epsilon=0.5), act)
+    assert manifest(_state(tmp_path))["classes"] == ["0", "1", "2"]
+    assert manifest(_state(tmp_path))["trees"] == 3

@@ -1,0 +1,122 @@
+"""Defences that a job cannot have are refused by name before it starts, with what to change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from party.defences.checks import check_defences, check_own_trees
+from party.defences.settings import Defences
+from party.policy import Policy
+from tests.pivodl.jobs import PARAMS as PIVODL
+from tests.pivodl.jobs import policies
+from tests.simulator import Federation, run
+from tests.worlds import PARTIES, spec, spread, world
+from treetap.errors import ConfigError, Refused
+from treetap.tables.config import TableConfig
+from treetap.trees.params import BoostingParams, ForestParams, TreeParams
+
+LABEL_HOLDER, FEATURE, OTHER = PARTIES
+LABELLED = TableConfig(path=Path("t.csv"), id="id", columns=["a"], label="y")
+WITHOUT_COLUMNS = LABELLED.model_copy(update={"columns": []})
+BOOSTING, NUMBERS = BoostingParams(), BoostingParams(objective="reg:squarederror")
+DP: dict[str, Any] = {"label_dp": {"epsilon": 1.0}}
+#: Parameters, own table, defences, what is said.
+REFUSED: dict[str, tuple[TreeParams, TableConfig, dict[str, Any], str]] = {
+    "numbers": (NUMBERS, LABELLED, DP, "label_dp under [defences]: protects classes, and the labels of reg:squared"),
+    "numbers, limited": (NUMBERS, LABELLED, {"id_lmid": {"xi": 1.0}}, "id_lmid under [defences]: protects classes"),
+    "numbers, repaired": (
+        ForestParams(criterion="squared_error"),
+        LABELLED,
+        {**DP, "grafting": True, "refit": True},
+        "label_dp, grafting, refit under [defences]: protects classes, and the labels of squared_error are numbers",
+    ),
+    "stages without columns": (
+        BOOSTING,
+        WITHOUT_COLUMNS,
+        {"label_dp": {"epsilon": 1.0, "stages": 2}},
+        "label_dp with stages = 2 under [defences]: priors come from columns of the label holder's own, and table "
+        "'train' of label-holder has no columns of features; set stages = 1",
+    ),
+    "own trees without columns": (
+        BOOSTING,
+        WITHOUT_COLUMNS,
+        {"reduced_leakage": {"trees": 1}},
+        "reduced_leakage under [defences]: its trees have columns of the label holder's own",
+    ),
+    "labels of several parties": (
+        PIVODL,
+        LABELLED,
+        DP,
+        "label_dp under [defences]: protocol 'pivodl' has no such defence of labels",
+    ),
+}
+ACCEPTED: list[tuple[TreeParams, TableConfig | None, dict[str, Any]]] = [
+    (BOOSTING, WITHOUT_COLUMNS, DP),
+    (BOOSTING, WITHOUT_COLUMNS, {"id_lmid": {"xi": 1.0}}),
+    (NUMBERS, LABELLED, {"reduced_leakage": {"trees": 1}}),
+    (ForestParams(), LABELLED, {**DP, "grafting": True, "refit": True}),
+    (PIVODL, LABELLED.model_copy(update={"label": None}), DP),
+    (PIVODL, None, DP),
+    (PIVODL, LABELLED, {}),
+]
+
+
+@pytest.mark.parametrize(("params", "own", "defences", "says"), REFUSED.values(), ids=REFUSED)
+def test_a_defence_that_the_job_cannot_have_is_refused(
+    params: TreeParams, own: TableConfig, defences: dict[str, Any], says: str
+) -> None:
+    """By its name in the file; a feature party with the same file takes part."""
+    with pytest.raises(ConfigError) as refusal:
+        check_defences(LABEL_HOLDER, Defences(**defences), Policy(), own, spec(params))
+    assert says in str(refusal.value)
+    if params is not PIVODL:
+        check_defences(FEATURE, Defences(**defences), Policy(label_budget=1.0), own, spec(params))
+
+
+@pytest.mark.parametrize(("params", "own", "defences"), ACCEPTED)
+def test_other_defences_are_accepted(params: TreeParams, own: TableConfig | None, defences: dict[str, Any]) -> None:
+    """Also of a party of a job with one role that has no labels."""
+    check_defences(LABEL_HOLDER, Defences(**defences), Policy(), own, spec(params))
+
+
+def test_a_budget_asks_for_label_privacy_wherever_the_partys_labels_are_used() -> None:
+    """As label holder, and where labels are spread over the parties; not without labels."""
+    policy, without = Policy(label_budget=4.0), LABELLED.model_copy(update={"label": None})
+    for params in (BOOSTING, ForestParams(), PIVODL):
+        with pytest.raises(Refused, match=r"label-holder takes no part .* label_budget = 4; write label_dp"):
+            check_defences(LABEL_HOLDER, Defences(), policy, LABELLED, spec(params))
+    check_defences(LABEL_HOLDER, Defences(**DP), policy, LABELLED, spec(BOOSTING))
+    check_defences(LABEL_HOLDER, Defences(), policy, without, spec(PIVODL))
+    check_defences(FEATURE, Defences(), policy, LABELLED, spec(BOOSTING))
+
+
+def test_no_more_trees_alone_than_the_job_has() -> None:
+    """Counted in trees: a round of three classes has three."""
+    rounds = BoostingParams(n_estimators=2, objective="multi:softprob")
+    for params, classes, most in ((BoostingParams(n_estimators=2), 2, 2), (rounds, 3, 6), (ForestParams(), 3, 100)):
+        check_own_trees("a", Defences(reduced_leakage={"trees": most}), params, classes)
+        with pytest.raises(ConfigError, match=rf"trees = {most + 1}.* under \[defences\]: the job has {most} trees"):
+            check_own_trees("a", Defences(reduced_leakage={"trees": most + 1}), params, classes)
+
+
+@pytest.mark.parametrize("params", [BoostingParams(n_estimators=1, max_depth=2), PIVODL], ids=["one", "several"])
+def test_a_job_that_is_refused_does_no_step(params: TreeParams, tmp_path: Path) -> None:
+    """The operator is told that the input is wrong, and by whose file."""
+    here = world(30, (1, 1, 1), seed=5)
+    job, party, asked = spec(params), LABEL_HOLDER, {"reduced_leakage": {"trees": 2}}
+    if params is PIVODL:
+        here, party, asked = spread(here, [i % 3 for i in range(30)]), OTHER, DP
+
+    async def main() -> None:
+        lines = policies(job) if params is PIVODL else None
+        federation = Federation(tmp_path, here.tables, policies=lines, defences={party: Defences(**asked)})
+        status = await federation.train(job)
+        assert (status.state, status.bad_input) == ("failed", True)
+        assert f"{party}: {next(iter(asked))}" in status.error
+        assert {message.word for message in federation.log} <= {"prepare", "leave"}
+        await federation.close()
+
+    run(main())
