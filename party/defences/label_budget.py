@@ -56,6 +56,10 @@ class LabelBudget:
         self._draws = state / DRAWS
         self._lines = LineFile(self.path, lambda: SEED)
 
+    def labels_of(self, number: int) -> Path:
+        """The file of a draw's noisy labels, which a crash after the charge has kept from being written."""
+        return self._draws / f"{number}.npz"
+
     def charges(self) -> list[Charge]:
         """All draws, the first one first.
 
@@ -66,8 +70,7 @@ class LabelBudget:
         stored = [int(path.stem) for path in self._draws.glob("*.npz") if path.stem.isdigit()]
         if max(stored, default=-1) >= len(found):
             raise DataError(
-                f"{self.path}: lacks the charge of {self._draws / f'{max(stored)}.npz'}; bring a back-up of the file "
-                "back"
+                f"{self.path}: lacks the charge of {self.labels_of(max(stored))}; bring a back-up of the file back"
             )
         return found
 

@@ -94,7 +94,7 @@ class NoisyLabels:
 
     def _stored(self, charge: Charge, labels: Labels) -> Draw | None:
         for number, held in enumerate(self.budget.charges()):
-            path = self._folder / f"{number}.npz"
+            path = self.budget.labels_of(number)
             if held.key == charge.key and path.is_file():
                 return Draw(replace(labels, values=_read(path, held)), held.labels)
         return None
@@ -114,7 +114,7 @@ class NoisyLabels:
         make_folder(self._folder)
         digest = hashlib.sha256(content.getvalue()).hexdigest()
         number = self.budget.charge(replace(charge, labels=digest))  # first: no labels without their charge
-        write_whole(self._folder / f"{number}.npz", content.getvalue())
+        write_whole(self.budget.labels_of(number), content.getvalue())
         log.info("%s: noisy labels drawn, ε = %g; in all %s spent", table.path, charge.epsilon, self.budget.spent())
 
     def _charge(self, table: Table, labels: Labels, column: str) -> Charge:

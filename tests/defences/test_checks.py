@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from party.defences.checks import check_defences, check_own_trees
-from party.defences.settings import Defences
+from party.defences.settings import Defences, ReducedLeakage
 from party.policy import Policy
 from tests.pivodl.jobs import PARAMS as PIVODL
 from tests.pivodl.jobs import policies
@@ -97,16 +97,17 @@ def test_no_more_trees_alone_than_the_job_has() -> None:
     """Counted in trees: a round of three classes has three."""
     rounds = BoostingParams(n_estimators=2, objective="multi:softprob")
     for params, classes, most in ((BoostingParams(n_estimators=2), 2, 2), (rounds, 3, 6), (ForestParams(), 3, 100)):
-        check_own_trees("a", Defences(reduced_leakage={"trees": most}), params, classes)
+        check_own_trees("a", Defences(reduced_leakage=ReducedLeakage(trees=most)), params, classes)
         with pytest.raises(ConfigError, match=rf"trees = {most + 1}.* under \[defences\]: the job has {most} trees"):
-            check_own_trees("a", Defences(reduced_leakage={"trees": most + 1}), params, classes)
+            check_own_trees("a", Defences(reduced_leakage=ReducedLeakage(trees=most + 1)), params, classes)
 
 
 @pytest.mark.parametrize("params", [BoostingParams(n_estimators=1, max_depth=2), PIVODL], ids=["one", "several"])
 def test_a_job_that_is_refused_does_no_step(params: TreeParams, tmp_path: Path) -> None:
     """The operator is told that the input is wrong, and by whose file."""
     here = world(30, (1, 1, 1), seed=5)
-    job, party, asked = spec(params), LABEL_HOLDER, {"reduced_leakage": {"trees": 2}}
+    job, party = spec(params), LABEL_HOLDER
+    asked: dict[str, Any] = {"reduced_leakage": {"trees": 2}}
     if params is PIVODL:
         here, party, asked = spread(here, [i % 3 for i in range(30)]), OTHER, DP
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from treetap import logs
+from treetap.commands import labels
 from treetap.commands.audit import cli as audit
 from treetap.commands.audit.cli import needs
 from treetap.commands.certs.cli import certs
@@ -243,6 +244,7 @@ def predict(
 
 serve.register(app)
 prune.register(app)
+labels.register(app)
 
 
 @app.command()

@@ -1,0 +1,72 @@
+"""`treetap labels`: the noisy labels that a party has drawn, and what they have cost of its budget."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+#: The keys of a draw that a table shows, and its headings.
+_SHOWN = {
+    "at": "drawn at",
+    "table": "table",
+    "column": "label",
+    "records": "records",
+    "classes": "classes",
+    "epsilon": "epsilon",
+    "stages": "stages",
+    "mechanism": "mechanism",
+    "stored": "kept",
+}
+
+
+def labels(
+    config: Annotated[Path, typer.Option(help="The party's own configuration file.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON and nothing else.")] = False,
+) -> None:
+    """Show a party's ledger of label differential privacy: draws of noisy labels, ε spent, budget left."""
+    found = _ledger(config)
+    if as_json:
+        print(json.dumps(found, indent=1), flush=True)
+        return
+    from treetap import terminal
+
+    table = terminal.table(*_SHOWN.values())
+    for draw in found["draws"]:
+        cells = {**draw, "stored": "yes" if draw["stored"] else "no"}
+        table.add_row(*(terminal.text(str(cells[key])) for key in _SHOWN))
+    terminal.out.print(table)
+    budget = found["budget"]
+    limit = "its policy has no label_budget" if budget is None else f"{found['left']:g} of {budget:g} left"
+    terminal.out.print(f"{found['party']}: ε {found['spent']:g} spent, {limit}", soft_wrap=True)
+
+
+def _ledger(config: Path) -> dict[str, Any]:
+    """The ledger as JSON types. Raises `BadInput` if a file is wrong, damaged or cannot be read."""
+    from party.config import read
+    from party.defences.label_budget import LabelBudget
+    from treetap.commands.model.view import reading
+
+    party = read(config)
+    ledger = LabelBudget(party.state, party.policy.label_budget)
+    with reading(ledger.path):
+        draws = [
+            {**asdict(charge), "stored": ledger.labels_of(number).is_file()}
+            for number, charge in enumerate(ledger.charges())
+        ]
+        spent, left = ledger.spent(), ledger.left()
+    return {
+        "party": party.name,
+        "budget": ledger.budget,
+        "spent": float(spent),
+        "left": None if left is None else float(left),
+        "draws": draws,
+    }
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(labels)
