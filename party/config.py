@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from ipaddress import ip_network
 from itertools import combinations
 from pathlib import Path
@@ -16,6 +17,7 @@ from treetap.names import Address, ProcessName, clash, on_loopback
 from treetap.process.config import Process, Silence
 from treetap.strict import Strict, load
 from treetap.tables.config import TableConfig
+from treetap.trees.withholding import Withholding
 
 Network = Annotated[str, AfterValidator(lambda text: str(ip_network(text)))]  #: an address, or ADDRESS/BITS
 Host = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:-]{1,253}$")]  #: a name or an address, without a port
@@ -92,6 +94,25 @@ class PartyConfig(Process):
         """The policy of the policy file, or the default one."""
         return self._policy
 
+    @property
+    def withholding(self) -> Withholding:
+        """What the party withholds from others while trees grow on its labels, by its defences and its policy."""
+        own, policy = self.defences.withholding, self._policy
+        if policy.max_leakage is None or policy.on_max_leakage == "stop":
+            return own
+        return replace(own, xi=policy.max_leakage if own.xi is None else min(own.xi, policy.max_leakage))
+
+    def check_withdrawing(self) -> None:
+        """Raise `ConfigError` if the policy bounds sets that are shown and ID-LMID counts draws instead of these."""
+        limit, policy = self.defences.id_lmid, self._policy
+        counts_draws = limit is not None and limit.counts == "paper"
+        if counts_draws and policy.max_leakage is not None and policy.on_max_leakage == "withdraw":
+            raise ConfigError(
+                f'{self.name}\'s policy has on_max_leakage = "withdraw", which counts every record of a set that is '
+                'shown, and id_lmid has counts = "paper", which counts those that a tree draws: leave counts out',
+                party=self.name,
+            )
+
     def unanswered(self) -> list[str]:
         """The `serve.clients` to which the policy permits no prediction."""
         asking = self.serve.clients if self.serve else []
@@ -141,6 +162,7 @@ def read(path: Path) -> PartyConfig:
     if config.policy_file is not None:
         config = config.under(load(base / config.policy_file, Policy))
     config.check_apart()
+    config.check_withdrawing()
     return config
 
 

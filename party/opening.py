@@ -107,6 +107,7 @@ class Opener:
                 Timeouts(self._config.silence_s),
             ),
             costs=costs,
+            metrics=self._metrics,
             recorder=recorder,
             engine=self._engine.lease(),
             store=self._store.job(request.job),

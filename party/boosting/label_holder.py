@@ -43,7 +43,7 @@ class LabelHolder:
     def __init__(self, config: PartyConfig, context: StepContext, spec: setup_pb2.JobSpec) -> None:
         self._context, self._spec = context, spec
         self._params = params_as(spec, BoostingParams)
-        withholding = self._withholding = config.defences.withholding
+        withholding = self._withholding = config.withholding
         self._limited = withholding.xi is not None
         job = self._job = LabelHolderJob(
             config, context, spec, self._params, STEPS, self._slots, self._classes_in_slots
@@ -83,6 +83,7 @@ class LabelHolder:
         loss = self._loss(data.labels)
         loss.check(data.labels.values)
         state = self._state = BoostingState(self._params, loss, data.labels, self._context.store)
+        self._growth.account(self._job.released_sets())
         return await self._job.bin(request, state)
 
     async def begin_tree(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from party.defences.settings import Defences
 from party.policy import Policy
-from treetap.errors import ConfigError
+from treetap.errors import ConfigError, Refused
 from treetap.protocols.job_spec import params_of
 from treetap.protocols.registry import training, training_name
 from treetap.tables.config import TableConfig
@@ -21,7 +21,8 @@ def check_defences(
     """Check a job that `check_spec` has passed. `own`: the party's table of the job; None where it has none.
 
     Raises:
-        Refused: this party's labels would be used without label differential privacy, and its policy has a budget.
+        Refused: this party's labels would be used without label differential privacy, and its policy has a budget; or
+            the policy bounds what sets of records tell, and the job's has no such bound.
         ConfigError: the job cannot have a defence that `[defences]` asks for.
     """
     name = training_name(spec)
@@ -37,6 +38,13 @@ def check_defences(
         )
     policy.check_labels(party, private=defences.label_dp is not None)
     params = params_of(spec)
+    if policy.max_leakage is not None and ("id_lmid" not in protocol.defences or params.objective in REGRESSIONS):
+        what = f"protocol {name!r}" if "id_lmid" not in protocol.defences else params.objective
+        raise Refused(
+            f"{party} takes no part in a job whose sets of records have no bound on what they tell of its labels: its "
+            f"policy says max_leakage = {policy.max_leakage:g}, and {what} has no such bound; train on classes by "
+            "another protocol, or leave max_leakage out"
+        )
     if params.objective in REGRESSIONS and (refused := [each for each in defences.named() if each in _OF_CLASSES]):
         raise ConfigError(
             f"{', '.join(refused)} under [defences]: protects classes, and the labels of {params.objective} are "

@@ -44,7 +44,7 @@ class LabelHolder:
     def __init__(self, config: PartyConfig, context: StepContext, spec: setup_pb2.JobSpec) -> None:
         self._context, self._spec = context, spec
         self._params = params_as(spec, ForestParams)
-        withholding = self._withholding = config.defences.withholding
+        withholding = self._withholding = config.withholding
         #: Eq. 6 of ID-LMID counts all records of a node, gains count the drawn ones.
         self._sums_of_all = withholding.xi is not None and withholding.shown
         job = self._job = LabelHolderJob(config, context, spec, self._params, STEPS, self._slots)
@@ -82,6 +82,7 @@ class LabelHolder:
         data = self._job.select_common()
         self._targets = self._targets_of(data.labels)
         state = self._state = ForestScores(self._params, data.labels, self._context.store)
+        self._growth.account(self._job.released_sets())
         return await self._job.bin(request, state)
 
     async def share_labels(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:

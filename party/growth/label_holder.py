@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from party.defences.reached_leaves import ReachedLeaves
+from party.defences.released_sets import ReleasedSets
 from party.growth.label_state import Floats, LabelState
 from party.growth.local_growth import LocalGrowth
 from party.growth.paths import leaf_paths
@@ -101,7 +102,12 @@ class LabelHolderGrowth:
         self._feature_parties = list(spec.feature_parties)
         self._parties = [spec.aggregator, *self._feature_parties]
         self._tree: PlantedTree | None = None
+        self._released: ReleasedSets | None = None
         self._offered: dict[str, tuple[int, int]] = {}  # tree, and a party's candidates at its root
+
+    def account(self, released: ReleasedSets | None) -> None:
+        """Account for the sets of records that feature parties come to know; None where labels are no classes."""
+        self._released = released
 
     def plant(
         self,
@@ -126,6 +132,8 @@ class LabelHolderGrowth:
             growing.withdrawn.append(ROOT)
         local = LocalGrowth(columns, values if limit is None else values[:, : limit.width], criterion, max_depth)
         self._tree = PlantedTree(t, growing, columns, values, state, local)
+        if self._released is not None:
+            self._released.begin_tree()
         return ALONE if alone else SHARED
 
     def offered(self, party: str, tree: int) -> int:
@@ -189,6 +197,7 @@ class LabelHolderGrowth:
             for node, (handle, left) in children.items():
                 growing.split(node, handle, left)
         growing.next_level(level + 1)
+        await self._context.offload(lambda: self._release(tree))
         if growing.frontier:
             for party in taking_part(self._spec, t):
                 self._check_spaces(party, growing)
@@ -209,6 +218,8 @@ class LabelHolderGrowth:
         finished, values = await self._context.offload(lambda: self._finished(tree))
         tree.finished = finished
         state.add(finished, values)
+        if (released := self._released) is not None:
+            await self._context.offload(lambda: released.close_tree(t))
         await together(
             *(
                 self._context.outbox.send(party, "leaf_paths", leaf_paths(growing.made, number, leaves), round=t)
@@ -281,6 +292,15 @@ class LabelHolderGrowth:
         """The nodes of the frontier that a feature party does not know from its own splits."""
         number = self._parties.index(party)
         return [node for node in growing.frontier if growing.made[node >> 1].party != number]
+
+    def _release(self, tree: PlantedTree) -> None:
+        """Account for the sets that the parties come to know at the level just begun, before any is relayed."""
+        if self._released is None:
+            return
+        growing = tree.growing
+        for party in taking_part(self._spec, tree.index):
+            sets = {node: growing.rows[node] for node in growing.known_to(self._parties.index(party))}
+            self._released.release(party, tree.index, sets)
 
     def _check_spaces(self, party: str, growing: GrowingTree) -> None:
         """`Refused` if a node that a feature party would know has too few records: one relayed, or the sibling of one.

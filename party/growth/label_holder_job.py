@@ -14,6 +14,7 @@ from party.alignment.steps import ALIGNED, ALIGNMENT, Alignment, alignment_steps
 from party.config import PartyConfig
 from party.defences.checks import check_own_trees
 from party.defences.reached_leaves import ReachedLeaves
+from party.defences.released_sets import ReleasedSets
 from party.defences.repair import Repair, published_values
 from party.growth.expected import of_feature_parties
 from party.growth.label_state import LabelState, finite, stored_trees
@@ -29,7 +30,7 @@ from party.setup.steps import bin_features, manifest_of
 from treetap.errors import OutOfOrder
 from treetap.models.durable import write_whole
 from treetap.models.line_file import Line
-from treetap.models.store import CLEAN_METRICS, HIDES_CONSTANTS, REPAIRED, TREES, VALUES
+from treetap.models.store import CLEAN_METRICS, HIDES_CONSTANTS, LEAKAGE, REPAIRED, TREES, VALUES
 from treetap.paillier.slots import Slots
 from treetap.tables.labels import Labels
 from treetap.trees.ensemble import Tree, deciding_splits, importance_by_owner
@@ -66,7 +67,7 @@ class LabelHolderJob:
         `slots`: the layout of a record's plaintext; raises `BadInput` if the labels do not fit the job. `label_slots`:
         the number of its last slots that hold a record's class beside what the protocol sums.
         """
-        self.withholding = config.defences.withholding
+        self.withholding = config.withholding
         self._label_slots = label_slots
         self._config, self._context, self._spec, self._params, self._slots = config, context, spec, params, slots
         members = [spec.aggregator, *spec.feature_parties]
@@ -120,6 +121,24 @@ class LabelHolderJob:
         self.order.done(request)
         own = self.withholding.own_trees
         return result(setup_pb2.Binned(rounds=state.planned, stopped=state.stopped, own_rounds=own))
+
+    def released_sets(self) -> ReleasedSets | None:
+        """The account of what feature parties come to know of the labels; None where these are no classes."""
+        labels, clean = self.data.labels, self.data.clean
+        if not labels.classes:
+            return None
+        context = self._context
+        return ReleasedSets(
+            context.job,
+            context.party,
+            labels.values,
+            len(labels.classes),
+            list(self._spec.feature_parties),
+            context.store,
+            context.policy,
+            context.metrics,
+            None if clean is None else clean.values,
+        )
 
     async def make_keys(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Generate the attempt's key pair; feature parties get the public key, the workers the secret key."""
@@ -196,7 +215,8 @@ class LabelHolderJob:
                 name: {"weight": each.weight, "gain": each.gain, "cover": each.cover} for name, each in owners.items()
             },
         }
-        kinds = [TREES, *self._clean_metrics(state), *([REPAIRED] if repaired else [])]
+        leakage = [LEAKAGE] if self.data.labels.classes else []
+        kinds = [TREES, *leakage, *self._clean_metrics(state), *([REPAIRED] if repaired else [])]
         self._context.store.publish(manifest, kinds)
 
     def _clean_metrics(self, state: LabelState) -> list[str]:

@@ -13,6 +13,7 @@ from party.runtime.costs import CostAccount
 from party.runtime.expected import Receives
 from party.runtime.job_store import JobStore
 from party.runtime.mailbox import Mailbox
+from party.runtime.metrics import PartyMetrics
 from party.runtime.outbox import Outbox
 from party.runtime.steps import ProgressCounter, StepCache
 from party.runtime.transcript_recorder import Recorder
@@ -43,6 +44,7 @@ class StepContext:
     mailbox: Mailbox
     outbox: Outbox
     costs: CostAccount
+    metrics: PartyMetrics
     recorder: Recorder
     engine: Engine
     store: JobStore

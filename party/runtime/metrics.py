@@ -44,6 +44,22 @@ class PartyMetrics(ProcessMetrics):
         )
         self._blocks = self.histogram("treetap_served_block_records", "Records scored in one round.", BLOCK_RECORDS)
         self._waiting = self.gauge("treetap_served_waiting_records", "Records that wait for a round.")
+        self._bound = self.gauge(
+            "treetap_leakage_bound_nats",
+            "Largest bound on what one set of records that the party knows of a growing tree says about the label; per "
+            "node, not joint.",
+            "peer",
+        )
+        self._signature = self.gauge(
+            "treetap_signature_information_nats",
+            "Mutual information of the label and the partition by all sets that the party knows: plug-in, and by "
+            "chance.",
+            "peer",
+            "estimate",
+        )
+        self._excess = self.gauge(
+            "treetap_signature_excess_share", "Plug-in less chance, over the label's entropy.", "peer"
+        )
 
     def step_begins(self, step: str) -> None:
         """Count a step as running."""
@@ -72,6 +88,16 @@ class PartyMetrics(ProcessMetrics):
     def records_wait(self, change: int) -> None:
         """Add `change` records (negative: fewer) to those that wait for a round."""
         self._waiting.inc(change)
+
+    def leakage(self, peer: str, nats: float) -> None:
+        """Record the largest bound of the sets that a feature party knows of the tree that grows."""
+        self._bound.labels(peer).set(nats)
+
+    def signature(self, peer: str, plug_in: float, by_chance: float, excess: float) -> None:
+        """Record the information, in nats, of the sets that a feature party knows together, and its share of H(Y)."""
+        self._signature.labels(peer, "plug-in").set(plug_in)
+        self._signature.labels(peer, "by chance").set(by_chance)
+        self._excess.labels(peer).set(excess)
 
     def operations(self) -> JobCounts:
         """Counter of a job's operations, which adds to the process's metric too."""

@@ -22,6 +22,7 @@ from treetap.commands.data.cli import data
 from treetap.commands.health import cli as health
 from treetap.commands.jobs import prune, serve
 from treetap.commands.jobs.operator_options import AwayDeadline, OperatorFile, Protocol, operating
+from treetap.commands.leakage import cli as leakage
 from treetap.commands.model.cli import model
 from treetap.commands.stdout import guarded
 from treetap.errors import BadInput, Malformed, TreetapError
@@ -145,6 +146,7 @@ def doctor(
 
 
 health.register(app)
+leakage.register(app)
 
 
 @app.command()

@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 
 #: The kind of shard that holds trees, one JSON line a tree; its file's name in jobs and models.
 TREES = "trees.jsonl"
+#: What released sets of records say about the label, one JSON line a tree: the label holder's own figures.
+LEAKAGE = "leakage.jsonl"
 
 #: The kind that holds the trees of `TREES` with the values of repairs, one JSON line a tree: see
 #: `treetap.models.valued_trees`.
@@ -119,8 +121,17 @@ def read_model(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 def read_repaired(folder: Path) -> list[dict[str, Any]]:
     """The lines of a published model's `REPAIRED`; none where it has no such file. Raises as `read_model` does."""
+    return _read_kind(folder, REPAIRED)
+
+
+def read_leakage(folder: Path) -> list[dict[str, Any]]:
+    """The lines of a published model's `LEAKAGE`; none where it has no such file. Raises as `read_model` does."""
+    return _read_kind(folder, LEAKAGE)
+
+
+def _read_kind(folder: Path, kind: str) -> list[dict[str, Any]]:
     _, files = _read_checked(folder)
-    return _lines(folder / files[REPAIRED]) if REPAIRED in files else []
+    return _lines(folder / files[kind]) if kind in files else []
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:

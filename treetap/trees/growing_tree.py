@@ -150,6 +150,16 @@ class GrowingTree:
                 smaller = min(pair, key=lambda child: int(self.sums[child][self._width - 1]))
                 self.build += [smaller] if self._subtract else open_children
 
+    def known_to(self, party: int) -> list[int]:
+        """The nodes of the level just begun whose records a party comes to know, if it takes part in the tree.
+
+        Those of its own splits, those that the label holder relays, and the siblings of these, as the difference from
+        the parent.
+        """
+        relayed = {node >> 1 for node in self.frontier}
+        known = [node for node, choice in self.choices.items() if choice.party == party or node in relayed]
+        return [child for node in sorted(known) for child in (2 * node, 2 * node + 1)]
+
     def _may_be_split(self, node: int, depth: int) -> bool:
         """True if a split of the node could pass the stopping rules."""
         return depth < self._max_depth and self._criterion.may_split(self.sums[node][: self._width])

@@ -71,6 +71,26 @@ def mutual_information(labels: Ints, groups: Ints) -> float:
     return max(0.0, class_entropy(label_counts) + class_entropy(group_counts) - class_entropy(joint))
 
 
+def permuted_information(labels: Ints, groups: Ints, rng: np.random.Generator, permutations: int = 100) -> float:
+    """The mean of `mutual_information`, in nats, over random orders of the labels: what small groups alone explain.
+
+    With as many groups as records it is H(Y), as the information itself is. Of an order only the classes in each group
+    matter: they are drawn class by class, without replacement.
+    """
+    if not labels.size:
+        return 0.0
+    label_counts = np.unique(labels, return_counts=True)[1]
+    group_counts = np.unique(groups, return_counts=True)[1].astype(np.int64)
+    apart, total = class_entropy(label_counts) + class_entropy(group_counts), 0.0
+    for _ in range(permutations):
+        left, cells = group_counts, []
+        for count in label_counts[:-1].tolist():
+            cells.append(rng.multivariate_hypergeometric(left, count, method="marginals"))
+            left = left - cells[-1]
+        total += max(0.0, apart - class_entropy(np.concatenate([*cells, left])))
+    return total / permutations
+
+
 def _divergence(counts: Ints, totals: Ints) -> Floats:
     """Σ_c p_c ln(p_c / q_c) of each row's shares p from those of all records q."""
     size = counts.sum(axis=1, keepdims=True)
