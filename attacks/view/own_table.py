@@ -54,7 +54,7 @@ def load_own_table(path: Path, view: View, id_column: str = "id", columns: Seque
         raise DataError(f"{path}: column {id_column!r} holds other ids than {view.party}'s table in job {view.job!r}")
     own = table.take(np.argsort(table.rows)[view.rows])
     _check_splits(own, view)
-    return _one_hot(own)
+    return one_hot(own)
 
 
 def load_labels(path: Path, label: str, own: Table, id_column: str = "id") -> Labels:
@@ -106,7 +106,7 @@ def _check_splits(own: Table, view: View) -> None:
                 )
 
 
-def _one_hot(table: Table) -> Table:
+def one_hot(table: Table) -> Table:
     """The table with a column of 0 and 1 for each category instead of category numbers."""
     names: list[str] = []
     blocks = [np.empty((len(table.ids), 0))]

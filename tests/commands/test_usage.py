@@ -20,7 +20,7 @@ from treetap.wire.tls import TlsFiles
 
 COMMANDS = [
     *("", "demo", "experiment", "party", "coordinator", "train", "predict", "status", "cancel", "resume", "transcript"),
-    *("doctor", "health", "data", "data list", "data fetch"),
+    *("frontier", "doctor", "health", "data", "data list", "data fetch"),
     *("certs", "certs init", "certs issue", "certs request", "certs sign", "certs revoke"),
     *("model", "model show", "model export", "audit", "attack", "serve", "prune", "labels"),
 ]
@@ -86,6 +86,7 @@ def test_wrong_usage(words: list[str]) -> None:
         ["party", "--config", "absent.toml"],
         ["coordinator", "--config", "absent.toml"],
         ["experiment", "absent.toml"],
+        ["frontier", "absent.toml"],
         ["train", "absent.toml"],
         ["status", "--operator", "absent.toml"],
         ["predict", "model", "--operator", "absent.toml"],

@@ -106,6 +106,32 @@ def experiment(
 
 
 @app.command()
+def frontier(
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="FRONTIER.toml", help="An experiment file with a table [frontier]; docs/frontier.md."),
+    ],
+    as_json: Json = False,
+    workdir: Annotated[
+        Path | None,
+        typer.Option(help="Points, frontier.json and frontier.html; without it FRONTIER-frontier in this folder."),
+    ] = None,
+) -> None:
+    """Train with defences of the label at several strengths; draw AUC against what attacks still find.
+
+    [frontier] names the values, as id_lmid = [0.1, 0.5, 1] or reduced_leakage = [1]; every seed of [data] is one
+    training each. A finished training is kept: after Ctrl-C the same command goes on with those that are missing.
+
+    trainer = "centralised" trains the same trees on the joined table, without sockets and encryption: minutes for a
+    sweep that takes a federation hours.
+    """
+    with needs("audit"):
+        from treetap.commands.frontier.run import run_file
+
+    run_file(file, as_json=as_json, workdir=workdir)
+
+
+@app.command()
 def party(
     config: Annotated[Path, typer.Option(help="The party's own configuration file.")],
     log_level: LogLevel = "info",

@@ -2,29 +2,57 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
 from treetap.protocols.emissions import GROWTH, Emission, label_holder_opens, to_feature_parties
 from treetap.protocols.registry import DEFENCES, Floats, Tables, TrainingProtocol
 from treetap.trees.params import BoostingParams
+from treetap.trees.withholding import NOTHING, Withholding
+
+if TYPE_CHECKING:
+    from treetap.trees.binning import BinnedTable
+    from treetap.trees.centralised import CentralModel
+
+
+def train_centrally(
+    tables: Tables,
+    labels: npt.NDArray[Any],
+    classes: int,
+    params: BoostingParams,
+    withholding: Withholding = NOTHING,
+) -> CentralModel:
+    """See `TrainingProtocol`."""
+    from treetap.trees.centralised import train
+
+    return train(_binned(tables, params), labels, params, classes or None, withholding)
 
 
 def predict_centrally(
-    before: Tables, after: Tables, labels: npt.NDArray[Any], classes: int, params: BoostingParams
+    before: Tables,
+    after: Tables,
+    labels: npt.NDArray[Any],
+    classes: int,
+    params: BoostingParams,
+    withholding: Withholding = NOTHING,
 ) -> tuple[Floats, Floats]:
     """See `TrainingProtocol`."""
-    from treetap.trees.binning import bin_table
     from treetap.trees.centralised import train
 
-    bins = {
-        name: bin_table(table.features, table.columns, params.max_bin, may_be_constant=table.made)
-        for name, table in before
-    }
-    model = train(list(bins.items()), labels, params, classes or None)
-    scores = model.predict([(name, bins[name].encode(table.features)) for name, table in after])
+    bins = _binned(before, params)
+    model, encoded = train(bins, labels, params, classes or None, withholding), dict(bins)
+    scores = model.predict([(name, encoded[name].encode(table.features)) for name, table in after])
     return scores, model.ensemble.outcome(scores)
+
+
+def _binned(tables: Tables, params: BoostingParams) -> list[tuple[str, BinnedTable]]:
+    from treetap.trees.binning import bin_table
+
+    return [
+        (name, bin_table(table.features, table.columns, params.max_bin, may_be_constant=table.made))
+        for name, table in tables
+    ]
 
 
 PROTOCOL = TrainingProtocol(
@@ -36,4 +64,5 @@ PROTOCOL = TrainingProtocol(
     draws_for_audit=False,
     predict_centrally=predict_centrally,
     defences=DEFENCES,
+    train_centrally=train_centrally,
 )

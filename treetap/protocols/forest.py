@@ -2,27 +2,48 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
 from treetap.protocols.emissions import GROWTH, Emission, label_holder_opens, to_feature_parties
 from treetap.protocols.registry import DEFENCES, Floats, Tables, TrainingProtocol
 from treetap.trees.params import ForestParams
+from treetap.trees.withholding import NOTHING, Withholding
+
+if TYPE_CHECKING:
+    from treetap.trees.centralised_forest import CentralForest
 
 
-def predict_centrally(
-    before: Tables, after: Tables, labels: npt.NDArray[Any], classes: int, params: ForestParams
-) -> tuple[Floats, Floats]:
+def train_centrally(
+    tables: Tables,
+    labels: npt.NDArray[Any],
+    classes: int,
+    params: ForestParams,
+    withholding: Withholding = NOTHING,
+) -> CentralForest:
     """See `TrainingProtocol`."""
     from treetap.trees.binning import bin_table
     from treetap.trees.centralised_forest import train_forest
 
     binned = [
         (name, bin_table(table.features, table.columns, params.max_bin, may_be_constant=table.made))
-        for name, table in before
+        for name, table in tables
     ]
-    forest = train_forest([(name, table.features) for name, table in before], labels, params, classes, binned)
+    raw = [(name, table.features) for name, table in tables]
+    return train_forest(raw, labels, params, classes, binned, withholding)
+
+
+def predict_centrally(
+    before: Tables,
+    after: Tables,
+    labels: npt.NDArray[Any],
+    classes: int,
+    params: ForestParams,
+    withholding: Withholding = NOTHING,
+) -> tuple[Floats, Floats]:
+    """See `TrainingProtocol`."""
+    forest = train_centrally(before, labels, classes, params, withholding)
     scores = forest.predict([(name, table.features) for name, table in after])
     return scores, forest.ensemble.outcome(scores)
 
@@ -36,4 +57,5 @@ PROTOCOL = TrainingProtocol(
     draws_for_audit=True,
     predict_centrally=predict_centrally,
     defences=DEFENCES,
+    train_centrally=train_centrally,
 )

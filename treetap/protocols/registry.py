@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # the command line reads names and summaries alone, and start
 
     from treetap.protocols.emissions import Emission, OpensSums
     from treetap.tables.reading import Table
+    from treetap.trees.centralised import CentralTrees
     from treetap.trees.params import TreeParams
     from treetap.wire.v2 import prediction_pb2, protocols_pb2, setup_pb2
 
@@ -57,7 +58,9 @@ class TrainingProtocol:
         draws_for_audit: an instance space holds, of the node's records, those alone that its tree draws.
         predict_centrally: raw scores (n, outputs) of other records, and their probabilities or values, by the model
             that the joined table gives: (tables to learn from, tables to predict, labels (N,), classes, parameters);
-            with one role also `ownership`, the records that each party labels.
+            with one role also `ownership`, the records that each party labels, otherwise also what is withheld.
+        train_centrally: the model that the joined table gives, with all parties' split tables: (tables, labels (N,),
+            classes, parameters, what is withheld); None of a protocol with one role.
         predicts: the protocols that predict by its models; the first is the default.
         one_role: every party has the same role, the class `Party` of the module `party` in the package of its roles.
             A job lists them under `parties`; the first is the aggregator.
@@ -76,6 +79,7 @@ class TrainingProtocol:
     trees_are_sequential: bool
     draws_for_audit: bool
     predict_centrally: Callable[..., tuple[Floats, Floats]]
+    train_centrally: Callable[..., CentralTrees] | None = None
     predicts: Sequence[str] = ("interactive", "eini", "eini-lattice")
     one_role: bool = False
     most_parties: int = 0

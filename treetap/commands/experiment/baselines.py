@@ -16,13 +16,13 @@ import pyarrow as pa
 
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.joined_table import ID
+from treetap.commands.experiment.party_tables import read_as_party
 from treetap.commands.experiment.spread_labels import truth
 from treetap.errors import DataError
 from treetap.protocols.registry import training
-from treetap.tables.config import TableConfig
 from treetap.tables.labels import Labels, read_labels
 from treetap.tables.partial_labels import Rows, read_partial_labels
-from treetap.tables.reading import Table, read_table
+from treetap.tables.reading import Table
 from treetap.trees import metrics
 from treetap.trees.params import TreeParams
 from treetap.trees.pivodl_params import PivodlParams
@@ -47,9 +47,12 @@ class Comparison:
         self._params, self._alignment = job.params(), job.alignment
         self._protocol = training(job.protocol)
         self._names, label = experiment.in_order, experiment.data.label
-        self._trained = {name: _read(settings[name]["tables"]["train"], self._params) for name in self._names}
+        self._trained = {
+            name: read_as_party(settings[name]["tables"]["train"], self._params.missing) for name in self._names
+        }
         self._asked = {
-            name: _read(settings[name]["tables"]["predict"], self._params, self._trained[name]) for name in self._names
+            name: read_as_party(settings[name]["tables"]["predict"], self._params.missing, self._trained[name])
+            for name in self._names
         }
         self._ids = self._asked[self._names[0]].ids
         self._ownership: dict[str, Rows] | None = None
@@ -58,16 +61,18 @@ class Comparison:
         else:
             self._learned = read_labels(self._trained[self._names[0]], label, self._params.objective)
         self._truth = truth(rows, ID, label, self._ids, self._learned)
-        self._joined = self._predict(self._names)
+        self._defences = experiment.defences
+        withheld = {"withholding": self._defences.withholding} if self._defences.named() else {}
+        self._joined = self._predict(self._names, withheld)
 
     @property
     def comparable(self) -> bool:
         """True if the federation's model is this one.
 
         Aligned by private set intersection, its records are in another order, so that draws of them differ. The
-        centralised model has no noise.
+        centralised model has no noise, neither of leaf weights nor of labels.
         """
-        if self._params.adds_noise:
+        if self._params.adds_noise or self._defences.label_dp is not None:
             return False
         return self._alignment == "sorted-ids" or not self._params.draws_records
 
@@ -99,12 +104,17 @@ class Comparison:
             found[f"{name} alone, test"] = metrics.evaluate(self._params.objective, outcome, self._truth)
         return found
 
-    def _predict(self, parties: Sequence[str]) -> tuple[Floats, Floats]:
-        """Raw scores (n, outputs) and outcome of the test rows, by a model of the training rows and these columns."""
+    def _predict(self, parties: Sequence[str], more: Mapping[str, Any] | None = None) -> tuple[Floats, Floats]:
+        """Raw scores (n, outputs) and outcome of the test rows, by a model of the training rows and these columns.
+
+        `more`: further arguments of the trainer.
+        """
         before, after = ([(name, tables[name]) for name in parties] for tables in (self._trained, self._asked))
-        learned, more = self._learned, {} if self._ownership is None else {"ownership": self._ownership}
+        learned, given = self._learned, {**(more or {})}
+        if self._ownership is not None:
+            given["ownership"] = self._ownership
         return self._protocol.predict_centrally(
-            before, after, learned.values, len(learned.classes), self._params, **more
+            before, after, learned.values, len(learned.classes), self._params, **given
         )
 
     def _alone(self, name: str, rows: Rows) -> tuple[Floats, Floats]:
@@ -112,12 +122,6 @@ class Comparison:
         before, after = [(name, self._trained[name].take(rows))], [(name, self._asked[name])]
         learned = self._learned
         return self._protocol.predict_centrally(before, after, learned.values[rows], len(learned.classes), self._params)
-
-
-def _read(config: Mapping[str, Any], params: TreeParams, like: Table | None = None) -> Table:
-    table = TableConfig.model_validate(config)
-    categories = None if like is None else like.categories
-    return read_table(table, with_label=table.label is not None, missing=params.missing, categories=categories)
 
 
 def joined_labels(tables: Mapping[str, Table], column: str, params: TreeParams) -> tuple[Labels, dict[str, Rows]]:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from party.defences.settings import Defences
 from treetap.commands.experiment.party_table import PartyTable, column_faults, label_faults
 from treetap.commands.jobs.job_file import JobTable
 from treetap.protocols.job_spec import foreign_dropout
@@ -97,6 +98,7 @@ class ExperimentFile(Strict):
     job: JobTable
     audit: AuditTable | None = None
     predict: PredictTable | None = None
+    defences: Defences = Defences()
 
     @model_validator(mode="before")
     @classmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.joined_table import ID, Split
 from treetap.commands.experiment.party_table import PartyTable
 from treetap.commands.experiment.spread_labels import POLICY, own_cells
+from treetap.tables.config import TableConfig
+from treetap.tables.reading import Table, read_table
 
 
 def write_tables(experiment: ExperimentFile, table: pa.Table, drawn: Split, folder: Path) -> dict[str, dict[str, Any]]:
@@ -40,10 +43,19 @@ def write_tables(experiment: ExperimentFile, table: pa.Table, drawn: Split, fold
             **(POLICY | {"label_holders": _others(experiment, party)} if experiment.spread else {}),
         }
         settings[party.name] = {"policy": policy, "workers": party.workers, "tables": tables}
+        if party.labels and experiment.defences.named():
+            settings[party.name]["defences"] = experiment.defences.model_dump(exclude_defaults=True)
     if experiment.spread:
         joined = table.select([ID, label]).take(pa.array(drawn.train))
         pq.write_table(joined, labels_file(experiment, folder), compression="zstd")
     return settings
+
+
+def read_as_party(config: Mapping[str, Any], missing: float, like: Table | None = None) -> Table:
+    """A table of a party's settings as the party reads it; `like`: the table it trained on, with the same encoding."""
+    table = TableConfig.model_validate(config)
+    categories = None if like is None else like.categories
+    return read_table(table, with_label=table.label is not None, missing=missing, categories=categories)
 
 
 def _labels(party: PartyTable, name: str, labels: pa.ChunkedArray, drawn: Split) -> pa.ChunkedArray | None:

@@ -174,8 +174,8 @@ def print_run(run: dict[str, Any]) -> None:
     """The report of an experiment's run for a person."""
     terminal.out.rule(f"seed {run['seed']}")
     terminal.out.print(metrics_table(run["metrics"], "Metrics"))
-    for sentence in run.get("privacy", []):
-        terminal.out.print(terminal.text(sentence))
+    for sentence in (*run.get("privacy", []), *_defended(run)):
+        terminal.out.print(terminal.text(sentence), soft_wrap=True)
     if used := trees_used(**run["trees"]):
         terminal.out.print(used)
     terminal.out.print(seconds_table(run["seconds"]))
@@ -198,3 +198,12 @@ def print_run(run: dict[str, Any]) -> None:
     peak = max(run["peak_rss_mb"].items(), key=lambda item: item[1], default=("", 0.0))
     terminal.out.print(f"largest process: {peak[0]}, {peak[1]:.0f} MiB")
     terminal.out.file.flush()
+
+
+def _defended(run: dict[str, Any]) -> list[str]:
+    """The sentences about defences, and what was withheld."""
+    if "defences" not in run:
+        return []
+    found = run["defences"]
+    grown = f"Grown by the label holder alone: {found['local_subtrees']} subtrees, {found['hidden_nodes']} nodes below "
+    return [*found["says"], f"{grown}their roots that no other party knows."]

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from treetap.commands.experiment.baselines import Comparison
+from treetap.commands.experiment.defended import defended
 from treetap.commands.experiment.experiment_file import AuditTable, ExperimentFile
 from treetap.commands.experiment.joined_table import ID, Split, labels_of, read_table, split
 from treetap.commands.experiment.party_tables import labels_file, write_tables
@@ -63,13 +64,22 @@ def run_file(file: Path, *, as_json: bool, workdir: Path | None) -> None:
         raise BadInput("; ".join(faults))
 
 
-def run_seed(experiment: ExperimentFile, table: pa.Table, seed: int, folder: Path) -> dict[str, Any]:
-    """One federation from start to end: train, predict the test rows, measure, collect the costs."""
+def run_seed(experiment: ExperimentFile, table: pa.Table, seed: int, folder: Path, title: str = "") -> dict[str, Any]:
+    """One federation from start to end: train, predict the test rows, measure, collect the costs.
+
+    `title`: of the progress line; by default the seed.
+    """
     drawn = _limited(experiment, split(experiment, table, seed), seed)
     try:
         settings = write_tables(experiment, table, drawn, folder)
         started = time.monotonic()
-        found, done = _run(experiment, table, seed, drawn, LocalFederation(folder, settings), started)
+        found, done = _run(
+            experiment, table, seed, drawn, LocalFederation(folder, settings), started, title or f"seed {seed}"
+        )
+        if experiment.defences.named():
+            models = {party: Path(path) for party, path in found["model"].items()}
+            predicted = pq.read_table(done[experiment.protocols[0]].predictions)
+            found["defences"] = defended(experiment, settings, models, predicted)
         if experiment.data.compare or experiment.predict is not None:
             central = Comparison(experiment, settings, seed, table.take(pa.array(drawn.test)))
             if experiment.data.compare:
@@ -104,6 +114,7 @@ def _run(
     drawn: Split,
     parties: LocalFederation,
     started: float,
+    title: str,
 ) -> tuple[dict[str, Any], dict[str, jobs_pb2.JobStatus]]:
     """The run and the outcome of each protocol's prediction; the processes end with it."""
     first, *others = experiment.in_order
@@ -112,7 +123,7 @@ def _run(
         job = experiment.job.model_copy(update={"seed": experiment.job.seed + seed})
         operator = federation.operator
         name = operator.submit(jobs_pb2.SubmitRequest(job="experiment", spec=job.spec(first, others, "train")))
-        with progress_view.live(f"seed {seed}") as update:
+        with progress_view.live(title) as update:
             trained = _finished(operator.watch(name, update))
             protocols, done = experiment.protocols, {}
             for protocol in protocols:

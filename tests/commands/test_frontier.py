@@ -1,0 +1,303 @@
+"""`treetap frontier`: its file, resumption, refusals, document and page."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.commands.command import refused, treetap
+from treetap.commands.frontier import centralised, run
+from treetap.commands.frontier.frontier_file import FrontierFile
+from treetap.commands.frontier.measured import measured
+from treetap.commands.frontier.page import html, picture
+from treetap.commands.frontier.panels import setting
+from treetap.errors import BadInput, ConfigError
+from treetap.privacy.frontiers import FrontierDocument, Measured, load_frontier
+from treetap.strict import load
+
+DATA = 'path = "t.csv"\nlabel = "y"\nseed = [0, 1]\n'
+JOB = 'protocol = "forest"\nkey_bits = 1024\nn_estimators = 3\nmax_depth = 4\n'
+FRONTIER = 'trainer = "centralised"\nid_lmid = [0.1, 0.5]\nreduced_leakage = [1]\n'
+#: The same with the quickest attacks.
+QUICK = FRONTIER + 'attacks = ["uni"]\nsettings = {starts = 1}\n'
+
+
+def _file(folder: Path, frontier: str = FRONTIER, job: str = JOB, data: str = DATA, more: str = "") -> Path:
+    parties = (
+        '[[party]]\nname = "clinic"\nlabels = true\ncolumns = ["a", "kind"]\n[[party]]\nname = "lab"\nshare = 0.5\n'
+    )
+    parties += '[[party]]\nname = "shop"\nshare = 0.5\n'
+    path = folder / "sweep.toml"
+    path.write_text(f"[data]\n{data}{parties}[job]\n{job}[frontier]\n{frontier}{more}", encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with a table of 150 rows, three classes and a column of text."""
+    _write_table(tmp_path)
+    return tmp_path
+
+
+def _write_table(folder: Path, seed: int = 1) -> None:
+    draw = random.Random(seed)
+    lines = ["a,b,c,d,e,kind,y"]
+    for _ in range(150):
+        a, b, c, d, e = (draw.random() for _ in range(5))
+        label = 2 if b + c > 1.2 else int(a + d > 1)
+        lines.append(f"{a},{b},{c},{d},{e},{draw.choice(['red', 'blue'])},{'xyz'[label]}")
+    (folder / "t.csv").write_text("\n".join(lines) + "\n")
+
+
+@pytest.fixture
+def encoded() -> str:
+    """The data of a file whose text is encoded."""
+    return DATA + 'encode = "ordinal"\n'
+
+
+@pytest.fixture
+def trained(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The trainings that are done from now on, by name."""
+    done: list[str] = []
+    real: Callable[..., Any] = centralised.train
+
+    def train(experiment: Any, table: Any, training: Any, folder: Path) -> Any:
+        done.append(training.word)
+        return real(experiment, table, training, folder)
+
+    monkeypatch.setattr(centralised, "train", train)
+    return done
+
+
+@pytest.mark.parametrize(
+    ("frontier", "job", "expected"),
+    [
+        ("id_lmind = [0.5]\n", JOB, "frontier.id_lmind: unknown key"),
+        ("id_lmid = [0.5, -0.1]\n", JOB, "frontier.id_lmid.[2]: Input should be greater than or equal to 0"),
+        ("reduced_leakage = [0]\n", JOB, "frontier.reduced_leakage.[1]: Input should be greater than or equal to 1"),
+        ("id_lmid = [0.5, 0.5]\n", JOB, "id_lmid names a value twice"),
+        ("none = false\n", JOB, "has no point"),
+        ('attacks = ["guess"]\n', JOB, "guess"),
+        ("settings = {alpha = -1.0}\n", JOB, "alpha must be a number"),
+        ("", 'objective = "reg:squarederror"\n', "a regression has numbers for labels"),
+    ],
+)
+def test_points_that_cannot_be_trained(frontier: str, job: str, expected: str, folder: Path) -> None:
+    """An unknown defence, a parameter out of range, an unknown attack and a regression are refused by name."""
+    with pytest.raises(ConfigError, match="wrong:") as raised:
+        load(_file(folder, frontier, job), FrontierFile)
+    assert expected in str(raised.value)
+
+
+def test_protocols_and_tables_that_a_frontier_does_not_have(folder: Path) -> None:
+    """A frontier of PIVODL is refused, and a file that says what the frontier sets itself."""
+    file = folder / "sweep.toml"
+    shared = "".join(f'[[party]]\nname = "{name}"\nlabel_share = 0.5\nshare = 0.5\n' for name in "pq")
+    job = '[job]\nprotocol = "pivodl"\nepsilon = 8\ndelta = 1e-5\nclip = 2\ninstance_threshold = 10\n'
+    file.write_text(f"[data]\n{DATA}{shared}{job}[frontier]\n")
+    with pytest.raises(ConfigError, match="its labels have no one holder"):
+        load(file, FrontierFile)
+    for more, expected in (
+        ("[audit]\n", "[audit] is not for a frontier"),
+        ("[predict]\n", "[predict] is not for a frontier"),
+        ("[defences]\nreduced_leakage = {trees = 1}\n", "[defences] is not for a frontier"),
+    ):
+        with pytest.raises(ConfigError) as raised:
+            load(_file(folder, more=more), FrontierFile)
+        assert expected in str(raised.value)
+    with pytest.raises(ConfigError, match="compare = true is not for a frontier"):
+        load(_file(folder, data=DATA + "compare = true\n"), FrontierFile)
+
+
+def test_a_finished_training_is_not_repeated(
+    folder: Path, encoded: str, trained: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every point is trained once per seed; the same command then trains nothing, or just what was taken away."""
+    file = _file(folder, QUICK, data=encoded)
+    run.run_file(file, as_json=True, workdir=folder / "kept")
+    first = capsys.readouterr()
+    assert len(trained) == len(set(trained)) == 8
+    assert "8/8 id_lmid-0.5-shown-seed-1: AUC 0." in first.err
+    run.run_file(file, as_json=True, workdir=folder / "kept")
+    assert capsys.readouterr().out == first.out
+    assert len(trained) == 8
+    (folder / "kept" / "points" / "none-seed-1.json").unlink()
+    run.run_file(file, as_json=True, workdir=folder / "kept")
+    assert trained[8:] == ["none-seed-1"]
+    wider = _file(folder, QUICK.replace("0.5]", "0.5, 2]"), data=encoded)
+    run.run_file(wider, as_json=True, workdir=folder / "kept")
+    assert trained[9:] == ["id_lmid-2.0-shown-seed-0", "id_lmid-2.0-shown-seed-1"]
+
+
+def test_what_ctrl_c_leaves_is_kept(
+    folder: Path, encoded: str, monkeypatch: pytest.MonkeyPatch, trained: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An interruption in the third training leaves two; the same command goes on with the third."""
+    real = centralised.train
+
+    def stopping(*given: Any) -> Any:
+        if len(trained) == 2:
+            raise KeyboardInterrupt
+        return real(*given)
+
+    file = _file(folder, QUICK, data=encoded)
+    with monkeypatch.context() as patch:
+        patch.setattr(centralised, "train", stopping)
+        with pytest.raises(KeyboardInterrupt):
+            run.run_file(file, as_json=True, workdir=folder / "kept")
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "the same command goes on with the trainings that are missing" in said.err
+    assert sorted(path.name for path in (folder / "kept" / "points").iterdir()) == [
+        "none-seed-0.json",
+        "none-seed-1.json",
+    ]
+    run.run_file(file, as_json=True, workdir=folder / "kept")
+    assert len(trained) == 8
+
+
+def test_points_of_other_data_or_settings_are_refused(folder: Path, encoded: str) -> None:
+    """Another cell, job, split or attack than the folder's points have is told by name, before any training."""
+    kept, small = folder / "kept", 'trainer = "centralised"\n'
+    run.run_file(_file(folder, small, data=encoded), as_json=True, workdir=kept)
+
+    def refusal(**changes: str) -> str:
+        with pytest.raises(BadInput) as raised:
+            run.run_file(_file(folder, **{"frontier": small, "data": encoded, **changes}), as_json=True, workdir=kept)
+        return str(raised.value)
+
+    assert "job.max_depth was 4, now 5. " in refusal(job=JOB.replace("depth = 4", "depth = 5"))
+    assert "data.test_share was 0.2, now 0.3" in refusal(data=encoded + "test_share = 0.3\n")
+    assert "frontier.attacks was" in refusal(frontier=small + 'attacks = ["uni"]\n')
+    _write_table(folder, seed=2)
+    message = refusal()
+    assert "content of the table was" in message
+    assert "none-seed-0.json" in message
+    (kept / "points" / "none-seed-0.json").write_text("{")
+    assert "none-seed-0.json: is no finished training" in refusal()
+    (folder / "other").mkdir()
+    (folder / "other" / "thesis.txt").touch()
+    with pytest.raises(BadInput, match="is not empty and holds no frontier"):
+        run.run_file(_file(folder, small, data=encoded), as_json=True, workdir=folder / "other")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, FrontierDocument]:
+    """A frontier by the command: its folder and its document."""
+    folder = tmp_path_factory.mktemp("frontier")
+    _write_table(folder)
+    frontier = FRONTIER + "settings = {starts = 1}\n"
+    outcome = treetap("frontier", _file(folder, frontier, data=DATA + 'encode = "ordinal"\n'), "--json", folder=folder)
+    assert outcome.status == 0, outcome.err
+    document = FrontierDocument.model_validate_json(outcome.out)
+    assert json.loads((folder / "sweep-frontier" / "frontier.json").read_text()) == json.loads(outcome.out)
+    return folder / "sweep-frontier", document
+
+
+def test_the_document(made: tuple[Path, FrontierDocument]) -> None:
+    """It has each point with its figures over the seeds, and is read back as points for an adviser."""
+    folder, document = made
+    assert [(point.defence, setting(point)) for point in document.points] == [
+        ("none", ""),
+        ("reduced_leakage", "trees 1"),
+        ("id_lmid", "ξ 0.1"),
+        ("id_lmid", "ξ 0.5"),
+    ]
+    assert document.attacks == ["id2graph", "uni", "uni+cl", "cl"]
+    assert document.records == {"train": 120, "test": 30}
+    assert any("joined table" in sentence for sentence in document.says)
+    for point in document.points:
+        assert set(point.parties) == {"lab", "shop"}
+        for attack, largest in point.v_measure.items():
+            assert largest.mean is not None
+            assert all((party[attack].mean or 0) <= largest.mean + 1e-12 for party in point.parties.values())
+    frontier = load_frontier(folder / "frontier.json")
+    reference = frontier.without_defence()
+    assert reference is not None
+    strict = next(point for point in frontier.points if point.settings == {"xi": 0.1, "counts": "shown"})
+    assert (strict.defence, strict.table, strict.protocol, strict.seeds) == ("id_lmid", "t.csv", "forest", (0, 1))
+    assert strict.v_measure["id2graph"][0] < reference.v_measure["id2graph"][0]
+    assert strict.data_digest == document.data_digest != ""
+    assert strict.auc_sd is not None
+
+
+def test_documents_that_are_none(made: tuple[Path, FrontierDocument], tmp_path: Path) -> None:
+    """A newer version, another file and no file are refused with the path."""
+    _, document = made
+    newer = tmp_path / "newer.json"
+    newer.write_text(json.dumps(document.model_dump() | {"version": 2}))
+    with pytest.raises(BadInput, match=r"newer\.json: is no frontier of version 1 \(version: "):
+        load_frontier(newer)
+    with pytest.raises(BadInput, match="cannot be read"):
+        load_frontier(tmp_path / "absent.json")
+
+
+def test_the_page(made: tuple[Path, FrontierDocument]) -> None:
+    """A panel for each attack, both reference lines in each, a marker and a row for each point; names are escaped."""
+    folder, document = made
+    page = (folder / "frontier.html").read_text()
+    for title in ("ID2Graph", "UNI", "UNI+CL"):
+        assert f"<h3>{title}</h3>" in page
+    assert page.count('class="level"') == page.count('class="limit"') == 3
+    assert page.count('class="mark" transform="translate(') == 3 * len(document.points) + 3
+    assert page.count("<th scope=") >= len(document.points)
+    assert picture(document).count('class="level"') == 3
+    odd = document.model_copy(update={"table": "<b>.csv"})
+    assert "<b>.csv" not in html(odd)
+
+
+def test_larger_parameters_have_larger_markers(made: tuple[Path, FrontierDocument]) -> None:
+    """Of one defence's points the last has the largest marker; a point without an AUC is in the table alone."""
+    _, document = made
+    undefined = [
+        point.model_copy(update={"auc": Measured(mean=None)}) if setting(point) == "ξ 0.1" else point
+        for point in document.points
+    ]
+    assert html(document).count("ID-LMID ξ 0.1: AUC") == 3
+    assert "M3.5 0A3.5" in html(document)
+    assert "M8 0A8" in html(document)
+    assert "ID-LMID ξ 0.1: AUC" not in html(document.model_copy(update={"points": undefined}))
+
+
+def test_figures_over_seeds() -> None:
+    """Mean and sample deviation; one seed has none, and an undefined figure makes the mean undefined."""
+    found = measured([0.5, 0.7])
+    assert (found.mean, found.sd) == pytest.approx((0.6, math.sqrt(0.02)))
+    assert measured([0.5]) == Measured(mean=0.5)
+    assert measured([0.5, None]) == Measured(mean=None)
+
+
+def test_the_table_for_people(folder: Path, encoded: str) -> None:
+    """Without --json there is a table of all points and the place of the page; progress is on standard error."""
+    file = _file(folder, QUICK.replace("id_lmid", "# id_lmid"), data=encoded)
+    outcome = treetap("frontier", file, folder=folder)
+    assert outcome.status == 0
+    assert "no defence" in outcome.out
+    assert "frontier: sweep-frontier/frontier.html" in outcome.out
+    assert "4 trainings, 0 of them finished already" in outcome.err
+    assert "names a value twice" in refused(treetap("frontier", _file(folder, "reduced_leakage = [1, 1]\n")))
+
+
+def test_a_federation_gives_the_points_of_the_joined_table(folder: Path, encoded: str) -> None:
+    """One point by processes and sockets has the figures of the centralised trainer, and its costs beside them."""
+    one = "none = false\nid_lmid = [0.1]\nsettings = {starts = 1}\n"
+    data = encoded.replace("[0, 1]", "3")
+    run.run_file(_file(folder, 'trainer = "centralised"\n' + one, data=data), as_json=True, workdir=folder / "joined")
+    outcome = treetap("frontier", _file(folder, one, data=data), "--json", folder=folder)
+    assert outcome.status == 0, outcome.err
+    there = load_frontier(folder / "joined" / "frontier.json")
+    here = load_frontier(folder / "sweep-frontier" / "frontier.json")
+    assert (here.points, here.document.trainer, there.document.trainer) == (there.points, "federation", "centralised")
+    results = [
+        json.loads((folder / name / "points" / "id_lmid-0.1-shown-seed-3.json").read_text())["result"]
+        for name in ("joined", "sweep-frontier")
+    ]
+    assert results[0]["local_subtrees"] == results[1]["local_subtrees"] > 0
+    assert results[0]["hidden_nodes"] == results[1]["hidden_nodes"] > 0
+    assert results[1]["ciphertexts"]["encrypted_labels"] == 2 * 120

@@ -1,0 +1,81 @@
+"""A training of a frontier on the joined table: the trees that a federation would find, and the views that follow.
+
+No sockets and no encryption, hence for large sweeps; figures of cost come from the federation alone.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pyarrow as pa
+
+from attacks.view.expected_leakage import expected_views
+from attacks.view.own_table import one_hot
+from treetap.commands.experiment import open_model
+from treetap.commands.experiment.joined_table import ID, split
+from treetap.commands.experiment.party_tables import read_as_party, write_tables
+from treetap.commands.experiment.spread_labels import truth
+from treetap.commands.frontier.attacked import attacks_of, v_measures
+from treetap.commands.frontier.frontier_file import FrontierFile
+from treetap.commands.frontier.plan import Training
+from treetap.commands.frontier.results import TrainingResult, kept
+from treetap.models.own_split import OwnSplit
+from treetap.protocols.registry import training as protocol_of
+from treetap.tables.labels import read_labels
+from treetap.trees import metrics
+from treetap.trees.centralised import CentralTrees
+from treetap.trees.ensemble import ROOT, Split
+
+
+def train(experiment: FrontierFile, table: pa.Table, training: Training, folder: Path) -> TrainingResult:
+    """One training. `folder`: empty; gets the tables of the parties, which are read as parties read them."""
+    started = time.monotonic()
+    drawn = split(experiment, table, training.seed)
+    settings = write_tables(experiment, table, drawn, folder)
+    params = experiment.job.model_copy(update={"seed": experiment.job.seed + training.seed}).params()
+    holder, *others = experiment.in_order
+    given = {name: settings[name]["tables"] for name in experiment.in_order}
+    before = {name: read_as_party(tables["train"], params.missing) for name, tables in given.items()}
+    after = {name: read_as_party(tables["predict"], params.missing, before[name]) for name, tables in given.items()}
+    labels = read_labels(before[holder], experiment.data.label, params.objective)
+    count = len(labels.classes)
+
+    train_centrally = protocol_of(experiment.job.protocol).train_centrally
+    assert train_centrally is not None  # a check of the file
+    withheld = training.plan.defences.withholding
+    model = train_centrally(list(before.items()), labels.values, count, params, withheld)
+    scores = open_model.scores(model.ensemble, _meaning(model), {name: it.features for name, it in after.items()})
+    wanted = truth(table.take(pa.array(drawn.test)), ID, experiment.data.label, after[holder].ids, labels)
+    measured = metrics.evaluate(params.objective, model.ensemble.outcome(scores), wanted)
+
+    raw = [(name, it.features) for name, it in before.items()]
+    views = {
+        name: [
+            [leaf.records for leaf in tree.leaves() if leaf.node != ROOT]
+            for tree in expected_views(model, raw, name, before[name].columns)
+        ]
+        for name in others
+    }
+    own = {
+        name: one_hot(read_as_party(given[name]["train"] | {"encode": "ordinal"}, params.missing)) for name in others
+    }
+    names = attacks_of(experiment, len(labels.values))
+    features = {name: it.features for name, it in own.items()}
+    return TrainingResult(
+        test={training.plan.name: kept(measured)},
+        v_measure=v_measures(experiment, names, views, features, labels.values, count),
+        classes=count,
+        **open_model.hidden(model.ensemble),
+        ciphertexts={},
+        records={"train": len(drawn.train), "test": len(drawn.test)},
+        seconds=time.monotonic() - started,
+    )
+
+
+def _meaning(model: CentralTrees) -> open_model.Meaning:
+    def meaning(split: Split) -> OwnSplit:
+        it, cut = model.entry(split)
+        return OwnSplit(split.handle, split.node, it.feature, it.bin, cut, it.missing_left)
+
+    return meaning

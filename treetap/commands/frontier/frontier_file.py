@@ -1,0 +1,84 @@
+"""The file that `treetap frontier` reads: an experiment file with a table `[frontier]`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from party.defences.settings import Defences, IdLmid, ReducedLeakage
+from treetap.commands.experiment.experiment_file import AuditTable, ExperimentFile
+from treetap.commands.frontier.plan import NO_DEFENCE, Plan, Training
+from treetap.protocols.registry import training
+from treetap.strict import Strict
+from treetap.trees.params import REGRESSIONS
+
+#: The attack that needs no training: the reference line of a frontier.
+REFERENCE = "cl"
+
+
+class FrontierTable(Strict):
+    """The points: for each defence the values of its parameter.
+
+    `none`: also without a defence, the reference. `attacks`: by default `id2graph` (its quotient form, which has the
+    same modularity, where the exact graph is too large), `uni`, `uni+cl`; `cl` always. `settings`: of the attacks.
+    """
+
+    trainer: Literal["federation", "centralised"] = "federation"
+    none: bool = True
+    id_lmid: list[Annotated[float, Field(ge=0)]] = []
+    counts: Literal["shown", "paper"] = "shown"
+    reduced_leakage: list[Annotated[int, Field(ge=1)]] = []
+    attacks: Annotated[list[str], Field(min_length=1)] | None = None
+    settings: dict[str, Any] = {}
+
+    @model_validator(mode="after")
+    def _points(self) -> FrontierTable:
+        for name in ("id_lmid", "reduced_leakage"):
+            given = getattr(self, name)
+            if len(set(given)) < len(given):
+                raise ValueError(f"{name} names a value twice")
+        if not self.plans():
+            raise ValueError("has no point: give id_lmid = [0.25, 0.5, 1], or another defence")
+        AuditTable(attacks=self.attacks, settings=self.settings)  # the checks of an audit
+        return self
+
+    def plans(self) -> list[Plan]:
+        """What is trained, in the order of a report."""
+        found = [Plan(NO_DEFENCE, Defences())] if self.none else []
+        for trees in sorted(self.reduced_leakage):
+            found.append(Plan("reduced_leakage", Defences(reduced_leakage=ReducedLeakage(trees=trees)), trees))
+        for xi in sorted(self.id_lmid):
+            found.append(Plan("id_lmid", Defences(id_lmid=IdLmid(xi=xi, counts=self.counts)), xi))
+        return found
+
+
+class FrontierFile(ExperimentFile):
+    """An experiment file with a table `[frontier]`; what the frontier sets itself may not be given."""
+
+    frontier: FrontierTable
+
+    @model_validator(mode="after")
+    def _own_tables(self) -> FrontierFile:
+        if self.audit is not None:
+            raise ValueError("[audit] is not for a frontier, which attacks by itself: say attacks in [frontier]")
+        if self.predict is not None:
+            raise ValueError("[predict] is not for a frontier: all held-out rows are predicted by the first protocol")
+        if self.defences.named():
+            raise ValueError("[defences] is not for a frontier, which sets its own: name them in [frontier]")
+        if self.data.compare:
+            raise ValueError("compare = true is not for a frontier: its reference is the point without a defence")
+        if training(self.job.protocol).one_role:
+            raise ValueError(
+                f"protocol {self.job.protocol!r} has none of these defences: its labels have no one holder"
+            )
+        if self.job.params().objective in REGRESSIONS:
+            raise ValueError("a regression has numbers for labels: these defences and attacks are about classes")
+        for party in self.party:
+            if party.record == "off" and not party.labels:
+                raise ValueError(f"a frontier reads transcripts, but {party.name} has record = 'off'; leave it out")
+        return self
+
+    def trainings(self) -> list[Training]:
+        """All trainings: every plan with every seed, seeds of one plan together."""
+        return [Training(plan, seed) for plan in self.frontier.plans() for seed in self.data.seeds]

@@ -1,0 +1,75 @@
+"""The document of a frontier: its points, summed up over the seeds."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from treetap.commands.frontier.frontier_file import FrontierFile
+from treetap.commands.frontier.plan import Plan
+from treetap.commands.frontier.results import TrainingResult
+from treetap.privacy.frontiers import VERSION, FrontierDocument, Measured, MeasuredPoint
+
+LARGEST = "V-measures are those of the feature party where they are largest, in each seed."
+CENTRALISED = (
+    "Models were trained on the joined table, without sockets and encryption: they are the trees that a federation "
+    "finds, and views and attacks are those of its feature parties."
+)
+
+
+def document(
+    experiment: FrontierFile, digest: str, attacks: Sequence[str], found: dict[Plan, list[TrainingResult]]
+) -> FrontierDocument:
+    """The points of all plans. `found`: plan → a result for each seed, in the order of the seeds."""
+    first = next(iter(found.values()))[0]
+    says = [LARGEST] if len(first.v_measure) > 1 else []
+    says += [CENTRALISED] if experiment.frontier.trainer == "centralised" else []
+    return FrontierDocument(
+        version=VERSION,
+        table=Path(experiment.data.path).name,
+        data_digest=digest,
+        protocol=experiment.job.protocol,
+        trainer=experiment.frontier.trainer,
+        job=experiment.job.params().to_dict(),
+        classes=first.classes,
+        records=first.records,
+        seeds=experiment.data.seeds,
+        attacks=list(attacks),
+        says=says,
+        points=[
+            _point(plan, name, results, attacks, experiment.data.seeds)
+            for plan, results in found.items()
+            for name in plan.points
+        ],
+    )
+
+
+def _point(
+    plan: Plan, name: str, results: Sequence[TrainingResult], attacks: Sequence[str], seeds: list[int]
+) -> MeasuredPoint:
+    parties = {
+        party: {attack: measured(each.v_measure[party][attack] for each in results) for attack in attacks}
+        for party in results[0].v_measure
+    }
+    return MeasuredPoint(
+        defence=name,
+        settings=plan.settings,
+        auc=measured(each.test[name]["auc"] for each in results),
+        accuracy=measured(each.test[name]["accuracy"] for each in results),
+        v_measure={
+            attack: measured(max(party[attack] for party in each.v_measure.values()) for each in results)
+            for attack in attacks
+        },
+        parties=parties,
+        seeds=seeds,
+    )
+
+
+def measured(values: Iterable[float | None]) -> Measured:
+    """Mean and standard deviation of a sample; undefined if a value is."""
+    known = list(values)
+    numbers = [value for value in known if value is not None]
+    if len(numbers) < len(known):
+        return Measured(mean=None)
+    return Measured(mean=statistics.fmean(numbers), sd=statistics.stdev(numbers) if len(numbers) > 1 else None)

@@ -1,0 +1,97 @@
+"""`treetap frontier`: what each defence of the label leaves to an attacker, against what it costs in accuracy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+
+from treetap import terminal
+from treetap.commands.experiment.joined_table import labels_of, read_table, split
+from treetap.commands.frontier import centralised, federated
+from treetap.commands.frontier.attacked import attacks_of
+from treetap.commands.frontier.frontier_file import FrontierFile
+from treetap.commands.frontier.measured import document
+from treetap.commands.frontier.page import html
+from treetap.commands.frontier.plan import Plan, Training
+from treetap.commands.frontier.results import TrainingResult
+from treetap.commands.frontier.stored import Store, content_digest, made_with
+from treetap.commands.frontier.summary import print_frontier
+from treetap.commands.jobs import progress_view
+from treetap.commands.local_federation import clean_end, working_folder
+from treetap.models.durable import write_whole
+from treetap.privacy.frontiers import FrontierDocument
+from treetap.strict import load
+
+DOCUMENT, PAGE = "frontier.json", "frontier.html"
+
+
+def run_file(file: Path, *, as_json: bool, workdir: Path | None) -> None:
+    """Train what is missing of a frontier, write its document and its page, print them.
+
+    `workdir`: by default `NAME-frontier` in the current folder, for a file NAME.toml.
+    """
+    experiment = load(file, FrontierFile)
+    table = read_table(experiment, file.resolve().parent)
+    labels_of(experiment, table)
+    for seed in experiment.data.seeds:
+        drawn = split(experiment, table, seed)  # a fault in the last split is reported before the first training
+    folder = workdir or Path(f"{file.stem}-frontier")
+    attacks, digest = attacks_of(experiment, len(drawn.train)), content_digest(table)
+    store = Store(folder, made_with(experiment, digest, attacks))
+    with clean_end():
+        _train_missing(experiment, table, store, len(drawn.train))
+    found: dict[Plan, list[TrainingResult]] = {}
+    for training in experiment.trainings():
+        result = store.get(training)
+        assert result is not None  # just trained
+        found.setdefault(training.plan, []).append(result)
+    made = document(experiment, digest, attacks, found)
+    _write(folder, made)
+    if as_json:
+        print(made.model_dump_json(indent=1))
+    else:
+        print_frontier(made)
+        terminal.out.print(f"frontier: {folder / PAGE}", soft_wrap=True)
+
+
+def _train_missing(experiment: FrontierFile, table: pa.Table, store: Store, records: int) -> None:
+    """Train what the folder lacks; each result is on disk before the next training begins."""
+    every = experiment.trainings()
+    missing = [training for training in every if store.get(training) is None]
+    done = len(every) - len(missing)
+    if not missing:
+        return
+    terminal.err.print(f"{len(every)} trainings, {done} of them finished already", soft_wrap=True)
+    try:
+        for number, training in enumerate(missing, done + 1):
+            with working_folder(None, "treetap-frontier-") as folder:
+                if experiment.frontier.trainer == "centralised":
+                    with progress_view.steps("frontier") as progress:
+                        progress(number - 1, len(every), training.word)
+                        result = centralised.train(experiment, table, training, folder)
+                else:
+                    result = federated.train(experiment, table, training, folder, records)
+            store.add(training, result)
+            terminal.err.print(f"{number}/{len(every)} {_line(training, result)}", soft_wrap=True)
+    except BaseException:
+        terminal.err.print("stopped; the same command goes on with the trainings that are missing", soft_wrap=True)
+        raise
+
+
+def _line(training: Training, result: TrainingResult) -> str:
+    test = "; ".join(f"AUC {_figure(each['auc'])}" for each in result.test.values())
+    largest = {
+        name: max(party[name] for party in result.v_measure.values()) for name in next(iter(result.v_measure.values()))
+    }
+    shown = ", ".join(f"{name} {value:.3f}" for name, value in largest.items())
+    return f"{training.word}: {test}; {shown} ({result.seconds:.1f} s)"
+
+
+def _figure(value: float | None) -> str:
+    return "undefined" if value is None else f"{value:.3f}"
+
+
+def _write(folder: Path, made: FrontierDocument) -> None:
+    write_whole(folder / DOCUMENT, made.model_dump_json(indent=1).encode(), mode=0o644)
+    write_whole(folder / PAGE, html(made).encode(), mode=0o644)

@@ -1,0 +1,123 @@
+"""Finished trainings of a frontier on disk: each is whole or not there, and says with what it was made."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv as pacsv
+from pydantic import ValidationError
+
+from treetap.commands.frontier.frontier_file import FrontierFile
+from treetap.commands.frontier.plan import Training
+from treetap.commands.frontier.results import TrainingResult
+from treetap.errors import BadInput
+from treetap.models.durable import make_folder, write_whole
+from treetap.strict import Strict
+
+POINTS = "points"
+
+
+class StoredTraining(Strict):
+    """A file of the folder `points`: what was asked, under which settings, and what came out."""
+
+    made_with: dict[str, Any]
+    asked: dict[str, Any]
+    result: TrainingResult
+
+
+def content_digest(table: pa.Table) -> str:
+    """SHA-256 of a table's names and cells, whatever types its file has."""
+    out = io.BytesIO()
+    pacsv.write_csv(table, out)
+    return hashlib.sha256(out.getvalue()).hexdigest()
+
+
+def made_with(experiment: FrontierFile, digest: str, attacks: list[str]) -> dict[str, Any]:
+    """All that a training depends on beside its defence and its seed, as plain JSON types by the keys of the file."""
+    data = experiment.data.model_dump(include={"label", "encode", "test_share"}, mode="json")
+    parties = {
+        party.name: party.model_dump(include={"columns", "share", "labels"}, exclude_none=True, mode="json")
+        for party in experiment.party
+    }
+    job = experiment.job.params().to_dict() | {"protocol": experiment.job.protocol, "key_bits": experiment.job.key_bits}
+    return {
+        "content of the table": digest,
+        **{f"data.{key}": value for key, value in data.items()},
+        "[[party]]": parties,
+        **{f"job.{key}": value for key, value in job.items()},
+        "frontier.trainer": experiment.frontier.trainer,
+        "frontier.attacks": attacks,
+        "frontier.settings": experiment.frontier.settings,
+    }
+
+
+class Store:
+    """The folder `points` of a frontier's folder.
+
+    Args:
+        folder: of the frontier; made if it is not there.
+        settings: what `made_with` gives; all that is stored must have been made with the same.
+
+    Raises:
+        BadInput: the folder holds something else, or points made with other data or settings, or a damaged file.
+    """
+
+    def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
+        self._folder, self._settings = folder / POINTS, dict(settings)
+        self._found: dict[str, TrainingResult] = {}
+        try:
+            if folder.is_dir() and any(folder.iterdir()) and not self._folder.is_dir():
+                raise BadInput(f"--workdir {folder}: is not empty and holds no frontier; name another folder")
+            make_folder(self._folder)
+            for path in sorted(self._folder.glob("*.json")):
+                stored = _read(path)
+                _check(path, stored.made_with, self._settings)
+                self._found[_key(stored.asked)] = stored.result
+        except OSError as failure:
+            raise BadInput(f"--workdir {folder}: cannot be used: {failure.strerror or failure}") from None
+
+    def get(self, training: Training) -> TrainingResult | None:
+        """The result of a training, if it is finished."""
+        return self._found.get(_key(training.asked))
+
+    def add(self, training: Training, result: TrainingResult) -> None:
+        """Keep a result; it is on disk when this returns."""
+        stored = StoredTraining(made_with=self._settings, asked=training.asked, result=result)
+        content = stored.model_dump_json(indent=1).encode()
+        write_whole(self._folder / f"{training.word}.json", content, mode=0o644)
+        self._found[_key(training.asked)] = result
+
+
+def _read(path: Path) -> StoredTraining:
+    try:
+        return StoredTraining.model_validate_json(path.read_bytes())
+    except ValidationError:
+        raise BadInput(f"{path}: is no finished training; remove it, and it is made again") from None
+
+
+def _check(path: Path, stored: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+    wanted = json.loads(json.dumps(asked))
+    different = [name for name in {**wanted, **stored} if stored.get(name) != wanted.get(name)]
+    if different:
+        shown = "; ".join(
+            f"{name} was {_short(stored.get(name))}, now {_short(wanted.get(name))}" for name in different
+        )
+        raise BadInput(
+            f"{path}: was made with other data or settings: {shown}. Points of one frontier are comparable only if all "
+            "is the same: name another --workdir, or undo the change"
+        )
+
+
+def _short(value: object) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 60 else f"{text[:57]}…"
+
+
+def _key(asked: Mapping[str, Any]) -> str:
+    return json.dumps(asked, sort_keys=True)
