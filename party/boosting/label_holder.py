@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 
 import numpy as np
@@ -27,6 +28,7 @@ from treetap.trees.loss import Loss, loss_for
 from treetap.trees.params import BoostingParams
 from treetap.wire.v2 import boosting_pb2, control_pb2, setup_pb2
 
+log = logging.getLogger(__name__)
 STEPS: StepTable = {
     OPENING: (Next("prepare"),),
     "prepare": (Next(ALIGNMENT), Next("bin", when=ALIGNED)),
@@ -136,8 +138,18 @@ class LabelHolder:
         remedy = "multi_strategy = 'one_output_per_tree' or a longer key"
         if self._limited:
             remedy += ", or leave out id_lmid, which adds a slot for each class"
+        plain = layout(self._params, records, outputs)
         slots = layout(self._params, records, outputs, self._classes_in_slots(labels))
-        return fitting(slots, labels, self._spec.key_bits, remedy)
+        fitting(slots, labels, self._spec.key_bits, remedy)
+        if self._limited:
+            log.info(
+                "job %s: id_lmid adds no ciphertext of a record; a ciphertext of candidates holds %d sums, without "
+                "id_lmid %d",
+                self._context.job,
+                slots.groups_per_plaintext(self._spec.key_bits),
+                plain.groups_per_plaintext(self._spec.key_bits),
+            )
+        return slots
 
     def _classes_in_slots(self, labels: Labels) -> int:
         """The slots for the class of a record, whose sums Eq. 6 of ID-LMID takes."""

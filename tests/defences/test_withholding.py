@@ -87,6 +87,33 @@ def test_the_federation_finds_the_oracles_trees_and_shows_no_more(
     _assert_nothing_below_withdrawn(trees, states, sent)
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_no_set_in_a_transcript_breaks_the_limit(seed: int, tmp_path: Path) -> None:
+    """Random jobs: labels, protocol, depth, draws and ξ; every set that a party receives, makes or derives keeps ξ."""
+    rng = np.random.default_rng(seed)
+    classes, xi = int(rng.integers(2, 5)), float(rng.uniform(0.05, 0.8))
+    here = world(int(rng.integers(40, 90)), seed=seed, objective="multi:softprob", classes=classes, missing=0.1)
+    depth, draws = int(rng.integers(2, 5)), float(rng.choice([0.5, 0.8, 1.0]))
+    if seed % 2:
+        params: TreeParams = replace(FOREST, max_depth=depth, subsample=draws, bootstrap=bool(rng.integers(2)))
+    else:
+        params = BoostingParams(
+            objective="multi:softprob",
+            multi_strategy="multi_output_tree",
+            n_estimators=2,
+            max_depth=depth,
+            max_bin=6,
+            subsample=draws,
+            min_child_weight=0.0,
+            early_stopping_rounds=[None, 2][int(rng.integers(2))],
+        )
+    states, _ = _train(tmp_path, here, params, Defences(id_lmid=IdLmid(xi=xi)))
+    for party in PARTIES[1:]:
+        trees = read_view(transcript(states, party), party=party).trees
+        shown = [known.records.tolist() for tree in trees for node, known in tree.nodes.items() if node != ROOT]
+        assert max(_bounds(here, shown), default=0.0) <= xi
+
+
 def test_without_a_limit_the_model_is_the_same_bit_for_bit(tmp_path: Path) -> None:
     """ξ = ∞ changes no byte of any party's shard, and ξ = 0 leaves the other parties nothing but the root."""
     here = world(60, seed=3)
