@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -51,10 +51,14 @@ class OracleLeaf:
 
 @dataclass
 class OracleTree:
-    """Nodes by heap number: the root is 1, the children of u are 2u and 2u + 1."""
+    """Nodes by heap number: the root is 1, the children of u are 2u and 2u + 1.
+
+    `withdrawn`: nodes below which the first party grew alone, so that they are leaves to the others.
+    """
 
     outputs: tuple[int, ...]
     nodes: dict[int, OracleSplit | OracleLeaf]
+    withdrawn: set[int] = field(default_factory=set)
 
 
 class OracleModel(list[OracleTree]):
@@ -71,8 +75,13 @@ class OracleModel(list[OracleTree]):
         self.lead = math.inf
 
 
-def oracle_train(parties: Parties, labels: Sequence[Any], params: BoostingParams, classes: int = 2) -> OracleModel:
-    """Train on raw columns (N, d) of each party, NaN for missing, parties in tie order."""
+def oracle_train(
+    parties: Parties, labels: Sequence[Any], params: BoostingParams, classes: int = 2, xi: float | None = None
+) -> OracleModel:
+    """Train on raw columns (N, d) of each party, NaN for missing, parties in tie order.
+
+    `xi`: ξ of ID-LMID (Takahashi, Liu and Liu 2023, Algorithm 5), over all records of a node.
+    """
     y = [float(value) for value in labels]
     n = len(y)
     columns = [(name, [[float(v) for v in X[:, j]] for j in range(X.shape[1])]) for name, X in parties]
@@ -96,6 +105,7 @@ def oracle_train(parties: Parties, labels: Sequence[Any], params: BoostingParams
             grower.g = [[g[i][k] for k in range(first, first + width)] for i in range(n)]
             grower.h = [[h[i][k] for k in range(first, first + width)] for i in range(n)]
             grower.scale = scale
+            grower.labels, grower.xi = y, xi
             tree = OracleTree(tuple(range(first, first + width)), {})
             grower.grow(1, list(range(n)), 0, tree, model)
             grown.append(tree)
@@ -230,6 +240,8 @@ class _Tree:
     g: list[list[int]]
     h: list[list[int]]
     scale: float
+    labels: list[float]
+    xi: float | None = None
 
     def __init__(self, columns: Any, cuts: Any, params: BoostingParams, index: int, sampled: list[bool]) -> None:
         self.columns, self.params, self.sampled = columns, params, sampled
@@ -261,10 +273,29 @@ class _Tree:
                 total += g * g / (h + self.params.reg_lambda)
         return total
 
-    def grow(self, node: int, rows: list[int], depth: int, tree: OracleTree, model: OracleModel) -> None:
+    def shown(self, rows: list[int]) -> bool:
+        """Eq. 6, which the authors print with a logarithm of class shares, inside these rows and outside."""
+        if self.xi is None:
+            return True
+        n = len(self.labels)
+        inside = set(rows)
+        outside = [i for i in range(n) if i not in inside]
+        for part in (rows, outside):
+            total = 0.0
+            for c in set(self.labels):
+                here, everywhere = sum(self.labels[i] == c for i in part), self.labels.count(c)
+                if here:
+                    total += here / len(part) * math.log(here * n / (len(part) * everywhere))
+            if total > self.xi:
+                return False
+        return True
+
+    def grow(
+        self, node: int, rows: list[int], depth: int, tree: OracleTree, model: OracleModel, *, alone: bool = False
+    ) -> None:
         G, H = self.sums(rows)
         cover = sum(H)
-        best = self.best(rows, model) if depth < self.params.max_depth else None
+        best = self.best(rows, model, alone=alone) if depth < self.params.max_depth else None
         if best is None:
             weights = [
                 -g / (h + self.params.reg_lambda) * self.params.learning_rate
@@ -279,10 +310,15 @@ class _Tree:
         tree.nodes[node] = OracleSplit(name, feature, cut, missing_left, change, cover)
         left = [i for i in rows if _left(part[feature][i], cut, missing_left)]
         right = [i for i in rows if not _left(part[feature][i], cut, missing_left)]
-        self.grow(2 * node, left, depth + 1, tree, model)
-        self.grow(2 * node + 1, right, depth + 1, tree, model)
+        if not alone and not (self.shown(left) and self.shown(right)):
+            tree.withdrawn.add(node)
+            alone = True
+        self.grow(2 * node, left, depth + 1, tree, model, alone=alone)
+        self.grow(2 * node + 1, right, depth + 1, tree, model, alone=alone)
 
-    def best(self, rows: list[int], model: OracleModel) -> tuple[float, tuple[int, int, float, bool]] | None:
+    def best(
+        self, rows: list[int], model: OracleModel, *, alone: bool = False
+    ) -> tuple[float, tuple[int, int, float, bool]] | None:
         """The first candidate with the largest loss change, if that is large enough."""
         least = self.params.min_child_weight
         parent = self.gain(*self.sums(rows))
@@ -295,6 +331,8 @@ class _Tree:
             left = [i for i in kept if _left(column[i], cut, missing_left)]
             right = [i for i in kept if not _left(column[i], cut, missing_left)]
             if not left or not right:
+                continue
+            if party and (alone or not self.both_shown(rows, column, cut, missing_left)):
                 continue
             G_L, H_L = self.sums(left)
             G_R, H_R = self.sums(right)
@@ -312,6 +350,12 @@ class _Tree:
         model.ties += any(change == top for change in others)
         model.lead = min([model.lead, *((top - change) / top for change in others)])
         return best
+
+    def both_shown(self, rows: list[int], column: list[float], cut: float, missing_left: bool) -> bool:
+        """Both children of a candidate, with the records that the tree does not draw."""
+        left = [i for i in rows if _left(column[i], cut, missing_left)]
+        right = [i for i in rows if not _left(column[i], cut, missing_left)]
+        return self.shown(left) and self.shown(right)
 
 
 def oracle_without(
