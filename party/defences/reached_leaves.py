@@ -33,18 +33,19 @@ class ReachedLeaves:
             reached[here] = leaf
         self._store.save_arrays(_name(tree), {"leaves": reached})
 
-    def of(self, tree: int) -> Rows:
-        """The leaves (N,) of a tree.
+    def check(self, trees: int) -> None:
+        """Raise `DataError` if trees of this number are stored, and the leaves of one of them are not."""
+        for tree in range(trees if self._kept else 0):
+            if not self._store.has(f"{_name(tree)}.npz"):
+                raise DataError(
+                    f"{self._store.folder}: has no leaves of records of tree {tree}: grafting or refit under "
+                    "[defences] was added after it was grown; take it out again, or cancel the job and train anew"
+                )
 
-        Raises:
-            DataError: they are damaged, or the tree was grown without them.
-        """
+    def of(self, tree: int) -> Rows:
+        """The leaves (N,) of a stored tree, which `check` has found; `DataError` if they are damaged."""
         arrays = self._store.load_arrays(_name(tree))
-        if arrays is None:
-            raise DataError(
-                f"{self._store.folder}: has no leaves of records of tree {tree}: grafting or refit under [defences] "
-                "was added after it was grown; take it out again, or cancel the job and train anew"
-            )
+        assert arrays is not None
         return arrays["leaves"].astype(np.int64)
 
 

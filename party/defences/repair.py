@@ -54,7 +54,7 @@ class Repair:
         """A line of `REPAIRED` for each stored tree; all variants of it are computed.
 
         Raises:
-            DataError: leaves of records are missing or damaged.
+            DataError: leaves of records are damaged.
         """
         own = [OwnSplit.from_dict(each) for line in stored for each in line["own"]]
         entries = [(Candidate(each.feature, each.bin, each.missing_left), each.threshold) for each in own]

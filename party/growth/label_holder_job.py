@@ -98,6 +98,8 @@ class LabelHolderJob:
             await self.stored.read_scored(stored_trees(self._context.store)),
             self._context.store.published,
         )
+        if not published:
+            self.reached.check(stored)
         model = published_model(self._context.store.manifest()) if published else None
         self.order.done(request, *([ALIGNED] if aligned else []))
         return result(

@@ -1,7 +1,7 @@
 """A party's files: progress of running jobs, shards of published models.
 
     state/jobs/<job>/     job.json (which submission of the job), the shard, a file of a kind (trees.jsonl: one tree a
-                          line), alignment.npz, and at the label holder scores.npz
+                          line), alignment.npz, and at the label holder scores.npz and perhaps reached-T.npz
     state/models/<job>/   job.json and the shard, copied there with manifest.json: appears whole, by one rename, when
                           the job is done; at the label holder also names.json, features that other parties have named
     state/attempts.json   which attempts are over (`party.runtime.attempts`); a damaged one is to be removed

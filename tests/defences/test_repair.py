@@ -211,12 +211,41 @@ def _write_remains(folder: Path, word: str) -> None:
 
 
 def test_trees_that_were_grown_without_their_leaves_are_not_repaired(tmp_path: Path) -> None:
-    """The error names the files and what to take out of [defences]; without a repair nothing is kept."""
+    """A resumed job to which repairs were added is refused by name; without repairs nothing is kept or missed."""
     store = Store(tmp_path).job("job")
     store.claim("s")
-    ReachedLeaves(store, kept=False).keep(0, {1: np.arange(3)}, 3)
-    reached = ReachedLeaves(store, kept=True)
+    off, on = (ReachedLeaves(store, kept=kept) for kept in (False, True))
+    off.keep(0, {1: np.arange(3)}, 3)
+    off.check(1)
     with pytest.raises(DataError, match=r"jobs/job: has no leaves of records of tree 0: grafting or refit"):
-        reached.of(0)
-    reached.keep(0, {2: np.array([0, 2]), 3: np.array([1])}, 3)
-    assert reached.of(0).tolist() == [2, 3, 2]
+        on.check(1)
+    on.keep(0, {2: np.array([0, 2]), 3: np.array([1])}, 3)
+    on.check(1)
+    assert on.of(0).tolist() == [2, 3, 2]
+
+
+def test_a_job_cannot_be_repaired_from_its_middle_on(tmp_path: Path) -> None:
+    """Killed after a tree, a job with repairs that its label holder has just added does not go on, and says why."""
+    here = world(40, seed=4)
+
+    async def main() -> str:
+        federation = Federation(tmp_path, here.tables, defences={HOLDER: NOISY})
+        seen = []
+
+        def kill(message: Message) -> None:
+            if (message.to, message.word, message.served) == (HOLDER, "begin_tree", False):
+                seen.append(message)
+                if len(seen) == 2:
+                    federation.kill(HOLDER)
+                    config = federation.configs[HOLDER]
+                    federation.configs[HOLDER] = config.model_copy(update={"defences": REPAIRED})
+                    federation.start(HOLDER)
+
+        federation.hook = kill
+        await federation.train(spec(FOREST, key_bits=512))
+        await asyncio.sleep(200)
+        status = await federation.resume()
+        await federation.close()
+        return status.error
+
+    assert "grafting or refit under [defences] was added after it was grown" in run(main())
