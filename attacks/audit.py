@@ -103,7 +103,7 @@ def incomplete(document: Document) -> list[str]:
 
 def scores(labels: Labels | None, clusters: Ints) -> dict[str, float | None]:
     """All measures of a guess by name; None each where there are no labels."""
-    names = ("v_measure", "homogeneity", "completeness", "ari", "nmi", "accuracy")
+    names = ("v_measure", "homogeneity", "completeness", "ari", "nmi", "accuracy", "named_accuracy")
     if labels is None:
         return dict.fromkeys(names)
     found = score(labels.values, clusters)

@@ -14,7 +14,12 @@ from treetap.errors import BadInput
 @dataclass(frozen=True)
 class Scores:
     """V-measure (Rosenberg & Hirschberg 2007) with its two parts, adjusted Rand index, normalised mutual information
-    (arithmetic mean, hence equal to V), and accuracy after the best one-to-one matching of clusters to classes."""
+    (arithmetic mean, hence equal to V), and two accuracies.
+
+    `accuracy`: after the best one-to-one matching of clusters to classes, which takes labels. `named_accuracy`: with
+    the largest cluster named after the largest class, the second after the second, and so on, which takes the sizes of
+    the classes alone.
+    """
 
     v_measure: float
     homogeneity: float
@@ -22,12 +27,13 @@ class Scores:
     ari: float
     nmi: float
     accuracy: float
+    named_accuracy: float
 
 
 def score(labels: npt.ArrayLike, clusters: npt.ArrayLike) -> Scores:
     """Scores of clusters (N,) against labels (N,) of any type that can be sorted.
 
-    More clusters than classes leave some unmatched: their records count as wrong in `accuracy`.
+    More clusters than classes leave some unmatched: their records count as wrong in both accuracies.
 
     Raises:
         BadInput: not two one-dimensional arrays of the same length, or empty ones.
@@ -48,7 +54,30 @@ def score(labels: npt.ArrayLike, clusters: npt.ArrayLike) -> Scores:
         ari=float(metrics.adjusted_rand_score(truth, found)),
         nmi=float(metrics.normalized_mutual_info_score(truth, found)),
         accuracy=float(table[rows, columns].sum() / len(truth)),
+        named_accuracy=_named_by_sizes(truth, found),
     )
+
+
+def _named_by_sizes(truth: npt.NDArray[np.int64], found: npt.NDArray[np.int64]) -> float:
+    """The share of records right when clusters and classes are matched by the order of their sizes.
+
+    Where sizes are equal their order is a guess: the mean over all orders.
+    """
+    (of_kind, kinds), (of_group, groups) = _places(truth), _places(found)
+    cells, count = np.unique(truth * len(groups) + found, return_counts=True)
+    kind, group = cells // len(groups), cells % len(groups)
+    first = np.maximum(of_kind[kind], of_group[group])
+    last = np.minimum((of_kind + kinds)[kind], (of_group + groups)[group])
+    matched = np.maximum(0, last - first) / (kinds[kind] * groups[group])
+    return float((count * matched).sum() / len(truth))
+
+
+def _places(numbers: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Of each number from 0: its first place, from 0, in the order of sizes, largest first, and how many share it."""
+    sizes = np.bincount(numbers)
+    ascending = np.sort(sizes)
+    upto = np.searchsorted(ascending, sizes, side="right")
+    return len(sizes) - upto, upto - np.searchsorted(ascending, sizes, side="left")
 
 
 def _rivals(truth: npt.NDArray[np.int64], found: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

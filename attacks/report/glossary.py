@@ -55,6 +55,19 @@ SOURCES = {
     "own": "own: made by the party's own split",
     "difference": "derived: a known node less a known child, or two known children together",
 }
+#: Terms of the first sentences.
+SENTENCE_TERMS = {
+    "Groups": "the clusters of the party's strongest attack, by V-measure, which sees no label.",
+    "Matched by the audit": (
+        "the audit has the labels, and gives each class one group at most, so that as many records as possible agree; "
+        "those of groups left over count as wrong. An attacker has no labels to match by."
+    ),
+    "Named by published class sizes": (
+        "the largest group is named after the largest class, the second after the second, and so on, as an attacker "
+        "can who knows how frequent each class is, and no label. Where sizes are equal, the mean over their orders."
+    ),
+    "The largest class": "the share of records that naming all of them after it gets right.",
+}
 NOT_A_PROOF = (
     "Nothing here is a proof. A low figure says that these attacks found little, not that there is little to find; "
     "parties that pool their logs know more than each alone."

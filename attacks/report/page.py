@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from attacks.document import Document, parse
-from attacks.report import bounds, glossary, matrix, pivodl, scores, signature, summary, trees
+from attacks.report import bounds, glossary, matrix, pivodl, scores, sentences, signature, summary, trees
 from treetap.visible import visible_value
 
 #: Colours of classes, distinct on light and dark backgrounds; further ones follow at golden angles.
@@ -55,6 +55,7 @@ def _figures(document: Document) -> dict[str, Any]:
     largest = summary.largest_class(document)
     return {
         "unscored": glossary.unscored(document),
+        "sentences": sentences.sentences(document),
         "glances": summary.glances(document),
         "largest_class": None if largest is None else f"{100 * largest:.1f} %",
         "matrix": matrix.matrix(document),

@@ -47,7 +47,7 @@ class ScoreRow(NamedTuple):
 
 SCORE_HEADS = (
     *("V-measure", "after trees", "homogeneity", "completeness", "ARI", "NMI", "accuracy"),
-    *("groups", "clusters", "time"),
+    *("named by sizes", "groups", "clusters", "time"),
 )
 
 
@@ -126,7 +126,7 @@ def score_rows(document: Document) -> list[ScoreRow]:
 def figures(it: AttackResult) -> list[str]:
     """An attack's figures in the order of `SCORE_HEADS`."""
     scores = (it.homogeneity, it.completeness, it.ari, it.nmi, it.accuracy)
-    sizes = (count(it.groups), count(it.clusters), seconds(it.seconds))
+    sizes = (score(it.named_accuracy), count(it.groups), count(it.clusters), seconds(it.seconds))
     return [score(it.v_measure), count(it.after_trees), *map(score, scores), *sizes]
 
 

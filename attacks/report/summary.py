@@ -44,8 +44,7 @@ def glance(name: str, party: Party, trees: int) -> Glance:
     base = None if alone is None else alone.v_measure
     top = None if found is None else found[1].v_measure
     x = Linear(0, 1, 6, WIDTH - 6)
-    nodes = [node for tree in party.trees for node in tree.nodes if node.node != ROOT]
-    known = sum(node.known for node in nodes)
+    known, every = known_nodes(party)
     signature = party.signature
     information, chance = (
         share(nats, signature.label_entropy) if nats is not None and signature.label_entropy else "–"
@@ -64,9 +63,15 @@ def glance(name: str, party: Party, trees: int) -> Glance:
         information=information,
         chance=chance,
         known=count(known),
-        hidden=count(len(nodes) - known),
+        hidden=count(every - known),
         signatures=count(signature.signatures),
     )
+
+
+def known_nodes(party: Party) -> tuple[int, int]:
+    """Of all trees the nodes whose records the party knows, and all that it knows of; without the roots."""
+    nodes = [node for tree in party.trees for node in tree.nodes if node.node != ROOT]
+    return sum(node.known for node in nodes), len(nodes)
 
 
 def largest_class(document: Document) -> float | None:

@@ -16,6 +16,7 @@ from attacks.report import pivodl
 from attacks.report.glossary import ATTACKS, NOT_A_PROOF, count, rank, unscored
 from attacks.report.matrix import Amount, amounts
 from attacks.report.scores import SCORE_HEADS, figures
+from attacks.report.sentences import sentences
 from attacks.report.summary import glances
 from treetap import terminal
 
@@ -35,6 +36,8 @@ def print_summary(document: Document | Mapping[str, Any], console: Console) -> N
         f"to depth {content.max_depth}, labels at {content.label_holder}"
     )
     _say(console, f"audit of {content.job}", line)
+    for it in sentences(content):
+        _say(console, *_wrapped(f"{it.party} {it.text}", console))
     for name, party in content.parties.items():
         for fault in party.faults:
             _say(console, f"{name}: {fault}")
@@ -53,7 +56,11 @@ def print_summary(document: Document | Mapping[str, Any], console: Console) -> N
         "number of trees, since an attacker may stop after any of them. CL uses the party's own columns alone. Bounds "
         "are per node, not joint. " + NOT_A_PROOF
     )
-    _say(console, *textwrap.wrap(words, min(console.width, PROSE_COLUMNS)))
+    _say(console, *_wrapped(words, console))
+
+
+def _wrapped(words: str, console: Console) -> list[str]:
+    return textwrap.wrap(words, min(console.width, PROSE_COLUMNS))
 
 
 def _learned(document: Document, console: Console) -> None:

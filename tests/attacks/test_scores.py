@@ -1,8 +1,9 @@
 from __future__ import annotations
 
-from itertools import permutations
+from itertools import pairwise, permutations
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from sklearn import metrics
 
@@ -12,9 +13,9 @@ from treetap.errors import BadInput
 
 def test_renamed_labels_score_one_throughout() -> None:
     """Cluster names do not matter, and labels may be strings."""
-    found = score(["a", "b", "c", "a"], [7, 0, 3, 7])
+    found = score(["a", "b", "c", "a", "a", "b"], [7, 0, 3, 7, 7, 0])
     assert found.__dict__ == dict.fromkeys(
-        ("v_measure", "homogeneity", "completeness", "ari", "nmi", "accuracy"), pytest.approx(1.0)
+        ("v_measure", "homogeneity", "completeness", "ari", "nmi", "accuracy", "named_accuracy"), pytest.approx(1.0)
     )
 
 
@@ -37,6 +38,32 @@ def test_accuracy_is_that_of_the_best_matching(groups: int) -> None:
     table = np.pad(table, ((0, 0), (0, max(0, 3 - table.shape[1]))))
     best = max(sum(table[k, p[k]] for k in range(3)) for p in permutations(range(table.shape[1]), 3))
     assert score(truth, clusters).accuracy == best / 60
+
+
+def test_names_by_sizes_alone() -> None:
+    """The largest cluster has the largest class's name, right or wrong; the audit's matching would know better."""
+    found = score([0] * 6 + [1] * 4, [5] * 4 + [3] * 2 + [3] * 4)
+    assert (found.accuracy, found.named_accuracy) == (0.8, 0.2)
+    assert score([0] * 6 + [1] * 4, [5] * 7 + [3] * 3).named_accuracy == 0.9
+    assert score([0] * 6 + [1] * 4, [0] * 5 + [2] + [1] * 4).named_accuracy == 0.9
+
+
+@pytest.mark.parametrize("groups", [2, 3, 5])
+def test_equal_sizes_are_named_by_lot(groups: int) -> None:
+    """Where sizes are equal the figure is the mean over all orders, of the classes and of the clusters."""
+    draw = np.random.default_rng(groups)
+    truth, clusters = np.repeat([0, 1, 2], [8, 8, 4]), draw.integers(0, groups, 20)
+    table = np.pad(metrics.cluster.contingency_matrix(truth, clusters), ((0, 0), (0, max(0, 3 - groups))))
+
+    def orders(sizes: npt.NDArray[np.int64]) -> list[tuple[int, ...]]:
+        return [p for p in permutations(range(len(sizes))) if all(sizes[a] >= sizes[b] for a, b in pairwise(p))]
+
+    right = [
+        sum(table[k, g] for k, g in zip(kinds, found, strict=False)) / 20
+        for kinds in orders(table.sum(axis=1))
+        for found in orders(table.sum(axis=0))
+    ]
+    assert score(truth, clusters).named_accuracy == pytest.approx(np.mean(right))
 
 
 @pytest.mark.parametrize(

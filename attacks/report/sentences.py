@@ -1,0 +1,53 @@
+"""The first sentences of a report: what each party can tell of the label, in plain words."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from attacks.document import Document, Party
+from attacks.report.glossary import count, share, unscored
+from attacks.report.scores import best
+from attacks.report.summary import known_nodes, largest_class
+
+
+class Sentence(NamedTuple):
+    """A party and what is said of it, which follows its name. `scored`: by comparison with labels."""
+
+    party: str
+    text: str
+    scored: bool
+
+
+def sentences(document: Document) -> list[Sentence]:
+    """One for each audited party."""
+    return [_sentence(document, name, party) for name, party in document.parties.items()]
+
+
+def _sentence(document: Document, name: str, party: Party) -> Sentence:
+    found, largest = best(party), largest_class(document)
+    if found is None or found[1].accuracy is None or largest is None:
+        return Sentence(name, _unscored(document, party), False)
+    result, own = found[1], party.attacks.get("cl")
+    named = result.named_accuracy
+    sizes = "" if named is None else f"; named by published class sizes: {share(named, 1)}"
+    text = (
+        f"can sort the records into groups that agree with the label for {share(found[1].accuracy, 1)} of them (groups "
+        f"matched to labels by the audit{sizes}); the largest class is {share(largest, 1)}."
+    )
+    if own is not None and own.accuracy is not None:
+        text += f" Its own columns alone, without this training, give {share(own.accuracy, 1)}."
+    return Sentence(name, text, True)
+
+
+def _unscored(document: Document, party: Party) -> str:
+    """What can be said without a score."""
+    known, every = known_nodes(party)
+    text = (
+        f"knows the records of {count(known)} of {count(every)} nodes, which part the records into "
+        f"{count(party.signature.signatures)} sets; "
+    )
+    if not document.labelled:
+        return text + "without labels the audit cannot say how far groups made of them agree with the label."
+    if unscored(document):
+        return text + "the label is a number, and what these sets tell about numbers is not measured."
+    return text + "no attack has made groups of them, so how far these would agree with the label is not known."
