@@ -27,7 +27,7 @@ from treetap.wire.v2.transcript_pb2 import TranscriptRecord
 
 ROOT = Path(__file__).parent.parent.parent
 #: Models of this release, without a warning at their reading.
-NEW_BANK, NEW_TELCO = (ROOT / "tests" / "library" / "models" / "v3" / party for party in ("bank", "telco"))
+NEW_BANK, NEW_TELCO = (ROOT / "tests" / "library" / "models" / "v4" / party for party in ("bank", "telco"))
 BANK, TELCO = (ROOT / "tests" / "library" / "models" / "v1" / party for party in ("bank", "telco"))
 
 

@@ -18,7 +18,11 @@ from treetap.models.json_text import parse
 #:
 #: 1: `shard.jsonl`, the trees, with its SHA-256 under `shard`. 2: `files`, from the name of each file of the shard,
 #: which says its kind, to the file's SHA-256. 3: manifest.json and job.json have checksums, see `checksums`.
-MODEL_FORMAT = 3
+#: 4: trees may have local subtrees, and values of repairs in a file of their own.
+MODEL_FORMAT = 4
+
+#: The first format with checksums.
+_WITH_CHECKSUMS = 3
 
 log = logging.getLogger(__name__)
 
@@ -153,7 +157,7 @@ def _read_checked(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
             f"{folder}: is a model of format {version}, written by a newer version of treetap; this one reads formats "
             f"up to {MODEL_FORMAT}: install the version that wrote it, or a later one"
         )
-    if version < MODEL_FORMAT and checksums.KEY not in manifest:
+    if version < _WITH_CHECKSUMS and checksums.KEY not in manifest:
         _warn_of(folder, version)
     else:
         manifest = checksums.without_checksum(path, manifest, manifest_seed(str(read_job(folder).get("submission"))))

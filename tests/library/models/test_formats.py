@@ -41,6 +41,8 @@ def _change(folder: Path, **fields: object) -> None:
         (2, "telco", "feature_party", 8, [5, 5, 5]),
         (3, "bank", "label_holder", 6, [4, 4, 4]),
         (3, "telco", "feature_party", 3, [4, 4, 4]),
+        (4, "bank", "label_holder", 5, [1, 4, 2]),
+        (4, "telco", "feature_party", 3, [1, 4, 2]),
     ],
 )
 def test_every_format_loads(number: int, party: str, role: str, splits: int, leaves: list[int], tmp_path: Path) -> None:
@@ -55,7 +57,9 @@ def test_every_format_loads(number: int, party: str, role: str, splits: int, lea
     assert [len(each) for each in found] == leaves
 
 
-@pytest.mark.parametrize(("number", "name"), [(1, "shard.jsonl"), (2, "trees.jsonl"), (3, "trees.jsonl")])
+@pytest.mark.parametrize(
+    ("number", "name"), [(1, "shard.jsonl"), (2, "trees.jsonl"), (3, "trees.jsonl"), (4, "trees.jsonl")]
+)
 def test_a_file_is_found_by_its_kind_in_every_format(number: int, name: str, tmp_path: Path) -> None:
     """A changed file and a missing one are named as the format names them."""
     folder = _copy(tmp_path, "bank", number)
