@@ -191,6 +191,8 @@ def test_predictions_by_several_protocols(folder: Path) -> None:
         (SMALL, HOLDER.replace("true", "false") + OTHER, "exactly one [[party]] has labels = true"),
         (SMALL, HOLDER, "party: "),
         (SMALL, HOLDER + _party("lab", "share = 0.7") + _party("more", "share = 0.7"), "add up to more than 1"),
+        (SMALL, HOLDER + OTHER + "[defences]\nid_lmid = {xi = -1}\n", "defences.id_lmid.xi: Input should be greater"),
+        (SMALL, HOLDER + OTHER + "[defences]\nreduced_leakage = {trees = 9}\n", "the job has 3 trees"),
         (SMALL, HOLDER + _party("lab", ""), "give either columns = [...] or share = 0.x"),
         (SMALL.replace("small", "absent"), HOLDER + OTHER, "absent.csv: there is no such file"),
         (SMALL.replace("small", "$NOT_SET/small"), HOLDER + OTHER, "the environment variable is not set"),

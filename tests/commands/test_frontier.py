@@ -17,6 +17,7 @@ from treetap.commands.frontier.frontier_file import FrontierFile
 from treetap.commands.frontier.measured import measured
 from treetap.commands.frontier.page import html, picture
 from treetap.commands.frontier.panels import setting
+from treetap.commands.frontier.plan import LABEL_DP_VARIANTS
 from treetap.errors import BadInput, ConfigError
 from treetap.privacy.frontiers import FrontierDocument, Measured, load_frontier
 from treetap.strict import load
@@ -83,6 +84,8 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         ("reduced_leakage = [0]\n", JOB, "frontier.reduced_leakage.[1]: Input should be greater than or equal to 1"),
         ("id_lmid = [0.5, 0.5]\n", JOB, "id_lmid names a value twice"),
         ("none = false\n", JOB, "has no point"),
+        ("label_dp = [0.0]\n", JOB, "frontier.label_dp.[1]: Input should be greater than 0"),
+        ("grafting = true\n", JOB, "grafting = true repairs models of noisy labels: add label_dp"),
         ('attacks = ["guess"]\n', JOB, "guess"),
         ("settings = {alpha = -1.0}\n", JOB, "alpha must be a number"),
         ("", 'objective = "reg:squarederror"\n', "a regression has numbers for labels"),
@@ -227,6 +230,42 @@ def test_the_document(made: tuple[Path, FrontierDocument]) -> None:
     assert strict.auc_sd is not None
 
 
+def test_one_training_with_label_dp_gives_four_points(
+    folder: Path, encoded: str, trained: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Noisy labels are drawn once per ε and seed; repairs share what was seen, and have other AUCs."""
+    frontier = 'trainer = "centralised"\nnone = false\nattacks = ["id2graph"]\nsettings = {starts = 1}\n'
+    more = "label_dp = [0.5, 64]\nstages = 2\ngrafting = true\n"
+    run.run_file(_file(folder, frontier + more, data=encoded), as_json=True, workdir=folder / "kept")
+    assert len(trained) == 4
+    document = FrontierDocument.model_validate_json(capsys.readouterr().out)
+    assert [(point.defence, point.settings["epsilon"]) for point in document.points] == [
+        (name, epsilon) for epsilon in (0.5, 64.0) for name in LABEL_DP_VARIANTS
+    ]
+    noisy = document.points[:4]
+    assert all(point.v_measure == noisy[0].v_measure for point in noisy)
+    assert len({point.auc.mean for point in noisy}) > 1
+    same = document.points[4:]  # at ε = 64 no label changes, so nothing is repaired
+    assert all(point.auc == same[0].auc for point in same)
+    assert any("ledger of its own" in sentence for sentence in document.says)
+
+
+def test_defences_that_a_job_cannot_have(folder: Path, encoded: str) -> None:
+    """More own trees than the job has, and priors or trees from columns that the label holder lacks, are refused."""
+    for frontier, expected in (
+        ("reduced_leakage = [4]\n", "the job has 3 trees"),
+        ("label_dp = [1]\nstages = 2\n", "set stages = 1"),
+        ("reduced_leakage = [1]\n", "and table 'train' of clinic has no columns of features"),
+    ):
+        file = _file(folder, frontier, data=encoded)
+        if "columns" in expected or "stages" in expected:
+            file.write_text(file.read_text().replace('columns = ["a", "kind"]', "columns = []"))
+        with pytest.raises(ConfigError) as raised:
+            run.run_file(file, as_json=True, workdir=folder / "kept")
+        assert expected in str(raised.value)
+    assert not (folder / "kept").exists()
+
+
 def test_documents_that_are_none(made: tuple[Path, FrontierDocument], tmp_path: Path) -> None:
     """A newer version, another file and no file are refused with the path."""
     _, document = made
@@ -285,15 +324,21 @@ def test_the_table_for_people(folder: Path, encoded: str) -> None:
 
 
 def test_a_federation_gives_the_points_of_the_joined_table(folder: Path, encoded: str) -> None:
-    """One point by processes and sockets has the figures of the centralised trainer, and its costs beside them."""
-    one = "none = false\nid_lmid = [0.1]\nsettings = {starts = 1}\n"
-    data = encoded.replace("[0, 1]", "3")
+    """A point by processes and sockets has the figures of the centralised trainer, and its costs beside them.
+
+    A second training, with label DP, gives the points of all repairs, whose predictions the run has checked.
+    """
+    one, data = "none = false\nid_lmid = [0.1]\nsettings = {starts = 1}\n", encoded.replace("[0, 1]", "3")
     run.run_file(_file(folder, 'trainer = "centralised"\n' + one, data=data), as_json=True, workdir=folder / "joined")
-    outcome = treetap("frontier", _file(folder, one, data=data), "--json", folder=folder)
+    both = _file(folder, one + "label_dp = [2]\nstages = 2\ngrafting = true\n", data=data)
+    outcome = treetap("frontier", both, "--json", folder=folder)
     assert outcome.status == 0, outcome.err
     there = load_frontier(folder / "joined" / "frontier.json")
     here = load_frontier(folder / "sweep-frontier" / "frontier.json")
-    assert (here.points, here.document.trainer, there.document.trainer) == (there.points, "federation", "centralised")
+    assert (here.points[:1], here.document.trainer) == (there.points, "federation")
+    assert [point.defence for point in here.points[1:]] == list(LABEL_DP_VARIANTS)
+    assert all(point.v_measure == here.points[1].v_measure for point in here.points[1:])
+    assert all(point.auc is not None for point in here.points)
     results = [
         json.loads((folder / name / "points" / "id_lmid-0.1-shown-seed-3.json").read_text())["result"]
         for name in ("joined", "sweep-frontier")

@@ -1,4 +1,4 @@
-"""What the defences of an experiment's label holder did: how much it withheld, and the models it could publish.
+"""What the defences of an experiment's label holder did: how much it withheld, and the models that it could publish.
 
 It reads the shards of all parties, which no party of a real federation has.
 """
@@ -12,15 +12,37 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from party.defences.checks import check_defences, check_own_trees
 from party.defences.settings import Defences
+from party.policy import Policy
 from treetap.commands.experiment import open_model
 from treetap.commands.experiment.experiment_file import ExperimentFile
+from treetap.commands.experiment.joined_table import ID, Split
 from treetap.commands.experiment.party_tables import read_as_party
+from treetap.commands.experiment.spread_labels import truth
 from treetap.errors import Defect
+from treetap.models.json_text import parse
+from treetap.models.store import CLEAN_METRICS, read_manifest
+from treetap.tables.config import TableConfig
+from treetap.tables.labels import Labels
+from treetap.trees import metrics
 
 #: Most by which scores of the opened shards may differ from those of the federation, relative to the largest: encrypted
 #: ones are rounded.
 TOLERANCE = 1e-2
+
+
+def check(experiment: ExperimentFile, drawn: Split, classes: int) -> None:
+    """Check that the job can have the defences, as its label holder would before it starts.
+
+    Raises:
+        ConfigError: it cannot have one, by name.
+    """
+    first, *others = experiment.in_order
+    own = TableConfig(path=Path(experiment.data.path), id=ID, label=experiment.data.label, columns=drawn.columns[first])
+    spec = experiment.job.spec(first, others, "train")
+    check_defences(first, experiment.defences, Policy(), own, spec)
+    check_own_trees(first, experiment.defences, experiment.job.params(), classes)
 
 
 def defended(
@@ -28,33 +50,56 @@ def defended(
     settings: Mapping[str, Mapping[str, Any]],
     models: Mapping[str, Path],
     predictions: pa.Table,
+    rows: pa.Table,
 ) -> dict[str, Any]:
     """The report on the defences of a finished run.
+
+    `predictions`: of the federation, of the held-out `rows` of the joined table.
 
     Raises:
         Defect: the published model, opened, has other scores than the federation has predicted.
     """
-    missing = experiment.job.params().missing
+    params, first = experiment.job.params(), experiment.in_order[0]
     given = {name: each["tables"] for name, each in settings.items()}
     after = {
-        name: read_as_party(tables["predict"], missing, read_as_party(tables["train"], missing))
+        name: read_as_party(tables["predict"], params.missing, read_as_party(tables["train"], params.missing))
         for name, tables in given.items()
     }
-    model, meaning = open_model.open_shards(models)
-    scores = open_model.scores(model, meaning, {name: table.features for name, table in after.items()})
+    features = {name: table.features for name, table in after.items()}
+    model = open_model.open_shards(models)
+    scores = open_model.scores(model.published, model.meaning, features)
     names = [name for name in predictions.column_names if name == "score" or name.startswith("score_")]
     difference = float(np.abs(np.column_stack([predictions.column(name) for name in names]) - scores).max())
     if not difference <= TOLERANCE * max(1.0, float(np.abs(scores).max())):
         raise Defect(f"the federation's scores differ by {difference:g} from those of its parties' shards together")
-    return {
+    found: dict[str, Any] = {
         "table": experiment.defences.model_dump(exclude_defaults=True),
-        **open_model.hidden(model),
+        **open_model.hidden(model.published),
         "max_difference": difference,
-        "says": says(experiment.defences),
+        "says": says(experiment.defences, first),
     }
+    if model.repairs:
+        labels = Labels(np.zeros(0, dtype=np.int64), read_manifest(models[first])["classes"])
+        wanted = truth(rows, ID, experiment.data.label, after[first].ids, labels)
+        found["variants"] = {
+            name: metrics.evaluate(
+                params.objective, each.outcome(open_model.scores(each, model.meaning, features)), wanted
+            )
+            for name, each in {open_model.AS_TRAINED: model.trained, **model.repairs}.items()
+        }
+    return found
 
 
-def says(defences: Defences) -> list[str]:
+def true_metrics(models: Mapping[str, Path], first: str) -> dict[str, float] | None:
+    """The training's measures by the labels as they are, from the label holder's own file; None without noisy ones."""
+    path = models[first] / CLEAN_METRICS
+    if not path.is_file():
+        return None
+    found: dict[str, float] = parse(path.read_text(encoding="utf-8"))["training_metrics"]
+    return found
+
+
+def says(defences: Defences, label_holder: str) -> list[str]:
     """What each defence means for the figures, as sentences."""
     found = []
     if (limit := defences.id_lmid) is not None:
@@ -62,4 +107,16 @@ def says(defences: Defences) -> list[str]:
         found.append(f"ID-LMID: no set of records that is shown exceeds {limit.xi:g} nats in Eq. 6 ({counted}).")
     if (reduced := defences.reduced_leakage) is not None:
         found.append(f"Reduced-Leakage: trees grown by the label holder alone: {reduced.trees}, the first.")
+    if (noise := defences.label_dp) is not None:
+        found.append(
+            f"Label DP with ε = {noise.epsilon:g}, stages: {noise.stages}. Noisy labels were drawn for this run alone "
+            f"and charged to a ledger of its own, in {label_holder}/state below the run's folder; no other ledger has "
+            "them. What is sent, and the measures of the training, are by noisy labels; those of the test by true ones."
+        )
+    if defences.private_values:
+        found.append(
+            "label_dp, label_dp + refit, grafting and grafting + refit are four models of this one training, with the "
+            "same noisy labels and the same messages to feature parties; predictions use "
+            f"{' + '.join(name for name in ('grafting', 'refit') if getattr(defences, name))}."
+        )
     return found

@@ -3,17 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from treetap.models.own_split import OwnSplit
-from treetap.models.store import read_model
+from treetap.models.store import VALUES, read_model, read_repaired
 from treetap.trees.ensemble import Ensemble, Split, Tree, route
 from treetap.trees.local_values import Bools, Floats, Ints, reached_values
 
 #: The meaning of a split's handle, by its owner's table.
 Meaning = Callable[[Split], OwnSplit]
+#: The model of noisy labels as it was trained, and its repairs by their names in a shard → names in a report.
+AS_TRAINED = "label_dp"
+REPAIRED = {"refit": "label_dp + refit", "grafting": "grafting", "grafting_refit": "grafting + refit"}
+
+
+@dataclass(frozen=True)
+class OpenModel:
+    """A model in all variants that its label holder has.
+
+    `trained`: as it was trained. `repairs`: name in a report → the same shapes with other values; none of a model whose
+    labels were clean. `published`: the one that predictions use.
+    """
+
+    trained: Ensemble
+    repairs: dict[str, Ensemble]
+    published: Ensemble
+    meaning: Meaning
 
 
 def scores(ensemble: Ensemble, meaning: Meaning, features: Mapping[str, Floats]) -> Floats:
@@ -39,26 +57,34 @@ def hidden(ensemble: Ensemble) -> dict[str, int]:
     return {"local_subtrees": len(local), "hidden_nodes": below}
 
 
-def open_shards(models: Mapping[str, Path]) -> tuple[Ensemble, Meaning]:
+def open_shards(models: Mapping[str, Path]) -> OpenModel:
     """The model of a finished job, from the shards of its parties below the folder of an experiment.
 
     `models`: party → its published model. Raises DataError: see `treetap.models.store.read_model`.
     """
-    shards = {party: read_model(folder) for party, folder in models.items()}
     own: dict[tuple[str, int], OwnSplit] = {}
-    ensemble = None
-    for party, (manifest, lines) in shards.items():
-        for split in (each for line in lines for each in line["own" if "own" in line else "splits"]):
+    found: tuple[Ensemble, dict[str, Ensemble], Ensemble] | None = None
+    for party, folder in models.items():
+        manifest, lines = read_model(folder)
+        repaired = read_repaired(folder)
+        for split in (each for line in (*lines, *repaired) for each in line["own" if "own" in line else "splits"]):
             own[party, int(split["handle"])] = OwnSplit.from_dict(split)
-        if manifest["role"] == "label_holder":
-            ensemble = Ensemble(
-                objective=manifest["objective"],
-                classes=len(manifest["classes"]),
-                base_margin=tuple(manifest["base_margin"]),
-                trees=tuple(Tree.from_dict(line["tree"]) for line in lines),
-                trees_per_round=manifest["trees_per_round"],
-                best_round=manifest["best_round"],
-                averaged=manifest.get("averaged", False),
-            )
-    assert ensemble is not None  # a job of one label holder
-    return ensemble, lambda split: own[split.owner, split.handle]
+        if manifest["role"] != "label_holder":
+            continue
+        trained = Ensemble(
+            objective=manifest["objective"],
+            classes=len(manifest["classes"]),
+            base_margin=tuple(manifest["base_margin"]),
+            trees=tuple(Tree.from_dict(line["tree"]) for line in lines),
+            trees_per_round=manifest["trees_per_round"],
+            best_round=manifest["best_round"],
+            averaged=manifest.get("averaged", False),
+        )
+        repairs = {
+            name: replace(trained, trees=tuple(Tree.from_dict(line[key]) for line in repaired))
+            for key, name in REPAIRED.items()
+            if repaired
+        }
+        found = trained, repairs, repairs[REPAIRED[manifest[VALUES]]] if VALUES in manifest else trained
+    assert found is not None  # a job of one label holder
+    return OpenModel(*found, lambda split: own[split.owner, split.handle])

@@ -173,7 +173,9 @@ def _finite(content: Any) -> Any:
 def print_run(run: dict[str, Any]) -> None:
     """The report of an experiment's run for a person."""
     terminal.out.rule(f"seed {run['seed']}")
-    terminal.out.print(metrics_table(run["metrics"], "Metrics"))
+    variants = run.get("defences", {}).get("variants", {})
+    named = {f"{name}, test": measured for name, measured in variants.items()}
+    terminal.out.print(metrics_table(run["metrics"] | named, "Metrics"))
     for sentence in (*run.get("privacy", []), *_defended(run)):
         terminal.out.print(terminal.text(sentence), soft_wrap=True)
     if used := trees_used(**run["trees"]):

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from treetap.commands.experiment.baselines import Comparison
-from treetap.commands.experiment.defended import defended
+from treetap.commands.experiment.defended import check, defended, true_metrics
 from treetap.commands.experiment.experiment_file import AuditTable, ExperimentFile
 from treetap.commands.experiment.joined_table import ID, Split, labels_of, read_table, split
 from treetap.commands.experiment.party_tables import labels_file, write_tables
@@ -46,9 +46,12 @@ def run_file(file: Path, *, as_json: bool, workdir: Path | None) -> None:
     """
     experiment = load(file, ExperimentFile)
     table = read_table(experiment, file.resolve().parent)
-    experiment = with_classes(experiment, labels_of(experiment, table))
-    for seed in experiment.data.seeds:
-        split(experiment, table, seed)  # a fault in the last split is reported before the first run
+    labels = labels_of(experiment, table)
+    experiment = with_classes(experiment, labels)
+    for seed in experiment.data.seeds:  # a fault in the last split is reported before the first run
+        drawn = split(experiment, table, seed)
+        if experiment.defences.named():
+            check(experiment, drawn, len(labels.classes))
     runs: list[dict[str, Any]] = []
     try:
         with clean_end(), working_folder(workdir, "treetap-") as folder:
@@ -70,6 +73,7 @@ def run_seed(experiment: ExperimentFile, table: pa.Table, seed: int, folder: Pat
     `title`: of the progress line; by default the seed.
     """
     drawn = _limited(experiment, split(experiment, table, seed), seed)
+    rows = table.take(pa.array(drawn.test))
     try:
         settings = write_tables(experiment, table, drawn, folder)
         started = time.monotonic()
@@ -79,9 +83,11 @@ def run_seed(experiment: ExperimentFile, table: pa.Table, seed: int, folder: Pat
         if experiment.defences.named():
             models = {party: Path(path) for party, path in found["model"].items()}
             predicted = pq.read_table(done[experiment.protocols[0]].predictions)
-            found["defences"] = defended(experiment, settings, models, predicted)
+            found["defences"] = defended(experiment, settings, models, predicted, rows)
+            if (measured := true_metrics(models, experiment.in_order[0])) is not None:
+                found["metrics"]["train, true labels"] = _named(measured, "train_")
         if experiment.data.compare or experiment.predict is not None:
-            central = Comparison(experiment, settings, seed, table.take(pa.array(drawn.test)))
+            central = Comparison(experiment, settings, seed, rows)
             if experiment.data.compare:
                 found["metrics"] |= central.metrics()
             if experiment.predict is not None:

@@ -18,6 +18,7 @@ from treetap.commands.experiment.party_tables import read_as_party, write_tables
 from treetap.commands.experiment.spread_labels import truth
 from treetap.commands.frontier.attacked import attacks_of, v_measures
 from treetap.commands.frontier.frontier_file import FrontierFile
+from treetap.commands.frontier.noisy import noisy_labels, repaired
 from treetap.commands.frontier.plan import Training
 from treetap.commands.frontier.results import TrainingResult, kept
 from treetap.models.own_split import OwnSplit
@@ -41,13 +42,22 @@ def train(experiment: FrontierFile, table: pa.Table, training: Training, folder:
     labels = read_labels(before[holder], experiment.data.label, params.objective)
     count = len(labels.classes)
 
+    defences, learned, column = training.plan.defences, labels, experiment.data.label
+    if defences.label_dp is not None:
+        learned = noisy_labels(holder, before[holder], labels, column, defences.label_dp, folder / "ledger")
     train_centrally = protocol_of(experiment.job.protocol).train_centrally
     assert train_centrally is not None  # a check of the file
-    withheld = training.plan.defences.withholding
-    model = train_centrally(list(before.items()), labels.values, count, params, withheld)
-    scores = open_model.scores(model.ensemble, _meaning(model), {name: it.features for name, it in after.items()})
-    wanted = truth(table.take(pa.array(drawn.test)), ID, experiment.data.label, after[holder].ids, labels)
-    measured = metrics.evaluate(params.objective, model.ensemble.outcome(scores), wanted)
+    model = train_centrally(list(before.items()), learned.values, count, params, defences.withholding)
+    variants, meaning = {training.plan.name: model.ensemble}, _meaning(model)
+    if defences.private_values:
+        repairs, meaning = repaired(holder, before, model, learned, labels)
+        variants |= repairs
+    wanted = truth(table.take(pa.array(drawn.test)), ID, column, after[holder].ids, labels)
+    asked = {name: it.features for name, it in after.items()}
+    test = {
+        name: metrics.evaluate(params.objective, each.outcome(open_model.scores(each, meaning, asked)), wanted)
+        for name, each in variants.items()
+    }
 
     raw = [(name, it.features) for name, it in before.items()]
     views = {
@@ -63,7 +73,7 @@ def train(experiment: FrontierFile, table: pa.Table, training: Training, folder:
     names = attacks_of(experiment, len(labels.values))
     features = {name: it.features for name, it in own.items()}
     return TrainingResult(
-        test={training.plan.name: kept(measured)},
+        test={name: kept(measured) for name, measured in test.items()},
         v_measure=v_measures(experiment, names, views, features, labels.values, count),
         classes=count,
         **open_model.hidden(model.ensemble),

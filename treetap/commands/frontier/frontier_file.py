@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from party.defences.settings import Defences, IdLmid, ReducedLeakage
+from party.defences.settings import Defences, IdLmid, LabelDp, ReducedLeakage
 from treetap.commands.experiment.experiment_file import AuditTable, ExperimentFile
 from treetap.commands.frontier.plan import NO_DEFENCE, Plan, Training
 from treetap.protocols.registry import training
@@ -20,7 +20,8 @@ REFERENCE = "cl"
 class FrontierTable(Strict):
     """The points: for each defence the values of its parameter.
 
-    `none`: also without a defence, the reference. `attacks`: by default `id2graph` (its quotient form, which has the
+    `none`: also without a defence, the reference. `grafting`: out of each training with label DP also the points of its
+    repaired model, and of clean weights in both. `attacks`: by default `id2graph` (its quotient form, which has the
     same modularity, where the exact graph is too large), `uni`, `uni+cl`; `cl` always. `settings`: of the attacks.
     """
 
@@ -29,15 +30,20 @@ class FrontierTable(Strict):
     id_lmid: list[Annotated[float, Field(ge=0)]] = []
     counts: Literal["shown", "paper"] = "shown"
     reduced_leakage: list[Annotated[int, Field(ge=1)]] = []
+    label_dp: list[Annotated[float, Field(gt=0, le=64)]] = []
+    stages: Annotated[int, Field(ge=1, le=16)] = 1
+    grafting: bool = False
     attacks: Annotated[list[str], Field(min_length=1)] | None = None
     settings: dict[str, Any] = {}
 
     @model_validator(mode="after")
     def _points(self) -> FrontierTable:
-        for name in ("id_lmid", "reduced_leakage"):
+        for name in ("id_lmid", "reduced_leakage", "label_dp"):
             given = getattr(self, name)
             if len(set(given)) < len(given):
                 raise ValueError(f"{name} names a value twice")
+        if self.grafting and not self.label_dp:
+            raise ValueError("grafting = true repairs models of noisy labels: add label_dp = [0.5, 1, 2]")
         if not self.plans():
             raise ValueError("has no point: give id_lmid = [0.25, 0.5, 1], or another defence")
         AuditTable(attacks=self.attacks, settings=self.settings)  # the checks of an audit
@@ -50,6 +56,10 @@ class FrontierTable(Strict):
             found.append(Plan("reduced_leakage", Defences(reduced_leakage=ReducedLeakage(trees=trees)), trees))
         for xi in sorted(self.id_lmid):
             found.append(Plan("id_lmid", Defences(id_lmid=IdLmid(xi=xi, counts=self.counts)), xi))
+        for epsilon in sorted(self.label_dp):
+            noise = LabelDp(epsilon=epsilon, stages=self.stages)
+            repairs = Defences(label_dp=noise, grafting=self.grafting, refit=self.grafting)
+            found.append(Plan("label_dp", repairs, epsilon))
         return found
 
 

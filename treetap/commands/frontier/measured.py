@@ -16,6 +16,14 @@ CENTRALISED = (
     "Models were trained on the joined table, without sockets and encryption: they are the trees that a federation "
     "finds, and views and attacks are those of its feature parties."
 )
+NOISY = (
+    "Each training with label_dp drew its own noisy labels and charged them to a ledger of its own, which is gone with "
+    "its folder: no party's ledger has them. Whoever publishes several of these models spends the sum of their ε."
+)
+REPAIRED = (
+    "label_dp, label_dp + refit, grafting and grafting + refit are one training each: feature parties saw the same, "
+    "hence their V-measures are equal."
+)
 
 
 def document(
@@ -25,6 +33,8 @@ def document(
     first = next(iter(found.values()))[0]
     says = [LARGEST] if len(first.v_measure) > 1 else []
     says += [CENTRALISED] if experiment.frontier.trainer == "centralised" else []
+    says += [NOISY] if experiment.frontier.label_dp else []
+    says += [REPAIRED] if experiment.frontier.grafting else []
     return FrontierDocument(
         version=VERSION,
         table=Path(experiment.data.path).name,

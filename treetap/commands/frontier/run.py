@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from treetap import terminal
+from treetap.commands.experiment.defended import check
 from treetap.commands.experiment.joined_table import labels_of, read_table, split
 from treetap.commands.frontier import centralised, federated
 from treetap.commands.frontier.attacked import attacks_of
@@ -33,9 +34,11 @@ def run_file(file: Path, *, as_json: bool, workdir: Path | None) -> None:
     """
     experiment = load(file, FrontierFile)
     table = read_table(experiment, file.resolve().parent)
-    labels_of(experiment, table)
-    for seed in experiment.data.seeds:
-        drawn = split(experiment, table, seed)  # a fault in the last split is reported before the first training
+    classes = len(labels_of(experiment, table).classes)
+    for seed in experiment.data.seeds:  # a fault in the last split is reported before the first training
+        drawn = split(experiment, table, seed)
+        for plan in experiment.frontier.plans():
+            check(experiment.model_copy(update={"defences": plan.defences}), drawn, classes)
     folder = workdir or Path(f"{file.stem}-frontier")
     attacks, digest = attacks_of(experiment, len(drawn.train)), content_digest(table)
     store = Store(folder, made_with(experiment, digest, attacks))

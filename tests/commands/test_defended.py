@@ -1,0 +1,80 @@
+"""`[defences]` of an experiment: who gets them, which jobs are refused, what the report says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from treetap.commands.experiment.defended import check, says
+from treetap.commands.experiment.experiment_file import ExperimentFile
+from treetap.commands.experiment.joined_table import ID, Split
+from treetap.commands.experiment.party_tables import write_tables
+from treetap.errors import ConfigError
+
+ALL: dict[str, Any] = {"label_dp": {"epsilon": 0.5, "stages": 2}, "grafting": True}
+DRAWN = Split(np.arange(8), np.arange(8, 10), {"clinic": ["a"], "lab": ["b"]})
+
+
+def _experiment(defences: dict[str, Any], **job: Any) -> ExperimentFile:
+    one_role = job.get("protocol") == "pivodl"
+    labels: list[dict[str, Any]] = [{"label_share": 0.5}] * 2 if one_role else [{"labels": True}, {}]
+    return ExperimentFile.model_validate(
+        {
+            "data": {"path": "t.csv", "label": "y"},
+            "party": [
+                {"name": "clinic", "columns": ["a"], **labels[0]},
+                {"name": "lab", "columns": ["b"], **labels[1]},
+            ],
+            "job": {"key_bits": 1024, **job},
+            "defences": defences,
+        }
+    )
+
+
+def test_only_the_label_holder_has_them(tmp_path: Path) -> None:
+    """The table goes into the label holder's own configuration; without defences there is none."""
+    table = pa.table({ID: [str(k) for k in range(10)], "a": range(10), "b": range(10), "y": [k % 2 for k in range(10)]})
+    settings = write_tables(_experiment(ALL), table, DRAWN, tmp_path)
+    assert settings["clinic"]["defences"] == ALL
+    assert "defences" not in settings["lab"]
+    assert all("defences" not in each for each in write_tables(_experiment({}), table, DRAWN, tmp_path).values())
+
+
+@pytest.mark.parametrize(
+    ("defences", "job", "expected"),
+    [
+        ({"id_lmid": {"xi": 0.5}}, {"objective": "reg:squarederror"}, "id_lmid under [defences]: protects classes"),
+        (ALL, {"objective": "reg:squarederror"}, "label_dp, grafting under [defences]: protects classes"),
+        (
+            {"id_lmid": {"xi": 0.5}},
+            {"protocol": "pivodl", "epsilon": 8.0, "delta": 1e-5, "clip": 2.0, "classes": ["0", "1"]},
+            "protocol 'pivodl' has no such defence",
+        ),
+    ],
+)
+def test_jobs_without_such_defences(defences: dict[str, Any], job: dict[str, Any], expected: str) -> None:
+    """Regressions and PIVODL are refused by name, before any process starts."""
+    with pytest.raises(ConfigError) as raised:
+        check(_experiment(defences, **job), DRAWN, 2)
+    assert expected in str(raised.value)
+
+
+def test_sentences() -> None:
+    """A report says which ledger was charged, by whose labels measures are, and which model predictions use."""
+    found = " ".join(says(_experiment(ALL).defences, "clinic"))
+    for words in (
+        "ε = 0.5, stages: 2",
+        "a ledger of its own, in clinic/state",
+        "by noisy labels",
+        "predictions use graf",
+    ):
+        assert words in found
+    paper = says(_experiment({"id_lmid": {"xi": 0.25, "counts": "paper"}}).defences, "clinic")
+    assert paper == [
+        "ID-LMID: no set of records that is shown exceeds 0.25 nats in Eq. 6 (the records that the tree draws count)."
+    ]
+    assert says(_experiment({}).defences, "clinic") == []
