@@ -85,6 +85,6 @@ async def _as_trained(context: StepContext, config: PartyConfig, data: LabelledT
 def _bind(context: StepContext, data: LabelledTable, digest: str) -> None:
     if not context.store.bind(digest, "labels"):
         raise DataError(
-            f"{data.table.path}: the stored trees of job {context.job} were grown with another label_dp under "
-            "[defences], or without one; restore it, or cancel the job and train again"
+            f"{data.table.path}: the stored trees of job {context.job} were grown on other labels: label_dp under "
+            "[defences] has changed since, or its noisy labels are gone; restore it, or cancel the job and train again"
         )

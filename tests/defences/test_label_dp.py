@@ -197,7 +197,7 @@ def test_an_interrupted_job_goes_on_with_its_own_labels_or_not_at_all(after: Lab
     federated(tmp_path, here, own, interrupted)
     status = federated(tmp_path, here, after, resumed)
     assert status.state == "interrupted"
-    assert "grown with another label_dp" in status.error
+    assert "grown on other labels: label_dp under [defences] has changed since" in status.error
     assert federated(tmp_path, here, own, resumed).state == "finished"
     assert _spent(tmp_path) == 1.0
 
