@@ -59,9 +59,14 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Outcome]:
     return folder, treetap("experiment", file, "--json", "--workdir", "kept", folder=folder)
 
 
-@pytest.mark.parametrize("encode", ["ordinal", "one-hot"])
-def test_a_forest_on_a_table_with_text(encode: str, tmp_path: Path) -> None:
-    """Text columns are encoded at their owners; the forest is the centralised one, and better than its holder alone."""
+@pytest.mark.parametrize(
+    ("encode", "defences"), [("ordinal", ""), ("one-hot", ""), ("one-hot", "[defences]\nid_lmid = {xi = 0.9}\n")]
+)
+def test_a_forest_on_a_table_with_text(encode: str, defences: str, tmp_path: Path) -> None:
+    """Text columns are encoded at their owners; the forest is the centralised one, and better than its holder alone.
+
+    With a defence the centralised one withholds the same.
+    """
     draw = random.Random(1)
     rows = [(draw.random(), draw.choice(["red", "green", "blue"]), draw.random()) for _ in range(150)]
     labels = [("high" if colour == "red" else "low") if a < 0.5 else "none" for a, colour, _ in rows]
@@ -70,14 +75,17 @@ def test_a_forest_on_a_table_with_text(encode: str, tmp_path: Path) -> None:
     parties = _party("clinic", 'labels = true\ncolumns = ["a"]') + _party("lab", 'columns = ["colour", "b"]')
     job = 'protocol = "forest"\nkey_bits = 1024\nn_estimators = 4\nmax_depth = 4\ncolsample_bytree = 1.0\n'
     data = f'path = "t.csv"\nlabel = "y"\nencode = "{encode}"\ncompare = true'
-    outcome = treetap("experiment", _file(tmp_path, data, parties, job), "--json", folder=tmp_path)
+    outcome = treetap("experiment", _file(tmp_path, data, parties, job + defences), "--json", folder=tmp_path)
     assert (outcome.status, outcome.err) == (0, "")
     (found,) = json.loads(outcome.out)["runs"]
+    assert ("defences" in found) == (defences != "")
+    assert not defences or found["defences"]["local_subtrees"] > 0 == found["defences"]["max_difference"]
     assert found["metrics"]["test"] == pytest.approx(found["metrics"]["centralised, test"])
-    assert found["metrics"]["test"]["accuracy"] > found["metrics"]["label holder alone, test"]["accuracy"] + 0.1
+    alone = found["metrics"]["label holder alone, test"]
+    assert defences or found["metrics"]["test"]["accuracy"] > alone["accuracy"] + 0.1
     assert found["ciphertexts"]["encrypted_labels"] == found["records"]["train"]
     names = {row["feature"] for row in found["importance"]}
-    assert ("colour" if encode == "ordinal" else "colour=red") in names
+    assert defences or ("colour" if encode == "ordinal" else "colour=red") in names
 
 
 def test_the_report_is_json_and_nothing_else(report: tuple[Path, Outcome]) -> None:

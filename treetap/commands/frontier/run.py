@@ -83,7 +83,10 @@ def _train_missing(experiment: FrontierFile, table: pa.Table, store: Store, reco
 
 
 def _line(training: Training, result: TrainingResult) -> str:
-    test = "; ".join(f"AUC {_figure(each['auc'])}" for each in result.test.values())
+    several = len(result.test) > 1
+    test = "AUC " + ", ".join(
+        f"{name} {_figure(each['auc'])}" if several else _figure(each["auc"]) for name, each in result.test.items()
+    )
     largest = {
         name: max(party[name] for party in result.v_measure.values()) for name in next(iter(result.v_measure.values()))
     }
