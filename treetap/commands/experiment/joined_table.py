@@ -6,6 +6,8 @@ any process starts, not by a party from its copy.
 
 from __future__ import annotations
 
+import hashlib
+import io
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv as pacsv
 
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.spread_labels import OWNER, draw_owners, named_owners
@@ -76,6 +79,13 @@ def read_table(experiment: ExperimentFile, base: Path) -> pa.Table:
     if experiment.spread:
         columns[OWNER] = named_owners(experiment, base, ids)
     return pa.table(columns)
+
+
+def content_digest(table: pa.Table) -> str:
+    """SHA-256 of a table's names and cells, whatever types its file has."""
+    out = io.BytesIO()
+    pacsv.write_csv(table, out)
+    return hashlib.sha256(out.getvalue()).hexdigest()
 
 
 def labels_of(experiment: ExperimentFile, table: pa.Table) -> Labels:

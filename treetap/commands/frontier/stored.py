@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import io
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.csv as pacsv
 from pydantic import ValidationError
 
 from treetap.commands.frontier.frontier_file import FrontierFile
@@ -29,13 +25,6 @@ class StoredTraining(Strict):
     made_with: dict[str, Any]
     asked: dict[str, Any]
     result: TrainingResult
-
-
-def content_digest(table: pa.Table) -> str:
-    """SHA-256 of a table's names and cells, whatever types its file has."""
-    out = io.BytesIO()
-    pacsv.write_csv(table, out)
-    return hashlib.sha256(out.getvalue()).hexdigest()
 
 
 def made_with(experiment: FrontierFile, digest: str, attacks: list[str]) -> dict[str, Any]:
