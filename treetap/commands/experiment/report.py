@@ -13,6 +13,7 @@ from rich.table import Table
 
 from treetap import terminal
 from treetap.commands.jobs.progress_view import trees_used
+from treetap.commands.leakage.account import leakage_table
 from treetap.models.store import read_model
 from treetap.trees import ensemble
 from treetap.trees.ensemble import Tree, used_of
@@ -184,6 +185,9 @@ def print_run(run: dict[str, Any]) -> None:
     if "predict" in run:
         terminal.out.print(predict_table(run["predict"]))
     terminal.out.print(received_table(run["traffic"]))
+    if run["leakage"]:
+        terminal.out.print("\nWhat sets of records say about the label, in nats; bounds are per node, not joint")
+        terminal.out.print(leakage_table(run["leakage"]))
     best = ", ".join(f"{row['feature']} ({row['party']})" for row in run["importance"][:5])
     terminal.out.print(terminal.text(f"most important: {best}"))
     if run.get("audit"):

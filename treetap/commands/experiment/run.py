@@ -27,6 +27,7 @@ from treetap.commands.experiment.spread_labels import with_classes
 from treetap.commands.jobs import progress_view
 from treetap.commands.local_federation import LocalFederation, clean_end, working_folder
 from treetap.errors import BadInput, Interrupted, TreetapError
+from treetap.models.store import read_leakage
 from treetap.protocols.prediction import predict_request
 from treetap.protocols.registry import training
 from treetap.strict import load
@@ -157,6 +158,7 @@ def _run(
             "columns": drawn.columns,
             "records": {"train": len(drawn.train), "test": len(drawn.test)},
             **({"privacy": list(said)} if (said := training(job.protocol).privacy(job.params())) else {}),
+            "leakage": read_leakage(models[first]),
             "trees": {"planned": trained.rounds, "grown": trained.stored_trees, "used": trained.used_trees},
         }
         return found, done

@@ -43,29 +43,32 @@ def account(job: str, config: Path) -> Json:
 def print_account(found: Json) -> None:
     """Print the figures after the last tree, and the largest bound of all."""
     trees = found["trees"]
-    last, parties = trees[-1], list(trees[-1]["parties"])
+    last = trees[-1]
     noisy = " (noisy labels, on which it trains)" if last["noisy_labels"] else ""
     terminal.out.print(
         f"{found['job']}: {len(trees)} trees; the label's entropy is {last['entropy_nats']:.4f} nats{noisy}"
     )
-    table = Table(box=None, pad_edge=False)
-    for title in ("party", "sets", "largest bound", "of tree, node", "signature", "by chance", "beyond chance"):
-        table.add_column(title, justify="left" if title == "party" else "right")
-    for party in parties:
+    terminal.out.print(leakage_table(trees))
+    terminal.out.print("Bounds, in nats, are per node, not joint: sets that say nothing alone may say all together.")
+
+
+def leakage_table(trees: list[Json]) -> Table:
+    """A row for each party: its sets and the largest bound of all trees, its signature's figures after the last."""
+    table = terminal.table("party", "sets", "largest bound", "tree, node", "signature", "by chance", "beyond chance")
+    for party in trees[-1]["parties"]:
         rows = [(tree["tree"], tree["parties"][party]) for tree in trees]
         number, worst = max(rows, key=lambda row: row[1]["bound_nats"])
         for of, said in _kinds(rows[-1][1]):
             table.add_row(
                 f"{party}{of}",
                 str(sum(row["sets"] for _, row in rows)),
-                "-" if of else f"{worst['bound_nats']:.4f}",
-                "-" if of or worst["node"] is None else f"{number}, {worst['node']}",
+                "" if of else f"{worst['bound_nats']:.4f}",
+                "" if of or worst["node"] is None else f"{number}, {worst['node']}",
                 f"{said['information_nats']:.4f}",
                 f"{said['by_chance_nats']:.4f}",
                 f"{100 * said['excess_share']:.1f} % of H(Y)",
             )
-    terminal.out.print(table)
-    terminal.out.print("Bounds, in nats, are per node, not joint: sets that say nothing alone may say all together.")
+    return table
 
 
 def _kinds(row: Json) -> list[tuple[str, Json]]:

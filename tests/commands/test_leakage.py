@@ -1,0 +1,56 @@
+"""`treetap leakage`: the label holder's own account, of a job that trains and of a published model."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+from party.runtime.job_store import JobStore
+from tests.commands.command import refused, treetap
+from treetap.models.store import LEAKAGE, read_leakage
+
+MODEL = Path(__file__).parent.parent / "library" / "models" / "v4" / "bank"
+CONFIG = """
+name = "bank"
+state = "state"
+
+[tls]
+ca = "ca.crt"
+certificate = "bank.crt"
+key = "bank.key"
+"""
+
+
+def _party(folder: Path) -> Path:
+    (folder / "bank.toml").write_text(CONFIG)
+    shutil.copytree(MODEL, folder / "state" / "models" / "experiment")
+    return folder / "bank.toml"
+
+
+def test_a_published_model_has_its_account(tmp_path: Path) -> None:
+    """All trees as JSON; for people the largest bound of all trees and the signature after the last."""
+    config = _party(tmp_path)
+    found = json.loads(treetap("leakage", "experiment", "--config", config, "--json").out)
+    assert found == {"job": "experiment", "published": True, "trees": read_leakage(MODEL)}
+    bounds = [tree["parties"]["telco"]["bound_nats"] for tree in found["trees"]]
+    shown = treetap("leakage", "experiment", "--config", config).out
+    assert f"{max(bounds):.4f}" in shown
+    assert f"{100 * found['trees'][-1]['parties']['telco']['excess_share']:.1f} % of H(Y)" in shown
+    assert "per node, not joint" in shown
+
+
+def test_a_job_that_trains_has_its_trees_so_far(tmp_path: Path) -> None:
+    """The lines that are stored, before the model is published."""
+    config = _party(tmp_path)
+    store = JobStore(tmp_path / "state" / "jobs" / "new", tmp_path / "state" / "models" / "new")
+    store.claim("nonce")
+    store.lines(LEAKAGE).put(read_leakage(MODEL)[0], 0)
+    found = json.loads(treetap("leakage", "new", "--config", config, "--json").out)
+    assert (found["published"], len(found["trees"])) == (False, 1)
+
+
+def test_a_job_without_an_account_is_refused(tmp_path: Path) -> None:
+    """Exit status 2 and the folder that has none."""
+    said = refused(treetap("leakage", "other", "--config", _party(tmp_path)))
+    assert "there is no account of a job 'other'" in said
