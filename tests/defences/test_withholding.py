@@ -25,8 +25,10 @@ from treetap.trees.ensemble import ROOT, Tree
 from treetap.trees.information import class_counts, node_bounds
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
 from treetap.wire.frame import name_of
-from treetap.wire.v2 import exchange_pb2
+from treetap.wire.v2 import control_pb2, exchange_pb2
 
+Sent = list[tuple[str, str, exchange_pb2.PeerMessage]]
+Steps = list[control_pb2.StepRequest]
 pytestmark = pytest.mark.filterwarnings("ignore:a 512-bit")
 BOOSTING = BoostingParams(n_estimators=2, max_depth=3, max_bin=6, subsample=0.8)
 FOREST = ForestParams(n_estimators=2, max_depth=4, max_bin=6, colsample_bytree=0.7)
@@ -70,7 +72,7 @@ def test_the_federation_finds_the_oracles_trees_and_shows_no_more(
 ) -> None:
     """Trees, withdrawn parts and views equal those of the joined table; every set in a transcript keeps Eq. 6."""
     here, own = world(60, seed=3, **setting), Defences(**defences)
-    states, sent = _train(tmp_path, here, params, own)
+    states, sent, steps = _train(tmp_path, here, params, own)
     central = _central(here, params, own)
     trees = _trees(states)
     assert [_sorted(tree) for tree in trees] == [_sorted(tree) for tree in central.ensemble.trees]
@@ -84,7 +86,7 @@ def test_the_federation_finds_the_oracles_trees_and_shows_no_more(
         if own.id_lmid is not None and own.id_lmid.counts == "shown":
             worst = max(_bounds(here, [rows for tree in known for node, rows in tree.items() if node != ROOT]))
             assert worst <= own.id_lmid.xi
-    _assert_nothing_below_withdrawn(trees, states, sent)
+    _assert_nothing_below_withdrawn(trees, states, sent, steps)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -107,7 +109,7 @@ def test_no_set_in_a_transcript_breaks_the_limit(seed: int, tmp_path: Path) -> N
             min_child_weight=0.0,
             early_stopping_rounds=[None, 2][int(rng.integers(2))],
         )
-    states, _ = _train(tmp_path, here, params, Defences(id_lmid=IdLmid(xi=xi)))
+    states, *_ = _train(tmp_path, here, params, Defences(id_lmid=IdLmid(xi=xi)))
     for party in PARTIES[1:]:
         trees = read_view(transcript(states, party), party=party).trees
         shown = [known.records.tolist() for tree in trees for node, known in tree.nodes.items() if node != ROOT]
@@ -120,10 +122,10 @@ def test_without_a_limit_the_model_is_the_same_bit_for_bit(tmp_path: Path) -> No
     for params in (BOOSTING, FOREST):
         shards = []
         for name, own in {"none": Defences(), "inf": Defences(id_lmid=IdLmid(xi=np.inf))}.items():
-            states, _ = _train(tmp_path / type(params).__name__ / name, here, params, own)
+            states, *_ = _train(tmp_path / type(params).__name__ / name, here, params, own)
             shards.append([(state / "models" / "job" / "trees.jsonl").read_bytes() for state in states.values()])
         assert shards[0] == shards[1]
-        states, _ = _train(tmp_path / type(params).__name__ / "zero", here, params, Defences(id_lmid=IdLmid(xi=0.0)))
+        states, *_ = _train(tmp_path / type(params).__name__ / "zero", here, params, Defences(id_lmid=IdLmid(xi=0.0)))
         for party in PARTIES[1:]:
             assert all(set(tree.nodes) == {ROOT} for tree in read_view(transcript(states, party), party=party).trees)
 
@@ -134,7 +136,7 @@ def test_a_limit_costs_no_ciphertext_of_a_record_and_few_of_candidates(tmp_path:
     counts = {}
     params = replace(BOOSTING, subsample=1.0)
     for name, own in {"none": Defences(), "inf": Defences(id_lmid=IdLmid(xi=np.inf))}.items():
-        _, sent = _train(tmp_path / name, here, params, own)
+        _, sent, _ = _train(tmp_path / name, here, params, own)
         bodies = [(name_of(each), each) for _, _, each in sent]
         records = sum(len(each.protocol.boosting.gradients.ciphertexts) for kind, each in bodies if kind == "gradients")
         sums = sum(len(each.growth.candidate_sums.ciphertexts) for kind, each in bodies if kind == "candidate_sums")
@@ -143,11 +145,10 @@ def test_a_limit_costs_no_ciphertext_of_a_record_and_few_of_candidates(tmp_path:
     assert counts["none"][1] <= counts["inf"][1] <= 2 * counts["none"][1]
 
 
-def _train(
-    folder: Path, here: World, params: TreeParams, own: Defences
-) -> tuple[dict[str, Path], list[tuple[str, str, exchange_pb2.PeerMessage]]]:
-    """The parties' states, and every message between them."""
-    sent: list[tuple[str, str, exchange_pb2.PeerMessage]] = []
+def _train(folder: Path, here: World, params: TreeParams, own: Defences) -> tuple[dict[str, Path], Sent, Steps]:
+    """The parties' states, every message between them, and every step that the coordinator asked for."""
+    sent: Sent = []
+    steps: Steps = []
 
     def keep(sender: str, to: str, message: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
         sent.append((sender, to, message))
@@ -158,10 +159,11 @@ def _train(
         federation.tamper = keep
         status = await federation.train(spec(params, key_bits=KEY_BITS, obfuscation="standard"))
         assert (status.state, status.error) == ("finished", "")
+        steps.extend(request for kind, _, request in federation.conducted if kind == "begin")
         await federation.close()
         return federation.states
 
-    return run(main()), sent
+    return run(main()), sent, steps
 
 
 def _central(here: World, params: TreeParams, own: Defences) -> CentralModel | CentralForest:
@@ -197,10 +199,8 @@ def _bounds(here: World, sets: list[list[int]]) -> Iterator[float]:
     yield from node_bounds(counts, class_counts(here.y, here.classes)).larger.tolist() if sets else [0.0]
 
 
-def _assert_nothing_below_withdrawn(
-    trees: tuple[Tree, ...], states: dict[str, Path], sent: list[tuple[str, str, exchange_pb2.PeerMessage]]
-) -> None:
-    """No message and no shard of another party has a node below a withdrawn one, which is one leaf to all others."""
+def _assert_nothing_below_withdrawn(trees: tuple[Tree, ...], states: dict[str, Path], sent: Sent, steps: Steps) -> None:
+    """No message, step or shard of another party has a node below a withdrawn one, which is one leaf to all others."""
     for tree in trees:
         hidden = {each.node for sub in tree.local for each in (*sub.splits, *sub.leaves)} - {s.root for s in tree.local}
         assert {each.root for each in tree.local} <= {leaf.node for leaf in tree.leaves}
@@ -210,6 +210,11 @@ def _assert_nothing_below_withdrawn(
                 growth = message.growth
                 nodes |= set(growth.candidate_sums.nodes) | {each.node for each in growth.children.children}
                 nodes |= {each.node for each in growth.instance_spaces.spaces}
+        for step in steps:
+            if step.round == tree.index:
+                nodes |= {each.node for each in step.growth.apply_splits.decisions}
+                nodes |= set(step.growth.build_histograms.nodes)
+        assert nodes or not tree.splits
         assert not nodes & hidden
         for party in PARTIES[1:]:
             line = read_model(states[party] / "models" / "job")[1][tree.index]
