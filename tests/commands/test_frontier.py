@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import random
@@ -18,7 +19,7 @@ from treetap.commands.frontier.measured import measured
 from treetap.commands.frontier.page import html, picture
 from treetap.commands.frontier.panels import setting
 from treetap.commands.frontier.plan import LABEL_DP_VARIANTS
-from treetap.errors import BadInput, ConfigError
+from treetap.errors import BadInput, ConfigError, TreetapError
 from treetap.privacy.frontiers import FrontierDocument, Measured, load_frontier
 from treetap.strict import load
 
@@ -29,11 +30,16 @@ FRONTIER = 'trainer = "centralised"\nid_lmid = [0.1, 0.5]\nreduced_leakage = [1]
 QUICK = FRONTIER + 'attacks = ["uni"]\nsettings = {starts = 1}\n'
 
 
-def _file(folder: Path, frontier: str = FRONTIER, job: str = JOB, data: str = DATA, more: str = "") -> Path:
-    parties = (
-        '[[party]]\nname = "clinic"\nlabels = true\ncolumns = ["a", "kind"]\n[[party]]\nname = "lab"\nshare = 0.5\n'
-    )
-    parties += '[[party]]\nname = "shop"\nshare = 0.5\n'
+def _file(
+    folder: Path,
+    frontier: str = FRONTIER,
+    job: str = JOB,
+    data: str = DATA,
+    more: str = "",
+    others: tuple[str, ...] = ("lab", "shop"),
+) -> Path:
+    parties = '[[party]]\nname = "clinic"\nlabels = true\ncolumns = ["a", "kind"]\n'
+    parties += "".join(f'[[party]]\nname = "{name}"\nshare = 0.5\n' for name in others)
     path = folder / "sweep.toml"
     path.write_text(f"[data]\n{data}{parties}[job]\n{job}[frontier]\n{frontier}{more}", encoding="utf-8")
     return path
@@ -125,6 +131,7 @@ def test_a_finished_training_is_not_repeated(
     file = _file(folder, QUICK, data=encoded)
     run.run_file(file, as_json=True, workdir=folder / "kept")
     first = capsys.readouterr()
+    assert json.loads(first.out) == json.loads((folder / "kept" / "frontier.json").read_text())
     assert len(trained) == len(set(trained)) == 8
     assert "8/8 id_lmid-0.5-shown-seed-1: AUC 0." in first.err
     run.run_file(file, as_json=True, workdir=folder / "kept")
@@ -165,6 +172,21 @@ def test_what_ctrl_c_leaves_is_kept(
     assert len(trained) == 8
 
 
+def test_a_full_disk(
+    folder: Path, encoded: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A page that cannot be written ends the command with the file's name, and no document is printed."""
+
+    def write(path: Path, *_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr(run, "write_whole", write)
+    small = 'trainer = "centralised"\nattacks = ["uni"]\nsettings = {starts = 1}\n'
+    with pytest.raises(TreetapError, match=r"frontier\.json: No space left on device"):
+        run.run_file(_file(folder, small, data=encoded), as_json=True, workdir=folder / "kept")
+    assert capsys.readouterr().out == ""
+
+
 def test_points_of_other_data_or_settings_are_refused(folder: Path, encoded: str) -> None:
     """Another cell, job, split or attack than the folder's points have is told by name, before any training."""
     kept, small = folder / "kept", 'trainer = "centralised"\n'
@@ -192,15 +214,13 @@ def test_points_of_other_data_or_settings_are_refused(folder: Path, encoded: str
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, FrontierDocument]:
-    """A frontier by the command: its folder and its document."""
+    """A frontier: its folder and its document."""
     folder = tmp_path_factory.mktemp("frontier")
     _write_table(folder)
     frontier = FRONTIER + "settings = {starts = 1}\n"
-    outcome = treetap("frontier", _file(folder, frontier, data=DATA + 'encode = "ordinal"\n'), "--json", folder=folder)
-    assert outcome.status == 0, outcome.err
-    document = FrontierDocument.model_validate_json(outcome.out)
-    assert json.loads((folder / "sweep-frontier" / "frontier.json").read_text()) == json.loads(outcome.out)
-    return folder / "sweep-frontier", document
+    kept = folder / "kept"
+    run.run_file(_file(folder, frontier, data=DATA + 'encode = "ordinal"\n'), as_json=False, workdir=kept)
+    return kept, load_frontier(kept / "frontier.json").document
 
 
 def test_the_document(made: tuple[Path, FrontierDocument]) -> None:
@@ -329,8 +349,9 @@ def test_a_federation_gives_the_points_of_the_joined_table(folder: Path, encoded
     A second training, with label DP, gives the points of all repairs, whose predictions the run has checked.
     """
     one, data = "none = false\nid_lmid = [0.1]\nsettings = {starts = 1}\n", encoded.replace("[0, 1]", "3")
-    run.run_file(_file(folder, 'trainer = "centralised"\n' + one, data=data), as_json=True, workdir=folder / "joined")
-    both = _file(folder, one + "label_dp = [2]\nstages = 2\ngrafting = true\n", data=data)
+    two: Any = {"data": data, "others": ("lab",)}
+    run.run_file(_file(folder, 'trainer = "centralised"\n' + one, **two), as_json=True, workdir=folder / "joined")
+    both = _file(folder, one + "label_dp = [2]\nstages = 2\ngrafting = true\n", **two)
     outcome = treetap("frontier", both, "--json", folder=folder)
     assert outcome.status == 0, outcome.err
     there = load_frontier(folder / "joined" / "frontier.json")
@@ -344,5 +365,5 @@ def test_a_federation_gives_the_points_of_the_joined_table(folder: Path, encoded
         for name in ("joined", "sweep-frontier")
     ]
     assert results[0]["local_subtrees"] == results[1]["local_subtrees"] > 0
-    assert results[0]["hidden_nodes"] == results[1]["hidden_nodes"] > 0
-    assert results[1]["ciphertexts"]["encrypted_labels"] == 2 * 120
+    assert results[0]["hidden_nodes"] == results[1]["hidden_nodes"]
+    assert results[1]["ciphertexts"]["encrypted_labels"] == 120

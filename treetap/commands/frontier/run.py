@@ -20,8 +20,8 @@ from treetap.commands.frontier.stored import Store, made_with
 from treetap.commands.frontier.summary import print_frontier
 from treetap.commands.jobs import progress_view
 from treetap.commands.local_federation import clean_end, working_folder
+from treetap.errors import TreetapError
 from treetap.models.durable import write_whole
-from treetap.privacy.frontiers import FrontierDocument
 from treetap.strict import load
 
 DOCUMENT, PAGE = "frontier.json", "frontier.html"
@@ -42,15 +42,14 @@ def run_file(file: Path, *, as_json: bool, workdir: Path | None) -> None:
     folder = workdir or Path(f"{file.stem}-frontier")
     attacks, digest = attacks_of(experiment, len(drawn.train)), content_digest(table)
     store = Store(folder, made_with(experiment, digest, attacks))
-    with clean_end():
-        _train_missing(experiment, table, store, len(drawn.train))
-    found: dict[Plan, list[TrainingResult]] = {}
-    for training in experiment.trainings():
-        result = store.get(training)
-        assert result is not None  # just trained
-        found.setdefault(training.plan, []).append(result)
-    made = document(experiment, digest, attacks, found)
-    _write(folder, made)
+    try:
+        with clean_end():
+            _train_missing(experiment, table, store, len(drawn.train))
+        made = document(experiment, digest, attacks, _by_plan(experiment, store))
+        write_whole(folder / DOCUMENT, made.model_dump_json(indent=1).encode(), mode=0o644)
+        write_whole(folder / PAGE, html(made).encode(), mode=0o644)
+    except OSError as failure:
+        raise TreetapError(f"{failure.filename or folder}: {failure.strerror or failure}") from failure
     if as_json:
         print(made.model_dump_json(indent=1))
     else:
@@ -98,6 +97,11 @@ def _figure(value: float | None) -> str:
     return "undefined" if value is None else f"{value:.3f}"
 
 
-def _write(folder: Path, made: FrontierDocument) -> None:
-    write_whole(folder / DOCUMENT, made.model_dump_json(indent=1).encode(), mode=0o644)
-    write_whole(folder / PAGE, html(made).encode(), mode=0o644)
+def _by_plan(experiment: FrontierFile, store: Store) -> dict[Plan, list[TrainingResult]]:
+    """The results of all trainings, those of one plan in the order of the seeds."""
+    found: dict[Plan, list[TrainingResult]] = {}
+    for training in experiment.trainings():
+        result = store.get(training)
+        assert result is not None  # just trained
+        found.setdefault(training.plan, []).append(result)
+    return found
