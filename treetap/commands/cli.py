@@ -109,7 +109,7 @@ def experiment(
 def frontier(
     file: Annotated[
         Path,
-        typer.Argument(metavar="FRONTIER.toml", help="An experiment file with a table [frontier]; docs/frontier.md."),
+        typer.Argument(metavar="FRONTIER.toml", help="An experiment file with a table frontier; docs/frontier.md."),
     ],
     as_json: Json = False,
     workdir: Annotated[
@@ -119,8 +119,8 @@ def frontier(
 ) -> None:
     """Train with defences of the label at several strengths; draw AUC against what attacks still find.
 
-    [frontier] names the values, as id_lmid = [0.1, 0.5, 1] or reduced_leakage = [1]; every seed of [data] is one
-    training each. A finished training is kept: after Ctrl-C the same command goes on with those that are missing.
+    The table frontier names the values, as id_lmid = [0.1, 0.5, 1] or label_dp = [0.5, 1, 2]; each is one training for
+    every seed of the table data. A finished training is kept: after Ctrl-C the same command goes on with the others.
 
     trainer = "centralised" trains the same trees on the joined table, without sockets and encryption: minutes for a
     sweep that takes a federation hours.
