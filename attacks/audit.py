@@ -11,6 +11,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from attacks import sections
+from attacks.advice.advise import advise
+from attacks.advice.frontiers_at_hand import given
 from attacks.audit_file import AuditedParty, AuditFile
 from attacks.document import Document
 from attacks.id2graph.settings import Settings
@@ -39,13 +41,15 @@ def audit(file: AuditFile, *, by_tree: bool, progress: Progress) -> Document:
     `by_tree`: attack also the view after the first tree, the first two, and so on.
 
     Raises:
-        BadInput: a file cannot be used, transcripts are of different jobs, or the number of classes is not given.
+        BadInput: a file cannot be used, transcripts are of different jobs, the frontier is of another protocol, or the
+            number of classes is not given.
         Malformed: a transcript was changed.
     """
     views = {
         party.name: read_view(party.transcript, file.job, party.name, file.ca, file.revoked) for party in file.party
     }
     first = _one_job(views)
+    frontier = None if file.frontier is None else given(file.frontier, first.protocol, file.data_digest)
     held = {party.name: _held(party, views[party.name], file) for party in file.party}
     known = next((labels for _, labels in held.values() if labels is not None), None)
     clusters = len(known.classes) if known is not None else file.classes
@@ -92,6 +96,7 @@ def audit(file: AuditFile, *, by_tree: bool, progress: Progress) -> Document:
                 name: _party(view, *held[name], results[name]) | more.get(name, {}) for name, view in views.items()
             },
             "traffic": _traffic(views),
+            "advice": None if first.regression else advise(first.protocol, first.label_holder, list(views), frontier),
         }
     )
 

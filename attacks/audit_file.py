@@ -42,6 +42,8 @@ class AuditFile(Strict):
 
     `classes`: the number of groups that an attack looks for; required without [label].
     `drawn_only`: keep of each leaf the records that the tree was trained on, as far as messages named them.
+    `frontier`: a document of `treetap frontier`; `data_digest`: the digest of the audited table, as such a document has
+    it, by which the audit knows that the frontier is of this table.
     """
 
     job: str | None = None
@@ -51,6 +53,8 @@ class AuditFile(Strict):
     attacks: Annotated[list[str], Field(min_length=1)] | None = None
     label: LabelTable | None = None
     drawn_only: bool = False
+    frontier: Path | None = None
+    data_digest: str | None = None
     settings: dict[str, Any] = {}
     party: Annotated[list[AuditedParty], Field(min_length=1)]
 
@@ -114,7 +118,9 @@ def read(run: Path) -> AuditFile:
         for party in file.party
     ]
     ca, revoked = file.ca and base / file.ca, file.revoked and base / file.revoked
-    return file.model_copy(update={"ca": ca, "revoked": revoked, "label": label, "party": parties})
+    frontier = file.frontier and base / file.frontier
+    update = {"ca": ca, "revoked": revoked, "frontier": frontier, "label": label, "party": parties}
+    return file.model_copy(update=update)
 
 
 def of_run(parties: Mapping[str, tuple[str, str, list[str]]], id_column: str, label: tuple[str, str]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from pydantic import (
     model_validator,
 )
 
+from attacks.advice.results import Advice
 from attacks.pivodl.results import DifferentialFigures, DisclosedFigures, GainInversionFigures, LabelGuess
 from treetap.errors import BadInput
 from treetap.protocols.registry import TRAINING
@@ -200,6 +201,7 @@ class Document(_Part):
     `label_holder`: of a PIVODL job all parties with labels.
     `class_names`: the labels as their table has them, in the order of every count by class; null with `classes`.
     `traffic` is the union over the transcripts at hand, each message counted once.
+    `advice`: what lowers the attacks; null for regression, and in documents of versions without it.
     """
 
     job: str
@@ -217,6 +219,7 @@ class Document(_Part):
     treetap: str
     parties: dict[str, Party]
     traffic: list[TrafficRow]
+    advice: Advice | None = None
 
     @model_validator(mode="after")
     def _named(self) -> Document:

@@ -68,6 +68,44 @@ SENTENCE_TERMS = {
     ),
     "The largest class": "the share of records that naming all of them after it gets right.",
 }
+#: Defence of an advice → its name, and what it does.
+DEFENCES = {
+    "id_lmid": (
+        "ID-LMID",
+        "Other parties are shown no set of records that says more than ξ nats about the label (1 nat = 1.44 bits): the "
+        "smaller ξ, the stricter. What may not be shown the label holder splits alone, by its own columns. The bound "
+        "is for each set, not for all together.",
+    ),
+    "reduced_leakage": ("Reduced-Leakage", "The label holder grows the first trees alone, from its own columns."),
+    "label_dp": (
+        "Label differential privacy",
+        "The training uses labels of which some were changed by lot: no label makes anything that others see more than "
+        "e^ε times as likely. The smaller ε, the stricter. More stages draw likelier labels.",
+    ),
+    "label_dp + refit": (
+        "Label differential privacy, leaf weights refitted",
+        "As label differential privacy; the label holder then computes the weights of leaves from the true labels and "
+        "keeps them to itself.",
+    ),
+    "grafting": (
+        "Grafting-LDP",
+        "As label differential privacy; the label holder then grows the parts of trees anew that noise has spoilt, "
+        "from its own columns, and keeps them to itself.",
+    ),
+    "grafting + refit": ("Grafting-LDP, leaf weights refitted", "Both repairs after label differential privacy."),
+    "job": ("Settings of the job", "Parameters of the training, which every party knows."),
+}
+#: Key of a defence's settings → its symbol.
+SYMBOLS = {"xi": "ξ", "epsilon": "ε"}
+#: Terms of the advice.
+ADVICE_TERMS = {
+    "V-measure": "0: an attack's groups are independent of the label; 1: they are its classes. Here of ID2Graph, the "
+    "strongest attack, without the defence → with it; at least that of a party's own columns, which it can always use.",
+    "Taken away": "of what the training adds to the V-measure that a party reaches by its own columns alone. At 100 % "
+    "taking part no longer helps these attacks.",
+    "Price": "how much of the model's AUC on held-out records is lost. AUC: the chance that of two records of "
+    "different classes the model ranks the right one higher; 0.5 is guessing, 1 perfect.",
+}
 NOT_A_PROOF = (
     "Nothing here is a proof. A low figure says that these attacks found little, not that there is little to find; "
     "parties that pool their logs know more than each alone."

@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from attacks.document import Document, parse
-from attacks.report import bounds, glossary, matrix, pivodl, scores, sentences, signature, summary, trees
+from attacks.report import advice, bounds, glossary, matrix, pivodl, scores, sentences, signature, summary, trees
 from treetap.visible import visible_value
 
 #: Colours of classes, distinct on light and dark backgrounds; further ones follow at golden angles.
@@ -36,7 +36,7 @@ def html(document: Document | Mapping[str, Any]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    script, style = _asset("choose.js"), _asset("style.css")
+    script, style = _asset("choose.js") + _asset("wide.js"), _asset("style.css")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return templates.get_template("page.html.j2").render(
         document=content,
@@ -58,6 +58,9 @@ def _figures(document: Document) -> dict[str, Any]:
         "sentences": sentences.sentences(document),
         "glances": summary.glances(document),
         "largest_class": None if largest is None else f"{100 * largest:.1f} %",
+        "advised": advice.advised(document),
+        "advice_heads": advice.HEADS,
+        "advice_table_heads": advice.TABLE_HEADS,
         "matrix": matrix.matrix(document),
         "bars": matrix.bars(document),
         "traffic": sorted(

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from attacks.document import Document, parse
 from attacks.report import pivodl
+from attacks.report.advice import best_lines
 from attacks.report.glossary import ATTACKS, NOT_A_PROOF, count, rank, unscored
 from attacks.report.matrix import Amount, amounts
 from attacks.report.scores import SCORE_HEADS, figures
@@ -38,6 +39,10 @@ def print_summary(document: Document | Mapping[str, Any], console: Console) -> N
     _say(console, f"audit of {content.job}", line)
     for it in sentences(content):
         _say(console, *_wrapped(f"{it.party} {it.text}", console))
+    if lines := best_lines(content):
+        _say(console, "What lowers this, the best first (the report has more, and where the figures are from):")
+        for advice in lines:
+            _say(console, *_wrapped(f"- {advice}", console, "  "))
     for name, party in content.parties.items():
         for fault in party.faults:
             _say(console, f"{name}: {fault}")
@@ -59,8 +64,11 @@ def print_summary(document: Document | Mapping[str, Any], console: Console) -> N
     _say(console, *_wrapped(words, console))
 
 
-def _wrapped(words: str, console: Console) -> list[str]:
-    return textwrap.wrap(words, min(console.width, PROSE_COLUMNS))
+def _wrapped(words: str, console: Console, indent: str = "") -> list[str]:
+    """Words in lines, a percentage always in one."""
+    kept = words.replace(" %", "\u00a0%")
+    lines = textwrap.wrap(kept, min(console.width, PROSE_COLUMNS), subsequent_indent=indent)
+    return [line.replace("\u00a0%", " %") for line in lines]
 
 
 def _learned(document: Document, console: Console) -> None:

@@ -13,6 +13,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from attacks.advice.advise import advise
 from attacks.chance_information import chance_information
 from attacks.document import (
     AttackName,
@@ -97,6 +98,7 @@ def made(
         treetap="0.1.0",
         parties=found,
         traffic=_traffic(found),
+        advice=None if classes is None else advise("boosting", HOLDER, names, None),
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from attacks.advice.advise import advise
 from attacks.report import html
 from tests.attacks.browser import Browser, found
 from tests.attacks.documents import made
@@ -36,6 +37,19 @@ COVERED = """[...document.querySelectorAll(".tree text.split")].filter(it => it.
   return [...it.ownerSVGElement.querySelectorAll(".box")].map(box => box.getBoundingClientRect()).some(
     box => text.left < box.right && box.left < text.right && text.top + 2 < box.bottom && box.top < text.bottom - 2);
 }).map(it => it.textContent)"""
+#: What can be scrolled sideways and does not say so, what says so and cannot, how many say so, what leaves the page.
+SIDEWAYS = """(async () => {
+  document.querySelectorAll("details").forEach(it => { it.open = true; });
+  for (let k = 0; k < 2; k++) await new Promise(requestAnimationFrame);
+  const every = [...document.querySelectorAll("body *")];
+  const shown = every.filter(it => it.checkVisibility() && !it.closest(".cards thead"));
+  const wider = shown.filter(it => getComputedStyle(it).overflowX !== "visible" && it.scrollWidth > it.clientWidth + 1);
+  const said = shown.filter(it => /scroll sideways/.test(getComputedStyle(it, "::before").content));
+  const outside = shown.filter(it => it.getBoundingClientRect().right > innerWidth + 1 && !it.closest(".scroll, svg"));
+  return {said: said.length, ...Object.fromEntries(Object.entries({
+    unsaid: wider.filter(it => !said.includes(it)), narrow: said.filter(it => !wider.includes(it)), outside
+  }).map(([name, found]) => [name, found.map(it => it.outerHTML.slice(0, 80))]))};
+})()"""
 #: How many colours a screenshot has in each of some boxes.
 COLOURS = """(async () => {
   const bytes = await (await fetch("data:image/png;base64,%s")).blob();
@@ -85,6 +99,22 @@ def test_every_picture_is_shown(width: int, scheme: str, page: Path, browser: Br
     browser.go("about:blank")
     colours = browser.evaluate(COLOURS % (picture, json.dumps(within)))
     assert min(colours) > 3
+
+
+@pytest.mark.parametrize("protocol", ["boosting", "pivodl"])
+def test_nothing_scrolls_sideways_unseen(protocol: str, tmp_path: Path, browser: Browser) -> None:
+    """On a telephone the page is as wide as the screen, what is wider says so at its place, and the advice is not."""
+    content = made(parties=4, trees=3, classes=3, columns=["a column with a name of quite some length", "hdl"]).plain()
+    advice = advise(protocol, "clinic", list(content["parties"]), None)
+    path = tmp_path / "audit.html"
+    path.write_text(html(content | {"protocol": protocol, "advice": advice.model_dump()}), encoding="utf-8")
+    browser.open(path, width=400)
+    assert browser.complaints == []
+    found = browser.evaluate(SIDEWAYS)
+    assert browser.evaluate("document.documentElement.scrollWidth") <= 400
+    assert found["said"] > 3
+    assert [found[name] for name in ("unsaid", "narrow", "outside")] == [[], [], []]
+    assert browser.evaluate('document.querySelectorAll("#lowers .wide:has(.cards)").length') == 0
 
 
 def test_dark_is_dark(page: Path, browser: Browser) -> None:

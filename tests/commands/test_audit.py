@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from attacks.scores import score
+from tests.attacks.frontiers import frontier, point
 from tests.commands.command import refused, treetap
 from treetap.commands.certs.authority import create_authority
 from treetap.commands.certs.revocation import revoke
@@ -114,6 +116,38 @@ def test_audit_of_a_moved_folder_finds_the_same(run: tuple[Path, dict[str, Any]]
         for name, each in attacks.items():
             assert document["parties"][party]["attacks"][name]["by_tree"] == each["by_tree"]
     assert "<svg" in (tmp_path / "report.html").read_text()
+
+
+def test_a_frontier_is_known_by_its_digest(run: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    """An experiment's audit.toml has its table's digest: a frontier with it is of this table, another one is not."""
+    folder, _ = run
+    digest = tomllib.loads((folder / "audit.toml").read_text())["data_digest"]
+    made = frontier(point("id_lmid", {"xi": 0.5, "counts": "shown"}, 0.88, 0.35))
+    path = tmp_path / "frontier.json"
+    words = ["audit", str(folder), "--attacks", "cl", "--last-tree-only", "--html", str(tmp_path / "r")]
+    for content, whose in ((digest, "this table"), ("00" * 32, "given")):
+        path.write_text(made.model_copy(update={"data_digest": content}).model_dump_json())
+        done = treetap(*words, "--json", "--frontier", path)
+        assert done.status == 0, done.err
+        advice = json.loads(done.out)["advice"]
+        assert (advice["sources"][0]["whose"], advice["sources"][0]["table"]) == (whose, "bank.csv")
+    path.write_text(made.model_copy(update={"protocol": "forest"}).model_dump_json())
+    assert "was measured with protocol 'forest'" in refused(treetap(*words, "--frontier", path))
+
+
+def test_an_experiment_with_a_frontier_of_another_protocol_does_not_start(
+    run: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    """Its audit would refuse it after the training: it is refused before, by the path from the file's folder."""
+    source = run[0].parent.parent
+    (tmp_path / "other.json").write_text(frontier(protocol="forest").model_dump_json())
+    content = tomllib.loads((source / "exp.toml").read_text())
+    content["audit"]["frontier"] = "other.json"
+    content["data"]["path"] = str(source / "data.parquet")
+    (tmp_path / "exp.toml").write_text(to_toml(content))
+    outcome = treetap("experiment", tmp_path / "exp.toml", "--workdir", tmp_path / "work")
+    assert f"{tmp_path / 'other.json'}: was measured with protocol 'forest'" in refused(outcome)
+    assert not (tmp_path / "work").exists()
 
 
 def test_fail_above_is_status_1_and_says_who(run: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
@@ -242,5 +276,6 @@ def test_a_regression_is_reported_without_scores(tmp_path: Path) -> None:
     assert done.status == 0, done.err
     page = (tmp_path / "work" / "seed-0" / "audit.html").read_text()
     assert "The label is a number, not a class" in page
+    assert "What lowers this" not in page
     said = refused(treetap("audit", tmp_path / "work" / "seed-0", "--fail-above", "id2graph=0.5"))
     assert "the label is a number" in said

@@ -30,9 +30,10 @@ class MeasuredPoint(Strict):
     """A defence with its settings.
 
     `defence`: "none", "id_lmid", "reduced_leakage", "label_dp", "label_dp + refit", "grafting" or "grafting + refit".
-    `settings`: keys as in a party's table `[defences]`, as `{"xi": 0.5, "counts": "shown"}`. `auc`, `accuracy`: of the
-    held-out rows. `v_measure`: by attack, in each seed that of the feature party where it is largest; `parties`: by
-    party and attack.
+    `settings`: keys as in a party's table `[defences]`, as `{"xi": 0.5, "counts": "shown"}`. The project's frontiers of
+    public tables also have "job", no defence: `settings` are parameters of the job that differ.
+    `auc`, `accuracy`: of the held-out rows. `v_measure`: by attack, in each seed that of the feature party where it is
+    largest; `parties`: by party and attack.
     """
 
     defence: str

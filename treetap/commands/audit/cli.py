@@ -31,6 +31,9 @@ def audit(
         Path | None, typer.Option(help="The federation's ca.crt, to verify the transcripts' signatures.")
     ] = None,
     revoked: Revoked = None,
+    frontier: Annotated[
+        Path | None, typer.Option(help="What treetap frontier wrote as frontier.json: the advice is by its figures.")
+    ] = None,
     attacks: Annotated[str | None, typer.Option(help="Names, with commas between; see treetap attack --help.")] = None,
     last_tree_only: Annotated[
         bool, typer.Option(help="Skip the figures after the first tree, the first two, ….")
@@ -71,7 +74,7 @@ def audit(
         except ValueError as fault:
             raise BadInput(f"--attacks: {fault}") from None
         file = file.model_copy(update={"attacks": names})
-    said = {"job": job, "ca": ca, "revoked": revoked}
+    said = {"job": job, "ca": ca, "revoked": revoked, "frontier": frontier}
     file = file.model_copy(update={key: value for key, value in said.items() if value is not None})
     path = html or (run if run.is_dir() else run.parent) / "audit.html"
     for folder in {path.parent, (document or path).parent}:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -50,13 +51,17 @@ class DataTable(Strict):
 
 
 class AuditTable(Strict):
-    """The attacks on the feature parties' transcripts after each run; by default those of `treetap audit`."""
+    """The attacks on the feature parties' transcripts after each run; by default those of `treetap audit`.
+
+    `frontier`: a document of `treetap frontier`, by which the audit advises; a relative path is from the file's folder.
+    """
 
     attacks: Annotated[list[str], Field(min_length=1)] | None = None
     classes: Annotated[int, Field(ge=2)] | None = None
     by_tree: bool = True
     drawn_only: bool = False
     settings: dict[str, Any] = {}
+    frontier: Path | None = None
 
     @model_validator(mode="after")
     def _known(self) -> AuditTable:

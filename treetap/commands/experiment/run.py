@@ -7,6 +7,7 @@ compare with labels; the processes it starts hold their own columns only.
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
 from dataclasses import replace
@@ -20,7 +21,7 @@ import pyarrow.parquet as pq
 from treetap.commands.experiment.baselines import Comparison
 from treetap.commands.experiment.defended import check, defended, true_metrics
 from treetap.commands.experiment.experiment_file import AuditTable, ExperimentFile
-from treetap.commands.experiment.joined_table import ID, Split, labels_of, read_table, split
+from treetap.commands.experiment.joined_table import ID, Split, content_digest, labels_of, read_table, split
 from treetap.commands.experiment.party_tables import labels_file, write_tables
 from treetap.commands.experiment.report import collect, document, print_run, traffic
 from treetap.commands.experiment.spread_labels import with_classes
@@ -45,8 +46,9 @@ def run_file(file: Path, *, as_json: bool, workdir: Path | None) -> None:
 
     With `as_json` finished runs are printed even if a later seed fails.
     """
-    experiment = load(file, ExperimentFile)
-    table = read_table(experiment, file.resolve().parent)
+    base = file.resolve().parent
+    experiment = _with_frontier(load(file, ExperimentFile), base)
+    table = read_table(experiment, base)
     labels = labels_of(experiment, table)
     experiment = with_classes(experiment, labels)
     for seed in experiment.data.seeds:  # a fault in the last split is reported before the first run
@@ -66,6 +68,17 @@ def run_file(file: Path, *, as_json: bool, workdir: Path | None) -> None:
     faults = [f"seed {run['seed']}: the audit failed: {run['audit_fault']}" for run in runs if "audit_fault" in run]
     if faults:
         raise BadInput("; ".join(faults))
+
+
+def _with_frontier(experiment: ExperimentFile, base: Path) -> ExperimentFile:
+    """The experiment with the place of the audit's frontier, if it has one, which is read before the first run."""
+    if experiment.audit is None or experiment.audit.frontier is None:
+        return experiment
+    from attacks.advice.frontiers_at_hand import given
+
+    path = base / experiment.audit.frontier
+    given(path, experiment.job.protocol, None)
+    return experiment.model_copy(update={"audit": experiment.audit.model_copy(update={"frontier": path})})
 
 
 def run_seed(experiment: ExperimentFile, table: pa.Table, seed: int, folder: Path, title: str = "") -> dict[str, Any]:
@@ -96,7 +109,7 @@ def run_seed(experiment: ExperimentFile, table: pa.Table, seed: int, folder: Pat
         if experiment.audit is None:
             return found
         try:
-            return found | _audited(experiment, experiment.audit, drawn, folder)
+            return found | _audited(experiment, experiment.audit, table, drawn, folder)
         except TreetapError as fault:  # the run itself has succeeded
             return found | {"audit": None, "audit_fault": str(fault)}
     except TreetapError as failure:
@@ -164,8 +177,10 @@ def _run(
         return found, done
 
 
-def _audited(experiment: ExperimentFile, table: AuditTable, drawn: Split, folder: Path) -> dict[str, Any]:
-    """The audit of the transcripts of all parties but the label holder."""
+def _audited(
+    experiment: ExperimentFile, asked: AuditTable, table: pa.Table, drawn: Split, folder: Path
+) -> dict[str, Any]:
+    """The audit of the transcripts of all parties but the label holder. `table`: the joined one."""
     from treetap.commands.audit import local_job
 
     parties = {
@@ -177,11 +192,13 @@ def _audited(experiment: ExperimentFile, table: AuditTable, drawn: Split, folder
         for party in experiment.party
         if not party.labels
     }
-    more = table.model_dump(include={"attacks", "classes", "drawn_only", "settings"}, exclude_none=True)
-    more["ca"] = "certs/ca.crt"
+    more = asked.model_dump(include={"attacks", "classes", "drawn_only", "settings"}, exclude_none=True)
+    more |= {"ca": "certs/ca.crt", "data_digest": content_digest(table)}
+    if asked.frontier is not None:
+        more["frontier"] = os.path.relpath(asked.frontier, folder)
     label = (labels_file(experiment, folder), experiment.data.label)
     started = time.monotonic()
-    document = local_job.run(folder, local_job.write_file(folder, parties, ID, label, more), by_tree=table.by_tree)
+    document = local_job.run(folder, local_job.write_file(folder, parties, ID, label, more), by_tree=asked.by_tree)
     return {
         "audit": local_job.scores(document),
         "audit_report": str(folder / local_job.REPORT),

@@ -1,0 +1,61 @@
+"""Where a defence is written: its lines in the label holder's file and policy, or in the job."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from attacks.advice.results import Lines
+
+#: Defence of a frontier → its table under [defences], and the switches beside it.
+WRITTEN: Mapping[str, tuple[str, Sequence[str]]] = {
+    "id_lmid": ("id_lmid", ()),
+    "reduced_leakage": ("reduced_leakage", ()),
+    "label_dp": ("label_dp", ()),
+    "label_dp + refit": ("label_dp", ("refit",)),
+    "grafting": ("label_dp", ("grafting",)),
+    "grafting + refit": ("label_dp", ("grafting", "refit")),
+}
+#: Points of a frontier that are settings of the job.
+JOB = "job"
+#: Values that a party's file has unasked.
+_USUAL = {"counts": "shown"}
+
+
+def settings_of(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a point that differ from what a party's file has unasked."""
+    return {key: value for key, value in given.items() if _USUAL.get(key) != value}
+
+
+def lines_of(
+    defence: str, settings: Mapping[str, Any], label_holder: str, feature_parties: Sequence[str]
+) -> list[Lines]:
+    """The lines of a defence in the party file of the label holder and in its policy, or those of the job."""
+    if defence == JOB:
+        given = {key: _of_all(value, feature_parties) for key, value in settings.items()}
+        return [Lines(file="job file", lines=["[job]", *(f"{key} = {_toml(value)}" for key, value in given.items())])]
+    name, switches = WRITTEN[defence]
+    own = ["[defences]", f"{name} = {_toml(settings)}", *(f"{switch} = true" for switch in switches)]
+    found = [Lines(file=f"party file of {label_holder}", lines=own)]
+    # what refuses or stops a job without the defence
+    if name == "id_lmid":
+        found.append(Lines(file=f"policy of {label_holder}", lines=[f"max_leakage = {_toml(settings['xi'])}"]))
+    if name == "label_dp":
+        found.append(Lines(file=f"policy of {label_holder}", lines=[f"label_budget = {_toml(settings['epsilon'])}"]))
+    return found
+
+
+def _of_all(value: Any, feature_parties: Sequence[str]) -> Any:
+    """A table by feature party has the names of the job at hand."""
+    return dict.fromkeys(feature_parties, max(value.values())) if isinstance(value, Mapping) else value
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_key(key)} = {_toml(each)}" for key, each in value.items()) + "}"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _key(name: str) -> str:
+    return name if name.isascii() and name.replace("-", "").replace("_", "").isalnum() else json.dumps(name)

@@ -1,0 +1,32 @@
+"""The frontiers that advice is from: the one that an audit was given, and the project's own, which are installed."""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+
+from attacks.advice.results import Whose
+from treetap.errors import BadInput
+from treetap.privacy.frontiers import FrontierDocument, load_frontier
+
+
+def shipped(protocol: str) -> list[FrontierDocument]:
+    """The project's frontiers of public tables for a protocol; `python -m benchmarks.measured_frontiers` makes them."""
+    folder = resources.files("attacks.advice") / "frontiers"
+    files = sorted((it for it in folder.iterdir() if it.name.endswith(f"-{protocol}.json")), key=lambda it: it.name)
+    return [FrontierDocument.model_validate_json(it.read_bytes()) for it in files]
+
+
+def given(path: Path, protocol: str, data_digest: str | None) -> tuple[Whose, FrontierDocument]:
+    """The frontier that an audit was given, and whether it is of the audited table: by the digest of the content.
+
+    Raises:
+        BadInput: it cannot be read, or its defences were measured with another protocol.
+    """
+    document = load_frontier(path).document
+    if document.protocol != protocol:
+        raise BadInput(
+            f"{path}: was measured with protocol {document.protocol!r}, but the job's is {protocol!r}, where defences "
+            "have other effects: run treetap frontier with the job's protocol, or leave the frontier out"
+        )
+    return "this table" if data_digest == document.data_digest else "given", document
