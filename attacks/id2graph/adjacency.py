@@ -98,14 +98,20 @@ def exact(leaves: Leaves, records: int, discount: float) -> RecordGraph:
 
 
 def union(leaves: Leaves, records: int) -> Ints:
-    """The component of every record (N,), from 0; a record in no leaf is a component of its own.
+    """The component of every record (N,), from 0; the records in no leaf, of which nothing is known, are one component.
 
-    Union–find over leaves, as the connected components of a graph that joins a leaf's first record to its others.
+    Union–find over leaves, as the connected components of a graph that joins a leaf's first record to its others. A
+    component for each unknown record would score as if the attacker could tell them apart.
 
     Raises:
         BadInput: a leaf is malformed; names tree and leaf.
     """
     every = [leaf for tree in checked(leaves, records) for leaf in tree]
+    unknown = np.ones(records, dtype=bool)
+    for leaf in every:
+        unknown[leaf] = False
+    if unknown.any():
+        every.append(np.flatnonzero(unknown))
     none = np.zeros(0, dtype=np.int64)
     one = np.concatenate([none, *(np.full(len(leaf) - 1, leaf[0]) for leaf in every)])
     other = np.concatenate([none, *(leaf[1:] for leaf in every)])

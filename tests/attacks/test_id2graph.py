@@ -89,21 +89,22 @@ def test_a_seed_repeats_an_attack(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", LEAFY)
-def test_records_in_no_leaf_are_groups_of_their_own(name: str) -> None:
-    """Empty leaves, empty trees and records that no leaf holds."""
+def test_records_in_no_leaf_are_groups_of_their_own_or_one(name: str) -> None:
+    """Empty leaves, empty trees and records that no leaf holds: one group to UNI, vertices without an edge else."""
     leaves = [[ids(0, 1, 2), ids()], [], [ids(3, 4)]]
     found = attack(name, leaves, 8, np.arange(8.0)[:, None], 2)
     assert found.groups is not None
-    assert found.found == 5
-    assert len(set(found.groups[5:].tolist())) == 3
-    assert found.alone == (None if name.startswith("uni") else 3)
+    united = name.startswith("uni")
+    assert found.found == (3 if united else 5)
+    assert len(set(found.groups[5:].tolist())) == (1 if united else 3)
+    assert found.alone == (None if united else 3)
 
 
 @pytest.mark.parametrize("name", LEAFY)
 def test_no_leaf_at_all_is_still_an_answer(name: str) -> None:
-    """A defence may show nothing: every record is a group, and the features are all there is."""
+    """A defence may show nothing: every record is a group, or all are one, and the features are all there is."""
     found = attack(name, [[], []], 6, np.array([[0.0], [0], [0], [9], [9], [9]]), 2)
-    assert found.found == 6
+    assert found.found == (1 if name.startswith("uni") else 6)
     assert found.clusters.shape == (6,)
 
 
