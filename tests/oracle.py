@@ -76,11 +76,17 @@ class OracleModel(list[OracleTree]):
 
 
 def oracle_train(
-    parties: Parties, labels: Sequence[Any], params: BoostingParams, classes: int = 2, xi: float | None = None
+    parties: Parties,
+    labels: Sequence[Any],
+    params: BoostingParams,
+    classes: int = 2,
+    xi: float | None = None,
+    own_trees: int = 0,
 ) -> OracleModel:
     """Train on raw columns (N, d) of each party, NaN for missing, parties in tie order.
 
     `xi`: ξ of ID-LMID (Takahashi, Liu and Liu 2023, Algorithm 5), over all records of a node.
+    `own_trees`: the number of first trees that the first party grows alone (SecureBoost's Reduced-Leakage).
     """
     y = [float(value) for value in labels]
     n = len(y)
@@ -107,7 +113,9 @@ def oracle_train(
             grower.scale = scale
             grower.labels, grower.xi = y, xi
             tree = OracleTree(tuple(range(first, first + width)), {})
-            grower.grow(1, list(range(n)), 0, tree, model)
+            if index < own_trees:
+                tree.withdrawn.add(1)
+            grower.grow(1, list(range(n)), 0, tree, model, alone=index < own_trees)
             grown.append(tree)
         model.extend(grown)
         for tree in grown:

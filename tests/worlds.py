@@ -187,6 +187,7 @@ def joined_model(states: dict[str, Path], job: str = "job") -> list[dict[int, tu
     """Each tree as node → ("split", owner, feature, threshold, missing_left, gain) or ("leaf", weights).
 
     Where all parties have one role no party stores gains: each is None; and a leaf's weights are those of its keeper.
+    A subtree that the label holder alone knows is in the place of the leaf that it is to the others.
     """
     shards = {name: read_model(state / "models" / job)[1] for name, state in states.items()}
     splits = {
@@ -198,14 +199,16 @@ def joined_model(states: dict[str, Path], job: str = "job") -> list[dict[int, tu
     trees = []
     for tree, line in enumerate(shards[PARTIES[0]]):
         nodes: dict[int, tuple[Any, ...]] = {}
-        for split in line["tree"]["splits"] if "nodes" not in line else _divisions(shards, tree):
+        parts = [line["tree"], *line["tree"].get("local", ())] if "nodes" not in line else []
+        leaves = [each for part in parts for each in part["leaves"]] if parts else _kept_leaves(shards, tree)
+        for leaf in leaves:
+            nodes[leaf["node"]] = ("leaf", tuple(leaf["weights"]))
+        for split in [each for part in parts for each in part["splits"]] if parts else _divisions(shards, tree):
             own = splits.pop((split["owner"], split["handle"]))
             assert own["node"] == split["node"]
             threshold = math.inf if own["threshold"] is None else own["threshold"]
             meaning = (own["feature"], threshold, own["missing_left"])
             nodes[split["node"]] = ("split", split["owner"], *meaning, split["gain"])
-        for leaf in line["tree"]["leaves"] if "nodes" not in line else _kept_leaves(shards, tree):
-            nodes[leaf["node"]] = ("leaf", tuple(leaf["weights"]))
         trees.append(nodes)
     assert not splits, f"splits that no tree uses: {sorted(splits)}"
     return trees

@@ -15,6 +15,7 @@ from unittest.mock import patch
 import numpy as np
 import pyarrow.parquet as pq
 
+from tests.campaign import defended
 from tests.campaign.stages import Stage
 from tests.campaign.workers import FaultyEngine
 from tests.pivodl.federations import assert_central_model, centralised_with, released
@@ -26,7 +27,8 @@ from treetap.wire.v2 import jobs_pb2
 
 #: Files that a party may have below its state when no job is unfinished.
 ALLOWED = re.compile(
-    r"models/[a-z0-9-]+/(trees\.jsonl|job\.json|manifest\.json|names\.json)"
+    r"models/[a-z0-9-]+/((trees|leakage|repaired)\.jsonl|(job|manifest|names|clean_metrics)\.json)"
+    r"|label_budget\.jsonl|noisy_labels/[0-9]+\.npz"
     r"|transcripts/[a-z0-9-]+/[0-9]+\.tap"
     r"|predictions/[a-z0-9-]+(\.attributions)?\.parquet"
     r"|attempts\.json"
@@ -91,13 +93,20 @@ def named(status: jobs_pb2.JobStatus, found: Findings) -> None:
 
 
 def model(federation: Federation, stage: Stage, job: str, found: Findings) -> None:
-    """The parties' shards are the oracle's model; with noise the centralised one of the same noise."""
+    """The parties' shards are the oracle's model; with noise the centralised one of the same noise.
+
+    Of a model of classes, the label holder's account of what its trees showed, and its repairs, are right too.
+    """
     try:
+        if stage.defences.label_dp is not None:
+            defended.assert_noisy_model(federation.states, stage, job)
+            return
         if isinstance(stage.params, PivodlParams) and stage.params.epsilon is not None:
             noise = released(federation.states, job)
             assert_central_model(federation.states, centralised_with(noise, stage.here, stage.params), job)
         else:
             assert_oracles_model(federation.states, stage.model, job)
+        defended.assert_account(federation.states, stage, job)
     except (AssertionError, OSError, KeyError, ValueError) as failure:
         found.append(f"the model of {job} is not the oracle's: {type(failure).__name__} {failure}"[:400])
 
@@ -113,18 +122,19 @@ def scores(stage: Stage, path: str, prediction: dict[str, object], found: Findin
     table = pq.read_table(path)
     ids = [f"r{16 + i:05d}" for i in range(len(stage.here.new[0]))]
     found.expect(table.column("id").to_pylist() == ids, "the predicted ids are others")
-    given = np.array(table.column("score").to_pylist())
+    names = [name for name in table.column_names if name.startswith("score")]
+    given = np.column_stack([table.column(name).to_numpy() for name in names])
     exact = stage.scores
     guessed = np.zeros(len(given))
     if "guessed" in table.column_names:
         guessed = np.array(table.column("guessed").to_pylist())
     within = float(lattice_tolerance(stage.model)[0]) if prediction.get("protocol") == "eini-lattice" else 1e-9
     for k, score in enumerate(given):
-        right = abs(score - exact[k]) <= within
+        right = bool((abs(score - exact[k]) <= within).all())
         if guessed[k]:
             told = prediction.get("protocol") == "interactive"  # the others tell what is to be expected by the covers
             right = any(
-                abs(score - values[k]) <= within and (not told or abs(shares[k] - guessed[k]) <= 1e-9)
+                (abs(score - values[k]) <= within).all() and (not told or abs(shares[k] - guessed[k]) <= 1e-9)
                 for values, shares in stage.scores_without
             )
         found.expect(right, f"record {k} has score {score}, the oracle {exact[k]}, guessed {guessed[k]}")

@@ -1,6 +1,6 @@
 """Every process ended, or its power cut, at its every file operation of a training: plans without chance.
 
-The trainings are one with a label holder, and one whose labels are spread over the parties.
+The trainings are three with a label holder, of which two defend its labels, and one with labels of all parties.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tests.campaign.cipher import KeysMade, ciphers
 from tests.campaign.disk import CRASHES
+from tests.campaign.label_draws import Used, label_draws
 from tests.campaign.plans import Plan
 from tests.campaign.rig import Rig
 from tests.campaign.stages import stage
@@ -18,7 +19,7 @@ from tests.pivodl.small_job import nonces
 from tests.simulator import COORDINATOR, run
 from tests.worlds import PARTIES
 
-STAGES = ("boosting", "pivodl-noise")
+STAGES = ("boosting", "boosting-withheld", "forest-noisy", "pivodl-noise")
 
 
 def operations(name: str) -> dict[str, int]:
@@ -32,7 +33,7 @@ def operations(name: str) -> dict[str, int]:
             await rig.federation.close()
         return {name: rig.disks.of[name].operations for name in (*PARTIES, COORDINATOR)}
 
-    with tempfile.TemporaryDirectory() as folder, ciphers(KeysMade(), transparent=True), nonces(0):
+    with tempfile.TemporaryDirectory() as folder, ciphers(KeysMade(), transparent=True), nonces(0), label_draws(Used()):
         return run(main(Path(folder)))
 
 

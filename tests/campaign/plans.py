@@ -14,7 +14,21 @@ from tests.worlds import PARTIES
 
 #: A second coordinator whom all parties obey.
 SECOND = "second"
-STAGES = ("boosting", "boosting-psi", "stopping", "forest", "pivodl", "pivodl-paper", "pivodl-secure", "pivodl-noise")
+#: Stage → how often it is drawn. On the last two the label holder has defences of its labels.
+STAGES = {
+    "boosting": 46,
+    "boosting-psi": 10,
+    "stopping": 10,
+    "forest": 12,
+    "pivodl": 10,
+    "pivodl-paper": 6,
+    "pivodl-secure": 2,
+    "pivodl-noise": 4,
+    "boosting-withheld": 10,
+    "forest-noisy": 14,
+}
+#: Stages whose models predict.
+TRAINED = {"boosting": 80, "boosting-withheld": 8, "forest-noisy": 12}
 STORIES = {"train": 40, "predict": 26, "cancel": 10, "two-jobs": 9, "two-coordinators": 7, "serve": 8}
 PREDICTIONS: tuple[dict[str, Any], ...] = (
     {"protocol": "interactive"},
@@ -39,7 +53,7 @@ NETWORKS: tuple[dict[str, float], ...] = (
 _IN_A_TRAINING = (100, 80, 25)
 #: How many times as many a training on another stage has.
 _LONGER = {"pivodl": (2.8, 1.6, 1.2), "pivodl-paper": (3.6, 1.6, 1.5), "pivodl-secure": (3.2, 1.6, 1.5)}
-_LONGER["pivodl-noise"] = _LONGER["pivodl"]
+_LONGER |= {"pivodl-noise": _LONGER["pivodl"], "boosting-withheld": (1.2, 1.6, 1.2), "forest-noisy": (1.0, 2.2, 1.1)}
 _EVERYBODY = (*PARTIES, COORDINATOR)
 #: One plan of so many uses the real ciphers.
 REAL_EVERY = 10
@@ -89,24 +103,32 @@ def drawn(seed: int) -> Plan:
     story = rng.choices(list(STORIES), list(STORIES.values()))[0]
     real = seed % REAL_EVERY == 0
     asked: dict[str, Any] = {}
-    stage = rng.choices(STAGES, (46, 10, 10, 12, 10, 6, 2, 4))[0]
+    stage = rng.choices(list(STAGES), list(STAGES.values()))[0]
     if story in ("predict", "serve"):
-        stage = "boosting"
+        stage = rng.choices(list(TRAINED), list(TRAINED.values()))[0] if story == "predict" else "boosting"
         weights = (34, 16, 30, 12, 8) if story == "predict" else (34, 26, 36, 0, 4)
         asked["prediction"] = dict(rng.choices(PREDICTIONS, weights)[0])
         if story == "predict":
             away = rng.choices(AWAY, (50, 25, 25))[0]
             exact = asked["prediction"].get("attributions") or asked["prediction"]["protocol"] == "eini-lattice"
             asked["prediction"] |= {} if exact and away.get("away_policy") == "degrade" else away
+            if stage != "boosting":  # of its model neither is to be had
+                asked["prediction"] = _permitted(asked["prediction"])
     elif story == "cancel":
         asked["at"] = rng.randrange(100)
     elif story == "two-coordinators":
         asked["at"] = rng.randrange(100)
         asked["cancels"] = rng.random() < 0.5
-    shorter = 0.4 if story in ("predict", "serve") else 1.0  # than a training
-    length = _LONGER.get(stage, (shorter,) * 3)
+    length = (0.4,) * 3 if story in ("predict", "serve") else _LONGER.get(stage, (1.0,) * 3)
     faults = tuple(_fault(rng, length) for _ in range(rng.choices((1, 2, 3, 5), (45, 30, 17, 8))[0]))
     return Plan(seed, stage, story, asked, real, rng.random() < 0.2, faults)
+
+
+def _permitted(prediction: dict[str, Any]) -> dict[str, Any]:
+    """A prediction with a model whose leaves have values that the label holder alone knows."""
+    degrades = {key: value for key, value in prediction.items() if key.startswith("away")}
+    refused = {"attributions", *(degrades if prediction.get("away_policy") == "degrade" else ())}
+    return {key: value for key, value in prediction.items() if key not in refused}
 
 
 def _fault(rng: random.Random, length: tuple[float, ...]) -> Fault:

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from party.node import SESSION_S
-from tests.campaign import checks, stages, stories
+from tests.campaign import checks, defended, stages, stories
 from tests.campaign.checks import Findings
 from tests.campaign.cipher import KeysMade, ciphers
+from tests.campaign.label_draws import Used, label_draws
 from tests.campaign.plans import Plan
 from tests.campaign.rig import SILENCE_S, Rig
 from tests.pivodl.small_job import nonces
@@ -42,8 +43,9 @@ class Outcome:
 def carry_out(plan: Plan, folder: Path) -> Outcome:
     """Run a plan with its processes' disks in a new folder, which is removed."""
     begun = time.process_time()
-    found, made = Findings(), KeysMade()
-    stages.stage(plan.stage)
+    found, made, labels = Findings(), KeysMade(), Used()
+    if not plan.stage.startswith("pivodl"):
+        stages.after_training(plan.stage)  # with which accounts are compared
     stages.lay_out(folder, plan.stage, trained=stories.needs_a_model(plan.story))
     before = checks.descriptors()
     numbers = {"hits": 0, "killed": 0, "virtual": 0.0}
@@ -55,12 +57,14 @@ def carry_out(plan: Plan, folder: Path) -> Outcome:
             try:
                 await stories.STORIES[plan.story](rig, found)
                 await _leave_nothing(rig, made, found)
+                here, states = stages.stage(plan.stage), rig.federation.states
+                found.extend(defended.faults_of_draws(states, labels, here, rig.hits))
             finally:
                 numbers.update(hits=rig.hits, killed=rig.killed, virtual=asyncio.get_running_loop().time())
                 await _close(rig, found)
 
     draws = plan.asked.get("draws", plan.seed)
-    with checks.logged() as log, ciphers(made, transparent=not plan.real), nonces(draws):
+    with checks.logged() as log, ciphers(made, transparent=not plan.real), nonces(draws), label_draws(labels):
         try:
             run(main())
         except (Exception, asyncio.CancelledError) as failure:  # noqa: BLE001 - any is a finding

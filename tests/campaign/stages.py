@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import shutil
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from itertools import combinations
 from pathlib import Path
@@ -15,9 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from party.config import ServeConfig
+from party.defences.settings import Defences, IdLmid, LabelDp, ReducedLeakage
 from tests.campaign.cipher import KeysMade, ciphers
+from tests.campaign.label_draws import Used, label_draws
 from tests.campaign.plans import SECOND
-from tests.oracle import OracleModel, oracle_predict, oracle_without
+from tests.grafted import naive_scores
+from tests.oracle import OracleModel, oracle_predict, oracle_train, oracle_without
 from tests.pivodl import small_job
 from tests.replay import HERE, PARAMS
 from tests.serving.served import CLIENT
@@ -30,17 +33,27 @@ from treetap.wire.v2 import setup_pb2
 
 @dataclass(frozen=True)
 class Stage:
-    """A world, a job over it and the model that it must have."""
+    """A world, a job over it, the model that it must have of the labels as they are, and the label holder's defences.
 
+    Attributes:
+        budget: the most ε that its policy has for noisy labels; None without these.
+    """
+
+    name: str
     here: World
     params: TreeParams
     job: setup_pb2.JobSpec
     model: OracleModel
+    defences: Defences = field(default_factory=Defences)
+    budget: float | None = None
 
     @cached_property
     def scores(self) -> npt.NDArray[np.float64]:
-        """The oracle's score of each new record."""
-        return np.array(oracle_predict(self.model, self.here.newcomers))[:, 0]
+        """The oracle's scores (N, outputs) of the new records; of repairs those that a faultless training left."""
+        if self.defences.private_values:
+            states = {party: after_training(self.name) / party / "state" for party in PARTIES}
+            return naive_scores(states, self.here.newcomers)
+        return np.array(oracle_predict(self.model, self.here.newcomers))
 
     @cached_property
     def scores_without(self) -> list[tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]]:
@@ -48,18 +61,24 @@ class Stage:
         found = []
         for away in (set(names) for count in (1, 2) for names in combinations(PARTIES[1:], count)):
             values, shares = oracle_without(self.model, self.here.newcomers, away)
-            found.append((np.array(values)[:, 0], np.array(shares)))
+            found.append((np.array(values), np.array(shares)))
         return found
 
 
 #: In which no two candidates tie, since private set intersection orders the records by chance.
 UNTIED = world(16, (1, 1, 1), seed=31, fresh=6)
+#: A tree of the label holder alone, and two of which it withdraws one side of the root, and shows the other.
+WITHHELD = Defences(id_lmid=IdLmid(xi=0.15), reduced_leakage=ReducedLeakage(trees=1))
+#: Noisy labels, and repairs of which the published model uses the grafts.
+NOISY = Defences(label_dp=LabelDp(epsilon=0.5), grafting=True)
+#: For the draw and for those that crashes make void: each of these costs as much.
+BUDGET = 30.0
 
 
 @cache
 def stage(name: str) -> Stage:
     """A stage by its name in `plans.STAGES`. Of one with noise the model is not known before."""
-    here, more = HERE, {}
+    here, more, own = HERE, {}, Defences()
     params: TreeParams = PARAMS
     if name == "boosting-psi":
         here, more = UNTIED, {"alignment": "psi"}
@@ -67,6 +86,13 @@ def stage(name: str) -> Stage:
         params = replace(PARAMS, n_estimators=4, early_stopping_rounds=1, validation_share=0.3)
     elif name == "forest":
         params = ForestParams(n_estimators=2, max_depth=2, max_bin=3)
+    elif name == "boosting-withheld":
+        params, own = replace(PARAMS, n_estimators=3, max_depth=3), WITHHELD
+        limit = own.withholding
+        found = oracle_train(here.parties, list(here.y), params, here.classes, limit.xi, limit.own_trees)
+        return Stage(name, here, params, spec(params, obfuscation="standard"), found, own)
+    elif name == "forest-noisy":
+        params, own = ForestParams(n_estimators=2, max_depth=2, max_bin=3), NOISY
     elif name == "pivodl":
         here, params = small_job.HERE, small_job.PARAMS
     elif name == "pivodl-paper":
@@ -76,17 +102,20 @@ def stage(name: str) -> Stage:
         here, params = small_job.HERE, replace(small_job.PARAMS, gain_comparison="secure")
     elif name == "pivodl-noise":
         here, params = small_job.HERE, replace(small_job.PARAMS, epsilon=8.0)
-    return Stage(here, params, spec(params, obfuscation="standard", **more), oracle(here, params))
+    job, budget = spec(params, obfuscation="standard", **more), BUDGET if own.label_dp else None
+    return Stage(name, here, params, job, oracle(here, params), own, budget)
 
 
 def federation(folder: Path, name: str, *, record: bool, **more: Any) -> Federation:
     """The stage's parties, their coordinator and a second one whom they obey too."""
-    needed = policies(stage(name).job) or {party: {"emits": {"EXPLANATION": ["parties"]}} for party in PARTIES[1:]}
+    here = stage(name)
+    needed = policies(here.job) or {party: {"emits": {"EXPLANATION": ["parties"]}} for party in PARTIES[1:]}
     return Federation(
         folder,
-        stage(name).here.tables,
+        here.here.tables,
         record="both" if record else "off",
-        policies=needed,
+        policies={**needed, **({PARTIES[0]: {"label_budget": here.budget}} if here.budget else {})},
+        defences={PARTIES[0]: here.defences},
         serve={PARTIES[0]: ServeConfig(clients=[CLIENT], listen="127.0.0.1:0")},
         coordinators=(COORDINATOR, SECOND),
         **more,
@@ -94,7 +123,7 @@ def federation(folder: Path, name: str, *, record: bool, **more: Any) -> Federat
 
 
 @cache
-def _trained(name: str) -> Path:
+def after_training(name: str) -> Path:
     """The disks of all processes after a training; made once in a process."""
     folder = Path(tempfile.mkdtemp(prefix="treetap-campaign-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -104,7 +133,7 @@ def _trained(name: str) -> Path:
         assert (await made.train(stage(name).job)).state == "finished"
         await made.close()
 
-    with ciphers(KeysMade(), transparent=True):
+    with ciphers(KeysMade(), transparent=True), label_draws(Used()):
         run(main())
     return folder
 
@@ -112,6 +141,6 @@ def _trained(name: str) -> Path:
 def lay_out(folder: Path, name: str, *, trained: bool) -> None:
     """The disks of all processes as a faultless training leaves them, or empty."""
     if trained:
-        shutil.copytree(_trained(name), folder)
+        shutil.copytree(after_training(name), folder)
     else:
         folder.mkdir(parents=True)

@@ -6,19 +6,25 @@ import asyncio
 import logging
 import os
 import random
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from party.defences.label_budget import LabelBudget
+from party.defences.noisy_labels import NoisyLabels
+from party.defences.released_sets import ReleasedSets
+from party.defences.repair import Repair
 from party.node import PartyNode
 from party.pivodl.noise_ledger import NoiseLedger
 from party.runtime.job_store import JobStore
+from tests.campaign import stages
 from tests.campaign.campaign import Summary
 from tests.campaign.cipher import _stored
 from tests.campaign.disk import Disk, DiskFault, How
 from tests.campaign.file_calls import Disks
-from tests.campaign.plans import Plan, drawn
+from tests.campaign.plans import PREDICTIONS, Plan, drawn
 from tests.campaign.schedule import carry_out
 from tests.campaign.shrink import shrunk
 from treetap.errors import Unreachable
@@ -43,6 +49,15 @@ def test_nothing_is_found_where_nothing_breaks(tmp_path: Path) -> None:
         outcome = carry_out(Plan(number, "boosting", story, asked, record=True), tmp_path / story)
         assert outcome.findings == [], story
         assert (outcome.hits, outcome.killed) == (0, 0)
+
+
+@pytest.mark.parametrize("stage", ["boosting-withheld", "forest-noisy"])
+def test_nothing_is_found_where_labels_are_defended(stage: str, tmp_path: Path) -> None:
+    """Jobs of one draw, of which each is charged once; and predictions with private values."""
+    for number, (story, asked) in enumerate(
+        [("two-jobs", {}), *(("predict", {"prediction": each}) for each in (PREDICTIONS[0], PREDICTIONS[2]))]
+    ):
+        assert carry_out(Plan(number, stage, story, asked), tmp_path / story).findings == [], asked
 
 
 def test_plans_are_data(tmp_path: Path) -> None:
@@ -111,6 +126,46 @@ def test_what_is_planted_is_found(what: str, tmp_path: Path, monkeypatch: pytest
     """Each checker sees the fault that it is there for."""
     said = _planted(what, monkeypatch)
     findings = carry_out(Plan(1, "boosting", "train"), tmp_path / "x").findings
+    assert any(said in finding for finding in findings), findings
+
+
+def _planted_in_a_defence(what: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Plant a fault into the defences of labels; what the finding says."""
+    if what == "labels drawn for every job":
+        stored = NoisyLabels._stored
+        met: Counter[NoisyLabels] = Counter()
+
+        def forgetful(self: NoisyLabels, *given: Any) -> Any:
+            met[self] += 1
+            return stored(self, *given) if met[self] > 2 else None
+
+        monkeypatch.setattr(NoisyLabels, "_stored", forgetful)
+        return "2 are stored"
+    if what == "a charge without a draw":
+        charge = LabelBudget.charge
+        monkeypatch.setattr(LabelBudget, "charge", lambda self, entry: (charge(self, entry), charge(self, entry))[1])
+        return "2 charges after 0 faults"
+    if what == "another repair":
+        lines = Repair.lines
+        monkeypatch.setattr(
+            Repair, "lines", lambda self, stored: [{**each, "refit": each["grafting"]} for each in lines(self, stored)]
+        )
+        return "repairs are others"
+    if what == "an account of clean labels":
+        said = ReleasedSets._said
+        monkeypatch.setattr(ReleasedSets, "_said", lambda self, party, labels: said(self, party, self.clean))
+        return "the account has other figures"
+    raise ValueError(what)
+
+
+@pytest.mark.parametrize(
+    "what", ["labels drawn for every job", "a charge without a draw", "another repair", "an account of clean labels"]
+)
+def test_what_is_planted_in_a_defence_is_found(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each checker of defences sees the fault that it is there for."""
+    stages.after_training("forest-noisy")
+    said = _planted_in_a_defence(what, monkeypatch)
+    findings = carry_out(Plan(1, "forest-noisy", "two-jobs"), tmp_path / "x").findings
     assert any(said in finding for finding in findings), findings
 
 
