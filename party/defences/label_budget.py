@@ -11,11 +11,12 @@ from dataclasses import asdict, dataclass
 from decimal import Decimal
 from pathlib import Path
 
+from party.runtime.sweep import DRAWS
 from treetap.errors import DataError, Refused
 from treetap.models.line_file import LineFile
 
-#: The ledger in a party's state folder, and the folder of the noisy labels.
-LEDGER, DRAWS = "label_budget.jsonl", "noisy_labels"
+#: The ledger in a party's state folder.
+LEDGER = "label_budget.jsonl"
 SEED = "label budget"
 
 

@@ -21,9 +21,10 @@ from pathlib import Path
 
 import numpy as np
 
-from party.defences.label_budget import DRAWS, Charge, LabelBudget
+from party.defences.label_budget import Charge, LabelBudget
 from party.defences.own_priors import priors_by, source_of
 from party.defences.settings import LabelDp
+from party.runtime.sweep import DRAWS
 from treetap.errors import DataError
 from treetap.models.arrays import read_arrays
 from treetap.models.durable import make_folder, write_whole

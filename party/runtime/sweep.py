@@ -11,6 +11,8 @@ from treetap.models.store import JOB, MANIFEST, read_json
 
 #: The folder of a job in which its model is made, until it is moved to the others.
 DRAFT = "model"
+#: The folder of noisy labels in a party's state: see `party.defences.noisy_labels`.
+DRAWS = "noisy_labels"
 
 
 def sweep(state: Path, predictions: Path, jobs: Path, models: Path) -> list[Path]:
@@ -18,7 +20,8 @@ def sweep(state: Path, predictions: Path, jobs: Path, models: Path) -> list[Path
 
     Earlier releases kept the secret key of a training on disk: `secret.json`, and drafts of it.
     """
-    found = [path for folder in (state, predictions, jobs, models) for path in folder.iterdir() if remnant(path)]
+    whole = [folder for folder in (state, state / DRAWS, predictions, jobs, models) if folder.is_dir()]
+    found = [path for folder in whole for path in folder.iterdir() if remnant(path)]
     for folder in sorted(path for each in (jobs, models) for path in each.iterdir() if path not in found):
         model = models / folder.name
         if folder != model and folder.is_dir() and already_published(folder, model):

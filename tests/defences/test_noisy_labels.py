@@ -15,6 +15,7 @@ from party.defences import noisy_labels, own_priors
 from party.defences.label_budget import LEDGER, LabelBudget
 from party.defences.noisy_labels import NoisyLabels
 from party.defences.settings import LabelDp
+from party.runtime.job_store import Store
 from treetap.errors import DataError, Refused
 from treetap.privacy.label_dp import staged
 from treetap.tables.labels import Labels
@@ -175,3 +176,12 @@ def test_a_part_whose_noisy_labels_are_of_one_class_gives_priors_too() -> None:
     whole, _ = table()
     found = own_priors.priors_by(whole, 3)(np.arange(4), np.array([1, 1, 1, 1]), np.arange(5, 7))
     assert found == pytest.approx(np.tile([1 / 7, 5 / 7, 1 / 7], (2, 1)))
+
+
+def test_a_start_deletes_the_draft_of_noisy_labels_that_a_power_failure_left(tmp_path: Path) -> None:
+    """No later draw has its number, so nothing else would; the labels in use stay."""
+    first = noisy(tmp_path)
+    (tmp_path / "noisy_labels" / "1.npz.part").write_bytes(b"PK")
+    Store(tmp_path)
+    assert [path.name for path in (tmp_path / "noisy_labels").iterdir()] == ["0.npz"]
+    assert noisy(tmp_path) == first
