@@ -15,8 +15,8 @@ from pathlib import Path
 
 from attacks.report import html
 
-#: The picture's pixels: up to the curves of the attacks for a few parties.
-WIDTH, HEIGHT = 1200, 2340
+#: The picture's pixels: up to the first defence of the advice, for two parties.
+WIDTH, HEIGHT = 1200, 2232
 SECONDS = 60
 
 

@@ -10,15 +10,15 @@ from statistics import fmean
 from typing import Any
 
 from attacks.advice.defence_lines import JOB, WRITTEN, lines_of, settings_of
-from attacks.advice.frontiers_at_hand import shipped
+from attacks.advice.frontiers_at_hand import form_of, shipped
 from attacks.advice.pivodl_parameters import PARAMETERS
 from attacks.advice.results import Advice, Effect, Source, Suggestion, Whose
 from treetap.privacy.frontiers import FrontierDocument, Measured, MeasuredPoint
 
 #: The least share of what the training adds that is taken away by what helps; the share from which prices decide.
 LEAST, MOST_OF_IT = 0.25, 0.5
-#: Forms of the attack, the exact one first; and the one that needs no training.
-FORMS, OWN = ("id2graph", "id2graph-quotient", "id2graph-chunked"), "cl"
+#: The attack that needs no training.
+OWN = "cl"
 
 
 @dataclass
@@ -56,7 +56,7 @@ def advise(
 def _effects(whose: Whose, document: FrontierDocument) -> list[tuple[MeasuredPoint, Effect]]:
     """The effect of each point that can be written, against the point without a defence; none without that point."""
     without = next((point for point in document.points if point.defence == "none"), None)
-    form = next((name for name in FORMS if name in document.attacks), None)
+    form = form_of(document)
     if without is None or form is None:
         return []
     before, own = without.v_measure[form].mean, without.v_measure.get(OWN, Measured(mean=None)).mean

@@ -84,15 +84,23 @@ DEFENCES = {
     ),
     "label_dp + refit": (
         "Label differential privacy, leaf weights refitted",
-        "As label differential privacy; the label holder then computes the weights of leaves from the true labels and "
-        "keeps them to itself.",
+        "The training uses labels of which some were changed by lot: no label makes anything that others see more than "
+        "e^ε times as likely; the smaller ε, the stricter. The label holder then computes the weights of leaves from "
+        "the true labels and keeps them to itself.",
     ),
     "grafting": (
         "Grafting-LDP",
-        "As label differential privacy; the label holder then grows the parts of trees anew that noise has spoilt, "
-        "from its own columns, and keeps them to itself.",
+        "The training uses labels of which some were changed by lot (label differential privacy): no label makes "
+        "anything that others see more than e^ε times as likely; the smaller ε, the stricter. The label holder then "
+        "grows the parts of trees anew that noise has spoilt, from its own columns, and keeps them to itself.",
     ),
-    "grafting + refit": ("Grafting-LDP, leaf weights refitted", "Both repairs after label differential privacy."),
+    "grafting + refit": (
+        "Grafting-LDP, leaf weights refitted",
+        "The training uses labels of which some were changed by lot (label differential privacy): no label makes "
+        "anything that others see more than e^ε times as likely; the smaller ε, the stricter. The label holder then "
+        "grows the parts of trees anew that noise has spoilt, computes the weights of the other leaves from the true "
+        "labels, and keeps both to itself.",
+    ),
     "job": ("Settings of the job", "Parameters of the training, which every party knows."),
 }
 #: Key of a defence's settings → its symbol.

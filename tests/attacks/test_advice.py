@@ -125,6 +125,15 @@ def test_a_frontier_of_another_protocol_is_refused(tmp_path: Path) -> None:
         given(path, "forest", DIGEST)
 
 
+def test_a_frontier_that_tells_no_effect_is_refused(tmp_path: Path) -> None:
+    """Without the point without a defence, or without figures of ID2Graph, nothing says what a defence takes away."""
+    path, whole = tmp_path / "frontier.json", frontier(MILD)
+    for changed in ({"points": whole.points[1:]}, {"attacks": ["uni", "cl"]}):
+        path.write_text(whole.model_copy(update=changed).model_dump_json())
+        with pytest.raises(BadInput, match="lacks ID2Graph's V-measure or the point without a defence"):
+            given(path, "boosting", DIGEST)
+
+
 @pytest.mark.parametrize("protocol", ["boosting", "forest"])
 def test_lines_are_those_that_the_files_take(protocol: str) -> None:
     """Every line of every suggestion, the project's own and all repairs, is read by the schema of its file."""
@@ -187,6 +196,20 @@ def test_what_does_not_help_is_not_suggested() -> None:
     assert {"learning_rate 0.05", "subsample 0.5", "party_dropout 0.5", "max_depth 2"} <= useless
     page = html(made(trees=1))
     assert page.index("id_lmid = {xi = 0.5}") < page.index("What does not help") < page.index("learning_rate 0.05")
+
+
+def test_the_page_of_the_audit_has_the_shipped_figures() -> None:
+    """Every row of ID-LMID in the documentation's table has the shares and prices that the project's frontiers give."""
+    text = (Path(__file__).parents[2] / "docs" / "audit.md").read_text(encoding="utf-8")
+    found = {
+        (protocol, it.settings["xi"]): (f"{100 * (it.taken or 0):.0f} %", f"{it.price:.3f}".removeprefix("0"))
+        for protocol in ("boosting", "forest")
+        for it in advise(protocol, "bank", ["telco"], None).suggestions
+        if it.defence == "id_lmid" and it.helps
+    }
+    for xi in (0.1, 0.25, 0.5):
+        cells = [*found["boosting", xi], *found["forest", xi]]
+        assert f"| `id_lmid = {{xi = {xi}}}` | {' | '.join(cells)} |" in text
 
 
 def test_a_terminal_has_three_lines() -> None:
