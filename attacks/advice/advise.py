@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
@@ -21,13 +20,31 @@ LEAST, MOST_OF_IT = 0.25, 0.5
 OWN = "cl"
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Measures:
-    """A defence with its settings, and its effects on each table, by whose table it is."""
+    """A defence with its settings, and its effects on every table where it was measured."""
 
     defence: str
     settings: dict[str, Any]
-    effects: dict[Whose, list[Effect]] = field(default_factory=lambda: defaultdict(list))
+    effects: list[Effect]
+
+
+def _on(effects: Sequence[Effect], tables: Collection[tuple[Whose, str]]) -> list[Effect]:
+    """The effects on this table, if it is among the tables, otherwise those on all of them."""
+    shared = [each for each in effects if (each.whose, each.table) in tables]
+    return [each for each in shared if each.whose == "this table"] or shared
+
+
+def _tables(effects: Sequence[Effect]) -> set[tuple[Whose, str]]:
+    return {(each.whose, each.table) for each in effects}
+
+
+def _figures(effects: Sequence[Effect]) -> tuple[float | None, float | None]:
+    """What is taken away of what the training adds, over all tables, and the mean loss of AUC."""
+    added = sum(each.v_without - each.v_own for each in effects)
+    taken = sum(each.v_without - each.v_reached for each in effects) / added if added > 0 else None
+    prices = [each.auc_without - each.auc for each in effects if each.auc_without is not None and each.auc is not None]
+    return taken, fmean(prices) if prices and len(prices) == len(effects) else None
 
 
 def advise(
@@ -41,10 +58,10 @@ def advise(
         for point, effect in _effects(whose, document):
             settings = settings_of(point.settings)
             key = json.dumps([point.defence, settings], sort_keys=True)
-            measures.setdefault(key, _Measures(point.defence, settings)).effects[whose].append(effect)
-    found = [_suggestion(each, label_holder, feature_parties) for each in measures.values()]
-    found = [each.model_copy(update={"helps": _helps(each, found)}) for each in found]
-    used = {(effect.whose, effect.table) for each in found for effect in each.effects}
+            measures.setdefault(key, _Measures(point.defence, settings, [])).effects.append(effect)
+    every = list(measures.values())
+    found = [_suggestion(each, every, label_holder, feature_parties) for each in every]
+    used = {table for each in found for table in _tables(each.effects)}
     sources = [_source(*each) for each in frontiers]
     return Advice(
         sources=[each for each in sources if (each.whose, each.table) in used],
@@ -80,52 +97,54 @@ def _effects(whose: Whose, document: FrontierDocument) -> list[tuple[MeasuredPoi
     return found
 
 
-def _suggestion(it: _Measures, label_holder: str, feature_parties: Sequence[str]) -> Suggestion:
+def _suggestion(
+    it: _Measures, every: Sequence[_Measures], label_holder: str, feature_parties: Sequence[str]
+) -> Suggestion:
     """Effects on this table where it was measured there, otherwise on all others."""
-    effects = it.effects["this table"] or [*it.effects["given"], *it.effects["project"]]
-    added = sum(each.v_without - each.v_own for each in effects)
-    prices = [each.auc_without - each.auc for each in effects if each.auc_without is not None and each.auc is not None]
+    effects = _on(it.effects, _tables(it.effects))
+    taken, price = _figures(effects)
     return Suggestion(
         defence=it.defence,
         settings=it.settings,
-        helps=False,
-        taken=sum(each.v_without - each.v_reached for each in effects) / added if added > 0 else None,
-        price=fmean(prices) if len(prices) == len(effects) else None,
+        helps=taken is not None and taken >= LEAST and not any(_beats(other, it) for other in every),
+        taken=taken,
+        price=price,
         effects=effects,
         lines=lines_of(it.defence, it.settings, label_holder, feature_parties),
     )
 
 
-def _helps(it: Suggestion, every: Sequence[Suggestion]) -> bool:
-    """Whether enough is taken away, and nothing that does the same costs less.
+def _beats(other: _Measures, it: _Measures) -> bool:
+    """Whether the other does the same and, on the tables of both, takes as much away for less.
 
-    Settings of the job do what any defence does; repairs of a model do the same where they are of the same noise.
+    What was measured on this table is not beaten by figures of others. Any defence does what settings of the job do;
+    repairs of a model do the same where they are of the same noise.
     """
-    return it.taken is not None and it.taken >= LEAST and not any(_beats(other, it) for other in every)
-
-
-def _beats(other: Suggestion, it: Suggestion) -> bool:
-    """Whether the other takes as much away for less, as measured on tables of the same kind."""
-    if other.taken is None or it.taken is None or other.price is None or it.price is None:
+    if other.defence in (JOB, it.defence) or (it.defence != JOB and other.settings != it.settings):
         return False
-    replaces = it.defence == JOB if other.settings != it.settings else other.price < it.price
-    if other.defence in (JOB, it.defence) or not replaces or _measured_here(other) != _measured_here(it):
+    tables = _tables(it.effects) & _tables(other.effects)
+    if _measured_here(it.effects) and not _measured_here(_on(other.effects, tables)):
         return False
-    return other.taken >= it.taken and other.price <= it.price
+    taken, price = _figures(_on(it.effects, tables))
+    theirs, cost = _figures(_on(other.effects, tables))
+    if taken is None or price is None or theirs is None or cost is None:
+        return False
+    return theirs >= taken and (cost < price or (it.defence == JOB and cost <= price))
 
 
-def _measured_here(it: Suggestion) -> bool:
-    return it.effects[0].whose == "this table"
+def _measured_here(effects: Sequence[Effect]) -> bool:
+    return any(each.whose == "this table" for each in effects)
 
 
 def _rank(it: Suggestion) -> tuple[bool, bool, bool, float, float]:
     """What helps first, and of it what was measured on this table.
 
-    Of these first what takes away most of the leak, the lowest price first; then the largest share.
+    Of these first what takes away most of the leak, the lowest price first; then the largest share. Prices within a
+    hundredth are equal: seeds differ by as much.
     """
-    taken, price = it.taken or 0.0, 1.0 if it.price is None else it.price
+    taken, price = it.taken or 0.0, 1.0 if it.price is None else max(0.0, it.price)
     cheap = it.helps and taken >= MOST_OF_IT
-    return not it.helps, not _measured_here(it), not cheap, round(price, 3) if cheap else 0.0, -taken
+    return not it.helps, not _measured_here(it.effects), not cheap, round(price, 2) if cheap else 0.0, -taken
 
 
 def _source(whose: Whose, document: FrontierDocument) -> Source:

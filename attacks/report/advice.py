@@ -107,7 +107,7 @@ def best_lines(document: Document, most: int = 3) -> list[str]:
         v, taken, price = row.figures
         lines.append(
             f"{row.setting} ({_written(it.lines[:1])}): V-measure {v}, {taken} of what the training adds taken away, "
-            f"{price} AUC lost; measured on {row.tables}"
+            f"{'no' if price == 'none' else price} AUC lost; measured on {row.tables}"
         )
     return lines
 

@@ -58,6 +58,14 @@ def test_a_setting_that_no_defence_beats_is_suggested() -> None:
     assert ("job", 2, True) in _own(_advice(cheap, MILD))
 
 
+def test_a_setting_that_was_not_measured_here_is_judged_where_it_was() -> None:
+    """Depth 2 is beaten on the public tables, also where ID-LMID has figures of this table, which come first."""
+    found = _advice(MILD).suggestions
+    assert (found[0].defence, found[0].effects[0].whose) == ("id_lmid", "this table")
+    assert all(effect.whose == "project" for it in found[1:] for effect in it.effects)
+    assert not any(it.helps for it in found if it.defence == "job")
+
+
 def test_shares_and_prices_over_tables() -> None:
     """The share of what the training adds, the loss of AUC; an undefined AUC is no price."""
     other = frontier(point("id_lmid", {"xi": 0.3, "counts": "paper"}, 0.8, 0.3), table="old.csv")
