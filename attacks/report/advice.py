@@ -128,18 +128,23 @@ def _row(it: Suggestion, named: str) -> Row:
 def _tables(effects: Sequence[Effect]) -> str:
     if effects[0].whose == "this table":
         return "this table"
-    return effects[0].table if len(effects) == 1 else f"{count(len(effects))} other tables"
+    return _title(effects[0].table) if len(effects) == 1 else f"{count(len(effects))} other tables"
 
 
 def _by_table(it: Suggestion, named: str) -> list[list[str]]:
     return [
         [
-            *(named, each.table, score(each.v_without)),
+            *(named, _title(each.table), score(each.v_without)),
             *(_with_sd(each.v_left, each.v_sd), score(each.v_own)),
             *(score(each.auc_without), _with_sd(each.auc, each.auc_sd)),
         ]
         for each in it.effects
     ]
+
+
+def _title(table: str) -> str:
+    """A table by its file's name without the ending."""
+    return table.removesuffix(".parquet").removesuffix(".csv")
 
 
 def _with_sd(mean: float | None, sd: float | None) -> str:
@@ -162,8 +167,9 @@ def _sources(sources: Iterable[Source]) -> str:
     for it in sources:
         seeds = "1 seed" if it.seeds == 1 else f"{count(it.seeds)} seeds"
         said = f"with {count(it.trees)} trees to depth {it.max_depth} and {seeds}"
-        table = it.table.removesuffix(".parquet").removesuffix(".csv")
-        how.setdefault(said, []).append(f"{table} ({count(it.records)} records, {count(it.classes)} classes)")
+        how.setdefault(said, []).append(
+            f"{_title(it.table)} ({count(it.records)} records, {count(it.classes)} classes)"
+        )
     return "; ".join(f"{', '.join(tables)} {said}" for said, tables in how.items())
 
 

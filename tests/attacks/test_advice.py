@@ -104,7 +104,7 @@ def test_of_one_noise_the_cheapest_repair_is_suggested() -> None:
     shown = advised(_with(found))
     assert shown is not None
     assert not any("ε 1.0" in row.setting and row.tables == "this table" for row in shown.useless)
-    assert any(row[:2] == ["Label differential privacy, ε 1.0, stages 2", "bank.csv"] for row in shown.useless_by_table)
+    assert any(row[:2] == ["Label differential privacy, ε 1.0, stages 2", "bank"] for row in shown.useless_by_table)
 
 
 def test_a_frontier_of_other_data_is_named_and_not_taken_for_this_table(tmp_path: Path) -> None:
