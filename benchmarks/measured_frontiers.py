@@ -1,6 +1,6 @@
 """Frontiers of public tables, which the audit advises by: what each defence leaves to an attacker, and what it costs.
 
-    python -m benchmarks.measured_frontiers [--sets NAME …] [--protocols NAME …] [--workdir FOLDER]
+    python benchmarks/measured_frontiers.py [--sets NAME …] [--protocols NAME …] [--workdir FOLDER]
 
 Writes `attacks/advice/frontiers/SET-PROTOCOL.json`, documents as `treetap frontier` makes them, with the points of all
 defences and of settings of the job that one may take for defences. Models are trained on the joined table, three seeds

@@ -19,7 +19,7 @@ def form_of(document: FrontierDocument) -> str | None:
 
 
 def shipped(protocol: str) -> list[FrontierDocument]:
-    """The project's frontiers of public tables for a protocol; `python -m benchmarks.measured_frontiers` makes them."""
+    """The project's frontiers of public tables for a protocol; `python benchmarks/measured_frontiers.py` makes them."""
     folder = resources.files("attacks.advice") / "frontiers"
     files = sorted((it for it in folder.iterdir() if it.name.endswith(f"-{protocol}.json")), key=lambda it: it.name)
     return [FrontierDocument.model_validate_json(it.read_bytes()) for it in files]
