@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any
+from typing import Any, get_args
 
-from attacks.advice.defence_lines import JOB, WRITTEN, lines_of, settings_of
+from attacks.advice.defence_lines import JOB, lines_of, settings_of
 from attacks.advice.frontiers_at_hand import form_of, shipped
 from attacks.advice.pivodl_parameters import PARAMETERS
-from attacks.advice.results import Advice, Effect, Source, Suggestion, Whose
-from treetap.privacy.frontiers import FrontierDocument, Measured, MeasuredPoint
+from attacks.advice.results import Advice, Defence, Effect, Source, Suggestion, Whose
+from treetap.privacy.frontiers import FrontierDocument, Measured
 
 #: The least share of what the training adds that is taken away by what helps; the share from which prices decide.
 LEAST, MOST_OF_IT = 0.25, 0.5
+#: The least V-measure, a table, that the training adds if shares of it are to say something.
+LEAK = 0.02
 #: The attack that needs no training.
 OWN = "cl"
+_DEFENCES: Mapping[str, Defence] = {name: name for name in get_args(Defence)}
 
 
 @dataclass(frozen=True)
 class _Measures:
     """A defence with its settings, and its effects on every table where it was measured."""
 
-    defence: str
+    defence: Defence
     settings: dict[str, Any]
     effects: list[Effect]
 
@@ -42,7 +45,8 @@ def _tables(effects: Sequence[Effect]) -> set[tuple[Whose, str]]:
 def _figures(effects: Sequence[Effect]) -> tuple[float | None, float | None]:
     """What is taken away of what the training adds, over all tables, and the mean loss of AUC."""
     added = sum(each.v_without - each.v_own for each in effects)
-    taken = sum(each.v_without - each.v_reached for each in effects) / added if added > 0 else None
+    enough = added >= LEAK * max(1, len(effects))
+    taken = sum(each.v_without - each.v_reached for each in effects) / added if enough else None
     prices = [each.auc_without - each.auc for each in effects if each.auc_without is not None and each.auc is not None]
     return taken, fmean(prices) if prices and len(prices) == len(effects) else None
 
@@ -55,10 +59,9 @@ def advise(
     frontiers = ([] if given is None else [given]) + frontiers
     measures: dict[str, _Measures] = {}
     for whose, document in frontiers:
-        for point, effect in _effects(whose, document):
-            settings = settings_of(point.settings)
-            key = json.dumps([point.defence, settings], sort_keys=True)
-            measures.setdefault(key, _Measures(point.defence, settings, [])).effects.append(effect)
+        for defence, settings, effect in _effects(whose, document):
+            key = json.dumps([defence, settings], sort_keys=True)
+            measures.setdefault(key, _Measures(defence, settings, [])).effects.append(effect)
     every = list(measures.values())
     found = [_suggestion(each, every, label_holder, feature_parties) for each in every]
     used = {table for each in found for table in _tables(each.effects)}
@@ -70,7 +73,7 @@ def advise(
     )
 
 
-def _effects(whose: Whose, document: FrontierDocument) -> list[tuple[MeasuredPoint, Effect]]:
+def _effects(whose: Whose, document: FrontierDocument) -> list[tuple[Defence, dict[str, Any], Effect]]:
     """The effect of each point that can be written, against the point without a defence; none without that point."""
     without = next((point for point in document.points if point.defence == "none"), None)
     form = form_of(document)
@@ -79,8 +82,8 @@ def _effects(whose: Whose, document: FrontierDocument) -> list[tuple[MeasuredPoi
     before, own = without.v_measure[form].mean, without.v_measure.get(OWN, Measured(mean=None)).mean
     found = []
     for point in document.points:
-        left = point.v_measure[form]
-        if point.defence not in (*WRITTEN, JOB) or before is None or own is None or left.mean is None:
+        defence, left = _DEFENCES.get(point.defence), point.v_measure[form]
+        if defence is None or before is None or own is None or left.mean is None:
             continue
         effect = Effect(
             table=document.table,
@@ -93,7 +96,7 @@ def _effects(whose: Whose, document: FrontierDocument) -> list[tuple[MeasuredPoi
             auc=point.auc.mean,
             auc_sd=point.auc.sd,
         )
-        found.append((point, effect))
+        found.append((defence, settings_of(point.settings), effect))
     return found
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
-from attacks.advice.results import Lines
+from attacks.advice.results import Defence, Lines
 
 #: Defence of a frontier → its table under [defences], and the switches beside it.
-WRITTEN: Mapping[str, tuple[str, Sequence[str]]] = {
+WRITTEN: Mapping[Defence, tuple[str, Sequence[str]]] = {
     "id_lmid": ("id_lmid", ()),
     "reduced_leakage": ("reduced_leakage", ()),
     "label_dp": ("label_dp", ()),
@@ -18,7 +18,7 @@ WRITTEN: Mapping[str, tuple[str, Sequence[str]]] = {
     "grafting + refit": ("label_dp", ("grafting", "refit")),
 }
 #: Points of a frontier that are settings of the job.
-JOB = "job"
+JOB: Final = "job"
 #: Values that a party's file has unasked.
 _USUAL = {"counts": "shown"}
 
@@ -29,7 +29,7 @@ def settings_of(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def lines_of(
-    defence: str, settings: Mapping[str, Any], label_holder: str, feature_parties: Sequence[str]
+    defence: Defence, settings: Mapping[str, Any], label_holder: str, feature_parties: Sequence[str]
 ) -> list[Lines]:
     """The lines of a defence in the party file of the label holder and in its policy, or those of the job."""
     if defence == JOB:

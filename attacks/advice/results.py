@@ -9,6 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field
 #: Table of a frontier: the audited one, by the digest of its content; another one, whose frontier the audit was given;
 #: a public one, which the project measured.
 Whose = Literal["this table", "given", "project"]
+#: What is suggested: defences by the names of a frontier's points, and settings of the job.
+Defence = Literal["id_lmid", "reduced_leakage", "label_dp", "label_dp + refit", "grafting", "grafting + refit", "job"]
 
 
 class _Part(BaseModel):
@@ -62,16 +64,16 @@ class Suggestion(_Part):
     """A defence with its settings, or settings of the job (`defence` "job"), and what it does on the tables at hand.
 
     `taken`: the share that it takes away of what the training adds to the V-measure of the attacker's own columns,
-    over all `effects`; null where the training adds nothing. `price`: AUC lost, the mean over the tables. `helps`:
-    enough is taken away, and nothing that does the same costs less.
+    over all `effects`; null where the training adds next to nothing. `price`: AUC lost, the mean over the tables.
+    `helps`: enough is taken away, and nothing that does the same costs less.
     """
 
-    defence: str
+    defence: Defence
     settings: dict[str, Any]
     helps: bool
     taken: float | None
     price: float | None
-    effects: list[Effect]
+    effects: Annotated[list[Effect], Field(min_length=1)]
     lines: list[Lines]
 
 

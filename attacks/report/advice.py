@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from attacks.advice.results import Advice, Effect, Lines, Parameter, Source, Suggestion, Whose
+from attacks.advice.results import Advice, Defence, Effect, Lines, Parameter, Source, Suggestion, Whose
 from attacks.document import Document
 from attacks.report.glossary import DEFENCES, SYMBOLS, count, score
 
@@ -112,7 +112,7 @@ def best_lines(document: Document, most: int = 3) -> list[str]:
     return lines
 
 
-def _measures(name: str, helping: Sequence[Suggestion]) -> Measures:
+def _measures(name: Defence, helping: Sequence[Suggestion]) -> Measures:
     of_it = [it for it in helping if it.defence == name]
     rows = [_row(it, setting(it.settings)) for it in of_it]
     return Measures(*DEFENCES[name], rows, [row for it in of_it for row in _by_table(it, setting(it.settings))])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from attacks.advice.results import Defence
 from attacks.document import AttackName, Document
 from treetap.wire.disclosure import CLASSES
 
@@ -69,7 +70,7 @@ SENTENCE_TERMS = {
     "The largest class": "the share of records that naming all of them after it gets right.",
 }
 #: Defence of an advice → its name, and what it does.
-DEFENCES = {
+DEFENCES: dict[Defence, tuple[str, str]] = {
     "id_lmid": (
         "ID-LMID",
         "Other parties are shown no set of records that says more than ξ nats about the label (1 nat = 1.44 bits): the "
@@ -110,7 +111,7 @@ ADVICE_TERMS = {
     "V-measure": "0: an attack's groups are independent of the label; 1: they are its classes. Here of ID2Graph, the "
     "strongest attack, without the defence → with it; at least that of a party's own columns, which it can always use.",
     "Taken away": "of what the training adds to the V-measure that a party reaches by its own columns alone. At 100 % "
-    "taking part no longer helps these attacks.",
+    "taking part no longer helps these attacks; –: the training adds next to nothing, less than 0.02.",
     "Price": "how much of the model's AUC on held-out records is lost. AUC: the chance that of two records of "
     "different classes the model ranks the right one higher; 0.5 is guessing, 1 perfect.",
 }

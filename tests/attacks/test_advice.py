@@ -83,6 +83,15 @@ def test_shares_and_prices_over_tables() -> None:
     assert mild.taken == pytest.approx(sum(effect.v_without - effect.v_reached for effect in mild.effects) / added)
 
 
+def test_without_a_leak_nothing_is_suggested() -> None:
+    """Where the training adds less than 0.02 to the own columns, what is left of it is noise, and no share is given."""
+    document = frontier(MILD)
+    calm = document.points[0].model_copy(update={"v_measure": point("", {}, 0.9, 0.6, own=0.59).v_measure})
+    found = advise("boosting", "bank", ["telco"], ("this table", document.model_copy(update={"points": [calm, MILD]})))
+    (it,) = [it for it in found.suggestions if it.settings == {"xi": 0.5}]
+    assert (it.helps, it.taken, it.effects[0].whose) == (False, None, "this table")
+
+
 def test_an_attacker_that_is_misled_uses_its_own_columns() -> None:
     """Noise can leave ID2Graph below the own columns alone: these count, and no more than everything is taken away."""
     (it, *_) = _advice(point("label_dp", {"epsilon": 0.5, "stages": 1}, 0.8, 0.05)).suggestions
@@ -239,4 +248,8 @@ def test_documents_of_older_versions_have_no_advice() -> None:
     wrong = made(trees=1).plain()
     wrong["advice"]["suggestions"][0]["praise"] = 1
     with pytest.raises(BadInput, match=r"advice\.suggestions\.0\.praise"):
+        parse(wrong)
+    del wrong["advice"]["suggestions"][0]["praise"]
+    wrong["advice"]["suggestions"][0]["defence"] = "prayer"
+    with pytest.raises(BadInput, match=r"advice\.suggestions\.0\.defence"):
         parse(wrong)
