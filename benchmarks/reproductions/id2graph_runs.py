@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from id2graph_sets import MODELS, SETS
+from id2graph_sets import MODELS, PAPER_SETS, SETS
 from id2graph_trial import WAYS, Trial, attacks_of, run
 from resumable import Results
 
@@ -24,7 +24,9 @@ RESULTS = Path("runs/id2graph.jsonl")
 def parser_of(doc: str, sets: Sequence[str]) -> argparse.ArgumentParser:
     """The options that both commands have."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sets", nargs="+", choices=list(SETS), default=list(sets), metavar="SET", help=_of(SETS))
+    parser.add_argument(
+        "--sets", nargs="+", choices=PAPER_SETS, default=list(sets), metavar="SET", help=_of(PAPER_SETS)
+    )
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS), metavar="MODEL", help=_of(MODELS))
     parser.add_argument("--seeds", nargs="+", type=_seed, default=list(SEEDS), metavar="N", help="default: 42 to 46")
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="FILE", help=f"default: {RESULTS}")

@@ -1,4 +1,4 @@
-"""The data sets of the ID2Graph paper that are at hand, and what its Table 2 reports of them.
+"""The data sets of the ID2Graph paper that are at hand, what its Table 2 reports of them, and one set more.
 
 Takahashi, Liu and Liu, "Eliminating Label Leakage in Tree-based Vertical Federated Learning": two parties with half of
 the columns each, 80 % of the records for training.
@@ -30,8 +30,8 @@ class DataSet:
     """One set: its file below TREETAP_DATA (None: comes with scikit-learn), what the paper does with it and finds.
 
     `chunked`: the paper cuts this set's leaves into chunks. `over`: how the model is trained unless the person says.
-    `remark`: how the file differs from what the paper used. `paper`: model → attack → figure; clustering does not
-    depend on the model.
+    `remark`: how the file differs from what the paper used. `paper`: model → attack → figure, nothing for a set
+    that the paper has not; clustering does not depend on the model.
     """
 
     title: str
@@ -143,7 +143,19 @@ SETS = {
             ((0.000, 0.000), (0.431, 0.002), (0.513, 0.025)),
         ),
     ),
+    "credit_default": DataSet(
+        "Credit default",
+        "credit_default.parquet",
+        "default.payment.next.month",
+        2,
+        "centralised",
+        False,
+        "not in the paper",
+        {},
+    ),
 }
+#: Those that the paper has.
+PAPER_SETS = tuple(name for name, it in SETS.items() if it.paper)
 
 
 @cache
