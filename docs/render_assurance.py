@@ -46,7 +46,7 @@ ROWS: dict[str, Row] = {
         {"count": "schedules"},
     ),
     "kills": Row(
-        "every process killed at every message of a training by PIVODL, the job resumed",
+        "every process killed at every message of a training, the job resumed",
         {"schedules": "trainings", "crashes": "kills", "real": "with the real cipher"},
     ),
     "corruptions": Row(

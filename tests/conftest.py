@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -83,6 +84,19 @@ def pytest_collection_finish() -> None:
     """Spare the garbage collector the modules and tests, which stay to the end."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _small_tables() -> Iterator[None]:
+    """Let this process build small tables of powers: those of production would take half the time of a small job.
+
+    Windows change no power, only how many products it takes. Processes that tests start have those of production.
+    """
+    from treetap.paillier import fixed_base
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fixed_base, "WINDOWS", range(4, 7))
+        yield
 
 
 @pytest.fixture(scope="session")

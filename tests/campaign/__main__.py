@@ -15,7 +15,7 @@ from typing import Any
 from tests.campaign import corruption, security, soak, sockets
 from tests.campaign.campaign import Summary, conduct, schedules
 from tests.campaign.crash_points import points
-from tests.campaign.kills import sample
+from tests.campaign.kills import STAGES, sample
 from tests.campaign.plans import Plan
 from tests.campaign.pools import workplace
 from tests.campaign.schedule import carry_out
@@ -32,7 +32,7 @@ def main() -> int:
     plans.add_argument("--first", type=int, default=0, help="the first seed")
     crashes = kinds.add_parser("crash-points", help="one crash at a file operation each")
     crashes.add_argument("--count", type=int, default=640)
-    killed = kinds.add_parser("kills", help="every process killed at every message of a training by PIVODL")
+    killed = kinds.add_parser("kills", help="every process killed at every message of a training")
     killed.add_argument("--count", type=int, default=0, help="so many of them, spread evenly; 0: all")
     damage = kinds.add_parser("corruptions", help="one file damaged each")
     damage.add_argument("--count", type=int, default=3_000)
@@ -57,7 +57,7 @@ def main() -> int:
     if given.kind == "schedules":
         summary = schedules(given.count, given.first, given.workers, given.out)
     elif given.kind == "kills":
-        one_each = sample(given.count)
+        one_each = sample(given.count, STAGES)
         summary = conduct(Summary("kills"), one_each, len(one_each), given.workers, given.out)
     else:
         summary = conduct(Summary("crash-points"), points(given.count), given.count, given.workers, given.out)
