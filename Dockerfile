@@ -7,10 +7,11 @@ ARG BASE=python:3.11-slim-bookworm
 FROM ${BASE} AS requirements
 WORKDIR /src
 COPY pyproject.toml ./
+RUN python -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
+      print(*p['dependencies'], sep='\n')" > requirements.txt
 ARG EXTRAS=
 RUN python -c "import sys, tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
-      print(*p['dependencies'], *(d for e in sys.argv[1:] for d in p['optional-dependencies'][e]), sep='\n')" $EXTRAS \
-      > requirements.txt
+      print(*(d for e in sys.argv[1:] for d in p['optional-dependencies'][e]), sep='\n')" $EXTRAS > extras.txt
 
 FROM ${BASE} AS build
 WORKDIR /src
@@ -21,6 +22,10 @@ RUN python -m pip --python /opt/treetap install --no-cache-dir --disable-pip-ver
  && cd /opt/treetap/lib/python3*/site-packages \
  && rm -rf pyarrow/include pyarrow/src pyarrow/tests \
  && find numpy -type d -name tests -prune -exec rm -rf {} +
+# What extras need beside it: images with and without them share the layer above.
+COPY --from=requirements /src/extras.txt ./
+RUN test -z "$(cat extras.txt)" || python -m pip --python /opt/treetap install --no-cache-dir --disable-pip-version-check \
+      -r requirements.txt -r extras.txt
 COPY pyproject.toml LICENSE README.md ./
 COPY attacks attacks
 COPY coordinator coordinator

@@ -37,6 +37,11 @@ SHARED = replace(small_job.PARAMS, n_estimators=1, max_depth=1, gain_comparison=
 LONGEST_S = 1.0
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _small_tables() -> None:
+    """Leave windows of powers as they are: how long their tables take is to be seen."""
+
+
 class Clocked:
     """A counter of units that notes the longest time between two of them, by kernel."""
 
