@@ -50,6 +50,12 @@ def check_defences(
             f"{', '.join(refused)} under [defences]: protects classes, and the labels of {params.objective} are "
             f"numbers; train on classes, or leave it out of {party}'s file"
         )
+    limit = defences.id_lmid
+    if limit is not None and limit.counts == "paper" and params.draws_twice:
+        raise ConfigError(
+            'id_lmid with counts = "paper" under [defences]: counts the draws of a tree, and with bootstrap = true a '
+            f"class may have more of these than records; leave counts out of {party}'s file, or train without bootstrap"
+        )
     if own is None or not own.columns:
         _check_without_columns(party, defences, spec)
 

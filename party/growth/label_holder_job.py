@@ -201,6 +201,8 @@ class LabelHolderJob:
         repaired, values = self._config.defences.private_values, trees
         if repaired:
             values = await self._repaired(lines)
+        # also by an earlier attempt, under defences that have been taken out since
+        withheld = self.withholding != NOTHING or any(tree.local for tree in trees)
         owners = importance_by_owner(replace(tree, splits=deciding_splits(tree)) for tree in state.used(values))
         manifest = {
             "role": "label_holder",
@@ -209,8 +211,8 @@ class LabelHolderJob:
             "class_type": str(self.data.labels.kind),
             **manifest_of(self._context, self._spec, self.data.table, self._params.missing),
             "trees": len(trees),
-            # a withdrawn leaf must not show by an entry that differs from record to record: so all do
-            **({HIDES_CONSTANTS: True} if self.withholding != NOTHING or repaired else {}),
+            # a withdrawn leaf must not show by an entry that differs from record to record
+            **({HIDES_CONSTANTS: True} if repaired or withheld else {}),
             **({VALUES: published_values(self._config.defences)} if repaired else {}),
             **state.summary(),
             "importance_by_party": {

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from party.config import PartyConfig
 from party.defences.noisy_labels import NoisyLabels
 from party.runtime.context import StepContext, required
@@ -39,10 +41,12 @@ class LabelledTable:
         With noisy labels the classes stay those of the whole table, and nothing depends on the clean ones.
         """
         table = self.table.take(records)
-        if self.clean is not None:
-            return replace(self, table=table, labels=self.labels.at(records), clean=self.clean.at(records))
-        labels = self.labels.take(records)
         try:
+            if self.clean is not None:
+                noisy = self.labels.at(records)
+                _check_noisy(noisy, self.table)
+                return replace(self, table=table, labels=noisy, clean=self.clean.at(records))
+            labels = self.labels.take(records)
             learnable(labels, self.table, self.column, self.objective)
         except DataError as failure:
             raise failure.at(self.party) from None
@@ -79,7 +83,17 @@ async def _as_trained(context: StepContext, config: PartyConfig, data: LabelledT
     _bind(context, data, known.digest if known else "")  # before a draw is charged
     drawn = await context.offload(lambda: noisy.of(data.table, data.labels, data.column))
     _bind(context, data, drawn.digest)
+    _check_noisy(drawn.labels, data.table)
     return replace(data, labels=drawn.labels, clean=data.labels)
+
+
+def _check_noisy(labels: Labels, table: Table) -> None:
+    """Raise `DataError` if noisy labels are all of one class; nothing here looks at clean ones."""
+    if len(np.unique(labels.values)) < 2:
+        raise DataError(
+            f"{table.path}: the noisy labels that label_dp has drawn for the records of this job are all of one class; "
+            "set a greater epsilon or stages = 1 under [defences], which is a new draw and is charged"
+        )
 
 
 def _bind(context: StepContext, data: LabelledTable, digest: str) -> None:

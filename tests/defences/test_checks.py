@@ -33,6 +33,12 @@ REFUSED: dict[str, tuple[TreeParams, TableConfig, dict[str, Any], str]] = {
         {**DP, "grafting": True, "refit": True},
         "label_dp, grafting, refit under [defences]: protects classes, and the labels of squared_error are numbers",
     ),
+    "draws counted where they may exceed the records": (
+        ForestParams(bootstrap=True),
+        LABELLED,
+        {"id_lmid": {"xi": 1.0, "counts": "paper"}},
+        'id_lmid with counts = "paper" under [defences]: counts the draws of a tree, and with bootstrap = true',
+    ),
     "stages without columns": (
         BOOSTING,
         WITHOUT_COLUMNS,
@@ -58,6 +64,8 @@ ACCEPTED: list[tuple[TreeParams, TableConfig | None, dict[str, Any]]] = [
     (BOOSTING, WITHOUT_COLUMNS, {"id_lmid": {"xi": 1.0}}),
     (NUMBERS, LABELLED, {"reduced_leakage": {"trees": 1}}),
     (ForestParams(), LABELLED, {**DP, "grafting": True, "refit": True}),
+    (ForestParams(bootstrap=True), LABELLED, {"id_lmid": {"xi": 1.0}}),
+    (ForestParams(), LABELLED, {"id_lmid": {"xi": 1.0, "counts": "paper"}}),
     (PIVODL, LABELLED.model_copy(update={"label": None}), DP),
     (PIVODL, None, DP),
     (PIVODL, LABELLED, {}),
@@ -100,6 +108,23 @@ def test_no_more_trees_alone_than_the_job_has() -> None:
         check_own_trees("a", Defences(reduced_leakage=ReducedLeakage(trees=most)), params, classes)
         with pytest.raises(ConfigError, match=rf"trees = {most + 1}.* under \[defences\]: the job has {most} trees"):
             check_own_trees("a", Defences(reduced_leakage=ReducedLeakage(trees=most + 1)), params, classes)
+
+
+@pytest.mark.parametrize("params", [BoostingParams(n_estimators=1), ForestParams()], ids=["boosting", "forest"])
+def test_noisy_labels_of_one_class_end_the_job_with_what_to_change(
+    params: TreeParams, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They may come of a prior that is sure of a class; nothing in the error depends on clean labels."""
+    monkeypatch.setattr("party.defences.noisy_labels.staged", lambda labels, *_: labels * 0)
+
+    async def main() -> str:
+        here = world(30, (1, 1, 1), seed=5)
+        federation = Federation(tmp_path, here.tables, defences={LABEL_HOLDER: Defences(**DP)})
+        status = await federation.train(spec(params))
+        await federation.close()
+        return status.error
+
+    assert "noisy labels that label_dp has drawn for the records of this job are all of one class; set a" in run(main())
 
 
 @pytest.mark.parametrize("params", [BoostingParams(n_estimators=1, max_depth=2), PIVODL], ids=["one", "several"])

@@ -113,6 +113,11 @@ class TreeParams(ABC):
         """True if a tree sums over some of the records only, or over some more than once."""
 
     @property
+    def draws_twice(self) -> bool:
+        """True if a tree may draw a record more than once."""
+        return False
+
+    @property
     def bins_per_node(self) -> bool:
         """True if every node has bins of its own."""
         return False
@@ -261,6 +266,11 @@ class ForestParams(TreeParams):
     def draws_records(self) -> bool:
         """See `TreeParams`."""
         return self.subsample < 1 or self.bootstrap
+
+    @property
+    def draws_twice(self) -> bool:
+        """See `TreeParams`."""
+        return self.bootstrap
 
     @property
     def bins_per_node(self) -> bool:

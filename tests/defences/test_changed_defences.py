@@ -1,0 +1,66 @@
+"""Jobs that are resumed under other defences than those under which their first tree was grown."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from party.defences.settings import Defences
+from tests.simulator import Federation, Message, run
+from tests.worlds import PARTIES, manifest, spec, world
+from treetap.models.store import read_model
+from treetap.trees.ensemble import Tree
+from treetap.trees.params import BoostingParams, ForestParams, TreeParams
+
+pytestmark = pytest.mark.filterwarnings("ignore:a 512-bit")
+HOLDER = PARTIES[0]
+BOOSTING = BoostingParams(n_estimators=3, max_depth=2, max_bin=5)
+FOREST = ForestParams(n_estimators=3, max_depth=2, max_bin=5)
+WITHDRAWN: dict[str, Any] = {"id_lmid": {"xi": 0.0}}
+ALONE: dict[str, Any] = {"reduced_leakage": {"trees": 1}}
+#: Parameters, defences before and after, and of each tree whether other parties know a split of it.
+CHANGES: dict[str, tuple[TreeParams, dict[str, Any], dict[str, Any], list[bool]]] = {
+    "forest, a limit taken out": (FOREST, WITHDRAWN, {}, [False, True, True]),
+    "boosting, a limit taken out": (BOOSTING, WITHDRAWN, {}, [False, True, True]),
+    "forest, a limit added": (FOREST, {}, WITHDRAWN, [True, False, False]),
+    "boosting, a limit added": (BOOSTING, {}, WITHDRAWN, [True, False, False]),
+    "own trees taken out": (BOOSTING, {"reduced_leakage": {"trees": 3}}, {}, [False, True, True]),
+    "more own trees": (FOREST, ALONE, {"reduced_leakage": {"trees": 2}}, [False, False, True]),
+}
+
+
+@pytest.mark.parametrize(("params", "before", "after", "shared"), CHANGES.values(), ids=CHANGES)
+def test_what_a_tree_withheld_stays_hidden(
+    params: TreeParams, before: dict[str, Any], after: dict[str, Any], shared: list[bool], tmp_path: Path
+) -> None:
+    """Each tree has the defences of its time; the model has no constant entries if a tree of it withholds anything."""
+    here = world(60, seed=3)
+
+    async def main() -> dict[str, Path]:
+        federation = Federation(tmp_path, here.tables, defences={HOLDER: Defences(**before)})
+        seen: list[Message] = []
+
+        def change(message: Message) -> None:
+            if (message.to, message.word, message.served) == (HOLDER, "begin_tree", False):
+                seen.append(message)
+                if len(seen) == 2:
+                    federation.kill(HOLDER)
+                    config = federation.configs[HOLDER]
+                    federation.configs[HOLDER] = config.model_copy(update={"defences": Defences(**after)})
+                    federation.start(HOLDER)
+
+        federation.hook = change
+        assert (await federation.train(spec(params, key_bits=512))).state == "interrupted"
+        await asyncio.sleep(200)
+        status = await federation.resume()
+        assert (status.state, status.error) == ("finished", "")
+        await federation.close()
+        return federation.states
+
+    states = run(main())
+    lines = read_model(states[HOLDER] / "models" / "job")[1]
+    assert [bool(Tree.from_dict(line["tree"]).splits) for line in lines] == shared
+    assert manifest(states[HOLDER])["hides_constants"]
