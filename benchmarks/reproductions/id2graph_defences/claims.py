@@ -116,6 +116,11 @@ def verdicts(every: Sequence[Frontier], without: Sequence[Frontier]) -> Rows:
         rows.append([words, *(_points(some, "id_lmid", "label_dp", attack) for some in halves)])
         words = f"points of ID-LMID that label DP dominates, by that of {TITLES[attack]}"
         rows.append([words, *(_points(some, "label_dp", "id_lmid", attack) for some in halves)])
+    for name, given in (("label_dp + refit", every), ("grafting + refit", every), ("label_dp", without)):
+        halves = [[it for it in given if it.model == model] for model in rows[0][1:]]
+        figure = "Figure 10: " if given is without else ""
+        words = f"{figure}points of {NAMES[name]} that ID-LMID dominates, by that of {TITLES[WORST]}"
+        rows.append([words, *(_points(some, "id_lmid", name, WORST) for some in halves)])
     return rows
 
 
