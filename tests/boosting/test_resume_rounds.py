@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.campaign.cipher import KeysMade, ciphers
 from tests.oracle import OracleSplit
 from tests.simulator import Federation, Message, run
 from tests.worlds import PARTIES, assert_oracles_model, manifest, spec, world
@@ -65,7 +66,8 @@ def test_killed_before_every_tree_and_before_publishing(victim: str, tmp_path: P
         assert manifest(federation.state(LABEL_HOLDER))["best_round"] == ORACLE.best_round
         await federation.close()
 
-    run(main())
+    with ciphers(KeysMade(), transparent=victim != LABEL_HOLDER):
+        run(main())
     assert {("begin_tree", tree) for tree in range(len(ORACLE))} <= killed
     assert ("publish", len(ORACLE)) in killed
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.campaign.cipher import KeysMade, ciphers
 from tests.replay import CLOSING, HERE, JOB, ORACLE, Conducted, Replay, ask, asked
-from tests.runtime.test_kill_and_resume import GIVEN_UP_S, Assassin
+from tests.runtime.test_kill_and_resume import GIVEN_UP_S, REAL, Assassin
 from tests.simulator import COORDINATOR, Faults, Federation, run
 from tests.worlds import PARTIES, assert_oracles_scores, lattice_tolerance
 from treetap.errors import OutOfOrder
@@ -105,16 +106,17 @@ def test_killed_at_every_message_it_is_resumed(protocol: str, tmp_path: Path) ->
             hook = Assassin(federation, victim, len(federation.log) + offset, offset % 3 == 0, offset % 2 == 0)
             hook._asked.update(PARTIES)
             federation.hook = hook
-            status = await federation.predict(asked(job, protocol=protocol))
-            for state in federation.states.values():
-                assert list(state.rglob("secret*")) == []
-            if not federation.alive(victim):
-                await asyncio.sleep(GIVEN_UP_S)
-                federation.start(victim)
-            assert hook.done
-            if status.state != "finished":
-                assert status.state == "interrupted", status.error
-                status = await federation.resume(job)
+            with ciphers(KeysMade(), transparent=offset % REAL != 0):
+                status = await federation.predict(asked(job, protocol=protocol))
+                for state in federation.states.values():
+                    assert list(state.rglob("secret*")) == []
+                if not federation.alive(victim):
+                    await asyncio.sleep(GIVEN_UP_S)
+                    federation.start(victim)
+                assert hook.done
+                if status.state != "finished":
+                    assert status.state == "interrupted", status.error
+                    status = await federation.resume(job)
             assert (status.state, status.error) == ("finished", "")
             assert_oracles_scores(status.predictions, ORACLE, HERE.newcomers, 16, WITHIN[protocol])
         await federation.close()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.campaign.cipher import KeysMade, ciphers
 from tests.replay import HERE, Replay, ask, conducted
 from tests.simulator import Federation, Message, run
 from tests.trainings import DROPOUT, TWO_ROLES, jobs_of, oracle
@@ -147,6 +148,7 @@ def test_killed_in_every_tree_and_resumed(params: TreeParams, victim: str, tmp_p
         assert_oracles_model(federation.states, expected)
         await federation.close()
 
-    run(main())
+    with ciphers(KeysMade(), transparent=victim != LABEL_HOLDER):
+        run(main())
     for tree in range(4):
         assert {("begin_tree" + LABEL_HOLDER, tree), ("leaf_paths" + B, tree), ("store_tree" + C, tree)} <= killed

@@ -162,7 +162,8 @@ def test_a_killed_prediction_is_resumed(victim: str, tmp_path: Path) -> None:
             assert len(list((federation.state(PARTIES[0]) / "predictions").glob(f"{job}*"))) == 1
         await federation.close()
 
-    run(main())
+    with ciphers(KeysMade(), transparent=victim != PARTIES[0]):
+        run(main())
 
 
 def test_logs_go_on_after_a_kill(tmp_path: Path) -> None:
