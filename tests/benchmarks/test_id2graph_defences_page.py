@@ -26,7 +26,7 @@ def test_the_page_has_the_tables_of_its_results(tmp_path: Path) -> None:
     code = """
 import sys
 from pathlib import Path
-from page import with_tables
+from defences_page import with_tables
 from resumable import Results
 page = Path(sys.argv[1]).read_text()
 print(*(with_tables(page, Results(Path(each))) == page for each in sys.argv[2:]))

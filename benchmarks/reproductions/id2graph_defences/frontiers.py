@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cells import MODELS, NO_LIMIT, SEEDS, SETS, Cell, cells
+from defended_cells import MODELS, NO_LIMIT, SEEDS, SETS, Cell, cells
 from resumable import Results
 
 #: The attacks of a point, CL first, which knows no tree.

@@ -9,10 +9,10 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from cells import Cell
 from ciphertexts import Counting, as_the_paper, on_the_wire
+from defended_cells import Cell
 from id2graph_trial import ATTACKER, HOLDER
-from world import World, noisy_labels, params_of, world_of
+from two_parties import World, noisy_labels, params_of, world_of
 
 from attacks.audit import EXACT_UP_TO
 from attacks.id2graph.leaves import Leaves

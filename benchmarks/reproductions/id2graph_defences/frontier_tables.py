@@ -6,11 +6,11 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from cells import NO_LIMIT, wire_cells, wire_key
 from claims import REPAIRS
+from defended_cells import NO_LIMIT, wire_cells, wire_key
 from frontiers import NAMES, Frontier
 from id2graph_sets import SETS
-from paper import TABLE_3
+from paper_ciphertexts import TABLE_3
 from resumable import Results
 
 Rows = list[list[str]]

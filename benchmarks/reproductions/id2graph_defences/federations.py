@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from cells import Cell, wire_cells, wire_key
 from ciphertexts import on_the_wire
+from defended_cell import trained, withholding_of
+from defended_cells import Cell, wire_cells, wire_key
 from id2graph_trial import KEY_BITS, Trial, experiment
-from points import trained, withholding_of
 from resumable import Results
 
 from party.defences.settings import Defences, IdLmid, ReducedLeakage

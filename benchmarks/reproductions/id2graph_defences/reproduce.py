@@ -1,9 +1,9 @@
 """The defences of the ID2Graph paper (Takahashi, Liu and Liu 2023, sections 4 and 5.2), ours beside the paper's.
 
-    python benchmarks/reproductions/id2graph_defences/run.py figure-8 figure-10
-    python benchmarks/reproductions/id2graph_defences/run.py figure-8 --sets breastcancer --seeds 42 43
-    python benchmarks/reproductions/id2graph_defences/run.py wire
-    python benchmarks/reproductions/id2graph_defences/run.py page
+    python benchmarks/reproductions/id2graph_defences/reproduce.py figure-8 figure-10
+    python benchmarks/reproductions/id2graph_defences/reproduce.py figure-8 --sets breastcancer --seeds 42 43
+    python benchmarks/reproductions/id2graph_defences/reproduce.py wire
+    python benchmarks/reproductions/id2graph_defences/reproduce.py page
 
 figure-8   Figures 8 and 9 and Table 3: AUC, V-measure and ciphertexts of every defence, half of the columns each
 figure-10  the same where the label holder has no columns
@@ -23,7 +23,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parents[2])]
 
-from cells import MODELS, MORE_SETS, SEEDS, SETS, Cell, cells  # noqa: E402
+from defended_cells import MODELS, MORE_SETS, SEEDS, SETS, Cell, cells  # noqa: E402
 from resumable import Results  # noqa: E402
 
 from treetap import terminal  # noqa: E402
@@ -52,20 +52,20 @@ def main() -> int:
     results = Results(given.json)
     for sweep in given.sweeps:
         if sweep == "wire":
-            from wire import federations
+            from federations import federations
 
             federations(results)
         elif sweep != "page":
             own = sweep == "figure-8"
             _run(sweep, list(cells(given.sets, given.models, given.seeds, own=own)), results)
-    from page import write_page
+    from defences_page import write_page
 
     terminal.out.print(str(write_page(results, given.out)), highlight=False)
     return 0
 
 
 def _run(sweep: str, asked: list[Cell], results: Results) -> None:
-    from points import run
+    from defended_cell import run
 
     missing = [cell for cell in asked if results.get(cell.key()) is None]
     started = time.monotonic()
@@ -84,5 +84,5 @@ if __name__ == "__main__":
         terminal.err.print("stopped; the same command goes on with the trainings that are missing", highlight=False)
         sys.exit(130)
     except TreetapError as failure:
-        terminal.err.print(f"run.py: {failure}", markup=False, highlight=False, soft_wrap=True)
+        terminal.err.print(f"reproduce.py: {failure}", markup=False, highlight=False, soft_wrap=True)
         sys.exit(2 if isinstance(failure, BadInput) else 1)

@@ -10,12 +10,12 @@ from pathlib import Path
 from shutil import copyfile
 from typing import Any
 
-from cells import MORE_SETS
 from claims import dominance, lowest, repairs, verdicts
+from defended_cells import MORE_SETS
+from frontier_pictures import write_pictures
+from frontier_tables import equal_trees, federations, points, table_3
 from frontiers import Frontier, frontiers
-from pictures import write_pictures
 from resumable import Results
-from tables import equal_trees, federations, points, table_3
 
 from treetap.errors import BadInput
 
@@ -37,7 +37,8 @@ def write_page(results: Results, out: Path) -> Path:
             copyfile(Path(__file__).parent / PAGE, page)
         page.write_text(with_tables(page.read_text(), results))
         write_pictures(every, without, out)
-        (out / POINTS).write_text(json.dumps([_plain(it) for it in (*every, *without)], indent=1) + "\n")
+        lines = ",\n".join(json.dumps(_plain(it)) for it in (*every, *without))
+        (out / POINTS).write_text(f"[\n{lines}\n]\n")
     except OSError as failure:
         raise BadInput(f"{failure.filename or page}: {failure.strerror or failure}") from None
     return page
