@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from party.defences.settings import Defences
 from treetap.commands.experiment.defended import check, says
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.joined_table import ID, Split
 from treetap.commands.experiment.party_tables import write_tables
+from treetap.commands.local_federation import to_toml
 from treetap.errors import ConfigError
 
 ALL: dict[str, Any] = {"label_dp": {"epsilon": 0.5, "stages": 2}, "grafting": True}
@@ -33,6 +37,14 @@ def _experiment(defences: dict[str, Any], **job: Any) -> ExperimentFile:
             "defences": defences,
         }
     )
+
+
+@pytest.mark.parametrize("defences", [{"id_lmid": {"xi": math.inf}}, {"id_lmid": {"xi": 0.5}}, ALL])
+def test_a_partys_file_has_them_as_they_were_given(defences: dict[str, Any]) -> None:
+    """Also a limit that forbids nothing, which JSON's numbers lack."""
+    given = Defences(**defences)
+    written = tomllib.loads(to_toml({"defences": given.model_dump(exclude_defaults=True)}))
+    assert Defences(**written["defences"]) == given
 
 
 def test_only_the_label_holder_has_them(tmp_path: Path) -> None:

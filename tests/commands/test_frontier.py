@@ -87,6 +87,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     [
         ("id_lmind = [0.5]\n", JOB, "frontier.id_lmind: unknown key"),
         ("id_lmid = [0.5, -0.1]\n", JOB, "frontier.id_lmid.[2]: Input should be greater than or equal to 0"),
+        ("id_lmid = [inf]\n", JOB, "frontier.id_lmid.[1]: Input should be a finite number"),
         ("reduced_leakage = [0]\n", JOB, "frontier.reduced_leakage.[1]: Input should be greater than or equal to 1"),
         ("id_lmid = [0.5, 0.5]\n", JOB, "id_lmid names a value twice"),
         ("none = false\n", JOB, "has no point"),

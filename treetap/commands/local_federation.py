@@ -7,6 +7,7 @@ command that a person would type; none of them outlives the process that started
 from __future__ import annotations
 
 import json
+import math
 import os
 import selectors
 import signal
@@ -265,11 +266,9 @@ def _texts(paths: Mapping[str, Path]) -> dict[str, str]:
 
 
 def to_toml(content: Mapping[str, Any], prefix: str = "") -> str:
-    """TOML of plain values, lists, tables and lists of tables; JSON's strings and numbers are TOML's too."""
+    """TOML of plain values, lists, tables and lists of tables; JSON's strings and finite numbers are TOML's too."""
     plain = {key: value for key, value in content.items() if not isinstance(value, Mapping) and not _tables(value)}
-    lines = [
-        f"{_key(key)} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in plain.items() if value is not None
-    ]
+    lines = [f"{_key(key)} = {_plain(value)}\n" for key, value in plain.items() if value is not None]
     for key, value in content.items():
         if isinstance(value, Mapping):
             name = f"{prefix}{_key(key)}"
@@ -277,6 +276,11 @@ def to_toml(content: Mapping[str, Any], prefix: str = "") -> str:
         elif _tables(value):
             lines += [f"\n[[{prefix}{_key(key)}]]\n{to_toml(each, prefix + _key(key) + '.')}" for each in value]
     return "".join(lines)
+
+
+def _plain(value: object) -> str:
+    unlimited = isinstance(value, float) and not math.isfinite(value)
+    return str(value) if unlimited else json.dumps(value, ensure_ascii=False)
 
 
 def _tables(value: object) -> bool:

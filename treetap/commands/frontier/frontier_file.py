@@ -27,7 +27,7 @@ class FrontierTable(Strict):
 
     trainer: Literal["federation", "centralised"] = "federation"
     none: bool = True
-    id_lmid: list[Annotated[float, Field(ge=0)]] = []
+    id_lmid: list[Annotated[float, Field(ge=0, allow_inf_nan=False)]] = []
     counts: Literal["shown", "paper"] = "shown"
     reduced_leakage: list[Annotated[int, Field(ge=1)]] = []
     label_dp: list[Annotated[float, Field(gt=0, le=64)]] = []
