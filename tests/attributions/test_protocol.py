@@ -13,6 +13,7 @@ import pytest
 
 from tests.attributions.explained import Joined
 from tests.boosting.test_protocol import OBJECTIVES
+from tests.campaign.cipher import quickly_trained
 from tests.replay import HERE, JOB, PARAMS, asked
 from tests.simulator import Federation, Message, run
 from tests.worlds import FOUR, assert_oracles_scores, spec, world
@@ -63,7 +64,7 @@ def test_they_are_the_values_in_the_clear(model: str, shape: str, tmp_path: Path
 
     async def main() -> None:
         federation = Federation(tmp_path, here.tables, policies=ALLOWED)
-        assert (await federation.train(spec(params, len(dims), obfuscation="standard"))).state == "finished"
+        assert (await quickly_trained(federation, spec(params, len(dims), obfuscation="standard"))).state == "finished"
         status = await federation.predict(asked(attributions=True))
         assert (status.state, status.error, status.scored) == ("finished", "", status.records)
         assert_oracles_scores(status.predictions, here.oracle(params), here.newcomers, len(here.y))
@@ -99,7 +100,7 @@ def test_values_that_need_several_ciphertexts(tmp_path: Path) -> None:
 
     async def main() -> None:
         federation = Federation(tmp_path, here.tables, policies=ALLOWED)
-        assert (await federation.train(spec(params, 3, obfuscation="standard"))).state == "finished"
+        assert (await quickly_trained(federation, spec(params, 3, obfuscation="standard"))).state == "finished"
         status = await federation.predict(asked(attributions=True))
         assert (status.state, status.error) == ("finished", "")
         exact = Joined(federation.states, here).attributions()
@@ -174,7 +175,7 @@ def test_killed_on_the_way_it_is_resumed(tmp_path: Path) -> None:
 
     async def main() -> None:
         federation = Federation(tmp_path, HERE.tables, policies=ALLOWED)
-        await federation.train(spec(PARAMS, obfuscation="standard", alignment="psi"))
+        await quickly_trained(federation, spec(PARAMS, obfuscation="standard", alignment="psi"))
         before = len(federation.log)
         whole = await federation.predict(asked("faultless", explain=True, attributions=True))
         expected, interrupted = pq.read_table(whole.attributions), 0

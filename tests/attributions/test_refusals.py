@@ -13,6 +13,7 @@ import pytest
 from coordinator.prediction import opening_of
 from party.attributions.layout import AttributedLayout, take_layout
 from tests.attributions.test_protocol import ALLOWED, FIRST, LABEL_HOLDER, LAST, WIDTH
+from tests.campaign.cipher import quickly_trained
 from tests.replay import HERE, JOB, asked
 from tests.simulator import Federation, run
 from tests.worlds import spec, world
@@ -86,7 +87,7 @@ def test_paths_that_attributions_would_show(tmp_path: Path) -> None:
 
     async def main() -> None:
         federation = Federation(tmp_path, here.tables, policies={FIRST: dict(ALLOWED[FIRST])})
-        assert (await federation.train(spec(params, 2, obfuscation="standard"))).state == "finished"
+        assert (await quickly_trained(federation, spec(params, 2, obfuscation="standard"))).state == "finished"
         for party, fault in faults.items():
             policy = federation.policy(party).model_copy(update={"min_candidate_bits": 2.0})
             before, federation.configs[party] = federation.configs[party], federation.configs[party].under(policy)

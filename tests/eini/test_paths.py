@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from party.eini.layout import take_layout
+from tests.campaign.cipher import quickly_trained
 from tests.replay import HERE, JOB, asked
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES, assert_oracles_scores, spec, world
@@ -97,7 +98,7 @@ def test_paths_enough_to_hide(tmp_path: Path) -> None:
 
     async def main() -> None:
         federation = Federation(tmp_path, here.tables, policies={LABEL_HOLDER: policy, FIRST: policy})
-        assert (await federation.train(spec(params, 2))).state == "finished"
+        assert (await quickly_trained(federation, spec(params, 2))).state == "finished"
         status = await federation.predict(asked("many"))
         assert (status.state, status.error) == ("finished", "")
         assert_oracles_scores(status.predictions, here.oracle(params), here.newcomers, 40)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.campaign.cipher import quickly_trained
 from tests.published import write_job, write_trees
 from tests.replay import HERE, JOB, ORACLE, PARAMS, asked
 from tests.simulator import Federation, run
@@ -305,7 +306,7 @@ def test_more_classes_than_a_key_holds(tmp_path: Path) -> None:
 
     async def main() -> None:
         federation = Federation(tmp_path, here.tables)
-        assert (await federation.train(spec(params, 2, obfuscation="standard"))).state == "finished"
+        assert (await quickly_trained(federation, spec(params, 2, obfuscation="standard"))).state == "finished"
         status = await federation.predict(predict_request(model="job", protocol="eini"))
         assert (status.state, status.bad_input) == ("failed", True)
         assert "17 classes do not fit one ciphertext" in status.error

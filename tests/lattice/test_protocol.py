@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.boosting.test_protocol import OBJECTIVES
+from tests.campaign.cipher import quickly_trained
 from tests.crossing import BLOCK, CHAIN, HERE, LABEL_HOLDER, PARAMS, Crossed, N, crossing
 from tests.forest.test_protocol import TARGETS
 from tests.simulator import Federation, Message, run
@@ -52,7 +53,9 @@ def test_the_oracles_scores(model: str, shape: str, tmp_path: Path) -> None:
 
     async def main() -> None:
         federation = Federation(tmp_path, here.tables)
-        assert (await federation.train(spec(params, len(here.blocks), obfuscation="standard"))).state == "finished"
+        assert (
+            await quickly_trained(federation, spec(params, len(here.blocks), obfuscation="standard"))
+        ).state == "finished"
         for block in (0, 5):
             asked = predict_request(model="job", protocol="eini-lattice", block=block)
             status = await federation.predict(asked)
@@ -75,7 +78,7 @@ def test_a_label_holder_that_owns_every_split_needs_no_column(tmp_path: Path) ->
 
     async def main() -> None:
         federation = Federation(tmp_path, here.tables)
-        await federation.train(spec(params, 2, obfuscation="standard"))
+        await quickly_trained(federation, spec(params, 2, obfuscation="standard"))
         status = await federation.predict(predict_request(model="job", protocol="eini-lattice"))
         oracle = here.oracle(params)
         assert_oracles_scores(status.predictions, oracle, here.newcomers, 40, lattice_tolerance(oracle))
@@ -93,7 +96,7 @@ def test_a_block_that_fills_more_than_half_of_a_ciphertext(tmp_path: Path) -> No
 
     async def main() -> None:
         federation = Federation(tmp_path, here.tables)
-        await federation.train(spec(params, 3, obfuscation="standard"))
+        await quickly_trained(federation, spec(params, 3, obfuscation="standard"))
         progress = []
 
         def look(message: Message) -> None:
@@ -215,7 +218,7 @@ def test_a_tree_shows_no_order_of_its_columns(crossed: Crossed, tmp_path: Path) 
 
     async def main() -> None:
         federation = Federation(tmp_path, HERE.tables)
-        await federation.train(spec(PARAMS, 4))
+        await quickly_trained(federation, spec(PARAMS, 4))
         orders = set()
 
         def keep(_: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:

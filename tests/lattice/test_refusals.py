@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests import replay
+from tests.campaign.cipher import quickly_trained
 from tests.replay import HERE, JOB, ORACLE
 from tests.simulator import Federation, run
 from tests.tampered import Lie, assert_named
@@ -234,7 +235,7 @@ def test_paths_enough_to_hide(tmp_path: Path) -> None:
 
     async def main() -> None:
         federation = Federation(tmp_path, here.tables, policies={LABEL_HOLDER: policy, FIRST: policy})
-        await federation.train(spec(params, 2, obfuscation="standard"))
+        await quickly_trained(federation, spec(params, 2, obfuscation="standard"))
         status = await federation.predict(asked("p"))
         assert (status.state, status.error) == ("finished", "")
         oracle = here.oracle(params)
