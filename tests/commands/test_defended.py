@@ -71,7 +71,8 @@ def test_only_the_label_holder_has_them(tmp_path: Path) -> None:
 def test_jobs_without_such_defences(defences: dict[str, Any], job: dict[str, Any], expected: str) -> None:
     """Regressions and PIVODL are refused by name, before any process starts."""
     with pytest.raises(ConfigError) as raised:
-        check(_experiment(defences, **job), DRAWN, 2)
+        check(Path("exp.toml"), _experiment(defences, **job), DRAWN, 2)
+    assert str(raised.value).startswith("exp.toml: ")
     assert expected in str(raised.value)
 
 

@@ -20,7 +20,7 @@ from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.joined_table import ID, Split
 from treetap.commands.experiment.party_tables import read_as_party
 from treetap.commands.experiment.spread_labels import truth
-from treetap.errors import Defect
+from treetap.errors import ConfigError, Defect
 from treetap.models.json_text import parse
 from treetap.models.store import CLEAN_METRICS, read_manifest
 from treetap.tables.config import TableConfig
@@ -32,17 +32,20 @@ from treetap.trees import metrics
 TOLERANCE = 1e-2
 
 
-def check(experiment: ExperimentFile, drawn: Split, classes: int) -> None:
+def check(file: Path, experiment: ExperimentFile, drawn: Split, classes: int) -> None:
     """Check that the job can have the defences, as its label holder would before it starts.
 
     Raises:
-        ConfigError: it cannot have one, by name.
+        ConfigError: it cannot have one, by name, with the `file` that asks for it.
     """
     first, *others = experiment.in_order
     own = TableConfig(path=Path(experiment.data.path), id=ID, label=experiment.data.label, columns=drawn.columns[first])
     spec = experiment.job.spec(first, others, "train")
-    check_defences(first, experiment.defences, Policy(), own, spec)
-    check_own_trees(first, experiment.defences, experiment.job.params(), classes)
+    try:
+        check_defences(first, experiment.defences, Policy(), own, spec)
+        check_own_trees(first, experiment.defences, experiment.job.params(), classes)
+    except ConfigError as refusal:
+        raise ConfigError(f"{file}: {refusal}") from None
 
 
 def defended(

@@ -54,7 +54,7 @@ def run_file(file: Path, *, as_json: bool, workdir: Path | None) -> None:
     for seed in experiment.data.seeds:  # a fault in the last split is reported before the first run
         drawn = split(experiment, table, seed)
         if experiment.defences.named():
-            check(experiment, drawn, len(labels.classes))
+            check(file, experiment, drawn, len(labels.classes))
     runs: list[dict[str, Any]] = []
     try:
         with clean_end(), working_folder(workdir, "treetap-") as folder:

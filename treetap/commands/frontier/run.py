@@ -38,7 +38,7 @@ def run_file(file: Path, *, as_json: bool, workdir: Path | None) -> None:
     for seed in experiment.data.seeds:  # a fault in the last split is reported before the first training
         drawn = split(experiment, table, seed)
         for plan in experiment.frontier.plans():
-            check(experiment.model_copy(update={"defences": plan.defences}), drawn, classes)
+            check(file, experiment.model_copy(update={"defences": plan.defences}), drawn, classes)
     folder = workdir or Path(f"{file.stem}-frontier")
     attacks, digest = attacks_of(experiment, len(drawn.train)), content_digest(table)
     store = Store(folder, made_with(experiment, digest, attacks))
