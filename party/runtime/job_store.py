@@ -145,13 +145,16 @@ class JobStore:
         elif self.published:
             remove_folder(self.folder)  # what a kill after the publication has left
 
-    def bind(self, digest: str, what: str = "table") -> bool:
+    def bind(self, digest: str, what: str = "table", unnoted: str | None = None) -> bool:
         """Note the digest of what the job works on; False if it was another one when the shard was begun.
 
-        `what`: the table, or the labels where they differ from the table's.
+        `what`: the table, or the labels where they differ from the table's. `unnoted`: the digest of jobs that were
+        begun before it was noted; None: any.
         """
         job = self._job()
-        if job.get(what, digest) != digest and (self.published or any(map(self.has, KINDS))):
+        if job.get(what, digest if unnoted is None else unnoted) != digest and (
+            self.published or any(map(self.has, KINDS))
+        ):
             return False
         if not self.published:
             self._write_job({**job, what: digest})

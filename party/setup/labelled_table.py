@@ -97,7 +97,7 @@ def _check_noisy(labels: Labels, table: Table) -> None:
 
 
 def _bind(context: StepContext, data: LabelledTable, digest: str) -> None:
-    if not context.store.bind(digest, "labels"):
+    if not context.store.bind(digest, "labels", AS_THEY_ARE):
         raise DataError(
             f"{data.table.path}: the stored trees of job {context.job} were grown on other labels: label_dp under "
             "[defences] has changed since, or its noisy labels are gone; restore it, or cancel the job and train again"

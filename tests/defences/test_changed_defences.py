@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from party.defences.settings import Defences
+from party.runtime.job_store import Store
+from party.setup.labelled_table import AS_THEY_ARE
 from tests.simulator import Federation, Message, run
 from tests.worlds import PARTIES, manifest, spec, world
-from treetap.models.store import read_model
+from treetap.models.store import TREES, read_model
 from treetap.trees.ensemble import Tree
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
 
@@ -30,6 +32,18 @@ CHANGES: dict[str, tuple[TreeParams, dict[str, Any], dict[str, Any], list[bool]]
     "own trees taken out": (BOOSTING, {"reduced_leakage": {"trees": 3}}, {}, [False, True, True]),
     "more own trees": (FOREST, ALONE, {"reduced_leakage": {"trees": 2}}, [False, False, True]),
 }
+
+
+def test_trees_whose_labels_were_not_noted_were_grown_on_labels_as_they_are(tmp_path: Path) -> None:
+    """Such a job, begun by an earlier treetap, goes on without label_dp alone; one without trees with any labels."""
+    store = Store(tmp_path).job("job")
+    store.claim("s")
+    assert store.bind("noisy", "labels", AS_THEY_ARE)
+    other = Store(tmp_path).job("other")
+    other.claim("s")
+    other.lines(TREES).put({"tree": {}, "own": []}, 0)
+    assert not other.bind("noisy", "labels", AS_THEY_ARE)
+    assert other.bind(AS_THEY_ARE, "labels", AS_THEY_ARE)
 
 
 @pytest.mark.parametrize(("params", "before", "after", "shared"), CHANGES.values(), ids=CHANGES)
