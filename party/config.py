@@ -103,10 +103,17 @@ class PartyConfig(Process):
         return replace(own, xi=policy.max_leakage if own.xi is None else min(own.xi, policy.max_leakage))
 
     def check_withdrawing(self) -> None:
-        """Raise `ConfigError` if the policy bounds sets that are shown and ID-LMID counts draws instead of these."""
+        """Raise `ConfigError` if the policy withdraws sets and the defences do not go with that."""
         limit, policy = self.defences.id_lmid, self._policy
-        counts_draws = limit is not None and limit.counts == "paper"
-        if counts_draws and policy.max_leakage is not None and policy.on_max_leakage == "withdraw":
+        if policy.max_leakage is None or policy.on_max_leakage == "stop":
+            return
+        if self.defences.grafting:
+            raise ConfigError(
+                f'{self.name}\'s policy has on_max_leakage = "withdraw", which is ID-LMID, and ID-LMID and grafting do '
+                'not go together: leave grafting out, or set on_max_leakage = "stop"',
+                party=self.name,
+            )
+        if limit is not None and limit.counts == "paper":
             raise ConfigError(
                 f'{self.name}\'s policy has on_max_leakage = "withdraw", which counts every record of a set that is '
                 'shown, and id_lmid has counts = "paper", which counts those that a tree draws: leave counts out',

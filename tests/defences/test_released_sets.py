@@ -11,12 +11,15 @@ import pytest
 
 from attacks.sections import bound_rows, signature
 from attacks.view.view import read_view
-from party.defences.settings import Defences, IdLmid
-from party.growth.label_holder_job import LEAKAGE
+from party.config import PartyConfig
+from party.defences.settings import Defences, IdLmid, LabelDp
+from party.policy import Policy
 from tests.attacks.recorded import KEY_BITS, transcript
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES, spec, world
-from treetap.models.store import read_leakage, read_model
+from treetap.errors import ConfigError
+from treetap.models.store import LEAKAGE, read_leakage, read_model
+from treetap.process.config import TlsConfig
 from treetap.tables.labels import Labels
 from treetap.trees.information import class_entropy, mutual_information, permuted_information
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
@@ -104,6 +107,23 @@ def test_a_policy_withdraws_as_the_defence_does(tmp_path: Path) -> None:
     trees = [read_model(each.state(PARTIES[0]) / "models" / "job")[1] for each in (by_policy, by_defence, by_both)]
     assert trees[0] == trees[1] == trees[2]
     assert any(line["tree"]["local"] for line in trees[0])
+
+
+@pytest.mark.parametrize(
+    ("own", "says"),
+    [
+        (Defences(id_lmid=IdLmid(xi=0.5, counts="paper")), 'id_lmid has counts = "paper"'),
+        (Defences(label_dp=LabelDp(epsilon=1.0), grafting=True), "ID-LMID and grafting do not go together"),
+    ],
+    ids=["counts of the paper", "grafting"],
+)
+def test_withdrawing_by_policy_goes_with_what_id_lmid_goes_with(own: Defences, says: str) -> None:
+    """Refused when the party's file is read; a policy that stops jobs goes with both."""
+    tls = TlsConfig(ca=Path("none"), certificate=Path("none"), key=Path("none"))
+    config = PartyConfig(name="bank", state=Path("state"), tls=tls, defences=own)
+    config.under(Policy(max_leakage=0.5)).check_withdrawing()
+    with pytest.raises(ConfigError, match=says):
+        config.under(Policy(max_leakage=0.5, on_max_leakage="withdraw")).check_withdrawing()
 
 
 def test_numbers_have_no_bound(tmp_path: Path) -> None:

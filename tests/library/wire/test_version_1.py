@@ -127,10 +127,12 @@ def test_audits_have_the_figures_of_version_1(job: str) -> None:
             del result["seconds"]
     expected = _expected(f"audit-{job}.json")
     assert found.pop("class_names") == ["0", "1"]
+    found.pop("advice", None)
     for name, party in expected["parties"].items():
         for attack_name, before in party["attacks"].items():
             result = found["parties"][name]["attacks"][attack_name]
             after, accuracies = result.pop("after_trees"), result.pop("accuracy_by_tree")
+            del result["named_accuracy"]  # a later figure, of the same groups
             assert accuracies[-1] == pytest.approx(before["accuracy"])
             assert result["v_measure"] == pytest.approx(max(before["by_tree"]))
             if after not in (None, expected["trees"]):
