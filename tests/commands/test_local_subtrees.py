@@ -9,16 +9,19 @@ from pathlib import Path
 import pytest
 
 from tests.commands.command import refused, treetap
-from tests.commands.test_model import NEW_BANK
+from tests.commands.test_model import ROOT
 from tests.grafted import add_grafts, withdraw_leaves
 from tests.published import write_files
 from treetap.commands.model.card import card
 from treetap.commands.model.view import describe
 from treetap.models.store import REPAIRED, TREES, VALUES, read_model, read_repaired
 
+#: A model without local subtrees.
+PLAIN = ROOT / "tests" / "library" / "models" / "v3" / "bank"
+
 
 def _changed(folder: Path, change: Callable[[Path], None]) -> Path:
-    copy = Path(shutil.copytree(NEW_BANK, folder / "model"))
+    copy = Path(shutil.copytree(PLAIN, folder / "model"))
     change(copy)
     return copy
 
