@@ -14,7 +14,7 @@ from tests.campaign.schedule import carry_out
 
 FOUND = sorted((Path(__file__).parent / "found").glob("*.json"))
 #: Schedules of each test, and how many tests of them there are.
-EACH, TESTS = 8, 15
+EACH, TESTS = 5, 15
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -42,5 +42,5 @@ def test_schedules(part: int, tmp_path: Path) -> None:
 
 def test_crash_points(tmp_path: Path) -> None:
     """One crash each, spread over all processes, their file operations and ways to crash."""
-    for plan in points(40):
+    for plan in points(24):
         assert carry_out(plan, tmp_path / str(plan.seed)).findings == [], plan.to_json()

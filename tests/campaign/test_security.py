@@ -25,7 +25,7 @@ from treetap.wire import callers
 from treetap.wire.frame import PATHS
 from treetap.wire.v2 import control_pb2, exchange_pb2
 
-SAMPLE = 24
+SAMPLE = 18
 
 
 def test_altered_messages_end_by_name_or_rightly(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ RUN = {
     "trees": {"planned": 1, "grown": 1, "used": 1},
     "seconds": {},
     "traffic": [],
+    "leakage": [],
     "importance": [],
     "peak_rss_mb": {},
 }
