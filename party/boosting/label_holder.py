@@ -100,10 +100,8 @@ class LabelHolder:
         t = request.round
         self._job.order.check(request)
         values, scale, sampled = required(self._state).derivatives(t)
-        labels, withholding, slots = self._job.data.labels, self._withholding, values.shape[1]
-        limit = withholding.limit(labels.values, len(labels.classes), slots, slots)
-        if limit is not None:
-            values = np.concatenate([values, withholding.hot(labels.values, len(labels.classes), sampled)], axis=1)
+        labels, withholding = self._job.data.labels, self._withholding
+        values, limit = withholding.counted(values, labels.values, len(labels.classes), sampled)
         alone = withholding.grows_alone(t)
         rows = np.arange(len(values)) if limit is not None and withholding.shown else np.flatnonzero(sampled)
         if not alone and (parties := taking_part(self._spec, t)):

@@ -119,10 +119,10 @@ class LabelHolder:
 
         await together(*(send(each, "sampled_records", draw(), round=t) for each in parties))
         values = np.concatenate([found.values, _ones(found.values)], axis=1) * drawn[:, None]
-        labels, slots = self._job.data.labels, values.shape[1]
-        limit = self._withholding.limit(labels.values, len(labels.classes), slots if self._sums_of_all else 0, slots)
-        if self._sums_of_all:
-            values = np.concatenate([values, found.values], axis=1)
+        labels = self._job.data.labels
+        values, limit = self._withholding.counted(
+            values, labels.values, len(labels.classes), drawn > 0, has_counts=self._counts
+        )
         criterion, subtract = ForestCriterion(found, params), params.binning == "global"
         state, depth = required(self._state), params.max_depth
         shared = self._growth.plant(

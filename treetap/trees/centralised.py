@@ -197,10 +197,7 @@ def _round(job: _Job, scores: Floats, first_tree: int) -> list[tuple[GrownTree, 
         values = np.concatenate([quantised.g[:, outputs], quantised.h[:, outputs], one], axis=1)
         sampled = sampling.rows(params.seed, index, len(values), params.subsample, job.training)
         values[~sampled] = 0
-        withheld, slots = job.withholding, values.shape[1]
-        limit = withheld.limit(job.labels, job.classes, slots, slots)
-        if limit is not None:
-            values = np.concatenate([values, withheld.hot(job.labels, job.classes, sampled)], axis=1)
+        values, limit = job.withholding.counted(values, job.labels, job.classes, sampled)
         bins = []
         for name, table in job.tables:
             if not params.takes_part(index, name):
@@ -208,6 +205,6 @@ def _round(job: _Job, scores: Floats, first_tree: int) -> list[tuple[GrownTree, 
             kept = sampling.columns(params.seed, index, name, len(table.features), params.colsample_bytree)
             bins.append((name, GlobalBins(table, kept)))
         grower = Grower(bins, values, criterion, params.max_depth, job.splits, limit)
-        tree = grower.grow(index, outputs, alone=withheld.grows_alone(index))
+        tree = grower.grow(index, outputs, alone=job.withholding.grows_alone(index))
         grown.append((tree, grower.divisible()))
     return grown

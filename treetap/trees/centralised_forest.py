@@ -106,11 +106,8 @@ def train_forest(
             kept = sampling.columns(params.seed, index, name, block.shape[1], params.colsample_bytree)
             per_node = params.binning == "per-node"
             bins.append((name, NodeBins(block, kept, drawn, params.max_bin) if per_node else GlobalBins(table, kept)))
-        outputs, slots = tuple(range(params.outputs(classes))), values.shape[1]
-        # the criterion's own counts of classes are those of the draw
-        limit = withholding.limit(y, classes, slots if withholding.shown else 0, slots)
-        if limit is not None and withholding.shown:
-            values = np.concatenate([values, withholding.hot(y, classes, drawn > 0)], axis=1)
+        outputs, counts = tuple(range(params.outputs(classes))), params.criterion == "gini"
+        values, limit = withholding.counted(values, y, classes, drawn > 0, has_counts=counts)
         grower = Grower(bins, values, criterion, params.max_depth, splits, limit)
         trees.append(grower.grow(index, outputs, alone=withholding.grows_alone(index)).tree)
         divisible.append(grower.divisible())

@@ -163,25 +163,16 @@ class Grower:
         for i, node in enumerate(frontier):
             offered = [part[i] for part in gains]
             if self._limit is not None:
-                offered = self._allowed(node, offered)
+                offered = self._limit.forbid(offered, self._lefts[node], self._sums[node])
             decision = self._criterion.choose(offered)
             if decision is None:
                 continue
             party, k = decision[0], int(decision[1][0])
-            if self._limit is not None and not self._may_show(node, party, [k])[0]:
+            if self._limit is not None and not self._limit.allows(self._lefts[node][party][[k]], self._sums[node])[0]:
                 self._withdrawn.add(node)
             else:
                 chosen[node] = (party, k, float(gains[party][i, k]))
         return chosen
-
-    def _allowed(self, node: int, gains: list[Floats]) -> list[Floats]:
-        """Algorithm 5, lines 2 to 4: −∞ for candidates of other parties with a child that breaks Eq. 6."""
-        others = [np.where(self._may_show(node, p, slice(None)), gains[p], -np.inf) for p in range(1, len(gains))]
-        return [gains[0], *others]
-
-    def _may_show(self, node: int, party: int, places: list[int] | slice) -> npt.NDArray[np.bool_]:
-        assert self._limit is not None
-        return self._limit.allows(self._lefts[node][party][places], self._sums[node])
 
     def _file(self, node: int, party: int, k: int) -> int:
         """Enter candidate k of a node in its owner's split table, by the owner's own column; returns the handle."""

@@ -19,7 +19,6 @@ from treetap.trees.withholding import InformationLimit
 
 Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
-Bools = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 
 @dataclass(frozen=True)
@@ -93,29 +92,22 @@ class GrowingTree:
         for node in self.frontier:
             total, lefts = self.sums[node][np.newaxis, : self._width], self._candidates[node]
             gains = [self._criterion.gains(left[np.newaxis, :, : self._width], total)[0] for left in lefts]
-            if self._limit is not None:  # ID-LMID, Algorithm 5, lines 2 to 4
-                for number in range(1, len(gains)):
-                    gains[number] = np.where(self._may_show(node, lefts[number]), gains[number], -np.inf)
+            if self._limit is not None:
+                try:
+                    gains = self._limit.forbid(gains, lefts, self.sums[node])
+                except ValueError as fault:
+                    raise Malformed(f"a party offered sums of node {node} that no records have") from fault
             best = self._criterion.choose(gains)
             if best is None:
                 continue
             party, tied = best
-            # lines 6 and 7; the label holder carries out the first of its tied candidates
-            if not self._may_show(node, lefts[party][tied[:1]])[0]:
+            # ID-LMID, lines 6 and 7; the label holder carries out the first of its tied candidates
+            if self._limit is not None and not self._limit.allows(lefts[party][tied[:1]], self.sums[node])[0]:
                 self.withdrawn.append(node)
             else:
                 gain = self._criterion.shown(float(gains[party][tied[0]]))
                 self.choices[node] = Choice(node, party, [int(k) for k in tied], gain)
         return list(self.choices.values())
-
-    def _may_show(self, node: int, left: Ints) -> Bools:
-        """For left sums (n, S) of candidates of a node: may other parties know both children (n,)."""
-        if self._limit is None:
-            return np.ones(len(left), dtype=bool)
-        try:
-            return self._limit.allows(left, self.sums[node])
-        except ValueError as fault:
-            raise Malformed(f"a party offered sums of node {node} that no records have") from fault
 
     def split(self, node: int, handle: int, left: Rows) -> None:
         """Carry out the choice of a node; `Malformed` where the owner's children do not fit."""

@@ -1,4 +1,4 @@
-"""What a label holder withholds from the other parties while a tree grows.
+"""Sets of records and trees that a label holder withholds from the other parties while a tree grows.
 
 ID-LMID (Takahashi, Liu, Liu 2023, Algorithm 5) shows no set of records whose class shares diverge from those of all
 records by more than ξ nats (Eq. 6). In Reduced-Leakage (Cheng et al. 2021) the label holder grows the first trees
@@ -7,6 +7,7 @@ alone.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +17,7 @@ from treetap.trees.information import class_counts, node_bounds
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -37,20 +39,26 @@ class Withholding:
         """True for a tree that the label holder grows alone."""
         return tree < self.own_trees
 
-    def hot(self, labels: Ints, classes: int, sampled: Bools) -> Ints:
-        """The slots (N, C) for class numbers (N,) whose sums Eq. 6 takes; 0 for records that do not count."""
-        found: Ints = (labels[:, None] == np.arange(classes)).astype(np.int64)
-        if not self.shown:
-            found[~sampled] = 0
-        return found
+    def counted(
+        self, values: Ints, labels: Ints, classes: int, sampled: Bools, *, has_counts: bool = False
+    ) -> tuple[Ints, InformationLimit | None]:
+        """The summands of a tree with slots for the classes that Eq. 6 counts, and the limit on their sums.
 
-    def limit(
-        self, labels: npt.NDArray[np.int64], classes: int, first_slot: int, width: int
-    ) -> InformationLimit | None:
-        """Eq. 6 for class numbers (N,), counted in C slots from `first_slot`; the criterion has the first `width`."""
+        Args:
+            values: (N, S) the criterion's summands.
+            labels: class numbers (N,).
+            sampled: (N,) the records that the tree draws.
+            has_counts: the criterion's first C slots are the classes of the drawn records.
+        """
         if self.xi is None:
-            return None
-        return InformationLimit(self.xi, class_counts(labels, classes), first_slot, width)
+            return values, None
+        totals, width = class_counts(labels, classes), values.shape[1]
+        if has_counts and not self.shown:
+            return values, InformationLimit(self.xi, totals, 0, width)
+        hot: Ints = (labels[:, None] == np.arange(classes)).astype(np.int64)
+        if not self.shown:
+            hot[~sampled] = 0
+        return np.concatenate([values, hot], axis=1), InformationLimit(self.xi, totals, width, width)
 
 
 #: Every set of records may be shown, and every tree is grown by all parties.
@@ -80,6 +88,15 @@ class InformationLimit:
         right_bound = node_bounds(of_whole - of_left, self.totals).larger
         found: Bools = np.maximum(left_bound, right_bound) <= self.xi
         return found
+
+    def forbid(self, gains: Sequence[Floats], lefts: Sequence[Ints], whole: Ints) -> list[Floats]:
+        """Algorithm 5, lines 2 to 4, for one node with the sums (S,).
+
+        Gains (candidates,) by party, −∞ for candidates of all parties but the first that have a child that breaks
+        Eq. 6; `lefts`: left sums (candidates, S) by party.
+        """
+        others = zip(gains[1:], lefts[1:], strict=True)
+        return [gains[0], *(np.where(self.allows(left, whole), part, -np.inf) for part, left in others)]
 
     def _counts(self, sums: Ints) -> Ints:
         return sums[:, self.first_slot : self.first_slot + len(self.totals)]
