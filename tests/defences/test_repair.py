@@ -17,7 +17,7 @@ from party.defences.settings import Defences, LabelDp, ReducedLeakage
 from party.runtime.job_store import Store
 from tests.blindness.comparison import PLAIN, RECORDS, between_parties, of_coordinator
 from tests.blindness.observed import Act, Crossed, Observed, observed
-from tests.library.trees.repairs import VARIANTS, Ints, trained
+from tests.library.trees.repairs import VARIANTS, Ints, in_order_of_nodes, trained
 from tests.simulator import Federation, Message, run
 from tests.worlds import PARTIES, World, manifest, spec, world
 from treetap.errors import DataError
@@ -63,7 +63,7 @@ def test_a_federation_repairs_as_the_joined_table_does(
     here = world(60, seed=3, **setting)
     states = _trained(tmp_path, here, params, own)
     lines, expected = read_repaired(states[HOLDER] / "models" / "job"), _central(here, params, own, states[HOLDER])
-    assert [_read(line) for line in lines] == [_sorted(each) for each in expected]
+    assert [_read(line) for line in lines] == [in_order_of_nodes(each) for each in expected]
     assert any(tree.grafting.local for tree in expected)
     stored = manifest(states[HOLDER])
     used = "grafting_refit" if own.grafting and own.refit else "grafting" if own.grafting else "refit"
@@ -117,20 +117,7 @@ def _central(here: World, params: TreeParams, own: Defences, state: Path) -> lis
 
 
 def _read(line: dict[str, Any]) -> RepairedTree:
-    return _sorted(RepairedTree(*(Tree.from_dict(line[name]) for name in VARIANTS)))
-
-
-def _sorted(repaired: RepairedTree) -> RepairedTree:
-    """The same trees, nodes in the order of their numbers."""
-
-    def in_order(nodes: Any) -> Any:
-        return tuple(sorted(nodes, key=lambda each: each.node))
-
-    def tree(found: Tree) -> Tree:
-        local = (replace(each, splits=in_order(each.splits), leaves=in_order(each.leaves)) for each in found.local)
-        return replace(found, splits=in_order(found.splits), leaves=in_order(found.leaves), local=tuple(local))
-
-    return RepairedTree(tree(repaired.refit), tree(repaired.grafting), tree(repaired.grafting_refit))
+    return in_order_of_nodes(RepairedTree(*(Tree.from_dict(line[name]) for name in VARIANTS)))
 
 
 @pytest.mark.parametrize("params", [BOOSTING, FOREST], ids=["boosting", "forest"])

@@ -14,6 +14,7 @@ from attacks.view.expected_leakage import expected_views
 from attacks.view.view import read_view
 from party.defences.settings import Defences, IdLmid, ReducedLeakage
 from tests.attacks.recorded import KEY_BITS, transcript
+from tests.library.trees.repairs import by_number
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES, World, spec, world
 from treetap.models.store import read_model
@@ -75,7 +76,7 @@ def test_the_federation_finds_the_oracles_trees_and_shows_no_more(
     states, sent, steps = _train(tmp_path, here, params, own)
     central = _central(here, params, own)
     trees = _trees(states)
-    assert [_sorted(tree) for tree in trees] == [_sorted(tree) for tree in central.ensemble.trees]
+    assert [by_number(tree) for tree in trees] == [by_number(tree) for tree in central.ensemble.trees]
     assert any(tree.local for tree in trees)
     for party in PARTIES[1:]:
         view = read_view(transcript(states, party), party=party)
@@ -181,16 +182,6 @@ def _central(here: World, params: TreeParams, own: Defences) -> CentralModel | C
 def _trees(states: dict[str, Path]) -> tuple[Tree, ...]:
     lines = read_model(states[PARTIES[0]] / "models" / "job")[1]
     return tuple(Tree.from_dict(line["tree"]) for line in lines)
-
-
-def _sorted(tree: Tree) -> Tree:
-    """The same tree, its nodes in the order of their numbers."""
-
-    def in_order(nodes: Any) -> Any:
-        return tuple(sorted(nodes, key=lambda each: each.node))
-
-    local = tuple(replace(each, splits=in_order(each.splits), leaves=in_order(each.leaves)) for each in tree.local)
-    return replace(tree, splits=in_order(tree.splits), leaves=in_order(tree.leaves), local=local)
 
 
 def _bounds(here: World, sets: list[list[int]]) -> Iterator[float]:

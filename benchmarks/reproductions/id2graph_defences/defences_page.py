@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from shutil import copyfile
@@ -15,12 +13,12 @@ from defended_cells import MORE_SETS
 from frontier_pictures import write_pictures
 from frontier_tables import equal_trees, federations, points, table_3
 from frontiers import Frontier, frontiers
+from marked_tables import Rows, filled
 from resumable import Results
 
 from treetap.errors import BadInput
 
 PAGE, POINTS = "README.md", "points.json"
-Rows = Sequence[Sequence[str]]
 
 
 def write_page(results: Results, out: Path) -> Path:
@@ -60,23 +58,8 @@ def with_tables(text: str, results: Results) -> str:
         "points without columns": points(without),
     }
     for name, rows in made.items():
-        text = filled(text, name, rows)
+        text = filled(text, name, rows, PAGE)
     return text
-
-
-def filled(text: str, name: str, rows: Rows) -> str:
-    """The text with a table between the marks of its name; without rows but the head, the words that none is there."""
-    start, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
-    if start not in text or end not in text:
-        raise BadInput(f"{PAGE} has no marks {start} and {end}")
-    body = "\n".join(_table(rows)) if len(rows) > 1 else "No results are at hand."
-    between = re.compile(f"{re.escape(start)}.*?{re.escape(end)}", re.DOTALL)
-    return between.sub(lambda _: f"{start}\n\n{body}\n\n{end}", text)
-
-
-def _table(rows: Rows) -> list[str]:
-    head, *body = ("| " + " | ".join(row) + " |" for row in rows)
-    return [head, "|" + " --- |" * len(rows[0]), *body]
 
 
 def _plain(it: Frontier) -> dict[str, Any]:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from shutil import copyfile
 
 from accuracy_tables import by_draw, by_epsilon, by_parameter, defaults
 from cost_tables import by_class, comparison_of_gains, costs, disclosed, scaled, shapes, systems, times
+from marked_tables import Rows, filled
 from pictures import write_pictures
 from resumable import Results
 
 from treetap.errors import BadInput
 
 PAGE = "README.md"
-Rows = Sequence[Sequence[str]]
 #: Mark in the page → the table that stands there, its first row the heads of columns.
 TABLES: dict[str, Callable[[Results], Rows]] = {
     "costs": costs,
@@ -54,20 +53,5 @@ def write_page(results: Results, out: Path) -> Path:
 def with_tables(text: str, results: Results) -> str:
     """The page's text with all its tables."""
     for name, made in TABLES.items():
-        text = filled(text, name, made(results))
+        text = filled(text, name, made(results), PAGE)
     return text
-
-
-def filled(text: str, name: str, rows: Rows) -> str:
-    """The text with a table between the marks of its name; without rows but the head, the words that none is there."""
-    start, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
-    if start not in text or end not in text:
-        raise BadInput(f"{PAGE} has no marks {start} and {end}")
-    body = "\n".join(_table(rows)) if len(rows) > 1 else "No results are at hand."
-    between = re.compile(f"{re.escape(start)}.*?{re.escape(end)}", re.DOTALL)
-    return between.sub(lambda _: f"{start}\n{body}\n{end}", text)
-
-
-def _table(rows: Rows) -> list[str]:
-    head, *others = rows
-    return [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *others)]

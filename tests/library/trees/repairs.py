@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -19,7 +20,7 @@ from treetap.trees.candidates import Candidate
 from treetap.trees.centralised import train
 from treetap.trees.centralised_forest import train_forest
 from treetap.trees.ensemble import ROOT, Split, Subtree, Tree, route
-from treetap.trees.grafting import NoisyModel
+from treetap.trees.grafting import NoisyModel, RepairedTree
 from treetap.trees.grower import Entry
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
 from treetap.trees.tree_bins import GlobalBins, NodeBins
@@ -29,6 +30,21 @@ Ints = npt.NDArray[np.int64]
 #: A node of a tree with its local subtrees in their places: ("split", owner, feature, cut, missing left), or weights.
 Node = tuple[Any, ...]
 VARIANTS = {"refit": (False, True), "grafting": (True, False), "grafting_refit": (True, True)}
+
+
+def in_order_of_nodes(repaired: RepairedTree) -> RepairedTree:
+    """The same trees, nodes in the order of their numbers."""
+    return RepairedTree(*map(by_number, (repaired.refit, repaired.grafting, repaired.grafting_refit)))
+
+
+def by_number(tree: Tree) -> Tree:
+    """The same tree, its nodes and those of its local subtrees in the order of their numbers."""
+
+    def in_order(nodes: Any) -> Any:
+        return tuple(sorted(nodes, key=lambda each: each.node))
+
+    local = (replace(each, splits=in_order(each.splits), leaves=in_order(each.leaves)) for each in tree.local)
+    return replace(tree, splits=in_order(tree.splits), leaves=in_order(tree.leaves), local=tuple(local))
 
 
 def flipped(labels: npt.NDArray[Any], classes: int, share: float, seed: int) -> Ints:

@@ -1,0 +1,29 @@
+"""Tables of results between marks in a page: `<!-- name -->` and `<!-- end of name -->`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from treetap.errors import BadInput
+
+#: The rows of a table, the head first.
+Rows = Sequence[Sequence[str]]
+
+
+def filled(text: str, name: str, rows: Rows, page: str) -> str:
+    """The text with a table between the marks of its name; without rows but the head, the words that none is there.
+
+    Raises `BadInput`, which names the `page`, if the text lacks a mark.
+    """
+    start, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
+    if start not in text or end not in text:
+        raise BadInput(f"{page} has no marks {start} and {end}")
+    body = "\n".join(_table(rows)) if len(rows) > 1 else "No results are at hand."
+    between = re.compile(f"{re.escape(start)}.*?{re.escape(end)}", re.DOTALL)
+    return between.sub(lambda _: f"{start}\n{body}\n{end}", text)
+
+
+def _table(rows: Rows) -> list[str]:
+    head, *others = rows
+    return [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *others)]
