@@ -1,4 +1,4 @@
-"""How many labels LP-MST leaves as they are, and how long a draw takes, on half the columns of each data set.
+"""The share of labels that LP-MST leaves as they are, and the time of a draw, on half the columns of each data set.
 
     python benchmarks/label_noise.py [--draws 5]
 

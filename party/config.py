@@ -96,7 +96,7 @@ class PartyConfig(Process):
 
     @property
     def withholding(self) -> Withholding:
-        """What the party withholds from others while trees grow on its labels, by its defences and its policy."""
+        """Sets and trees withheld from other parties while trees grow on this party's labels."""
         own, policy = self.defences.withholding, self._policy
         if policy.max_leakage is None or policy.on_max_leakage == "stop":
             return own

@@ -44,7 +44,7 @@ def add_grafts(folder: Path, seed: int = 0) -> None:
 
 
 def withdraw_leaves(folder: Path, seed: int = 0) -> None:
-    """Make the last leaf of each tree of a label holder's model the root of a subtree that nobody else knows."""
+    """Make the last leaf of each tree of a label holder's model the root of a subtree that no other party knows."""
     manifest, lines = read_model(folder)
     rng = np.random.default_rng(seed)
     first = 1 + max((split["handle"] for line in lines for split in line["own"]), default=-1)

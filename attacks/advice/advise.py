@@ -43,7 +43,7 @@ def _tables(effects: Sequence[Effect]) -> set[tuple[Whose, str]]:
 
 
 def _figures(effects: Sequence[Effect]) -> tuple[float | None, float | None]:
-    """What is taken away of what the training adds, over all tables, and the mean loss of AUC."""
+    """The share of the training's gain that a setting takes away, over all tables, and the mean loss of AUC."""
     added = sum(each.v_without - each.v_own for each in effects)
     enough = added >= LEAK * max(1, len(effects))
     taken = sum(each.v_without - each.v_reached for each in effects) / added if enough else None
@@ -140,7 +140,7 @@ def _measured_here(effects: Sequence[Effect]) -> bool:
 
 
 def _rank(it: Suggestion) -> tuple[bool, bool, bool, float, float]:
-    """What helps first, and of it what was measured on this table.
+    """The order of suggestions: those that help first, and of these the ones measured on this table.
 
     Of these first what takes away most of the leak, the lowest price first; then the largest share. Prices within a
     hundredth are equal: seeds differ by as much.

@@ -31,7 +31,7 @@ class Source(_Part):
 
 
 class Effect(_Part):
-    """What one defence does on one table: means over the seeds, `_sd` their standard deviation.
+    """The effect of one defence on one table: means over the seeds, `_sd` their standard deviation.
 
     `v_without`, `v_left`: V-measure of ID2Graph without and with it; `v_own`: that of the attacker's own columns.
     `auc_without`, `auc`: of held-out records; null where undefined.
@@ -49,7 +49,7 @@ class Effect(_Part):
 
     @property
     def v_reached(self) -> float:
-        """What an attacker reaches with the defence: one whom the training misleads uses its own columns alone."""
+        """The V-measure of an attacker with the defence: one whom the training misleads uses its own columns alone."""
         return max(self.v_left, self.v_own)
 
 
@@ -86,7 +86,7 @@ class Parameter(_Part):
 
 
 class Advice(_Part):
-    """What lowers the attacks: suggestions, the best first, those that do not help last."""
+    """Suggestions that lower the attacks, the best first, and those that do not help, last."""
 
     sources: list[Source]
     suggestions: list[Suggestion]

@@ -1,4 +1,4 @@
-"""What lowers the attacks: suggestions by defence, the best first, and what was measured and does not help."""
+"""The section "What lowers this": suggestions by defence, the best first, and settings that do not help."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def _sentence(document: Document, name: str, party: Party) -> Sentence:
 
 
 def _unscored(document: Document, party: Party) -> str:
-    """What can be said without a score."""
+    """The sentence of a party without a score."""
     known, every = known_nodes(party)
     text = (
         f"knows the records of {count(known)} of {count(every)} nodes, which part the records into "

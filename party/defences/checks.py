@@ -1,4 +1,4 @@
-"""Whether a job can have the defences of the party whose labels it uses: refused by name before the job starts."""
+"""Checks that a job can have the defences of the party whose labels it uses: refusals by name before it starts."""
 
 from __future__ import annotations
 

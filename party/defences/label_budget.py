@@ -2,7 +2,7 @@
 
 A draw adds its ε, whatever table or model it is for: by basic composition all that was ever computed from noisy labels
 is Σ ε-differentially private in the label of each record. A charge is on disk before the labels are. A crash between
-the two charges for labels that nobody has seen; nothing is used that was not charged.
+the two charges for labels that no party has seen; nothing is used that was not charged.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class LabelBudget:
         return sum((_exact(charge.epsilon) for charge in self.charges()), Decimal(0))
 
     def left(self) -> Decimal | None:
-        """What may still be spent, at least 0; None without a limit."""
+        """The ε that may still be spent, at least 0; None without a limit."""
         return None if self.budget is None else max(_exact(self.budget) - self.spent(), Decimal(0))
 
     def check(self, party: str, epsilon: float) -> None:

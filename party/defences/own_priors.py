@@ -28,7 +28,7 @@ def priors_by(table: Table, classes: int) -> Priors:
 
 
 def source_of(table: Table) -> str:
-    """What the priors depend on beside noisy labels: the model, and the SHA-256 of the table's ids and columns."""
+    """The source of the priors beside noisy labels: the model, and the SHA-256 of the table's ids and columns."""
     state = hashlib.sha256(table.digest())
     state.update(repr(table.features.shape).encode() + np.ascontiguousarray(table.features).data)
     return f"{MODEL} {state.hexdigest()}"

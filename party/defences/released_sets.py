@@ -1,4 +1,4 @@
-"""What the sets of records that each feature party comes to know say about the label, tree by tree, while they grow.
+"""Information on the label of the sets of records that each feature party comes to know, tree by tree as they grow.
 
 Per set the bound of Eq. 6 of Takahashi, Liu, Liu (2023) on its mutual information with the label. Bounds do not add up
 to one for all sets together; so beside them stands the mutual information of the label and the party's *signature*, the

@@ -71,7 +71,7 @@ class Defences(Strict):
 
     @property
     def withholding(self) -> Withholding:
-        """What is withheld from the other parties while trees grow."""
+        """Sets and trees withheld from the other parties while trees grow."""
         limit = self.id_lmid
         return Withholding(
             own_trees=0 if self.reduced_leakage is None else self.reduced_leakage.trees,

@@ -1,4 +1,4 @@
-"""What the label holder refuses where a defence of the label has made the values of leaves depend on its own columns.
+"""Refusals of the label holder where a defence of the label makes values of leaves depend on its own columns.
 
 Entries of the manifest: `treetap.models.store`.
 """

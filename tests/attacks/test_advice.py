@@ -46,7 +46,7 @@ def _own(advice: Advice) -> list[tuple[str, Any, bool]]:
 
 
 def test_the_cheapest_that_takes_most_away_is_first() -> None:
-    """What takes half of the leak away by price; too little, and less than a defence for its price, is no help."""
+    """Those that take half of the leak away, by price; too little, or less than a defence for its price, helps not."""
     found = _own(_advice(LOOSE, STRICT, SHALLOW, MILD))
     assert found == [("id_lmid", 0.5, True), ("id_lmid", 0.25, True), ("job", 2, False), ("id_lmid", 2.0, False)]
 

@@ -1,4 +1,4 @@
-"""Predictions with and without subtrees that the label holder alone knows: what crosses tells nobody of them."""
+"""Predictions with and without subtrees that the label holder alone knows: no message tells another party of them."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def disks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_local_subtrees_show_to_nobody(
+def test_local_subtrees_show_to_no_other_party(
     way: str, disks: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All plaintext fields, record sets, counts and sizes are equal for coordinator and parties; the scores differ."""

@@ -1,4 +1,4 @@
-"""Trainings on the same noisy labels of other clean ones: nobody but the label holder can tell which are clean."""
+"""Trainings on the same noisy labels of other clean ones: no party but the label holder can tell which are clean."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def training(params: TreeParams) -> Act:
 
 
 @pytest.mark.parametrize("job", JOBS)
-def test_clean_labels_show_to_nobody(job: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clean_labels_show_to_no_other_party(job: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Labels as they are, all turned round, and all but one of one class: the same messages, of which none is missing.
 
     The coordinator receives the same bytes; parties the same but for ciphertexts, in the same order.

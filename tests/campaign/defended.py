@@ -1,4 +1,4 @@
-"""What must hold of defences of the label whatever broke: draws, their ledger, repairs, and the account of sets."""
+"""Checks of defences of the label that hold whatever broke: draws, their ledger, repairs, and the account of sets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from party.defences.label_budget import LabelBudget
 from tests.campaign import stages
 from tests.campaign.label_draws import Used
 from tests.campaign.stages import Stage
-from tests.library.trees.repairs import VARIANTS
+from tests.library.trees.repairs import VARIANTS, in_order_of_nodes
 from tests.library.trees.repairs import trained as trained_centrally
 from tests.oracle import OracleModel
 from tests.trainings import oracle
@@ -44,10 +44,10 @@ def stored_labels(states: dict[str, Path]) -> Ints:
 
 
 def faults_of_draws(states: dict[str, Path], used: Used, here: Stage, hits: int) -> list[str]:
-    """What is wrong with the ledger and the draws after everything; nothing where a stage has no noisy labels.
+    """Faults of the ledger and the draws after everything; none where a stage has no noisy labels.
 
     All jobs used the labels of one draw, which lie on disk and are charged. A fault may have made a draw void, which
-    nobody has used: it is charged for, and no more than `hits` of them are.
+    no party has used: it is charged for, and no more than `hits` of them are.
     """
     own = here.defences.label_dp
     if own is None:
@@ -83,7 +83,7 @@ def assert_noisy_model(states: dict[str, Path], here: Stage, job: str) -> None:
     model, repaired = _expected(here.name, labels.tobytes())
     assert_oracles_model(states, model, job)
     lines = read_repaired(states[HOLDER] / "models" / job)
-    found = [_sorted(RepairedTree(*(Tree.from_dict(line[name]) for name in VARIANTS))) for line in lines]
+    found = [in_order_of_nodes(RepairedTree(*(Tree.from_dict(line[name]) for name in VARIANTS))) for line in lines]
     assert found == repaired, "repairs are others"
     assert_account(states, here, job)
 
@@ -125,17 +125,4 @@ def _expected(name: str, labels: bytes) -> tuple[OracleModel, list[RepairedTree]
     model = oracle(replace(here.here, y=noisy), here.params)
     clean = here.here.y.astype(np.int64)
     central, _ = trained_centrally(here.here.parties, noisy, clean, here.params, here.here.classes)
-    return model, [_sorted(each) for each in repair(central, here.params)]
-
-
-def _sorted(repaired: RepairedTree) -> RepairedTree:
-    """The same trees, nodes in the order of their numbers."""
-
-    def in_order(nodes: Any) -> Any:
-        return tuple(sorted(nodes, key=lambda each: each.node))
-
-    def tree(found: Tree) -> Tree:
-        local = (replace(each, splits=in_order(each.splits), leaves=in_order(each.leaves)) for each in found.local)
-        return replace(found, splits=in_order(found.splits), leaves=in_order(found.leaves), local=tuple(local))
-
-    return RepairedTree(tree(repaired.refit), tree(repaired.grafting), tree(repaired.grafting_refit))
+    return model, [in_order_of_nodes(each) for each in repair(central, here.params)]

@@ -189,7 +189,7 @@ def test_a_full_disk(
 
 
 def test_points_of_other_data_or_settings_are_refused(folder: Path, encoded: str) -> None:
-    """Another cell, job, split or attack than the folder's points have is told by name, before any training."""
+    """Another cell, job, split or attack than the folder's points have is refused by name, before any training."""
     kept, small = folder / "kept", 'trainer = "centralised"\n'
     run.run_file(_file(folder, small, data=encoded), as_json=True, workdir=kept)
 

@@ -129,7 +129,7 @@ def test_noisy_labels_of_one_class_end_the_job_with_what_to_change(
 
 @pytest.mark.parametrize("params", [BoostingParams(n_estimators=1, max_depth=2), PIVODL], ids=["one", "several"])
 def test_a_job_that_is_refused_does_no_step(params: TreeParams, tmp_path: Path) -> None:
-    """The operator is told that the input is wrong, and by whose file."""
+    """The error names the wrong input, and the file that has it."""
     here = world(30, (1, 1, 1), seed=5)
     job, party = spec(params), LABEL_HOLDER
     asked: dict[str, Any] = {"reduced_leakage": {"trees": 2}}

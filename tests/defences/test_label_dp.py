@@ -45,7 +45,7 @@ Act = Callable[[Federation], Any]
 
 
 def federated(folder: Path, here: World, own: LabelDp | None, act: Act, budget: float | None = None) -> Any:
-    """What `act` returns, with a federation on these disks."""
+    """The result of `act`, with a federation on these disks."""
 
     async def main() -> Any:
         policies = {LABEL_HOLDER: {"label_budget": budget}}

@@ -75,7 +75,7 @@ def as_the_paper(it: Counting) -> dict[str, int]:
 
 
 def on_the_wire(it: Counting, key_bits: int) -> dict[str, int]:
-    """`records`, `candidates`, and `groups`, the candidates in a ciphertext, with keys of so many bits."""
+    """`records`, `candidates`, and `groups`, the candidates in a ciphertext of keys of `bits`."""
     params = it.model.params
     if isinstance(params, ForestParams):
         slots = forest_layout.layout(params, it.records, it.classes)

@@ -1,4 +1,4 @@
-"""What the paper, and this project, claim of the defences, checked on the means over the seeds."""
+"""Claims of the paper and of this project about the defences, checked on the means over the seeds."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def dominates(point: Point, other: Point, attack: str) -> bool:
 
 
 def dominated(better: Sequence[Point], worse: Sequence[Point], attack: str) -> int:
-    """How many of the points have one that dominates them."""
+    """The number of points that some other point dominates."""
     return sum(any(dominates(point, other, attack) for point in better) for other in worse)
 
 
@@ -62,7 +62,7 @@ def repairs(every: Sequence[Frontier]) -> Rows:
 
 
 def better_at_small(it: Frontier, name: str, than: str) -> bool:
-    """Whether a model has the higher AUC at every ε ≤ 1."""
+    """True if a model has the higher AUC at every ε ≤ 1."""
     small = [point for point in it.of(than) if (point.value or 0) <= SMALL]
     return all(it.at(name, point.value).auc.mean > point.auc.mean for point in small)
 
@@ -125,7 +125,7 @@ def verdicts(every: Sequence[Frontier], without: Sequence[Frontier]) -> Rows:
 
 
 def _points(some: Sequence[Frontier], better: str, worse: str, attack: str) -> str:
-    """How many of all points of a defence have one of another that dominates them."""
+    """The number of a defence's points that a point of another dominates, of all."""
     found = total = 0
     for it in some:
         given, judged = (it.of(name, "paper" if name == "id_lmid" else None) for name in (better, worse))

@@ -86,7 +86,7 @@ def trained(cell: Cell) -> Trained:
 
 
 def withholding_of(cell: Cell) -> Withholding:
-    """What the label holder withholds."""
+    """The settings of what the label holder withholds."""
     if cell.defence == "reduced_leakage":
         return Withholding(own_trees=int(cell.value or 0))
     if cell.defence == "id_lmid":

@@ -1,4 +1,4 @@
-"""What the reproduction of the paper's defences trains: a set, a model, a seed, a defence and its setting."""
+"""The trainings of the reproduction of the paper's defences: a set, a model, a seed, a defence and its setting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the paper prints of its defences: Table 3; its Figures 8 to 10 have no numbers."""
+"""The paper's printed figures of its defences: Table 3; its Figures 8 to 10 have no numbers."""
 
 from __future__ import annotations
 

@@ -168,7 +168,7 @@ def test_columns_are_laid_out_by_the_public_trees_and_add_up_to_the_score(
 
 
 def test_the_values_of_a_leaf_that_a_subtree_replaces_do_not_count() -> None:
-    """Neither for the scale nor for the output's bits: a withdrawn leaf's own weight is given to nobody."""
+    """Neither for the scale nor for the output's bits: a withdrawn leaf's own weight goes to no record."""
     tree = Tree(0, (0,), (), (Leaf(1, (1e9,), 1.0),), (Subtree(1, (), (Leaf(1, (0.25,), 1.0),)),))
     assert ValueTable(tree).weights.tolist() == [[0.25]]
     model = Ensemble("", 1, (0.0,), (tree,), 1)

@@ -1,4 +1,4 @@
-"""What the defences of an experiment's label holder did: how much it withheld, and the models that it could publish.
+"""The effect of the defences of an experiment's label holder: what it withheld, and the models it could publish.
 
 It reads the shards of all parties, which no party of a real federation has.
 """
@@ -103,7 +103,7 @@ def true_metrics(models: Mapping[str, Path], first: str) -> dict[str, float] | N
 
 
 def says(defences: Defences, label_holder: str) -> list[str]:
-    """What each defence means for the figures, as sentences."""
+    """The meaning of each defence for the figures, as sentences."""
     found = []
     if (limit := defences.id_lmid) is not None:
         counted = "all its records count" if limit.counts == "shown" else "the records that the tree draws count"

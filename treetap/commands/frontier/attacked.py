@@ -18,7 +18,7 @@ _OTHERS = ("uni", "uni+cl")
 
 
 def attacks_of(experiment: FrontierFile, records: int) -> list[str]:
-    """The attacks on trainings with so many records; the reference is the last."""
+    """The attacks on trainings of `records` records; the reference is the last."""
     usual = ("id2graph" if records <= EXACT_UP_TO else "id2graph-quotient", *_OTHERS)
     chosen = experiment.frontier.attacks or usual
     return [*(name for name in chosen if name != REFERENCE), REFERENCE]

@@ -50,7 +50,7 @@ class FrontierTable(Strict):
         return self
 
     def plans(self) -> list[Plan]:
-        """What is trained, in the order of a report."""
+        """The trainings, in the order of a report."""
         found = [Plan(NO_DEFENCE, Defences())] if self.none else []
         for trees in sorted(self.reduced_leakage):
             found.append(Plan("reduced_leakage", Defences(reduced_leakage=ReducedLeakage(trees=trees)), trees))

@@ -1,4 +1,4 @@
-"""What a frontier trains: a defence with its settings, once per seed, each training giving one or several points."""
+"""The trainings of a frontier: a defence with its settings, once per seed, each giving one or several points."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Training:
 
     @property
     def asked(self) -> dict[str, Any]:
-        """What identifies a training among those of one folder, as plain JSON types."""
+        """The identity of a training among those of one folder, as plain JSON types."""
         return {"defences": self.plan.defences.model_dump(exclude_defaults=True), "seed": self.seed}
 
     @property

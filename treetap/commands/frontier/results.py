@@ -11,7 +11,7 @@ MEASURES = ("auc", "accuracy")
 
 
 class TrainingResult(Strict):
-    """What a training gave.
+    """The results of a training.
 
     `test`: point → measures of the held-out rows; None: undefined. `v_measure`: feature party → attack.
     `local_subtrees`, `hidden_nodes`: what the label holder grew alone. `ciphertexts`: sent, by kind; none of a

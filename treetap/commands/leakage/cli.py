@@ -16,7 +16,7 @@ def leakage(
         bool, typer.Option("--json", help="Print all trees as JSON on standard output and nothing else.")
     ] = False,
 ) -> None:
-    """What each feature party's sets of records say about the labels, after each tree: also while a job trains.
+    """Show what each feature party's sets of records say about the labels, after each tree: also while a job trains.
 
     Bound: the largest bound on the information of one set (Eq. 6 of ID-LMID), in nats; per node, not joint. Signature:
     the information of all sets together, as it is measured, by chance (100 random orders of the labels), and their
