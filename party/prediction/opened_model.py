@@ -100,7 +100,11 @@ class OpenedModel:
         wanted = TableConfig(path=named.path, id=named.id, columns=columns)
         categories = {name: Category.from_dict(each) for name, each in encoded.items()}
         missing = self.manifest["missing"]
-        return await load_table(self._context, wanted, with_label=False, missing=missing, categories=categories)
+        # models of releases without columns of tensors have no such entry
+        shapes = {name: tuple(each["shape"]) for name, each in self.manifest.get("tensors", {}).items()}
+        return await load_table(
+            self._context, wanted, with_label=False, missing=missing, categories=categories, shapes=shapes
+        )
 
     def align(self, table: Table, request: control_pb2.StepRequest) -> None:
         """Begin to find the records that all parties hold: the steps of the alignment may come."""

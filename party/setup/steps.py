@@ -24,10 +24,12 @@ from treetap.paillier.slots import Slots
 from treetap.process.together import together
 from treetap.protocols.paillier_options import PAPER_KEY_BITS
 from treetap.protocols.registry import training_name
+from treetap.tables.binned import bin_columns
 from treetap.tables.categories import Category
 from treetap.tables.config import TableConfig
 from treetap.tables.reading import Table, read_table
-from treetap.trees.binning import BinnedTable, bin_table
+from treetap.tables.tensors import Shape
+from treetap.trees.binning import BinnedTable
 from treetap.wire.v2 import setup_pb2
 
 log = logging.getLogger(__name__)
@@ -52,11 +54,12 @@ async def load_table(
     with_label: bool,
     missing: float | None,
     categories: Mapping[str, Category] | None = None,
+    shapes: Mapping[str, Shape] | None = None,
 ) -> Table:
-    """Read the party's table off the event loop; `categories`: those of an existing model."""
+    """Read the party's table off the event loop; `categories`, `shapes` of tensors: those of an existing model."""
     try:
         return await context.offload(
-            lambda: read_table(config, with_label=with_label, missing=missing, categories=categories)
+            lambda: read_table(config, with_label=with_label, missing=missing, categories=categories, shapes=shapes)
         )
     except DataError as failure:
         raise failure.at(context.party) from None
@@ -81,9 +84,12 @@ async def bind_table(context: StepContext, table: Table) -> None:
 
 
 def fingerprint(table: Table) -> str:
-    """SHA-256 over ids, features and labels; stays on this party's disk."""
+    """SHA-256 over ids, features, tensors and labels; stays on this party's disk."""
     state = hashlib.sha256(table.digest())
     state.update(np.ascontiguousarray(table.features).data)
+    for name, cells in table.tensors.items():
+        state.update(f"{name}\0{cells.shape}\0".encode())
+        state.update(np.ascontiguousarray(cells).data)
     if table.label is not None:
         sink = pa.BufferOutputStream()
         column = pa.table({"label": table.label.combine_chunks()})
@@ -96,11 +102,9 @@ def fingerprint(table: Table) -> str:
 async def bin_features(context: StepContext, table: Table, max_bin: int) -> BinnedTable:
     """Bin the party's columns off the event loop."""
     try:
-        return await context.offload(
-            lambda: bin_table(table.features, table.columns, max_bin, may_be_constant=table.made)
-        )
+        return await context.offload(lambda: bin_columns(table, max_bin))
     except DataError as failure:
-        raise DataError(f"{table.path}: {failure}").at(context.party) from None
+        raise failure.at(context.party) from None
 
 
 def manifest_of(context: StepContext, spec: setup_pb2.JobSpec, table: Table, missing: float) -> dict[str, Any]:

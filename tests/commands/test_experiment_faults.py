@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from treetap.commands import demo
 from treetap.commands.experiment import experiment_file
+from treetap.commands.experiment.joined_table import content_digest
 from treetap.commands.experiment.run import run_file
 from treetap.errors import BadInput
 
@@ -258,3 +261,30 @@ def test_classes_of_a_job_that_the_table_exceeds(refused: Refused, tmp_path: Pat
     table(tmp_path, [(*row[:3], "1", row[3]) for row in ROWS], "who,a,b,c,y")
     said = refused('id = "who"', parties=spread(), job=PIVODL + 'classes = ["0", "yes"]')
     assert "label column 'y' has a class '1' that is none of job.classes (0, yes)" in said
+
+
+def test_trees_take_no_column_of_tensors(refused: Refused, tmp_path: Path) -> None:
+    """The joined table is named, not a party's copy of it; a fault of the tensors themselves comes first."""
+
+    def write(cells: np.ndarray[Any, Any]) -> None:
+        image = pa.FixedShapeTensorArray.from_numpy_ndarray(cells)
+        pq.write_table(pa.table({"a": range(20), "b": image, "y": [0, 1] * 10}), tmp_path / "t.parquet")
+
+    write(np.zeros((20, 3, 4), dtype=np.uint8))
+    message = refused(table="t.parquet")
+    assert f"{tmp_path / 't.parquet'}: column 'b' holds tensors of shape 3 x 4, and trees split at numbers" in message
+    write(np.zeros((20, 3, 4), dtype=np.int16))
+    assert "column 'b' holds tensors of int16, not of uint8" in refused(table="t.parquet")
+
+
+def test_the_digest_of_a_table_covers_its_tensors() -> None:
+    """Of two tables that differ in one pixel, and of one whose other columns are the same."""
+    pixels = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
+    other = pixels + (pixels == 23)
+
+    def digest(cells: np.ndarray[Any, Any] | None) -> str:
+        image = {} if cells is None else {"b": pa.FixedShapeTensorArray.from_numpy_ndarray(cells)}
+        return content_digest(pa.table({"a": [1, 2], **image, "c": ["x", "y"]}))
+
+    assert digest(pixels) == digest(pixels.copy())
+    assert len({digest(pixels), digest(other), digest(None)}) == 3

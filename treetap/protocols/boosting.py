@@ -47,12 +47,9 @@ def predict_centrally(
 
 
 def _binned(tables: Tables, params: BoostingParams) -> list[tuple[str, BinnedTable]]:
-    from treetap.trees.binning import bin_table
+    from treetap.tables.binned import bin_columns
 
-    return [
-        (name, bin_table(table.features, table.columns, params.max_bin, may_be_constant=table.made))
-        for name, table in tables
-    ]
+    return [(name, bin_columns(table, params.max_bin)) for name, table in tables]
 
 
 PROTOCOL = TrainingProtocol(

@@ -23,13 +23,10 @@ def train_centrally(
     withholding: Withholding = NOTHING,
 ) -> CentralForest:
     """See `TrainingProtocol`."""
-    from treetap.trees.binning import bin_table
+    from treetap.tables.binned import bin_columns
     from treetap.trees.centralised_forest import train_forest
 
-    binned = [
-        (name, bin_table(table.features, table.columns, params.max_bin, may_be_constant=table.made))
-        for name, table in tables
-    ]
+    binned = [(name, bin_columns(table, params.max_bin)) for name, table in tables]
     raw = [(name, table.features) for name, table in tables]
     return train_forest(raw, labels, params, classes, binned, withholding)
 

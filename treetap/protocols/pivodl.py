@@ -62,13 +62,10 @@ def predict_centrally(
     """
     if len(before) == 1:
         return boosting.predict_centrally(before, after, labels, classes, _boosted(params))
-    from treetap.trees.binning import bin_table
+    from treetap.tables.binned import bin_columns
     from treetap.trees.centralised_pivodl import train
 
-    bins = {
-        name: bin_table(table.features, table.columns, params.max_bin, may_be_constant=table.made)
-        for name, table in before
-    }
+    bins = {name: bin_columns(table, params.max_bin) for name, table in before}
     model = train(list(bins.items()), labels, replace(params, epsilon=None), ownership)
     scores = model.predict([(name, bins[name].encode(table.features)) for name, table in after])
     return scores, model.outcome(scores)

@@ -52,6 +52,7 @@ class TrainingProtocol:
     Attributes:
         field: its field in the oneofs of protocols.proto.
         params: its parameters.
+        grows_trees: its models are trees, whose parties split at numbers and at categories, not at tensors.
         trees_are_sequential: each tree fits the residuals of those before it, so later ones reveal less of the label.
         sends: contents that its roles send beside those of every training.
         opens_sums: the members that open sums over others' columns; those others' policies must name each of them.
@@ -80,6 +81,7 @@ class TrainingProtocol:
     draws_for_audit: bool
     predict_centrally: Callable[..., tuple[Floats, Floats]]
     train_centrally: Callable[..., CentralTrees] | None = None
+    grows_trees: bool = True
     predicts: Sequence[str] = ("interactive", "eini", "eini-lattice")
     one_role: bool = False
     most_parties: int = 0

@@ -18,6 +18,8 @@ BLOCK = 1 << 20
 
 def kind_name(kind: pa.DataType) -> str:
     """A column's type in a message: of a nested one only its kind, since its fields may be many."""
+    if isinstance(kind, pa.FixedShapeTensorType):
+        return "tensors"
     return str(kind).partition("<")[0] if pa.types.is_nested(kind) else str(kind)
 
 

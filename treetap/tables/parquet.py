@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,10 +10,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from treetap.errors import DataError
+from treetap.tables.tensors import is_tensor
 from treetap.usage import half_of_memory
 
 _ROWS = 8192  # decoded at once
 _NUMBER = 8  # bytes of a number
+_BLOCK = 32 << 20  # bytes of tensors that are decoded at once
 _OF_TEXT = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
 
 
@@ -27,10 +30,12 @@ def read_parquet(path: Path, wanted: list[str]) -> pa.Table:
     with pq.ParquetFile(path) as file:
         fields = [file.schema_arrow.field(name) for name in wanted]
         text = [field.name for field in fields if _is_text(field.type)]
-        if file.metadata.num_rows * _NUMBER * len(wanted) > most or _longest(path, text, most) > most:
+        values = sum(math.prod(field.type.shape) for field in fields if is_tensor(field.type))  # of a row
+        row = values + _NUMBER * len(wanted)
+        if file.metadata.num_rows * row > most or _longest(path, text, most) > most:
             raise _too_large(path)
         parts, size = [], 0
-        for batch in file.iter_batches(batch_size=_ROWS, columns=wanted):
+        for batch in file.iter_batches(batch_size=min(_ROWS, max(1, _BLOCK // max(values, 1))), columns=wanted):
             size += batch.nbytes
             if size > most:
                 raise _too_large(path)

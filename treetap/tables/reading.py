@@ -10,7 +10,7 @@ import hashlib
 import logging
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,10 @@ import pyarrow.parquet as pq
 from treetap.errors import DataError
 from treetap.tables.categories import Category, encoded
 from treetap.tables.config import TableConfig
+from treetap.tables.ids import distinct_ids, ids_of
 from treetap.tables.numbers import BLOCK, csv_rows, kind_name, row_name
 from treetap.tables.parquet import read_parquet
+from treetap.tables.tensors import Shape, Tensor, check_trained, is_tensor, tensor_of, tensor_shape
 from treetap.tables.typed import STRING, id_type
 
 log = logging.getLogger(__name__)
@@ -39,8 +41,9 @@ class Table:
 
     `ids`: N strings. `columns`: names of the d features. `features`: (N, d) float64, NaN where missing. `label`: N
     values as read, or None. `rows`: (N,) each record's row in the file, from 0. `sources`: the file's columns
-    that the features were made of; `categories`: how those of text were encoded. `id_column`, `id_type`: name and type
-    of the ids in the file.
+    that the features were made of, and those of tensors; `categories`: how those of text were encoded. `tensors`: each
+    column of images, (N, height, width) or (N, channels, height, width); none of them is among `columns`. `id_column`,
+    `id_type`: name and type of the ids in the file.
     """
 
     path: Path
@@ -53,6 +56,7 @@ class Table:
     categories: Mapping[str, Category] = field(default_factory=dict)
     id_column: str = "id"
     id_type: pa.DataType = STRING
+    tensors: Mapping[str, Tensor] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"<Table of {len(self.ids)} records>"
@@ -62,12 +66,18 @@ class Table:
         """Features that are one category each: one of them may be constant among the common records."""
         return {name for each in self.categories.values() for name in each.features if each.encode == "one-hot"}
 
+    @property
+    def shapes(self) -> dict[str, Shape]:
+        """Column of tensors → shape of a cell: (height, width) or (channels, height, width)."""
+        return {name: cells.shape[1:] for name, cells in self.tensors.items()}
+
     def described(self) -> dict[str, Any]:
-        """The columns in a model's manifest: the features, and the file's columns they are made of."""
+        """The columns in a model's manifest: the features, the file's columns they are made of, shapes of tensors."""
         return {
             "columns": self.columns,
             "source_columns": self.sources,
             "categories": {name: each.to_dict() for name, each in self.categories.items()},
+            "tensors": {name: {"shape": list(shape)} for name, shape in self.shapes.items()},
         }
 
     def where(self, record: int) -> str:
@@ -76,17 +86,13 @@ class Table:
 
     def take(self, records: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Table:
         """The records at these places, in this order."""
-        return Table(
-            self.path,
-            [self.ids[place] for place in records.tolist()],
-            self.columns,
-            self.features[records],
-            None if self.label is None else self.label.take(pa.array(records)),
-            self.rows[records],
-            self.sources,
-            self.categories,
-            self.id_column,
-            self.id_type,
+        return replace(
+            self,
+            ids=[self.ids[place] for place in records.tolist()],
+            features=self.features[records],
+            label=None if self.label is None else self.label.take(pa.array(records)),
+            rows=self.rows[records],
+            tensors={name: cells[records] for name, cells in self.tensors.items()},
         )
 
     def digest(self) -> bytes:
@@ -109,11 +115,12 @@ def read_table(
     with_label: bool,
     missing: float | None,
     categories: Mapping[str, Category] | None = None,
+    shapes: Mapping[str, Shape] | None = None,
 ) -> Table:
     """Read the named columns; `DataError` names file, row and column of the first fault.
 
     A cell equal to `missing`, an empty cell and NaN count as missing. Columns of text are encoded as the configuration
-    says or, for a model that is there already, as its `categories` say.
+    says or, for a model that is there already, as its `categories` say; its columns of tensors have these `shapes`.
     """
     wanted = [config.id, *config.columns]
     if with_label:
@@ -124,13 +131,18 @@ def read_table(
     columns = {name: plain_column(config.path, f"column {name!r}", table.column(name)) for name in wanted}
     ids = ids_of(config.path, f"column {config.id!r}", columns[config.id])
     order = np.array(sorted(range(len(ids)), key=ids.__getitem__), dtype=np.int64)
-    chosen = {name: columns[name] for name in config.columns}
+    kinds = {name: columns[name].type for name in config.columns}
+    cells = {name: tensor_shape(config.path, name, kind) for name, kind in kinds.items() if is_tensor(kind)}
+    if shapes is not None:
+        check_trained(config.path, cells, shapes, config.columns)
+    chosen = {name: columns[name] for name in config.columns if name not in cells}
     names, values, found = encoded(config.path, chosen, len(ids), config.encode, categories, missing)
     features = values[order]
+    tensors = {name: tensor_of(config.path, name, columns[name], order) for name in cells}
     label = _ordered(config.path, config.label, columns[config.label], order) if with_label and config.label else None
     sorted_ids, sources = [ids[i] for i in order], list(config.columns)
     kind = id_type(sorted_ids, columns[config.id].type, in_csv=config.path.suffix != ".parquet")
-    return Table(config.path, sorted_ids, names, features, label, order, sources, found, config.id, kind)
+    return Table(config.path, sorted_ids, names, features, label, order, sources, found, config.id, kind, tensors)
 
 
 def read_ids(path: Path) -> list[str]:
@@ -142,7 +154,7 @@ def read_ids(path: Path) -> list[str]:
             raise DataError(f"{path}: cannot be read: {failure.strerror}") from None
         except UnicodeDecodeError:
             raise DataError(f"{path}: is not UTF-8 text; give one id a line, or a .csv or .parquet file") from None
-        return _distinct(path, "column 'id'", [line.strip() for line in lines if line.strip()])
+        return distinct_ids(path, "column 'id'", [line.strip() for line in lines if line.strip()])
     names = columns_of(path)
     if not names:
         raise DataError(f"{path}: has no column")
@@ -286,27 +298,3 @@ def _ordered(
         return column.take(pa.array(order))
     except pa.ArrowNotImplementedError:
         raise DataError(f"{path}: label column {name!r} holds {kind_name(column.type)}, which is no label") from None
-
-
-def ids_of(path: Path, place: str, column: pa.ChunkedArray) -> list[str]:
-    """Ids as text without surrounding blanks; `DataError` for one that is missing or there twice."""
-    if column.null_count:
-        index = int(np.flatnonzero(column.is_null().to_numpy())[0])
-        raise DataError(f"{path}: {row_name(path, index)}, {place}: the id is missing")
-    kind = column.type
-    if not (pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)):
-        raise DataError(f"{path}: {place} holds {kind_name(kind)}; ids are whole numbers or text")
-    return _distinct(path, place, [str(value).strip() for value in column.to_pylist()])
-
-
-def _distinct(path: Path, place: str, ids: list[str]) -> list[str]:
-    first: dict[str, int] = {}
-    for index, value in enumerate(ids):
-        if not value:
-            raise DataError(f"{path}: {row_name(path, index)}, {place}: the id is missing")
-        if value in first:
-            raise DataError(
-                f"{path}: {row_name(path, index)}, {place}: the id is there already, at {row_name(path, first[value])}"
-            )
-        first[value] = index
-    return ids

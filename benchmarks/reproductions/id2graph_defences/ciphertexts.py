@@ -21,9 +21,9 @@ from id2graph_trial import ATTACKER
 
 from party.boosting import layout as boosting_layout
 from party.forest import layout as forest_layout
+from treetap.tables.binned import bin_columns
 from treetap.tables.reading import Table
 from treetap.trees import sampling
-from treetap.trees.binning import bin_table
 from treetap.trees.centralised import CentralTrees
 from treetap.trees.params import BoostingParams, ForestParams
 from treetap.trees.tree_bins import GlobalBins, NodeBins
@@ -87,7 +87,7 @@ def on_the_wire(it: Counting, key_bits: int) -> dict[str, int]:
         every = it.limited and it.withholding.shown
         records = sum(it.records if every else int((params.drawn(t, it.records) > 0).sum()) for t in it.shared)
     groups = slots.groups_per_plaintext(key_bits)
-    binned = bin_table(it.table.features, it.table.columns, params.max_bin, may_be_constant=it.table.made)
+    binned = bin_columns(it.table, params.max_bin)
     candidates = 0
     for t in it.shared:
         kept = sampling.columns(params.seed, t, ATTACKER, it.table.features.shape[1], params.colsample_bytree)

@@ -20,11 +20,12 @@ from treetap.commands.experiment.party_tables import write_tables
 from treetap.commands.experiment.spread_labels import truth, with_classes
 from treetap.commands.local_federation import working_folder
 from treetap.errors import BadInput
+from treetap.tables.binned import bin_columns
 from treetap.tables.config import TableConfig
 from treetap.tables.labels import Labels
 from treetap.tables.reading import Table
 from treetap.tables.reading import read_table as read_party
-from treetap.trees.binning import BinnedTable, bin_table
+from treetap.trees.binning import BinnedTable
 
 #: Buckets of a column, the rate, the threshold of samples and the clip bound of the paper's Table II.
 PARAMS = {"max_bin": 32, "learning_rate": 0.3, "reg_lambda": 1.0}
@@ -134,10 +135,7 @@ def joined(name: str, seed: int, parties: int, labels: str) -> Joined:
     learned, ownership = joined_labels(trained, here.experiment.data.label, params)
     ids = next(iter(asked.values())).ids
     rows = here.table.take(pa.array(here.split.test))
-    bins = {
-        each: bin_table(table.features, table.columns, params.max_bin, may_be_constant=table.made)
-        for each, table in trained.items()
-    }
+    bins = {each: bin_columns(table, params.max_bin) for each, table in trained.items()}
     return Joined(
         list(bins.items()),
         [(each, bins[each].encode(asked[each].features)) for each in bins],

@@ -32,6 +32,7 @@ from treetap.errors import BadInput, ConfigError, DataError
 from treetap.strict import read_toml
 from treetap.tables import config
 from treetap.tables.reading import read_table
+from treetap.tables.tensors import shape_text
 from treetap.visible import visible
 from treetap.wire.insecure import Insecure
 from treetap.wire.ports import Address
@@ -148,7 +149,9 @@ def _table(name: str, table: config.TableConfig) -> list[Finding]:
     except DataError as fault:
         return [Finding("fault", f"table {name}", str(fault))]
     label = f", label {table.label!r}" if table.label else ""
-    return [Finding("ok", f"table {name}", f"{len(read.ids)} records, {len(read.columns)} feature columns{label}")]
+    images = "".join(f", tensors {column!r} of {shape_text(shape)}" for column, shape in read.shapes.items())
+    counts = f"{len(read.ids)} records, {len(read.columns)} feature columns"
+    return [Finding("ok", f"table {name}", f"{counts}{images}{label}")]
 
 
 def _coordinator(path: Path) -> Checks:

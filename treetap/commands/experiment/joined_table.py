@@ -20,10 +20,14 @@ import pyarrow.csv as pacsv
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.spread_labels import OWNER, draw_owners, named_owners
 from treetap.errors import ConfigError, DataError
+from treetap.protocols.registry import training
+from treetap.tables.binned import refuse_tensors
 from treetap.tables.categories import categories_of
+from treetap.tables.ids import ids_of
 from treetap.tables.labels import Labels, read_labels
 from treetap.tables.numbers import numbers_of
-from treetap.tables.reading import Table, columns_of, ids_of, plain_column, read_columns
+from treetap.tables.reading import Table, columns_of, plain_column, read_columns
+from treetap.tables.tensors import check_tensors, is_tensor, tensor_of, tensor_shape
 from treetap.trees import sampling
 from treetap.trees.params import REGRESSIONS
 
@@ -65,7 +69,11 @@ def read_table(experiment: ExperimentFile, base: Path) -> pa.Table:
     for name in kept:
         if name in used or name == data.label:
             columns[name] = plain_column(path, f"column {name!r}", columns[name])
-        if name in used and categories_of(path, name, columns[name], data.encode) is None:
+        if is_tensor(columns[name].type):
+            check_tensors(path, name, columns[name])
+            if name in used and training(experiment.job.protocol).grows_trees:
+                refuse_tensors(path, {name: tensor_shape(path, name, columns[name].type)})
+        elif name in used and categories_of(path, name, columns[name], data.encode) is None:
             numbers_of(path, name, columns[name])
     if data.id is None:
         width = len(str(table.num_rows))
@@ -82,10 +90,16 @@ def read_table(experiment: ExperimentFile, base: Path) -> pa.Table:
 
 
 def content_digest(table: pa.Table) -> str:
-    """SHA-256 of a table's names and cells, whatever types its file has."""
+    """SHA-256 of a table's names and cells, whatever types its file has; tensors follow the other columns."""
+    images = [name for name in table.column_names if is_tensor(table.column(name).type)]
     out = io.BytesIO()
-    pacsv.write_csv(table, out)
-    return hashlib.sha256(out.getvalue()).hexdigest()
+    pacsv.write_csv(table.drop_columns(images), out)
+    state = hashlib.sha256(out.getvalue())
+    for name in images:
+        cells = tensor_of(Path(name), name, table.column(name), np.arange(table.num_rows))
+        state.update(f"{name}\0{cells.shape}\0".encode())
+        state.update(cells.data)
+    return state.hexdigest()
 
 
 def labels_of(experiment: ExperimentFile, table: pa.Table) -> Labels:

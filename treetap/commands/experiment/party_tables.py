@@ -54,8 +54,8 @@ def write_tables(experiment: ExperimentFile, table: pa.Table, drawn: Split, fold
 def read_as_party(config: Mapping[str, Any], missing: float, like: Table | None = None) -> Table:
     """A table of a party's settings as the party reads it; `like`: the table it trained on, with the same encoding."""
     table = TableConfig.model_validate(config)
-    categories = None if like is None else like.categories
-    return read_table(table, with_label=table.label is not None, missing=missing, categories=categories)
+    categories, shapes = (None, None) if like is None else (like.categories, like.shapes)
+    return read_table(table, with_label=table.label is not None, missing=missing, categories=categories, shapes=shapes)
 
 
 def _labels(party: PartyTable, name: str, labels: pa.ChunkedArray, drawn: Split) -> pa.ChunkedArray | None:

@@ -14,9 +14,9 @@ from party.growth.split_table import SplitTable
 from treetap.commands.experiment.open_model import REPAIRED, Meaning
 from treetap.models.durable import make_folder
 from treetap.models.own_split import OwnSplit
+from treetap.tables.binned import bin_columns
 from treetap.tables.labels import Labels
 from treetap.tables.reading import Table
-from treetap.trees.binning import bin_table
 from treetap.trees.centralised import CentralTrees
 from treetap.trees.ensemble import Ensemble, Split, route
 from treetap.trees.grafting import NoisyModel
@@ -72,8 +72,7 @@ def repaired(
 
 
 def _columns(party: str, table: Table, params: TreeParams) -> SplitTable:
-    binned = bin_table(table.features, table.columns, params.max_bin, may_be_constant=table.made)
-    return SplitTable(party, table.columns, binned)
+    return SplitTable(party, table.columns, bin_columns(table, params.max_bin))
 
 
 def _entries(model: CentralTrees, party: str) -> list[Entry]:
