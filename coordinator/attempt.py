@@ -76,7 +76,7 @@ class Attempt:
 
     async def _train(self) -> None:
         spec, progress = self._submitted.spec, self._progress
-        roster = self._roster([spec.aggregator, *spec.feature_parties])
+        roster = self._roster([spec.aggregator, *spec.feature_parties], progress)
         progress.phase("prepare")
         found = await setup.prepare(roster, spec, self._submitted.submission)
         model = found.model
@@ -98,8 +98,8 @@ class Attempt:
         opening, status = self._submitted.opening, self._progress.status
         waits_s = opening.away_deadline_s or None
 
-        def begin(members: Sequence[str]) -> Roster:
-            return self._roster(members, waits_s)
+        def begin(members: Sequence[str], progress: Progress | None) -> Roster:
+            return self._roster(members, progress, waits_s)
 
         roster, written = await conduct(opening, self._progress, begin, self._again)
         status.predictions = written.path
@@ -112,14 +112,14 @@ class Attempt:
         number = self._progress.status.attempt = next_attempt(self._journal, self._job)
         logs.begin(job=self._job, attempt=number)
 
-    def _roster(self, members: Sequence[str], waits_s: float | None = None) -> Roster:
+    def _roster(self, members: Sequence[str], progress: Progress | None, waits_s: float | None = None) -> Roster:
         return self._parties.roster(
             self._job,
             self._progress.status.attempt,
             self._submitted,
             members,
             self._byte_counts,
-            self._progress,
+            progress,
             waits_s,
         )
 

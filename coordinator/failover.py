@@ -2,7 +2,8 @@
 
 fail      The prediction is interrupted; its error names the party that does not answer.
 retry     The coordinator waits for the party, then a new attempt continues with the records that have no score yet.
-degrade   As retry, but a party that stays away is left out of the new attempt.
+degrade   As retry, but a party that stays away is left out of the new attempt. Of a served model it is asked again,
+          and once it is back a new attempt with it begins (`coordinator.returns`).
 
 An attempt always begins from the opening, so that no party keeps half a block and the records are aligned among the
 present parties.
@@ -15,10 +16,11 @@ import logging
 from collections.abc import Callable, Sequence
 
 from coordinator.prediction import predict
+from coordinator.returns import Returns
 from coordinator.runtime.answers import answered
 from coordinator.runtime.progress import Progress
 from coordinator.runtime.roster import Roster
-from treetap.errors import Incompatible, Interrupted, UnknownJob
+from treetap.errors import Incompatible, Interrupted, TreetapError, UnknownJob
 from treetap.wire.v2 import prediction_pb2, setup_pb2
 
 log = logging.getLogger(__name__)
@@ -31,30 +33,36 @@ LEAVE_S = 3.0
 async def conduct(
     opening: prediction_pb2.OpenModel,
     progress: Progress,
-    begin: Callable[[Sequence[str]], Roster],
+    begin: Callable[[Sequence[str], Progress | None], Roster],
     again: Callable[[], None],
 ) -> tuple[Roster, prediction_pb2.WrittenPredictions]:
     """Conduct a prediction under its policy; returns the roster of its last attempt, and the outcome.
 
-    `begin` makes the roster of an attempt with the given parties, `again` counts a new attempt.
+    `begin` makes the roster of an attempt with the given parties, which reports progress; `again` counts a new attempt.
     """
     parties = [opening.recipient, *opening.feature_parties]
-    number = 0
+    returns = Returns(opening, progress, lambda away: begin(away, None))
+    failures = 0  # in a row
     while True:
-        number, progress.served = number + 1, False
-        roster = begin([party for party in parties if party not in opening.away])
+        progress.served = False
+        roster = begin([party for party in parties if party not in opening.away], progress)
         del opening.peers[:]
         opening.peers.extend(roster.peers())
         try:
-            return roster, await predict(roster, opening, progress)
-        except Incompatible:
-            raise
-        except (Interrupted, UnknownJob) as failure:
-            if progress.served:
-                number = 0  # it has served: a job of months may break down more than a few times
-            if opening.away_policy == "fail" or number == MOST_ATTEMPTS:
-                raise
-            await _wait_or_go_without(roster, opening, progress, failure)
+            async with returns.watched():
+                written = await predict(roster, opening, progress)
+            if written is not None:
+                return roster, written
+            await roster.leave(LEAVE_S)
+            returns.take_back()
+        except TreetapError as failure:
+            on_trial = returns.broke_down()
+            if not on_trial:
+                # a job of months may break down more than a few times, if it serves in between
+                failures = 0 if progress.served else failures + 1
+                if opening.away_policy == "fail" or failures == MOST_ATTEMPTS or not _passes(failure):
+                    raise
+            await _wait_or_go_without(roster, opening, progress, failure, on_trial)
         again()
 
 
@@ -75,18 +83,30 @@ async def accounts(roster: Roster, *, all_of_them: bool) -> dict[str, setup_pb2.
     return found
 
 
+def _passes(failure: TreetapError) -> bool:
+    """True for a failure after which another attempt may succeed without a person's help."""
+    return isinstance(failure, Interrupted | UnknownJob) and not isinstance(failure, Incompatible)
+
+
 async def _wait_or_go_without(
-    roster: Roster, opening: prediction_pb2.OpenModel, progress: Progress, failure: Exception
+    roster: Roster,
+    opening: prediction_pb2.OpenModel,
+    progress: Progress,
+    failure: TreetapError,
+    on_trial: Sequence[str],
 ) -> None:
-    """Have every party leave the attempt that broke down; a party that does not confirm it in time is away."""
+    """Have every party leave the attempt that broke down; a party that does not confirm it in time is away.
+
+    `on_trial`: parties that count as away also if they confirm it.
+    """
     log.warning("%s; parties that do not answer within %g s count as away", failure, opening.away_deadline_s)
     progress.phase("wait")
     lost = await roster.leave(opening.away_deadline_s)
-    if not lost:
-        return
-    names = ", ".join(lost)
-    if opening.away_policy == "retry" or opening.recipient in lost:
+    if lost and (opening.away_policy == "retry" or opening.recipient in lost):
+        names = ", ".join(lost)
         raise Interrupted(f"{names} did not answer for {opening.away_deadline_s:g} s ({failure})") from failure
-    log.warning("%s: away, the prediction continues without", names)
-    opening.away.extend(lost)
-    progress.away(opening.away)
+    gone = [party for party in roster.names if party in lost or party in on_trial]
+    if gone:
+        log.warning("%s: away, the prediction continues without", ", ".join(gone))
+        opening.away.extend(gone)
+        progress.away(opening.away)

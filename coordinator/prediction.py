@@ -10,7 +10,8 @@ from coordinator.runtime.roster import Roster
 from coordinator.serving import serve
 from treetap.errors import ConfigError
 from treetap.protocols import codec
-from treetap.protocols.prediction import check_prediction
+from treetap.protocols.job_spec import params_of
+from treetap.protocols.prediction import check_degraded_serving, check_prediction, degrades_serving
 from treetap.protocols.registry import PREDICTION, name_in, prediction, training, training_name
 from treetap.wire.v2 import jobs_pb2, prediction_pb2, setup_pb2
 
@@ -57,6 +58,8 @@ def opening_of(
     )
     codec.put(asked.completed(spec), getattr(opening.parameters, protocol.field))
     check_prediction(opening)
+    if degrades_serving(opening):
+        check_degraded_serving(opening, params_of(spec).party_dropout)
     return opening
 
 
@@ -76,12 +79,16 @@ def _recipient(request: jobs_pb2.PredictRequest, spec: setup_pb2.JobSpec) -> str
 
 async def predict(
     roster: Roster, opening: prediction_pb2.OpenModel, progress: Progress
-) -> prediction_pb2.WrittenPredictions:
-    """Conduct a prediction by the protocol that its opening names; serving ends with an error only."""
+) -> prediction_pb2.WrittenPredictions | None:
+    """Conduct a prediction by the protocol that its opening names.
+
+    Returns None where it served and is to go on in another attempt; serving ends with an error only.
+    """
     progress.scorer = opening.recipient
     course = protocols.prediction(opening)
     if opening.serve:
         await serve(roster, opening, course, progress)
+        return None
     return await _predict_table(roster, opening, course, progress)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import NoReturn
 
 from coordinator.protocols import PredictionCourse
 from coordinator.runtime.answers import answered
@@ -25,13 +24,13 @@ PROVEN_S = 60.0
 
 async def serve(
     roster: Roster, opening: prediction_pb2.OpenModel, course: PredictionCourse, progress: Progress
-) -> NoReturn:
+) -> None:
     """Score the records that clients request, block after block.
 
     1. The label holder waits for requests, a few seconds at a time, so that each step keeps its deadline.
     2. The records requested so far are a block, which the protocol scores as any other.
 
-    Serving ends with an error only, or when it is cancelled.
+    Serving ends with an error, when it is cancelled, or between two blocks once a party that was away is back.
     """
     label_holder = opening.recipient
     opened = await course.begin(roster, opening, progress)
@@ -40,7 +39,7 @@ async def serve(
     loop = asyncio.get_running_loop()
     began = look = loop.time()
     block, waits = 0, 0
-    while True:
+    while progress.ending or not progress.back:
         asking = [roster.ask_all([label_holder], "await_requests", serving_pb2.AwaitRequests(), block, waits)]
         if loop.time() >= look or progress.ending:
             asking.append(roster.ask_all(roster.names, "account", setup_pb2.Account()))

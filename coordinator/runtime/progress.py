@@ -25,6 +25,7 @@ class Progress:
         self.served = False  #: of serving: this attempt has served
         self.ending = False  #: of serving: an operator has cancelled it, and waits for its last figures
         self._settled = asyncio.Event()
+        self.back: list[str] = []  #: of serving: parties that were away when the attempt began, and answer again
         self.scorer = ""  #: of a prediction: the party whose progress counts records
 
     def phase(self, name: str) -> None:

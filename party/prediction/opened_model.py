@@ -6,6 +6,7 @@ It is the same for every protocol that predicts; `party.prediction.tree_model` r
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 
 import pyarrow as pa
 
@@ -144,6 +145,12 @@ class OpenedModel:
     def class_type(self) -> pa.DataType:
         """The type of the label in its table; text of a model whose manifest does not say it."""
         return named_type(self.manifest.get("class_type", "string"))
+
+    @property
+    def party_dropout(self) -> Mapping[str, float]:
+        """The share of the training that each feature party sat out on average, which the label holder knows."""
+        found: Mapping[str, float] = self.manifest.get("params", {}).get("party_dropout", {})
+        return found
 
     def _check_parties(self) -> None:
         me, opening, manifest = self._config.name, self._opening, self.manifest

@@ -21,6 +21,7 @@ from party.runtime.messages import Rows
 from party.serving.registry import ServedModels
 from party.serving.request_queue import RequestQueue, Scores
 from treetap.errors import ConfigError, NotServed
+from treetap.protocols.prediction import check_degraded_serving, degrades_serving
 from treetap.protocols.registry import prediction_name
 from treetap.tables.reading import Floats, Table
 from treetap.wire.disclosure import bytes_by_class
@@ -49,6 +50,8 @@ class ServedPrediction:
         self.config = serve_config(config)
         self._context, self._opening, self._opened = context, opening, opened
         self._served_models = served_models
+        if degrades_serving(opening):
+            check_degraded_serving(opening, opened.party_dropout)
         self._outputs = len(opened.manifest["base_margin"])
         self.model, self.job = opening.model, context.job
         metrics = served_models.metrics
@@ -57,7 +60,7 @@ class ServedPrediction:
         self._places: dict[str, int] | None = None  # None: no client can be answered yet
         self._rows: Rows = np.zeros(0, dtype=np.int64)
         self._alone_at: float | None = None  # when the coordinator counts as gone; None: a step is under way
-        self._figures = serving_pb2.ServingFigures(grpc=served_models.grpc, http=served_models.http)
+        self._figures = serving_pb2.ServingFigures(grpc=served_models.grpc, http=served_models.http, away=opening.away)
         self._latest: deque[float] = deque(maxlen=LATEST)
         self._scored: deque[tuple[float, int]] = deque()
         self.size = max(1, opening.block)  #: see `RecordSource`
@@ -139,6 +142,7 @@ class ServedPrediction:
             predictions=self._answers(ids, places, found),
             classes=self._opened.classes,
             class_type=self._class_type(),
+            away=self._opening.away,
         )
         self._context.costs.byte_counts.sent(client, "predict", bytes_by_class(self._counted(answer)))
         self._context.recorder.answered(client, self._context.attempt, answer)

@@ -81,6 +81,10 @@ class PredictReply(BaseModel):
     model: str
     job: str
     predictions: list[RecordPrediction]
+    away: Annotated[
+        list[str],
+        Field(description="Feature parties that were away when the answer was computed; empty: all of them took part."),
+    ]
 
 
 class ModelReply(BaseModel):
@@ -121,7 +125,7 @@ def predict_request(most_ids: int) -> type[PredictRequest]:
 def predict_reply(answer: serving_pb2.PredictedRecords, ids: Sequence[str | int]) -> PredictReply:
     """The answer to a client who requested these ids."""
     found = [_record(each, value, answer) for each, value in zip(answer.predictions, ids, strict=True)]
-    return PredictReply(model=answer.model, job=answer.job, predictions=found)
+    return PredictReply(model=answer.model, job=answer.job, predictions=found, away=list(answer.away))
 
 
 def model_reply(found: serving_pb2.ModelDescription) -> ModelReply:

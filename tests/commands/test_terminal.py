@@ -74,6 +74,27 @@ def test_serving_at_eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "serving" not in progress_view.status_dict(STATUSES[0])
 
 
+def test_serving_without_a_party(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A party without which it serves is no party that it waits for, unless it does not serve at the time."""
+    status = jobs_pb2.JobStatus(job="s", kind="serve", state="running", phase="serve", away=["telco"])
+    status.serving.requests, status.serving.away[:] = 2, ["telco"]
+    text = io.StringIO()
+    monkeypatch.setattr(terminal, "err", PlainConsole(file=text, width=120, force_terminal=True, color_system=None))
+    monkeypatch.setattr(terminal, "out", PlainConsole(file=text, width=160))
+    with progress_view.serving() as update:
+        update(status)
+    assert "2 requests, 0.0 records/s, p50 0 ms, p99 0 ms, without telco" in text.getvalue()
+    progress_view.print_statuses([status])
+    assert "s: answers without telco, which is asked again" in text.getvalue()
+    status.away.append("shop")
+    progress_view.print_statuses([status])
+    assert "s: waits for shop" in text.getvalue()
+    status.phase = "wait"
+    progress_view.print_statuses([status])
+    assert "s: waits for telco, shop" in text.getvalue()
+    assert progress_view.status_dict(status)["serving"]["away"] == ["telco"]
+
+
 @pytest.mark.parametrize("width", [30, 80])
 def test_statuses_are_never_cut(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Long cells go on in the next line; a path and an error have a line of their own, whole, brackets too."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -62,6 +62,25 @@ def check_prediction(opening: prediction_pb2.OpenModel) -> None:
         raise ConfigError("\n".join(faults))
 
 
+def degrades_serving(opening: prediction_pb2.OpenModel) -> bool:
+    """True for a served model that goes on without a feature party."""
+    return opening.serve and opening.away_policy == "degrade"
+
+
+def check_degraded_serving(opening: prediction_pb2.OpenModel, party_dropout: Mapping[str, float]) -> None:
+    """`ConfigError` where a model would be served without a party that took part in all of its training.
+
+    `party_dropout`: of the training, by feature party (Party-wise Dropout, docs/protocol-splitnn.md).
+    """
+    if always := [party for party in opening.feature_parties if not party_dropout.get(party, 0.0) > 0]:
+        wanted = ", ".join(f"{party} = 0.1" for party in always)
+        raise ConfigError(
+            f"away = 'degrade': model {opening.model} was trained without party_dropout of {', '.join(always)}, so its "
+            f"answers without that party would be of little use; train it with party_dropout = {{{wanted}}}, or use "
+            "retry"
+        )
+
+
 def sent_in_prediction(opening: prediction_pb2.OpenModel, coordinator: str) -> Iterator[Sent]:
     """All that a prediction has its parties send, once `check_prediction` has passed it."""
     protocol = prediction(prediction_name(opening))
@@ -87,11 +106,8 @@ def _serve_faults(opening: prediction_pb2.OpenModel, found: PredictionProtocol) 
     faults = [f"serve: {found.no_serving}"] if found.no_serving else []
     if opening.records_file:
         faults.append("records: a served model predicts the records that clients request; leave it out")
-    if opening.away_policy == "degrade":
-        faults.append(
-            "away = 'degrade': a served model would go on without the party for good, and clients would get guesses; "
-            "use retry"
-        )
+    if opening.away_policy == "degrade" and found.no_degraded_serving:
+        faults.append(f"away = 'degrade': {found.no_degraded_serving}")
     if opening.explain or opening.attributions:
         faults.append("explain, attributions: a served model answers with predictions alone; leave them out")
     return faults

@@ -36,6 +36,10 @@ TRAINING: Mapping[str, str] = {
 }
 #: The defences of labels that trees grown by a label holder and feature parties can have.
 DEFENCES = ("id_lmid", "label_dp", "grafting", "refit", "reduced_leakage")
+#: The reason why trees are not served without a party.
+TREES_GUESS = (
+    "trees send a record both ways at the splits of a party that is away, and clients would get guesses; use retry"
+)
 #: Name of a protocol that predicts → its module; an option without a protocol is one of the first's.
 PREDICTION: Mapping[str, str] = {
     "interactive": "treetap.protocols.interactive",
@@ -122,6 +126,8 @@ class PredictionProtocol:
         foreign: options of other protocols → the reason why this one lacks them, where that helps.
         roles: the classes of the recipient and of the other parties, below the package of its roles.
         no_serving: the reason why it cannot serve a model; empty if it can.
+        no_degraded_serving: the reason why a served model cannot go on without a party; empty if one can that was
+            trained with `party_dropout` of every party.
         no_explanation: the reason why it has no explanations and no attributions; empty if it has some.
     """
 
@@ -138,6 +144,7 @@ class PredictionProtocol:
     foreign: Mapping[str, str]
     roles: tuple[str, str] = ("label_holder.LabelHolder", "feature_party.FeatureParty")
     no_serving: str = ""
+    no_degraded_serving: str = TREES_GUESS
     no_explanation: str = ""
 
 

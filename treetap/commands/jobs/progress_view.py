@@ -64,7 +64,8 @@ def serving() -> Iterator[Callable[[jobs_pb2.JobStatus], None]]:
 
         def update(status: jobs_pb2.JobStatus) -> None:
             going = _served(status.serving) if status.phase == "serve" else status.phase
-            what = f"waits for {', '.join(status.away)}" if status.away else going
+            missing = _awaited(status)
+            what = f"waits for {', '.join(missing)}" if missing else going
             lines.update(line, what=visible(what), refresh=True)
 
         yield update
@@ -109,7 +110,14 @@ def _trees(status: jobs_pb2.JobStatus) -> int:
 
 def _served(figures: serving_pb2.ServingFigures) -> str:
     """The state of a served model, in a line."""
-    return f"{_requests(figures)}, {figures.records_per_s:,.1f} records/s{_times(figures)}"
+    without = f", without {', '.join(figures.away)}" if figures.away else ""
+    return f"{_requests(figures)}, {figures.records_per_s:,.1f} records/s{_times(figures)}{without}"
+
+
+def _awaited(status: jobs_pb2.JobStatus) -> list[str]:
+    """Parties that a served model waits for: those that are away, unless it goes on without them."""
+    gone = status.serving.away if status.phase == "serve" else ()
+    return [party for party in status.away if party not in gone]
 
 
 def served_in_all(status: jobs_pb2.JobStatus) -> str:
@@ -151,7 +159,8 @@ def print_statuses(statuses: list[jobs_pb2.JobStatus], *, errors: bool = True) -
         metrics = ", ".join(f"{each.name} {each.value:.4f}" for each in status.metrics)
         without = f"away: {', '.join(status.away)}; decisions at its splits are guessed" if status.away else ""
         if status.away and status.kind == "serve":
-            without = f"waits for {', '.join(status.away)}"
+            missing, served = _awaited(status), f"answers without {', '.join(status.away)}"
+            without = f"waits for {', '.join(missing)}" if missing else f"{served}, which is asked again"
         withheld = f"names withheld by {', '.join(status.withheld)}" if status.withheld else ""
         files = (status.predictions, status.explanations, status.attributions)
         used = trees_used(status.rounds, status.stored_trees, status.used_trees)

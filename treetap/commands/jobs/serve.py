@@ -33,7 +33,11 @@ def serve(
     key_bits: Annotated[int, typer.Option(min=0, help="Of eini: length of the key; 0: the training job's.")] = 0,
     block: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Records per round; 0: the protocol's own.")] = 0,
     away: Annotated[
-        str, typer.Option(help="When a feature party does not answer: fail (default), or retry: wait for it.")
+        str,
+        typer.Option(
+            help="When a feature party does not answer: fail (default), retry: wait for it, or degrade: go on without "
+            "it until it is back (splitnn)."
+        ),
     ] = "",
     away_deadline: AwayDeadline = 0,
     name: Annotated[str, typer.Option(help="Name of the serving job; without it, one is made up.")] = "",

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from treetap.wire.v2 import reveals_pb2 as treetap_dot_wire_dot_v2_dot_reveals__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dtreetap/wire/v2/serving.proto\x12\x0ftreetap.wire.v2\x1a\x1dtreetap/wire/v2/reveals.proto\"8\n\x0ePredictRecords\x12\x13\n\x05model\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x11\n\x03ids\x18\x02 \x03(\tB\x04\xa8\xd4\x18\x08\"\xc5\x01\n\x10PredictedRecords\x12\x13\n\x05model\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x11\n\x03job\x18\x02 \x01(\tB\x04\xa8\xd4\x18\x01\x12<\n\x0bpredictions\x18\x03 \x03(\x0b\x32!.treetap.wire.v2.RecordPredictionB\x04\xa8\xd4\x18\x12\x12\x15\n\x07\x63lasses\x18\x04 \x03(\tB\x04\xa8\xd4\x18\x12\x12\x34\n\nclass_type\x18\x05 \x01(\x0e\x32\x1a.treetap.wire.v2.ClassTypeB\x04\xa8\xd4\x18\x12\"\xc8\x01\n\x10RecordPrediction\x12\x10\n\x02id\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x12\x12\x33\n\x06status\x18\x02 \x01(\x0e\x32\x1d.treetap.wire.v2.RecordStatusB\x04\xa8\xd4\x18\x12\x12\x15\n\x05label\x18\x03 \x01(\tB\x04\xa8\xd4\x18\x12H\x00\x12\x15\n\x05value\x18\x04 \x01(\x01\x42\x04\xa8\xd4\x18\x12H\x00\x12\x14\n\x06scores\x18\x05 \x03(\x01\x42\x04\xa8\xd4\x18\x12\x12\x1b\n\rprobabilities\x18\x06 \x03(\x01\x42\x04\xa8\xd4\x18\x12\x42\x0c\n\nprediction\"$\n\rDescribeModel\x12\x13\n\x05model\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\"\x81\x02\n\x10ModelDescription\x12\x13\n\x05model\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x11\n\x03job\x18\x02 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x16\n\x08protocol\x18\x03 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x17\n\tobjective\x18\x04 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x15\n\x07\x63lasses\x18\x05 \x03(\tB\x04\xa8\xd4\x18\x12\x12\x15\n\x07records\x18\x06 \x01(\x04\x42\x04\xa8\xd4\x18\x01\x12\x16\n\x08most_ids\x18\x07 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x18\n\ndeadline_s\x18\x08 \x01(\x01\x42\x04\xa8\xd4\x18\x01\x12\x34\n\nclass_type\x18\t \x01(\x0e\x32\x1a.treetap.wire.v2.ClassTypeB\x04\xa8\xd4\x18\x12\"U\n\x0bServingStep\x12>\n\x0e\x61wait_requests\x18\x01 \x01(\x0b\x32\x1e.treetap.wire.v2.AwaitRequestsB\x04\xa8\xd4\x18\x01H\x00\x42\x06\n\x04step\"]\n\rServingResult\x12\x42\n\x10\x61waited_requests\x18\x01 \x01(\x0b\x32 .treetap.wire.v2.AwaitedRequestsB\x04\xa8\xd4\x18\x01H\x00\x42\x08\n\x06result\"\x0f\n\rAwaitRequests\"`\n\x0f\x41waitedRequests\x12\x15\n\x07records\x18\x01 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x36\n\x07\x66igures\x18\x02 \x01(\x0b\x32\x1f.treetap.wire.v2.ServingFiguresB\x04\xa8\xd4\x18\x01\"\xdb\x01\n\x0eServingFigures\x12\x12\n\x04grpc\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x12\n\x04http\x18\x02 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x16\n\x08requests\x18\x03 \x01(\x04\x42\x04\xa8\xd4\x18\x01\x12\x15\n\x07refused\x18\x04 \x01(\x04\x42\x04\xa8\xd4\x18\x01\x12\x15\n\x07records\x18\x05 \x01(\x04\x42\x04\xa8\xd4\x18\x01\x12\x14\n\x06rounds\x18\x06 \x01(\x04\x42\x04\xa8\xd4\x18\x01\x12\x13\n\x05p50_s\x18\x07 \x01(\x01\x42\x04\xa8\xd4\x18\x14\x12\x13\n\x05p99_s\x18\x08 \x01(\x01\x42\x04\xa8\xd4\x18\x14\x12\x1b\n\rrecords_per_s\x18\t \x01(\x01\x42\x04\xa8\xd4\x18\x14*t\n\tClassType\x12\x1a\n\x16\x43LASS_TYPE_UNSPECIFIED\x10\x00\x12\x0e\n\nCLASS_TEXT\x10\x01\x12\x16\n\x12\x43LASS_WHOLE_NUMBER\x10\x02\x12\x10\n\x0c\x43LASS_NUMBER\x10\x03\x12\x11\n\rCLASS_BOOLEAN\x10\x04*\\\n\x0cRecordStatus\x12\x1d\n\x19RECORD_STATUS_UNSPECIFIED\x10\x00\x12\r\n\tPREDICTED\x10\x01\x12\x0e\n\nUNKNOWN_ID\x10\x02\x12\x0e\n\nNOT_COMMON\x10\x03\x32\xa7\x01\n\x07Serving\x12M\n\x07Predict\x12\x1f.treetap.wire.v2.PredictRecords\x1a!.treetap.wire.v2.PredictedRecords\x12M\n\x08\x44\x65scribe\x12\x1e.treetap.wire.v2.DescribeModel\x1a!.treetap.wire.v2.ModelDescriptionb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dtreetap/wire/v2/serving.proto\x12\x0ftreetap.wire.v2\x1a\x1dtreetap/wire/v2/reveals.proto\"8\n\x0ePredictRecords\x12\x13\n\x05model\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x11\n\x03ids\x18\x02 \x03(\tB\x04\xa8\xd4\x18\x08\"\xd9\x01\n\x10PredictedRecords\x12\x13\n\x05model\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x11\n\x03job\x18\x02 \x01(\tB\x04\xa8\xd4\x18\x01\x12<\n\x0bpredictions\x18\x03 \x03(\x0b\x32!.treetap.wire.v2.RecordPredictionB\x04\xa8\xd4\x18\x12\x12\x15\n\x07\x63lasses\x18\x04 \x03(\tB\x04\xa8\xd4\x18\x12\x12\x34\n\nclass_type\x18\x05 \x01(\x0e\x32\x1a.treetap.wire.v2.ClassTypeB\x04\xa8\xd4\x18\x12\x12\x12\n\x04\x61way\x18\x06 \x03(\tB\x04\xa8\xd4\x18\x01\"\xc8\x01\n\x10RecordPrediction\x12\x10\n\x02id\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x12\x12\x33\n\x06status\x18\x02 \x01(\x0e\x32\x1d.treetap.wire.v2.RecordStatusB\x04\xa8\xd4\x18\x12\x12\x15\n\x05label\x18\x03 \x01(\tB\x04\xa8\xd4\x18\x12H\x00\x12\x15\n\x05value\x18\x04 \x01(\x01\x42\x04\xa8\xd4\x18\x12H\x00\x12\x14\n\x06scores\x18\x05 \x03(\x01\x42\x04\xa8\xd4\x18\x12\x12\x1b\n\rprobabilities\x18\x06 \x03(\x01\x42\x04\xa8\xd4\x18\x12\x42\x0c\n\nprediction\"$\n\rDescribeModel\x12\x13\n\x05model\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\"\x81\x02\n\x10ModelDescription\x12\x13\n\x05model\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x11\n\x03job\x18\x02 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x16\n\x08protocol\x18\x03 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x17\n\tobjective\x18\x04 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x15\n\x07\x63lasses\x18\x05 \x03(\tB\x04\xa8\xd4\x18\x12\x12\x15\n\x07records\x18\x06 \x01(\x04\x42\x04\xa8\xd4\x18\x01\x12\x16\n\x08most_ids\x18\x07 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x18\n\ndeadline_s\x18\x08 \x01(\x01\x42\x04\xa8\xd4\x18\x01\x12\x34\n\nclass_type\x18\t \x01(\x0e\x32\x1a.treetap.wire.v2.ClassTypeB\x04\xa8\xd4\x18\x12\"U\n\x0bServingStep\x12>\n\x0e\x61wait_requests\x18\x01 \x01(\x0b\x32\x1e.treetap.wire.v2.AwaitRequestsB\x04\xa8\xd4\x18\x01H\x00\x42\x06\n\x04step\"]\n\rServingResult\x12\x42\n\x10\x61waited_requests\x18\x01 \x01(\x0b\x32 .treetap.wire.v2.AwaitedRequestsB\x04\xa8\xd4\x18\x01H\x00\x42\x08\n\x06result\"\x0f\n\rAwaitRequests\"`\n\x0f\x41waitedRequests\x12\x15\n\x07records\x18\x01 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x36\n\x07\x66igures\x18\x02 \x01(\x0b\x32\x1f.treetap.wire.v2.ServingFiguresB\x04\xa8\xd4\x18\x01\"\xef\x01\n\x0eServingFigures\x12\x12\n\x04grpc\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x12\n\x04http\x18\x02 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x16\n\x08requests\x18\x03 \x01(\x04\x42\x04\xa8\xd4\x18\x01\x12\x15\n\x07refused\x18\x04 \x01(\x04\x42\x04\xa8\xd4\x18\x01\x12\x15\n\x07records\x18\x05 \x01(\x04\x42\x04\xa8\xd4\x18\x01\x12\x14\n\x06rounds\x18\x06 \x01(\x04\x42\x04\xa8\xd4\x18\x01\x12\x13\n\x05p50_s\x18\x07 \x01(\x01\x42\x04\xa8\xd4\x18\x14\x12\x13\n\x05p99_s\x18\x08 \x01(\x01\x42\x04\xa8\xd4\x18\x14\x12\x1b\n\rrecords_per_s\x18\t \x01(\x01\x42\x04\xa8\xd4\x18\x14\x12\x12\n\x04\x61way\x18\n \x03(\tB\x04\xa8\xd4\x18\x01*t\n\tClassType\x12\x1a\n\x16\x43LASS_TYPE_UNSPECIFIED\x10\x00\x12\x0e\n\nCLASS_TEXT\x10\x01\x12\x16\n\x12\x43LASS_WHOLE_NUMBER\x10\x02\x12\x10\n\x0c\x43LASS_NUMBER\x10\x03\x12\x11\n\rCLASS_BOOLEAN\x10\x04*\\\n\x0cRecordStatus\x12\x1d\n\x19RECORD_STATUS_UNSPECIFIED\x10\x00\x12\r\n\tPREDICTED\x10\x01\x12\x0e\n\nUNKNOWN_ID\x10\x02\x12\x0e\n\nNOT_COMMON\x10\x03\x32\xa7\x01\n\x07Serving\x12M\n\x07Predict\x12\x1f.treetap.wire.v2.PredictRecords\x1a!.treetap.wire.v2.PredictedRecords\x12M\n\x08\x44\x65scribe\x12\x1e.treetap.wire.v2.DescribeModel\x1a!.treetap.wire.v2.ModelDescriptionb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -46,6 +46,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PREDICTEDRECORDS'].fields_by_name['classes']._serialized_options = b'\250\324\030\022'
   _globals['_PREDICTEDRECORDS'].fields_by_name['class_type']._loaded_options = None
   _globals['_PREDICTEDRECORDS'].fields_by_name['class_type']._serialized_options = b'\250\324\030\022'
+  _globals['_PREDICTEDRECORDS'].fields_by_name['away']._loaded_options = None
+  _globals['_PREDICTEDRECORDS'].fields_by_name['away']._serialized_options = b'\250\324\030\001'
   _globals['_RECORDPREDICTION'].fields_by_name['id']._loaded_options = None
   _globals['_RECORDPREDICTION'].fields_by_name['id']._serialized_options = b'\250\324\030\022'
   _globals['_RECORDPREDICTION'].fields_by_name['status']._loaded_options = None
@@ -104,30 +106,32 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SERVINGFIGURES'].fields_by_name['p99_s']._serialized_options = b'\250\324\030\024'
   _globals['_SERVINGFIGURES'].fields_by_name['records_per_s']._loaded_options = None
   _globals['_SERVINGFIGURES'].fields_by_name['records_per_s']._serialized_options = b'\250\324\030\024'
-  _globals['_CLASSTYPE']._serialized_start=1359
-  _globals['_CLASSTYPE']._serialized_end=1475
-  _globals['_RECORDSTATUS']._serialized_start=1477
-  _globals['_RECORDSTATUS']._serialized_end=1569
+  _globals['_SERVINGFIGURES'].fields_by_name['away']._loaded_options = None
+  _globals['_SERVINGFIGURES'].fields_by_name['away']._serialized_options = b'\250\324\030\001'
+  _globals['_CLASSTYPE']._serialized_start=1399
+  _globals['_CLASSTYPE']._serialized_end=1515
+  _globals['_RECORDSTATUS']._serialized_start=1517
+  _globals['_RECORDSTATUS']._serialized_end=1609
   _globals['_PREDICTRECORDS']._serialized_start=81
   _globals['_PREDICTRECORDS']._serialized_end=137
   _globals['_PREDICTEDRECORDS']._serialized_start=140
-  _globals['_PREDICTEDRECORDS']._serialized_end=337
-  _globals['_RECORDPREDICTION']._serialized_start=340
-  _globals['_RECORDPREDICTION']._serialized_end=540
-  _globals['_DESCRIBEMODEL']._serialized_start=542
-  _globals['_DESCRIBEMODEL']._serialized_end=578
-  _globals['_MODELDESCRIPTION']._serialized_start=581
-  _globals['_MODELDESCRIPTION']._serialized_end=838
-  _globals['_SERVINGSTEP']._serialized_start=840
-  _globals['_SERVINGSTEP']._serialized_end=925
-  _globals['_SERVINGRESULT']._serialized_start=927
-  _globals['_SERVINGRESULT']._serialized_end=1020
-  _globals['_AWAITREQUESTS']._serialized_start=1022
-  _globals['_AWAITREQUESTS']._serialized_end=1037
-  _globals['_AWAITEDREQUESTS']._serialized_start=1039
-  _globals['_AWAITEDREQUESTS']._serialized_end=1135
-  _globals['_SERVINGFIGURES']._serialized_start=1138
-  _globals['_SERVINGFIGURES']._serialized_end=1357
-  _globals['_SERVING']._serialized_start=1572
-  _globals['_SERVING']._serialized_end=1739
+  _globals['_PREDICTEDRECORDS']._serialized_end=357
+  _globals['_RECORDPREDICTION']._serialized_start=360
+  _globals['_RECORDPREDICTION']._serialized_end=560
+  _globals['_DESCRIBEMODEL']._serialized_start=562
+  _globals['_DESCRIBEMODEL']._serialized_end=598
+  _globals['_MODELDESCRIPTION']._serialized_start=601
+  _globals['_MODELDESCRIPTION']._serialized_end=858
+  _globals['_SERVINGSTEP']._serialized_start=860
+  _globals['_SERVINGSTEP']._serialized_end=945
+  _globals['_SERVINGRESULT']._serialized_start=947
+  _globals['_SERVINGRESULT']._serialized_end=1040
+  _globals['_AWAITREQUESTS']._serialized_start=1042
+  _globals['_AWAITREQUESTS']._serialized_end=1057
+  _globals['_AWAITEDREQUESTS']._serialized_start=1059
+  _globals['_AWAITEDREQUESTS']._serialized_end=1155
+  _globals['_SERVINGFIGURES']._serialized_start=1158
+  _globals['_SERVINGFIGURES']._serialized_end=1397
+  _globals['_SERVING']._serialized_start=1612
+  _globals['_SERVING']._serialized_end=1779
 # @@protoc_insertion_point(module_scope)

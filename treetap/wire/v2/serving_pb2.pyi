@@ -99,6 +99,7 @@ class PredictedRecords(google.protobuf.message.Message):
     PREDICTIONS_FIELD_NUMBER: builtins.int
     CLASSES_FIELD_NUMBER: builtins.int
     CLASS_TYPE_FIELD_NUMBER: builtins.int
+    AWAY_FIELD_NUMBER: builtins.int
     model: builtins.str
     job: builtins.str
     """The serving job."""
@@ -112,6 +113,10 @@ class PredictedRecords(google.protobuf.message.Message):
     def classes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Of a classification: the values of the label, in the order of scores and probabilities."""
 
+    @property
+    def away(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Feature parties that were away when the answer was computed; none: all of them took part."""
+
     def __init__(
         self,
         *,
@@ -120,8 +125,9 @@ class PredictedRecords(google.protobuf.message.Message):
         predictions: collections.abc.Iterable[Global___RecordPrediction] | None = ...,
         classes: collections.abc.Iterable[builtins.str] | None = ...,
         class_type: Global___ClassType.ValueType = ...,
+        away: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["class_type", b"class_type", "classes", b"classes", "job", b"job", "model", b"model", "predictions", b"predictions"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["away", b"away", "class_type", b"class_type", "classes", b"classes", "job", b"job", "model", b"model", "predictions", b"predictions"]) -> None: ...
 
 Global___PredictedRecords: typing_extensions.TypeAlias = PredictedRecords
 
@@ -318,6 +324,7 @@ class ServingFigures(google.protobuf.message.Message):
     P50_S_FIELD_NUMBER: builtins.int
     P99_S_FIELD_NUMBER: builtins.int
     RECORDS_PER_S_FIELD_NUMBER: builtins.int
+    AWAY_FIELD_NUMBER: builtins.int
     grpc: builtins.str
     """Addresses at which clients are served, host:port; empty: that interface is off."""
     http: builtins.str
@@ -332,6 +339,10 @@ class ServingFigures(google.protobuf.message.Message):
     p99_s: builtins.float
     records_per_s: builtins.float
     """Over the last minute."""
+    @property
+    def away(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Feature parties without which records are scored."""
+
     def __init__(
         self,
         *,
@@ -344,7 +355,8 @@ class ServingFigures(google.protobuf.message.Message):
         p50_s: builtins.float = ...,
         p99_s: builtins.float = ...,
         records_per_s: builtins.float = ...,
+        away: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["grpc", b"grpc", "http", b"http", "p50_s", b"p50_s", "p99_s", b"p99_s", "records", b"records", "records_per_s", b"records_per_s", "refused", b"refused", "requests", b"requests", "rounds", b"rounds"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["away", b"away", "grpc", b"grpc", "http", b"http", "p50_s", b"p50_s", "p99_s", b"p99_s", "records", b"records", "records_per_s", b"records_per_s", "refused", b"refused", "requests", b"requests", "rounds", b"rounds"]) -> None: ...
 
 Global___ServingFigures: typing_extensions.TypeAlias = ServingFigures
