@@ -41,6 +41,8 @@ def _faulty(folder: Path, own: dict[str, dict[str, Any]]) -> None:
     bad("bad-cell", FEATURE_B, "csv", b0=[*map(str, range(n - 1)), "n/a?"])
     bad("bad-class", LABEL_HOLDER, y=np.ones(n, dtype=np.int64))
     bad("bad-constant", FEATURE_C, c0=np.zeros(n))
+    image = pa.FixedShapeTensorArray.from_numpy_ndarray(np.zeros((n, 2, 3), dtype=np.uint8))
+    bad("bad-tensor", FEATURE_C, c0=image)
     bad("bad-ids", FEATURE_C, id=[f"r{i:05d}" for i in range(1, n + 1)])
     bad("bad-column", FEATURE_B)
     own[FEATURE_B]["tables"]["bad-column"] |= {"columns": ["b0", "ö" * 5000]}
@@ -186,6 +188,7 @@ def test_predictions_that_cannot_be(
         ("bad-cell", "feature-b: bad-cell.csv: line 41, column 'b0': the cell is not a number"),
         ("bad-class", "label-holder: bad-class.parquet: label column 'y': holds one class only"),
         ("bad-constant", "feature-c: bad-constant.parquet: column 'c0' is constant"),
+        ("bad-tensor", "feature-c: bad-tensor.parquet: column 'c0' holds tensors of shape 2 x 3, and trees split"),
         ("bad-ids", "the ids of feature-c (40 records) are not those of label-holder (40 records"),
         ("bad-column", "feature-b: bad-column.parquet: has no column 'öö"),
         ("bad-file", "feature-c: absent.parquet: there is no such file"),

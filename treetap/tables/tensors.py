@@ -73,6 +73,12 @@ def tensor_of(path: Path, name: str, column: pa.ChunkedArray, order: npt.NDArray
     return np.ascontiguousarray(cells.transpose(0, *(place + 1 for place in dimensions)))
 
 
+def tensor_column(cells: Tensor) -> pa.Array:
+    """A column for a Parquet table of images (N, height, width) or (N, channels, height, width)."""
+    names = ["channels", "height", "width"][4 - cells.ndim :]
+    return pa.FixedShapeTensorArray.from_numpy_ndarray(np.ascontiguousarray(cells), dim_names=names)
+
+
 def check_trained(path: Path, now: Mapping[str, Shape], trained: Mapping[str, Shape], columns: list[str]) -> None:
     """Raise `DataError` where a column is another tensor than at the training, or is one now or was one then."""
     for name in columns:

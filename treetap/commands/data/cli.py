@@ -1,4 +1,4 @@
-"""`treetap data`: public data sets that benchmarks read."""
+"""`treetap data`: public data sets that benchmarks read, and sets of images as tables of parties."""
 
 from __future__ import annotations
 
@@ -39,3 +39,25 @@ def data_fetch(
         raise BadInput("no folder is given: add --out FOLDER or set TREETAP_DATA")
     new = fetch(source, out)
     typer.echo(f"{out / source.file}: {'fetched' if new else 'already there'}, content digest {source.digest}")
+
+
+@data.command("images")
+def data_images(
+    name: Annotated[str, typer.Argument(help="Set of images, as fashion_mnist; see `treetap data list`.")],
+    out: Annotated[Path, typer.Argument(help="Parquet file to write.")],
+    folder: Annotated[
+        Path | None, typer.Option("--from", envvar="TREETAP_DATA", help="Folder with one file per data set.")
+    ] = None,
+    part: Annotated[str, typer.Option(help="train or test.")] = "train",
+    rows: Annotated[int | None, typer.Option(min=1, help="The first images alone; by default all.")] = None,
+    halves: Annotated[
+        bool, typer.Option("--halves", help="Columns left and right, for two parties, in the place of image.")
+    ] = False,
+) -> None:
+    """Write a set of images as a Parquet table of tensors: id, image (or left and right) and label."""
+    from treetap.commands.data.images import write_images
+
+    if folder is None:
+        raise BadInput("no folder is given: add --from FOLDER or set TREETAP_DATA")
+    count = write_images(name, folder, part, rows, out, halves=halves)
+    typer.echo(f"{out}: {count} images")
