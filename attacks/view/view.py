@@ -23,7 +23,8 @@ from treetap.errors import BadInput, ConfigError, Malformed
 from treetap.protocols.job_spec import check_spec, params_of
 from treetap.protocols.registry import training, training_name
 from treetap.trees.ensemble import ROOT
-from treetap.trees.params import REGRESSIONS, TreeParams
+from treetap.trees.job_params import REGRESSIONS
+from treetap.trees.params import TreeParams
 from treetap.trees.pivodl_params import PivodlParams
 from treetap.wire.signed_heads import Anchor
 from treetap.wire.v2 import setup_pb2

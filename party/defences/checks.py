@@ -8,7 +8,8 @@ from treetap.errors import ConfigError, Refused
 from treetap.protocols.job_spec import params_of
 from treetap.protocols.registry import training, training_name
 from treetap.tables.config import TableConfig
-from treetap.trees.params import REGRESSIONS, TreeParams
+from treetap.trees.job_params import REGRESSIONS
+from treetap.trees.params import TreeParams
 from treetap.wire.v2 import setup_pb2
 
 #: Defences that treat labels as classes.

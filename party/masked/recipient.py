@@ -26,7 +26,7 @@ from party.serving.registry import ServedModels
 from treetap.errors import DataError, Malformed
 from treetap.privacy.ring import Ring, decode
 from treetap.tables.reading import Floats
-from treetap.trees.params import REGRESSIONS
+from treetap.trees.job_params import REGRESSIONS
 from treetap.wire.frame import result
 from treetap.wire.v2 import control_pb2, prediction_pb2
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from treetap.tables.reading import Floats
 from treetap.tables.typed import typed
+from treetap.trees.job_params import BINARY, REGRESSIONS
 from treetap.trees.loss import outcome_of
-from treetap.trees.params import BINARY, REGRESSIONS
 
 
 @dataclass(frozen=True)

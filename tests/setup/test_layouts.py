@@ -8,7 +8,8 @@ from party.boosting import layout as boosting
 from party.forest import layout as forest
 from treetap.errors import Malformed
 from treetap.paillier.slots import Slots
-from treetap.trees.params import OBJECTIVES, BoostingParams, ForestParams
+from treetap.trees.job_params import OBJECTIVES
+from treetap.trees.params import BoostingParams, ForestParams
 
 N = 1000
 SOFTMAX = {"objective": "multi:softprob", "multi_strategy": "multi_output_tree"}

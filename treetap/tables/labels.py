@@ -14,7 +14,7 @@ from treetap.tables.categories import is_text, most_categories
 from treetap.tables.numbers import kind_name
 from treetap.tables.reading import Table
 from treetap.tables.typed import STRING
-from treetap.trees.params import BINARY, REGRESSIONS
+from treetap.trees.job_params import BINARY, REGRESSIONS
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from treetap.tables.categories import is_text
 from treetap.tables.labels import class_name, is_number, label_column
 from treetap.tables.numbers import kind_name
 from treetap.tables.reading import Table
-from treetap.trees.params import REGRESSIONS
+from treetap.trees.job_params import REGRESSIONS
 
 Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
 #: Names of classes that an error lists before it says how many there are.

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from treetap.trees.params import REGRESSIONS
+from treetap.trees.job_params import REGRESSIONS
 
 Array = npt.NDArray[Any]
 

@@ -8,42 +8,27 @@ limit. A forest's `max_depth` defaults to 6, as in boosting.
 
 from __future__ import annotations
 
-import math
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from abc import abstractmethod
+from dataclasses import dataclass, fields
 
 import numpy as np
 import numpy.typing as npt
 
 from treetap.errors import ConfigError
 from treetap.trees import sampling
+from treetap.trees.job_params import (
+    BINARY,
+    OBJECTIVES,
+    JobParams,
+    Range,
+    bad_dropout,
+    bad_missing,
+    not_a_choice,
+    out_of_range,
+)
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
-
-
-@dataclass(frozen=True)
-class Range:
-    """An interval that a number must lie in; `integer` also asks for a whole number."""
-
-    low: float
-    high: float
-    integer: bool = False
-    open_low: bool = False
-    open_high: bool = False
-
-    def complaint(self, value: object) -> str | None:
-        """The fault of `value`, or None."""
-        shown = f"{'(' if self.open_low else '['}{self.low:g}, {self.high:g}{')' if self.open_high else ']'}"
-        kind = "a whole number" if self.integer else "a number"
-        allowed = (int,) if self.integer else (int, float)
-        if isinstance(value, bool) or not isinstance(value, allowed):
-            return f"must be {kind} in {shown}, not {value!r}"
-        above = value > self.low if self.open_low else value >= self.low
-        below = value < self.high if self.open_high else value <= self.high
-        return None if above and below else f"must be {kind} in {shown}, not {value!r}"
 
 
 COMMON = {
@@ -56,56 +41,15 @@ COMMON = {
 }
 
 
-def out_of_range(params: object, ranges: dict[str, Range]) -> list[str]:
-    """The faults of the fields of `params` that have a range, by name."""
-    found = ((name, allowed.complaint(getattr(params, name))) for name, allowed in ranges.items())
-    return [f"{name} {complaint}" for name, complaint in found if complaint]
-
-
-def not_a_choice(params: object, choices: dict[str, tuple[str, ...]]) -> list[str]:
-    """The faults of the fields of `params` whose value is one of several names."""
-    return [
-        f"{name} must be one of {', '.join(allowed)}, not {getattr(params, name)!r}"
-        for name, allowed in choices.items()
-        if getattr(params, name) not in allowed
-    ]
-
-
-def bad_missing(missing: object) -> list[str]:
-    """The faults of the value that means missing."""
-    if isinstance(missing, bool) or not isinstance(missing, int | float) or math.isinf(missing):
-        return [f"missing must be a finite number or nan, not {missing!r}"]
-    return []
-
-
-def bad_dropout(shares: Mapping[str, float]) -> list[str]:
-    """The faults of the probabilities that parties offer no candidates to a tree."""
-    allowed = Range(0, 1, open_high=True)
-    found = ((name, allowed.complaint(share)) for name, share in shares.items())
-    return [f"party_dropout of {name} {complaint}" for name, complaint in found if complaint]
-
-
 @dataclass(frozen=True)
-class TreeParams(ABC):
-    """Parameters that every protocol that grows trees has.
-
-    `missing` is the value that means "missing" besides NaN. `party_dropout`: the probability, by name, that a party
-    offers no candidates to a tree.
-    """
+class TreeParams(JobParams):
+    """Parameters that every protocol that grows trees has. A party that `party_dropout` drops offers no candidates."""
 
     n_estimators: int = 100
     max_depth: int = 6
     max_bin: int = 32
     subsample: float = 1.0
     colsample_bytree: float = 1.0
-    missing: float = math.nan
-    seed: int = 0
-    party_dropout: Mapping[str, float] = field(default_factory=dict)
-
-    @property
-    @abstractmethod
-    def objective(self) -> str:
-        """The objective: the kind of labels and predictions."""
 
     @property
     @abstractmethod
@@ -122,11 +66,6 @@ class TreeParams(ABC):
         """True if every node has bins of its own."""
         return False
 
-    @property
-    def adds_noise(self) -> bool:
-        """True if leaf weights carry noise that no centralised model repeats."""
-        return False
-
     @abstractmethod
     def outputs(self, classes: int) -> int:
         """Columns of the score."""
@@ -134,10 +73,6 @@ class TreeParams(ABC):
     @abstractmethod
     def drawn(self, tree: int, records: int) -> Ints:
         """The number of times that tree number `tree` draws each of N records, (N,)."""
-
-    @abstractmethod
-    def validate(self) -> None:
-        """Raise ConfigError naming every field that is wrong, with the range it must lie in."""
 
     def trees_per_round(self, classes: int) -> int:  # noqa: ARG002 - boosting looks at the classes
         """Trees that a round grows, of which `n_estimators` are the most."""
@@ -147,17 +82,7 @@ class TreeParams(ABC):
         """True if a party offers candidates to tree number `tree`."""
         return sampling.takes_part(self.seed, tree, party, self.party_dropout.get(party, 0.0))
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types: a value of NaN, which nothing equals, is null."""
-        found = asdict(self)
-        return {**found, "missing": None if math.isnan(self.missing) else self.missing}
 
-
-OBJECTIVES = ("binary:logistic", "multi:softprob", "reg:squarederror")
-#: Objectives whose labels are numbers, not classes.
-REGRESSIONS = ("reg:squarederror", "squared_error")
-#: Objectives of two classes with one score, from which the probability of the second class follows.
-BINARY = ("binary:logistic",)
 MULTI_STRATEGIES = ("one_output_per_tree", "multi_output_tree")
 
 

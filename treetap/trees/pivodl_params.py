@@ -12,18 +12,8 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from treetap.errors import ConfigError
-from treetap.trees.params import (
-    BINARY,
-    COMMON,
-    OBJECTIVES,
-    REGRESSIONS,
-    Ints,
-    Range,
-    TreeParams,
-    bad_missing,
-    not_a_choice,
-    out_of_range,
-)
+from treetap.trees.job_params import BINARY, OBJECTIVES, REGRESSIONS, Range, bad_missing, not_a_choice, out_of_range
+from treetap.trees.params import COMMON, Ints, TreeParams
 
 _LARGEST = 1e12
 _RANGES = {

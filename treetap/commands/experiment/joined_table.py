@@ -29,7 +29,7 @@ from treetap.tables.numbers import numbers_of
 from treetap.tables.reading import Table, columns_of, plain_column, read_columns
 from treetap.tables.tensors import check_tensors, is_tensor, tensor_of, tensor_shape
 from treetap.trees import sampling
-from treetap.trees.params import REGRESSIONS
+from treetap.trees.job_params import REGRESSIONS
 
 ID = "treetap_id"
 

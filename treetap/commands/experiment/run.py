@@ -34,7 +34,7 @@ from treetap.protocols.registry import training
 from treetap.strict import load
 from treetap.tables.labels import class_name
 from treetap.trees import metrics, sampling
-from treetap.trees.params import BINARY, REGRESSIONS
+from treetap.trees.job_params import BINARY, REGRESSIONS
 from treetap.wire.v2 import jobs_pb2
 
 #: The end of an error that advises to resume a job: an experiment's federation has ended by then.

@@ -14,7 +14,7 @@ from treetap.errors import ConfigError, DataError
 from treetap.tables.labels import Labels, class_name
 from treetap.tables.reading import read_ids
 from treetap.trees import sampling
-from treetap.trees.params import REGRESSIONS
+from treetap.trees.job_params import REGRESSIONS
 
 #: Column of the joined table: the party whose `label_rows` names the row; null elsewhere.
 OWNER = "treetap_label_owner"

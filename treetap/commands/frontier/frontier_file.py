@@ -11,7 +11,7 @@ from treetap.commands.experiment.experiment_file import AuditTable, ExperimentFi
 from treetap.commands.frontier.plan import NO_DEFENCE, Plan, Training
 from treetap.protocols.registry import training
 from treetap.strict import Strict
-from treetap.trees.params import REGRESSIONS
+from treetap.trees.job_params import REGRESSIONS
 
 #: The attack that needs no training: the reference line of a frontier.
 REFERENCE = "cl"

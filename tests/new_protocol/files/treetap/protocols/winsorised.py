@@ -12,7 +12,8 @@ from treetap.errors import ConfigError
 from treetap.protocols.emissions import GROWTH, Emission, label_holder_opens, to_feature_parties
 from treetap.protocols.registry import Floats, Tables, TrainingProtocol
 from treetap.trees import sampling
-from treetap.trees.params import COMMON, ForestParams, Ints, Range, TreeParams, bad_dropout, bad_missing, out_of_range
+from treetap.trees.job_params import Range, bad_dropout, bad_missing, out_of_range
+from treetap.trees.params import COMMON, ForestParams, Ints, TreeParams
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,159 @@
+"""Parameters of a split network, and the ranges they must lie in.
+
+Architectures have names and sizes, never an import path: a job cannot make a party load code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from treetap.errors import ConfigError
+from treetap.trees.job_params import (
+    OBJECTIVES,
+    REGRESSIONS,
+    JobParams,
+    Range,
+    bad_dropout,
+    bad_missing,
+    not_a_choice,
+    out_of_range,
+)
+
+#: The entry of `bottom` for parties that have none of their own.
+DEFAULT = "default"
+KINDS = ("mlp", "cnn", "resnet")
+NORMS = ("group", "batch")
+OPTIMIZERS = ("sgd", "adam")
+SCHEDULES = ("constant", "cosine")
+#: Types of the numbers on the wire.
+WIRE_TYPES = ("float32", "bfloat16")
+_SIZE = Range(1, 65_536, integer=True)
+_MOST_LAYERS = 64
+_RANGES = {
+    "epochs": Range(1, 100_000, integer=True),
+    "batch_size": Range(2, 65_536, integer=True),
+    "momentum": Range(0, 1, open_high=True),
+    "weight_decay": Range(0, 1),
+    "learning_rate": Range(0, 100, open_low=True),
+    "threads": Range(1, 256, integer=True),
+    "validation_share": Range(0, 1, open_low=True, open_high=True),
+    "seed": Range(0, 2**63 - 1, integer=True),
+}
+
+
+@dataclass(frozen=True)
+class Bottom:
+    """A party's own model, from its columns to its embedding.
+
+    `mlp`: layers of `hidden` sizes with ReLU. `cnn`: for each of `channels` a 3×3 convolution, norm, ReLU and 2×2
+    maximum. `resnet`: stages of `blocks` residual blocks on `channels[0]` channels, which each further stage doubles
+    (He et al. 2016; 64 and 2, 2, 2, 2 is ResNet-18). All end in a linear layer of `width`. `norm` is that of
+    convolutions: group normalisation (Wu, He 2018) or batch normalisation.
+    """
+
+    kind: str = "mlp"
+    hidden: tuple[int, ...] = ()
+    channels: tuple[int, ...] = ()
+    blocks: tuple[int, ...] = ()
+    width: int = 32
+    norm: str = "group"
+
+    def faults(self, where: str) -> list[str]:
+        """The faults of the fields, each with its path below `where`."""
+        found = not_a_choice(self, {"kind": KINDS, "norm": NORMS}) + out_of_range(self, {"width": _SIZE})
+        for name, kinds in (("hidden", ("mlp",)), ("channels", ("cnn", "resnet")), ("blocks", ("resnet",))):
+            sizes = getattr(self, name)
+            found += _bad_sizes(name, sizes)
+            if sizes and self.kind in KINDS and self.kind not in kinds:
+                found.append(f"{name} is of {' and '.join(kinds)}, not of {self.kind}; leave it out")
+            if not sizes and self.kind in kinds and name != "hidden":
+                found.append(f"{name} is missing, a list of sizes")
+        if self.kind == "resnet" and len(self.channels) > 1:
+            found.append("channels of resnet is one number, that of the first stage; each further stage doubles it")
+        return [f"{where}.{each}" for each in found]
+
+
+@dataclass(frozen=True)
+class Top:
+    """The label holder's model from the joined embeddings to the scores: layers of `hidden` sizes with ReLU."""
+
+    hidden: tuple[int, ...] = ()
+
+    def faults(self) -> list[str]:
+        """The faults of the fields, each with its path."""
+        return [f"top.{each}" for each in _bad_sizes("hidden", self.hidden)]
+
+
+@dataclass(frozen=True)
+class SplitnnParams(JobParams):
+    """The parameters of a job that trains a split network.
+
+    `party_dropout` is Party-wise Dropout: the probability, by name, that a feature party sits out a batch.
+    `validation_share` of the records is set aside only if `early_stopping_rounds` (epochs) is given. `threads`: those
+    of one operation, at every party: with another number sums round differently. `reproducible` derives what parties
+    draw in private from the seed of the job, which all know. `bottom`: by party, with `DEFAULT` for all others.
+    """
+
+    objective: str = "binary:logistic"
+    epochs: int = 5
+    batch_size: int = 64
+    optimizer: str = "sgd"
+    momentum: float = 0.9
+    weight_decay: float = 0.0
+    learning_rate: float = 0.05
+    schedule: str = "constant"
+    wire_type: str = "float32"
+    threads: int = 1
+    bottom: Mapping[str, Bottom] = field(default_factory=lambda: {DEFAULT: Bottom(hidden=(64,))})
+    top: Top = Top()
+    early_stopping_rounds: int | None = None
+    validation_share: float = 0.1
+    reproducible: bool = False
+
+    def bottom_of(self, party: str) -> Bottom:
+        """The settings of a party's own model; `ConfigError` where the job has none for it."""
+        if party in self.bottom:
+            return self.bottom[party]
+        if DEFAULT in self.bottom:
+            return self.bottom[DEFAULT]
+        raise ConfigError(f"bottom.{party}: is missing, and there is no bottom.{DEFAULT} for parties without one")
+
+    def outputs(self, classes: int) -> int:
+        """Columns of the score: one for each class of `multi:softprob`, otherwise one."""
+        return classes if self.objective == "multi:softprob" else 1
+
+    def validate(self) -> None:
+        """Raise ConfigError naming every field that is wrong, with the range it must lie in."""
+        choices = {
+            "objective": OBJECTIVES,
+            "optimizer": OPTIMIZERS,
+            "schedule": SCHEDULES,
+            "wire_type": WIRE_TYPES,
+        }
+        wrong = not_a_choice(self, choices) + out_of_range(self, _RANGES)
+        wrong += bad_missing(self.missing) + bad_dropout(self.party_dropout)
+        if self.early_stopping_rounds is not None:
+            wrong += out_of_range(self, {"early_stopping_rounds": Range(1, 100_000, integer=True)})
+        if not isinstance(self.reproducible, bool):
+            wrong.append(f"reproducible must be true or false, not {self.reproducible!r}")
+        for name, each in self.bottom.items():
+            wrong += each.faults(f"bottom.{name}")
+        wrong += self.top.faults()
+        if wrong:
+            raise ConfigError("splitnn parameters: " + "; ".join(wrong))
+
+    @property
+    def regression(self) -> bool:
+        """True if the labels are numbers."""
+        return self.objective in REGRESSIONS
+
+
+def _bad_sizes(name: str, sizes: object) -> list[str]:
+    """The faults of a list of sizes."""
+    if not isinstance(sizes, tuple):
+        return [f"{name} must be a list of whole numbers, not {sizes!r}"]
+    if len(sizes) > _MOST_LAYERS:
+        return [f"{name} has {len(sizes)} entries; at most {_MOST_LAYERS}"]
+    found = ((size, _SIZE.complaint(size)) for size in sizes)
+    return [f"{name}: {complaint}" for _, complaint in found if complaint]

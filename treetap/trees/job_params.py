@@ -1,0 +1,98 @@
+"""Parameters that every training job has, whatever it trains, and the checks of ranges that their classes share."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+OBJECTIVES = ("binary:logistic", "multi:softprob", "reg:squarederror")
+#: Objectives whose labels are numbers, not classes.
+REGRESSIONS = ("reg:squarederror", "squared_error")
+#: Objectives of two classes with one score, from which the probability of the second class follows.
+BINARY = ("binary:logistic",)
+
+
+@dataclass(frozen=True)
+class Range:
+    """An interval that a number must lie in; `integer` also asks for a whole number."""
+
+    low: float
+    high: float
+    integer: bool = False
+    open_low: bool = False
+    open_high: bool = False
+
+    def complaint(self, value: object) -> str | None:
+        """The fault of `value`, or None."""
+        shown = f"{'(' if self.open_low else '['}{self.low:g}, {self.high:g}{')' if self.open_high else ']'}"
+        kind = "a whole number" if self.integer else "a number"
+        allowed = (int,) if self.integer else (int, float)
+        if isinstance(value, bool) or not isinstance(value, allowed):
+            return f"must be {kind} in {shown}, not {value!r}"
+        above = value > self.low if self.open_low else value >= self.low
+        below = value < self.high if self.open_high else value <= self.high
+        return None if above and below else f"must be {kind} in {shown}, not {value!r}"
+
+
+def out_of_range(params: object, ranges: dict[str, Range]) -> list[str]:
+    """The faults of the fields of `params` that have a range, by name."""
+    found = ((name, allowed.complaint(getattr(params, name))) for name, allowed in ranges.items())
+    return [f"{name} {complaint}" for name, complaint in found if complaint]
+
+
+def not_a_choice(params: object, choices: dict[str, tuple[str, ...]]) -> list[str]:
+    """The faults of the fields of `params` whose value is one of several names."""
+    return [
+        f"{name} must be one of {', '.join(allowed)}, not {getattr(params, name)!r}"
+        for name, allowed in choices.items()
+        if getattr(params, name) not in allowed
+    ]
+
+
+def bad_missing(missing: object) -> list[str]:
+    """The faults of the value that means missing."""
+    if isinstance(missing, bool) or not isinstance(missing, int | float) or math.isinf(missing):
+        return [f"missing must be a finite number or nan, not {missing!r}"]
+    return []
+
+
+def bad_dropout(shares: Mapping[str, float]) -> list[str]:
+    """The faults of the probabilities that parties offer no candidates to a tree."""
+    allowed = Range(0, 1, open_high=True)
+    found = ((name, allowed.complaint(share)) for name, share in shares.items())
+    return [f"party_dropout of {name} {complaint}" for name, complaint in found if complaint]
+
+
+@dataclass(frozen=True)
+class JobParams(ABC):
+    """Parameters of every training.
+
+    `missing` is the value that means "missing" besides NaN. `party_dropout`: the probability, by name, that a party
+    sits out: a tree, or a batch of a split network.
+    """
+
+    missing: float = math.nan
+    seed: int = 0
+    party_dropout: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    @abstractmethod
+    def objective(self) -> str:
+        """The objective: the kind of labels and predictions."""
+
+    @property
+    def adds_noise(self) -> bool:
+        """True if the model carries noise that no centralised model repeats."""
+        return False
+
+    @abstractmethod
+    def validate(self) -> None:
+        """Raise ConfigError naming every field that is wrong, with the range it must lie in."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types: a value of NaN, which nothing equals, is null."""
+        found = asdict(self)
+        return {**found, "missing": None if math.isnan(self.missing) else self.missing}
