@@ -1,15 +1,16 @@
 """Parameters of a protocol as a dataclass and as its message: the names of their fields coincide.
 
 A field of the dataclass that the message does not have itself is one of a message inside it, which several protocols
-share (growth.proto: TreeParams). None and NaN stay absent; sequences are repeated fields.
+share (growth.proto: TreeParams). None and NaN stay absent; sequences are repeated fields; a field that is a dataclass
+itself, or a mapping to such, is a message or a map of messages.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
-from typing import Any, TypeVar
+from dataclasses import fields, is_dataclass
+from typing import Any, TypeVar, get_args, get_type_hints
 
 from google.protobuf.message import Message
 
@@ -21,8 +22,10 @@ def put(params: Any, message: Message) -> None:
     message.SetInParent()
     for field in fields(params):
         holder, value = _holder(message, field.name), getattr(params, field.name)
-        if isinstance(value, Mapping):
-            getattr(holder, field.name).update(value)
+        if is_dataclass(value):
+            put(value, getattr(holder, field.name))
+        elif isinstance(value, Mapping):
+            _put_entries(value, getattr(holder, field.name))
         elif isinstance(value, Sequence) and not isinstance(value, str):
             getattr(holder, field.name).extend(value)
         elif value is not None and not (isinstance(value, float) and math.isnan(value)):
@@ -32,19 +35,36 @@ def put(params: Any, message: Message) -> None:
 def read(message: Message, kind: type[Params]) -> Params:
     """The dataclass of a message; a field that is absent has its default."""
     found: dict[str, Any] = {}
+    hints = get_type_hints(kind)
     for field in fields(kind):  # type: ignore[arg-type] # every kind is a dataclass
         holder = _holder(message, field.name)
         if holder.DESCRIPTOR.fields_by_name[field.name].has_presence and not holder.HasField(field.name):
             continue
         value = getattr(holder, field.name)
-        found[field.name] = _plain(value)
+        found[field.name] = _plain(value, _dataclass_in(hints[field.name]))
     return kind(**found)
 
 
-def _plain(value: Any) -> Any:
-    """A field's value as a dataclass has it."""
+def _put_entries(entries: Mapping[str, Any], field: Any) -> None:
+    """Write the entries of a mapping into a map field."""
+    for name, value in entries.items():
+        if is_dataclass(value):
+            put(value, field[name])
+        else:
+            field[name] = value
+
+
+def _dataclass_in(hint: Any) -> type | None:
+    """The dataclass that a field's type is, or maps names to; None for plain values."""
+    return next((each for each in (hint, *get_args(hint)) if isinstance(each, type) and is_dataclass(each)), None)
+
+
+def _plain(value: Any, kind: type | None) -> Any:
+    """A field's value as a dataclass has it; `kind`: the dataclass of its messages, if it has some."""
+    if isinstance(value, Message):
+        return value if kind is None else read(value, kind)
     if isinstance(value, Mapping):
-        return dict(value)
+        return {name: _plain(each, kind) for name, each in value.items()}
     return tuple(value) if isinstance(value, Sequence) and not isinstance(value, str | bytes) else value
 
 

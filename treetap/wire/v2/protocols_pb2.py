@@ -32,9 +32,10 @@ from treetap.wire.v2 import masked_pb2 as treetap_dot_wire_dot_v2_dot_masked__pb
 from treetap.wire.v2 import pivodl_pb2 as treetap_dot_wire_dot_v2_dot_pivodl__pb2
 from treetap.wire.v2 import reveals_pb2 as treetap_dot_wire_dot_v2_dot_reveals__pb2
 from treetap.wire.v2 import serving_pb2 as treetap_dot_wire_dot_v2_dot_serving__pb2
+from treetap.wire.v2 import splitnn_pb2 as treetap_dot_wire_dot_v2_dot_splitnn__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ftreetap/wire/v2/protocols.proto\x12\x0ftreetap.wire.v2\x1a\"treetap/wire/v2/attributions.proto\x1a\x1etreetap/wire/v2/boosting.proto\x1a\x1atreetap/wire/v2/eini.proto\x1a\x1ctreetap/wire/v2/forest.proto\x1a!treetap/wire/v2/interactive.proto\x1a\x1dtreetap/wire/v2/lattice.proto\x1a\x1ctreetap/wire/v2/masked.proto\x1a\x1ctreetap/wire/v2/pivodl.proto\x1a\x1dtreetap/wire/v2/reveals.proto\x1a\x1dtreetap/wire/v2/serving.proto\"\xa5\x03\n\nParameters\x12\x39\n\x08\x62oosting\x18\x01 \x01(\x0b\x32\x1f.treetap.wire.v2.BoostingParamsB\x04\xa8\xd4\x18\x01H\x00\x12\x35\n\x06\x66orest\x18\x02 \x01(\x0b\x32\x1d.treetap.wire.v2.ForestParamsB\x04\xa8\xd4\x18\x01H\x00\x12?\n\x0binteractive\x18\x03 \x01(\x0b\x32\".treetap.wire.v2.InteractiveParamsB\x04\xa8\xd4\x18\x01H\x00\x12\x31\n\x04\x65ini\x18\x04 \x01(\x0b\x32\x1b.treetap.wire.v2.EiniParamsB\x04\xa8\xd4\x18\x01H\x00\x12\x37\n\x07lattice\x18\x05 \x01(\x0b\x32\x1e.treetap.wire.v2.LatticeParamsB\x04\xa8\xd4\x18\x01H\x00\x12\x35\n\x06pivodl\x18\x08 \x01(\x0b\x32\x1d.treetap.wire.v2.PivodlParamsB\x04\xa8\xd4\x18\x01H\x00\x12\x35\n\x06masked\x18\t \x01(\x0b\x32\x1d.treetap.wire.v2.MaskedParamsB\x04\xa8\xd4\x18\x01H\x00\x42\n\n\x08protocol\"\x99\x03\n\x04Step\x12\x33\n\x06\x66orest\x18\x02 \x01(\x0b\x32\x1b.treetap.wire.v2.ForestStepB\x04\xa8\xd4\x18\x01H\x00\x12=\n\x0binteractive\x18\x03 \x01(\x0b\x32 .treetap.wire.v2.InteractiveStepB\x04\xa8\xd4\x18\x01H\x00\x12/\n\x04\x65ini\x18\x04 \x01(\x0b\x32\x19.treetap.wire.v2.EiniStepB\x04\xa8\xd4\x18\x01H\x00\x12?\n\x0c\x61ttributions\x18\x06 \x01(\x0b\x32!.treetap.wire.v2.AttributionsStepB\x04\xa8\xd4\x18\x01H\x00\x12\x35\n\x07serving\x18\x07 \x01(\x0b\x32\x1c.treetap.wire.v2.ServingStepB\x04\xa8\xd4\x18\x01H\x00\x12\x33\n\x06pivodl\x18\x08 \x01(\x0b\x32\x1b.treetap.wire.v2.PivodlStepB\x04\xa8\xd4\x18\x01H\x00\x12\x33\n\x06masked\x18\t \x01(\x0b\x32\x1b.treetap.wire.v2.MaskedStepB\x04\xa8\xd4\x18\x01H\x00\x42\n\n\x08protocol\"\xc5\x01\n\x06Result\x12?\n\x0binteractive\x18\x03 \x01(\x0b\x32\".treetap.wire.v2.InteractiveResultB\x04\xa8\xd4\x18\x01H\x00\x12\x37\n\x07serving\x18\x07 \x01(\x0b\x32\x1e.treetap.wire.v2.ServingResultB\x04\xa8\xd4\x18\x01H\x00\x12\x35\n\x06pivodl\x18\x08 \x01(\x0b\x32\x1d.treetap.wire.v2.PivodlResultB\x04\xa8\xd4\x18\x01H\x00\x42\n\n\x08protocol\"\xd2\x03\n\x04\x42ody\x12\x37\n\x08\x62oosting\x18\x01 \x01(\x0b\x32\x1d.treetap.wire.v2.BoostingBodyB\x04\xa8\xd4\x18\x01H\x00\x12\x33\n\x06\x66orest\x18\x02 \x01(\x0b\x32\x1b.treetap.wire.v2.ForestBodyB\x04\xa8\xd4\x18\x01H\x00\x12=\n\x0binteractive\x18\x03 \x01(\x0b\x32 .treetap.wire.v2.InteractiveBodyB\x04\xa8\xd4\x18\x01H\x00\x12/\n\x04\x65ini\x18\x04 \x01(\x0b\x32\x19.treetap.wire.v2.EiniBodyB\x04\xa8\xd4\x18\x01H\x00\x12\x35\n\x07lattice\x18\x05 \x01(\x0b\x32\x1c.treetap.wire.v2.LatticeBodyB\x04\xa8\xd4\x18\x01H\x00\x12?\n\x0c\x61ttributions\x18\x06 \x01(\x0b\x32!.treetap.wire.v2.AttributionsBodyB\x04\xa8\xd4\x18\x01H\x00\x12\x33\n\x06pivodl\x18\x08 \x01(\x0b\x32\x1b.treetap.wire.v2.PivodlBodyB\x04\xa8\xd4\x18\x01H\x00\x12\x33\n\x06masked\x18\t \x01(\x0b\x32\x1b.treetap.wire.v2.MaskedBodyB\x04\xa8\xd4\x18\x01H\x00\x42\n\n\x08protocolb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ftreetap/wire/v2/protocols.proto\x12\x0ftreetap.wire.v2\x1a\"treetap/wire/v2/attributions.proto\x1a\x1etreetap/wire/v2/boosting.proto\x1a\x1atreetap/wire/v2/eini.proto\x1a\x1ctreetap/wire/v2/forest.proto\x1a!treetap/wire/v2/interactive.proto\x1a\x1dtreetap/wire/v2/lattice.proto\x1a\x1ctreetap/wire/v2/masked.proto\x1a\x1ctreetap/wire/v2/pivodl.proto\x1a\x1dtreetap/wire/v2/reveals.proto\x1a\x1dtreetap/wire/v2/serving.proto\x1a\x1dtreetap/wire/v2/splitnn.proto\"\xde\x03\n\nParameters\x12\x39\n\x08\x62oosting\x18\x01 \x01(\x0b\x32\x1f.treetap.wire.v2.BoostingParamsB\x04\xa8\xd4\x18\x01H\x00\x12\x35\n\x06\x66orest\x18\x02 \x01(\x0b\x32\x1d.treetap.wire.v2.ForestParamsB\x04\xa8\xd4\x18\x01H\x00\x12?\n\x0binteractive\x18\x03 \x01(\x0b\x32\".treetap.wire.v2.InteractiveParamsB\x04\xa8\xd4\x18\x01H\x00\x12\x31\n\x04\x65ini\x18\x04 \x01(\x0b\x32\x1b.treetap.wire.v2.EiniParamsB\x04\xa8\xd4\x18\x01H\x00\x12\x37\n\x07lattice\x18\x05 \x01(\x0b\x32\x1e.treetap.wire.v2.LatticeParamsB\x04\xa8\xd4\x18\x01H\x00\x12\x35\n\x06pivodl\x18\x08 \x01(\x0b\x32\x1d.treetap.wire.v2.PivodlParamsB\x04\xa8\xd4\x18\x01H\x00\x12\x35\n\x06masked\x18\t \x01(\x0b\x32\x1d.treetap.wire.v2.MaskedParamsB\x04\xa8\xd4\x18\x01H\x00\x12\x37\n\x07splitnn\x18\n \x01(\x0b\x32\x1e.treetap.wire.v2.SplitnnParamsB\x04\xa8\xd4\x18\x01H\x00\x42\n\n\x08protocol\"\xd0\x03\n\x04Step\x12\x33\n\x06\x66orest\x18\x02 \x01(\x0b\x32\x1b.treetap.wire.v2.ForestStepB\x04\xa8\xd4\x18\x01H\x00\x12=\n\x0binteractive\x18\x03 \x01(\x0b\x32 .treetap.wire.v2.InteractiveStepB\x04\xa8\xd4\x18\x01H\x00\x12/\n\x04\x65ini\x18\x04 \x01(\x0b\x32\x19.treetap.wire.v2.EiniStepB\x04\xa8\xd4\x18\x01H\x00\x12?\n\x0c\x61ttributions\x18\x06 \x01(\x0b\x32!.treetap.wire.v2.AttributionsStepB\x04\xa8\xd4\x18\x01H\x00\x12\x35\n\x07serving\x18\x07 \x01(\x0b\x32\x1c.treetap.wire.v2.ServingStepB\x04\xa8\xd4\x18\x01H\x00\x12\x33\n\x06pivodl\x18\x08 \x01(\x0b\x32\x1b.treetap.wire.v2.PivodlStepB\x04\xa8\xd4\x18\x01H\x00\x12\x33\n\x06masked\x18\t \x01(\x0b\x32\x1b.treetap.wire.v2.MaskedStepB\x04\xa8\xd4\x18\x01H\x00\x12\x35\n\x07splitnn\x18\n \x01(\x0b\x32\x1c.treetap.wire.v2.SplitnnStepB\x04\xa8\xd4\x18\x01H\x00\x42\n\n\x08protocol\"\xfe\x01\n\x06Result\x12?\n\x0binteractive\x18\x03 \x01(\x0b\x32\".treetap.wire.v2.InteractiveResultB\x04\xa8\xd4\x18\x01H\x00\x12\x37\n\x07serving\x18\x07 \x01(\x0b\x32\x1e.treetap.wire.v2.ServingResultB\x04\xa8\xd4\x18\x01H\x00\x12\x35\n\x06pivodl\x18\x08 \x01(\x0b\x32\x1d.treetap.wire.v2.PivodlResultB\x04\xa8\xd4\x18\x01H\x00\x12\x37\n\x07splitnn\x18\n \x01(\x0b\x32\x1e.treetap.wire.v2.SplitnnResultB\x04\xa8\xd4\x18\x01H\x00\x42\n\n\x08protocol\"\x89\x04\n\x04\x42ody\x12\x37\n\x08\x62oosting\x18\x01 \x01(\x0b\x32\x1d.treetap.wire.v2.BoostingBodyB\x04\xa8\xd4\x18\x01H\x00\x12\x33\n\x06\x66orest\x18\x02 \x01(\x0b\x32\x1b.treetap.wire.v2.ForestBodyB\x04\xa8\xd4\x18\x01H\x00\x12=\n\x0binteractive\x18\x03 \x01(\x0b\x32 .treetap.wire.v2.InteractiveBodyB\x04\xa8\xd4\x18\x01H\x00\x12/\n\x04\x65ini\x18\x04 \x01(\x0b\x32\x19.treetap.wire.v2.EiniBodyB\x04\xa8\xd4\x18\x01H\x00\x12\x35\n\x07lattice\x18\x05 \x01(\x0b\x32\x1c.treetap.wire.v2.LatticeBodyB\x04\xa8\xd4\x18\x01H\x00\x12?\n\x0c\x61ttributions\x18\x06 \x01(\x0b\x32!.treetap.wire.v2.AttributionsBodyB\x04\xa8\xd4\x18\x01H\x00\x12\x33\n\x06pivodl\x18\x08 \x01(\x0b\x32\x1b.treetap.wire.v2.PivodlBodyB\x04\xa8\xd4\x18\x01H\x00\x12\x33\n\x06masked\x18\t \x01(\x0b\x32\x1b.treetap.wire.v2.MaskedBodyB\x04\xa8\xd4\x18\x01H\x00\x12\x35\n\x07splitnn\x18\n \x01(\x0b\x32\x1c.treetap.wire.v2.SplitnnBodyB\x04\xa8\xd4\x18\x01H\x00\x42\n\n\x08protocolb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -55,6 +56,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PARAMETERS'].fields_by_name['pivodl']._serialized_options = b'\250\324\030\001'
   _globals['_PARAMETERS'].fields_by_name['masked']._loaded_options = None
   _globals['_PARAMETERS'].fields_by_name['masked']._serialized_options = b'\250\324\030\001'
+  _globals['_PARAMETERS'].fields_by_name['splitnn']._loaded_options = None
+  _globals['_PARAMETERS'].fields_by_name['splitnn']._serialized_options = b'\250\324\030\001'
   _globals['_STEP'].fields_by_name['forest']._loaded_options = None
   _globals['_STEP'].fields_by_name['forest']._serialized_options = b'\250\324\030\001'
   _globals['_STEP'].fields_by_name['interactive']._loaded_options = None
@@ -69,12 +72,16 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STEP'].fields_by_name['pivodl']._serialized_options = b'\250\324\030\001'
   _globals['_STEP'].fields_by_name['masked']._loaded_options = None
   _globals['_STEP'].fields_by_name['masked']._serialized_options = b'\250\324\030\001'
+  _globals['_STEP'].fields_by_name['splitnn']._loaded_options = None
+  _globals['_STEP'].fields_by_name['splitnn']._serialized_options = b'\250\324\030\001'
   _globals['_RESULT'].fields_by_name['interactive']._loaded_options = None
   _globals['_RESULT'].fields_by_name['interactive']._serialized_options = b'\250\324\030\001'
   _globals['_RESULT'].fields_by_name['serving']._loaded_options = None
   _globals['_RESULT'].fields_by_name['serving']._serialized_options = b'\250\324\030\001'
   _globals['_RESULT'].fields_by_name['pivodl']._loaded_options = None
   _globals['_RESULT'].fields_by_name['pivodl']._serialized_options = b'\250\324\030\001'
+  _globals['_RESULT'].fields_by_name['splitnn']._loaded_options = None
+  _globals['_RESULT'].fields_by_name['splitnn']._serialized_options = b'\250\324\030\001'
   _globals['_BODY'].fields_by_name['boosting']._loaded_options = None
   _globals['_BODY'].fields_by_name['boosting']._serialized_options = b'\250\324\030\001'
   _globals['_BODY'].fields_by_name['forest']._loaded_options = None
@@ -91,12 +98,14 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_BODY'].fields_by_name['pivodl']._serialized_options = b'\250\324\030\001'
   _globals['_BODY'].fields_by_name['masked']._loaded_options = None
   _globals['_BODY'].fields_by_name['masked']._serialized_options = b'\250\324\030\001'
-  _globals['_PARAMETERS']._serialized_start=367
-  _globals['_PARAMETERS']._serialized_end=788
-  _globals['_STEP']._serialized_start=791
-  _globals['_STEP']._serialized_end=1200
-  _globals['_RESULT']._serialized_start=1203
-  _globals['_RESULT']._serialized_end=1400
-  _globals['_BODY']._serialized_start=1403
-  _globals['_BODY']._serialized_end=1869
+  _globals['_BODY'].fields_by_name['splitnn']._loaded_options = None
+  _globals['_BODY'].fields_by_name['splitnn']._serialized_options = b'\250\324\030\001'
+  _globals['_PARAMETERS']._serialized_start=398
+  _globals['_PARAMETERS']._serialized_end=876
+  _globals['_STEP']._serialized_start=879
+  _globals['_STEP']._serialized_end=1343
+  _globals['_RESULT']._serialized_start=1346
+  _globals['_RESULT']._serialized_end=1600
+  _globals['_BODY']._serialized_start=1603
+  _globals['_BODY']._serialized_end=2124
 # @@protoc_insertion_point(module_scope)

@@ -1,0 +1,168 @@
+"""Models by name and sizes, with named initial weights."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.utils import skip_init
+
+from treetap.errors import DataError
+from treetap.neural.draws import Draws
+from treetap.neural.params import Bottom, Top
+
+#: Most groups of a group normalisation.
+_GROUPS = 8
+
+
+@dataclass(frozen=True)
+class InputShape:
+    """A party's inputs: numbers of a record, and the channels, height and width of its images, where it has some."""
+
+    columns: int
+    images: tuple[tuple[int, int, int], ...] = ()
+
+    @property
+    def numbers(self) -> int:
+        """All numbers of a record, pixels included."""
+        return self.columns + sum(math.prod(image) for image in self.images)
+
+
+def bottom_model(settings: Bottom, shape: InputShape, draws: Draws, *path: str | int) -> nn.Module:
+    """A party's own model: (n, numbers) → (n, width), of `cnn` and `resnet` (n, channels, height, width) → (n, width).
+
+    Raises:
+        DataError: the inputs do not fit the kind.
+    """
+    if settings.kind == "mlp":
+        layers = _mlp(shape.numbers, settings.hidden, settings.width)
+        model: nn.Module = nn.Sequential(OrderedDict([("flat", nn.Flatten()), *layers.named_children()]))
+    else:
+        if shape.columns or len(shape.images) != 1:
+            raise DataError(
+                f"kind = {settings.kind!r} takes one column of images and no other; this table has {shape.columns} "
+                f"numbers and {len(shape.images)} columns of images: name one column, or use kind = 'mlp'"
+            )
+        channels, height, width = shape.images[0]
+        model = _cnn(settings, channels, height, width) if settings.kind == "cnn" else _Resnet(settings, channels)
+    return initialised(model, draws, *path)
+
+
+def top_model(settings: Top, inputs: int, outputs: int, draws: Draws, *path: str | int) -> nn.Module:
+    """The model on the joined embeddings: (n, inputs) → (n, outputs)."""
+    return initialised(_mlp(inputs, settings.hidden, outputs), draws, *path)
+
+
+def initialised(model: nn.Module, draws: Draws, *path: str | int) -> nn.Module:
+    """The model with its initial weights: uniform in ±1/√(inputs of a unit), norms at 1 and 0.
+
+    This is `kaiming_uniform_(a=√5)` (He et al. 2015), which PyTorch's own layers begin with.
+    """
+    with torch.no_grad():
+        for name, layer in model.named_modules():
+            if isinstance(layer, nn.Linear | nn.Conv2d):
+                bound = 1.0 / math.sqrt(max(1, math.prod(layer.weight.shape[1:])))
+                for kind, tensor in (("weight", layer.weight), ("bias", layer.bias)):
+                    if tensor is not None:
+                        drawn = draws.uniform(tensor.numel(), *path, "weights", f"{name}.{kind}")
+                        tensor.copy_(torch.from_numpy((2.0 * drawn - 1.0) * bound).reshape(tensor.shape))
+            elif isinstance(layer, nn.GroupNorm | nn.BatchNorm2d):
+                nn.init.ones_(layer.weight)
+                nn.init.zeros_(layer.bias)
+    return model
+
+
+def linear(inputs: int, outputs: int) -> nn.Module:
+    """A linear layer whose weights have no value yet: see `initialised`."""
+    return _uninitialised(nn.Linear, inputs, outputs)
+
+
+def _mlp(inputs: int, hidden: Sequence[int], outputs: int) -> nn.Sequential:
+    layers: list[tuple[str, nn.Module]] = []
+    for number, size in enumerate(hidden):
+        layers += [(f"linear{number}", linear(inputs, size)), (f"relu{number}", nn.ReLU())]
+        inputs = size
+    return nn.Sequential(OrderedDict([*layers, (f"linear{len(hidden)}", linear(inputs, outputs))]))
+
+
+def _uninitialised(kind: type[nn.Module], *sizes: int, **more: Any) -> nn.Module:
+    """A layer without initial weights: PyTorch's own would come from a generator that the whole process shares."""
+    make: Any = skip_init
+    layer: nn.Module = make(kind, *sizes, **more)
+    return layer
+
+
+def _conv(inputs: int, outputs: int, size: int = 3, stride: int = 1) -> nn.Module:
+    more: dict[str, Any] = {"stride": stride, "padding": size // 2, "bias": False}
+    return _uninitialised(nn.Conv2d, inputs, outputs, size, **more)
+
+
+def _norm(kind: str, channels: int) -> nn.Module:
+    if kind == "batch":
+        return nn.BatchNorm2d(channels)
+    return nn.GroupNorm(math.gcd(channels, _GROUPS), channels)
+
+
+def _cnn(settings: Bottom, channels: int, height: int, width: int) -> nn.Sequential:
+    layers: list[tuple[str, nn.Module]] = []
+    for number, size in enumerate(settings.channels):
+        if min(height, width) < 2:
+            raise DataError(
+                f"channels has {len(settings.channels)} entries: each halves the images, which are too small"
+            )
+        layers += [
+            (f"conv{number}", _conv(channels, size)),
+            (f"norm{number}", _norm(settings.norm, size)),
+            (f"relu{number}", nn.ReLU()),
+            (f"pool{number}", nn.MaxPool2d(2)),
+        ]
+        channels, height, width = size, height // 2, width // 2
+    layers += [("flat", nn.Flatten()), ("linear", linear(channels * height * width, settings.width))]
+    return nn.Sequential(OrderedDict(layers))
+
+
+class _Block(nn.Module):
+    """A basic residual block (He et al. 2016)."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int, norm: str) -> None:
+        super().__init__()
+        self.conv0, self.norm0 = _conv(inputs, outputs, stride=stride), _norm(norm, outputs)
+        self.conv1, self.norm1 = _conv(outputs, outputs), _norm(norm, outputs)
+        self.skip: nn.Module = nn.Identity()
+        if stride != 1 or inputs != outputs:
+            self.skip = nn.Sequential(_conv(inputs, outputs, 1, stride), _norm(norm, outputs))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """(n, inputs, h, w) → (n, outputs, h / stride, w / stride)."""
+        y = torch.relu(self.norm0(self.conv0(x)))
+        y = self.norm1(self.conv1(y))
+        return torch.relu(y + self.skip(x))
+
+
+class _Resnet(nn.Module):
+    """Residual stages on small images: the first convolution keeps their size."""
+
+    def __init__(self, settings: Bottom, channels: int) -> None:
+        super().__init__()
+        size = settings.channels[0]
+        self.conv, self.norm = _conv(channels, size), _norm(settings.norm, size)
+        blocks: list[nn.Module] = []
+        inputs = size
+        for stage, count in enumerate(settings.blocks):
+            outputs = size << stage
+            for number in range(count):
+                blocks.append(_Block(inputs, outputs, 2 if stage and not number else 1, settings.norm))
+                inputs = outputs
+        self.blocks = nn.Sequential(*blocks)
+        self.linear = linear(inputs, settings.width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """(n, channels, h, w) → (n, width)."""
+        y = self.blocks(torch.relu(self.norm(self.conv(x))))
+        found: torch.Tensor = self.linear(y.mean(dim=(2, 3)))
+        return found

@@ -1,0 +1,214 @@
+"""The same training in one graph on joined columns: the model that a federation must find, bit by bit.
+
+Every party's own model, the top and the loss are one graph. Where the cut between parties is, numbers are rounded as on
+the wire, and the gradient that passes backwards is changed as the label holder's defences change it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from treetap.errors import DataError
+from treetap.neural.architectures import bottom_model
+from treetap.neural.dimip import Dimip
+from treetap.neural.draws import Draws
+from treetap.neural.early_stopping import EarlyStopping
+from treetap.neural.feature_side import BOTTOM, embedded
+from treetap.neural.gradient_defences import applied
+from treetap.neural.inputs import Inputs
+from treetap.neural.label_defences import LabelDefences
+from treetap.neural.label_side import TOP, models_of
+from treetap.neural.numbers import rounded
+from treetap.neural.objective import Objective
+from treetap.neural.optimiser import Optimiser, load_weights, weights_of
+from treetap.neural.params import SplitnnParams
+from treetap.neural.schedule import Schedule
+from treetap.neural.threads import pin
+
+Array = npt.NDArray[np.generic]
+Floats = npt.NDArray[np.float64]
+Rows = npt.NDArray[np.int64]
+#: Records of one piece of a prediction.
+PIECE = 1024
+#: Called after each epoch with its number and the model.
+After = Callable[[int, "CentralNetwork"], None]
+
+
+@dataclass(frozen=True)
+class Party:
+    """One party of a centralised training: its inputs (None of a label holder without columns) and its draws."""
+
+    name: str
+    inputs: Inputs | None
+    draws: Draws
+    amplified: bool = False
+
+
+class _Cut(torch.autograd.Function):
+    """The cut between two parties: forward, numbers as on the wire; backward, the gradient that is returned."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, embeddings: torch.Tensor, wire_type: str, returned: Callable[[torch.Tensor], torch.Tensor]
+    ) -> torch.Tensor:
+        """The embeddings (n, width) as the label holder reads them."""
+        ctx.wire_type, ctx.returned = wire_type, returned
+        return rounded(embeddings, wire_type)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        """The gradient (n, width) as the feature party reads it."""
+        with torch.enable_grad():
+            found = ctx.returned(gradients[0])
+        return rounded(found, ctx.wire_type), None, None
+
+
+class CentralNetwork:
+    """All parties' models in one process; the label holder's is the first party."""
+
+    def __init__(
+        self,
+        params: SplitnnParams,
+        parties: list[Party],
+        labels: npt.NDArray[Any],
+        classes: int,
+        defences: LabelDefences | None = None,
+    ) -> None:
+        """`labels`: (N,) class numbers or targets of the aligned records. Raises DataError: see `Schedule`."""
+        self.params, self.parties, self._labels = params, parties, labels
+        self._defences = defences or LabelDefences()
+        self.schedule = Schedule.of(params, len(labels))
+        self.objective = Objective.of(params, classes, labels[self.schedule.training])
+        holder, *others = parties
+        names = [party.name for party in others]
+        self.models = {
+            holder.name: models_of(params, holder.name, names, holder.inputs, self.objective, holder.draws),
+            **{party.name: {BOTTOM: _bottom(params, party)} for party in others},
+        }
+        self._optimisers = {
+            party.name: Optimiser(self.models[party.name], params, amplified=party.amplified) for party in parties
+        }
+        self._dimip = {
+            name: Dimip(
+                name,
+                params.bottom_of(name).width,
+                classes,
+                weight,
+                holder.draws,
+                random_labels=self._defences.random_labels,
+            )
+            for name, weight in self._defences.dimip.items()
+            if weight > 0 and name in names
+        }
+        self.stopping = EarlyStopping(params.early_stopping_rounds)
+
+    def train(self, after: After | None = None) -> CentralNetwork:
+        """Train to the last epoch, or until early stopping; then the weights are those of the best epoch."""
+        pin(self.params.threads)
+        kept: dict[str, dict[str, Array]] = {}
+        for epoch in range(self.params.epochs):
+            self.train_epoch(epoch)
+            if after is not None:
+                after(epoch, self)
+            if self.stopping.rounds is None:
+                continue
+            rows = self.schedule.validation
+            if self.stopping.take(epoch, self.objective.watched(self._validation_scores(), self._labels[rows])):
+                kept = self.weights()
+            if self.stopping.stopped:
+                break
+        for name, arrays in kept.items():
+            load_weights(self.models[name], arrays)
+        return self
+
+    def train_epoch(self, epoch: int) -> float:
+        """One epoch; returns the mean loss of its batches."""
+        losses = [self._train_batch(epoch, batch, rows) for batch, rows in enumerate(self.schedule.epoch(epoch))]
+        return float(np.mean(losses))
+
+    def scores(self, inputs: Mapping[str, Inputs], rows: Rows, away: frozenset[str] = frozenset()) -> Floats:
+        """Scores (n, K) of records; the embeddings of parties that are away are 0."""
+        pin(self.params.threads)
+        pieces = np.split(rows, range(PIECE, len(rows), PIECE))
+        return np.concatenate([self._scores(inputs, piece, away) for piece in pieces])
+
+    def weights(self) -> dict[str, dict[str, Array]]:
+        """Party → its weights by name."""
+        return {name: weights_of(models) for name, models in self.models.items()}
+
+    def _train_batch(self, epoch: int, batch: int, rows: Rows) -> float:
+        holder, *others = self.parties
+        taking = [party for party in others if self.schedule.takes_part(epoch, batch, party.name)]
+        labels = self._labels[rows]
+        for party in (holder, *taking):
+            self._optimisers[party.name].clear()
+            for model in self.models[party.name].values():
+                model.train()
+        joined = []
+        if holder.inputs is not None:
+            joined.append(self.models[holder.name][BOTTOM](holder.inputs.batch(rows)))
+        for party in others:
+            if party not in taking:
+                joined.append(torch.zeros(len(rows), self.params.bottom_of(party.name).width))
+                continue
+            embeddings = self.models[party.name][BOTTOM](_inputs(party).batch(rows))
+            joined.append(self._cut(party.name, embeddings, labels, epoch, batch))
+        loss = self.objective.loss(self.models[holder.name][TOP](torch.cat(joined, dim=1)), labels)
+        if not bool(torch.isfinite(loss)):
+            raise DataError(f"the loss of epoch {epoch}, batch {batch} is not finite")
+        torch.autograd.backward(loss)
+        for party in (holder, *taking):
+            self._optimisers[party.name].step(self.schedule.rate(epoch, batch))
+        return float(loss.detach())
+
+    def _cut(
+        self, party: str, embeddings: torch.Tensor, labels: npt.NDArray[Any], epoch: int, batch: int
+    ) -> torch.Tensor:
+        draws, read = self.parties[0].draws, rounded(embeddings.detach(), self.params.wire_type)
+
+        def returned(gradient: torch.Tensor) -> torch.Tensor:
+            if party in self._dimip:
+                gradient = gradient + self._dimip[party].gradient(read, labels, epoch, batch)
+            if self._defences.gradient is not None:
+                gradient = applied(self._defences.gradient, gradient, draws, "gradient", party, epoch, batch)
+            return gradient
+
+        cut: Any = _Cut
+        found: torch.Tensor = cut.apply(embeddings, self.params.wire_type, returned)
+        return found
+
+    def _validation_scores(self) -> Floats:
+        own = {party.name: party.inputs for party in self.parties if party.inputs is not None}
+        return np.concatenate([self._scores(own, rows, frozenset()) for rows in self.schedule.validation_batches()])
+
+    def _scores(self, inputs: Mapping[str, Inputs], rows: Rows, away: frozenset[str]) -> Floats:
+        holder, *others = self.parties
+        joined = []
+        with torch.no_grad():
+            for models in self.models.values():
+                for model in models.values():
+                    model.eval()
+            if holder.inputs is not None:
+                joined.append(self.models[holder.name][BOTTOM](inputs[holder.name].batch(rows)))
+            for party in others:
+                if party.name in away:
+                    joined.append(torch.zeros(len(rows), self.params.bottom_of(party.name).width))
+                else:
+                    model = self.models[party.name][BOTTOM]
+                    joined.append(embedded(model, inputs[party.name], rows, self.params.wire_type))
+            return self.objective.scores(self.models[holder.name][TOP](torch.cat(joined, dim=1)))
+
+
+def _bottom(params: SplitnnParams, party: Party) -> torch.nn.Module:
+    return bottom_model(params.bottom_of(party.name), _inputs(party).shape, party.draws, "bottom", party.name)
+
+
+def _inputs(party: Party) -> Inputs:
+    assert party.inputs is not None  # a feature party has inputs, of no column if its table has none
+    return party.inputs

@@ -1,0 +1,79 @@
+"""A feature party's side of a split network: its own model, forward and backward, and its state as arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from treetap.neural.architectures import bottom_model
+from treetap.neural.draws import Draws
+from treetap.neural.inputs import Inputs
+from treetap.neural.numbers import rounded
+from treetap.neural.optimiser import Optimiser, load_weights, weights_of
+from treetap.neural.params import SplitnnParams
+from treetap.neural.threads import pin
+
+Array = npt.NDArray[np.generic]
+Rows = npt.NDArray[np.int64]
+#: The name of a party's own model among its weights.
+BOTTOM = "bottom"
+
+
+class FeatureSide:
+    """The model of one feature party on its inputs."""
+
+    def __init__(
+        self, params: SplitnnParams, party: str, inputs: Inputs, draws: Draws, *, amplified: bool = False
+    ) -> None:
+        """`draws`: the party's private ones. `amplified`: see `Optimiser`. Raises DataError: see `bottom_model`."""
+        self._params, self._inputs = params, inputs
+        settings = params.bottom_of(party)
+        self.width = settings.width
+        self._model = bottom_model(settings, inputs.shape, draws, "bottom", party)
+        self._optimiser = Optimiser({BOTTOM: self._model}, params, amplified=amplified)
+        self._open: torch.Tensor | None = None  # the embeddings whose gradient is awaited
+
+    def forward(self, rows: Rows) -> torch.Tensor:
+        """The embeddings (n, width) of a batch, as the label holder reads them."""
+        pin(self._params.threads)
+        self._model.train()
+        self._optimiser.clear()
+        self._open = self._model(self._inputs.batch(rows))
+        return rounded(self._open.detach(), self._params.wire_type)
+
+    def backward(self, gradient: torch.Tensor, rate: float) -> None:
+        """Apply the gradient (n, width) that the label holder has returned for the last embeddings."""
+        pin(self._params.threads)
+        assert self._open is not None
+        torch.autograd.backward(self._open, gradient)
+        self._open = None
+        self._optimiser.step(rate)
+
+    def embed(self, rows: Rows) -> torch.Tensor:
+        """The embeddings (n, width) of records that are not trained on, as the label holder reads them."""
+        pin(self._params.threads)
+        return embedded(self._model, self._inputs, rows, self._params.wire_type)
+
+    def weights(self) -> dict[str, Array]:
+        """The weights to publish, by name."""
+        return weights_of({BOTTOM: self._model})
+
+    def state(self) -> dict[str, Array]:
+        """All that a later epoch depends on, by name."""
+        return {**self.weights(), **{f"optimiser:{name}": each for name, each in self._optimiser.state().items()}}
+
+    def load(self, arrays: Mapping[str, Array]) -> None:
+        """Continue from a state that `state` has returned."""
+        load_weights({BOTTOM: self._model}, arrays)
+        own = {name.partition(":")[2]: each for name, each in arrays.items() if name.startswith("optimiser:")}
+        self._optimiser.load(own)
+
+
+def embedded(model: torch.nn.Module, inputs: Inputs, rows: Rows, wire_type: str) -> torch.Tensor:
+    """The embeddings (n, width) of a trained model, as their reader has them."""
+    model.eval()
+    with torch.no_grad():
+        return rounded(model(inputs.batch(rows)), wire_type)

@@ -1,0 +1,62 @@
+"""Defences that change the gradients which return to a feature party, (n, width), after all that is added to them.
+
+The four baselines of the paper on DIMIP (its section 5.1), as Fu et al. 2022 ("Label inference attacks against vertical
+federated learning", section 5.3) define them. All noise is drawn from the label holder's private draws.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from treetap.neural.draws import Draws
+from treetap.neural.label_defences import GradientDefence
+
+#: Deviations of a batch's numbers that DiscreteSGD divides into levels, on each side of 0.
+_DEVIATIONS = 2.0
+
+
+def applied(defence: GradientDefence, gradient: torch.Tensor, draws: Draws, *path: str | int) -> torch.Tensor:
+    """The gradient (n, width) that is sent in the place of this one."""
+    flat = gradient.reshape(-1)
+    if defence.kind == "noise":
+        found = flat + _noise(defence, flat, draws, *path)
+    elif defence.kind == "compression":
+        found = _compressed(flat, defence.share)
+    elif defence.kind == "ppdl":
+        found = _selected(defence, flat, draws, *path)
+    else:
+        found = _levelled(flat, defence.levels) + _noise(defence, flat, draws, *path)
+    return found.reshape(gradient.shape)
+
+
+def _noise(defence: GradientDefence, like: torch.Tensor, draws: Draws, *path: str | int) -> torch.Tensor:
+    if not defence.scale:
+        return torch.zeros_like(like)
+    return torch.from_numpy(draws.laplace(defence.scale, like.numel(), *path)).to(like.dtype)
+
+
+def _selected(defence: GradientDefence, flat: torch.Tensor, draws: Draws, *path: str | int) -> torch.Tensor:
+    """Numbers in a random order, as far as `share` goes, of those that pass the noisy threshold; others 0."""
+    least = defence.threshold + _noise(defence, flat, draws, *path, "threshold")
+    passes = flat.abs() + _noise(defence, flat, draws, *path, "size") >= least
+    order = torch.from_numpy(draws.order(flat.numel(), *path, "order"))
+    chosen = order[passes[order]][: math.ceil(defence.share * flat.numel())]
+    found = torch.zeros_like(flat)
+    found[chosen] = (flat + _noise(defence, flat, draws, *path, "sent"))[chosen]
+    return found
+
+
+def _levelled(flat: torch.Tensor, levels: int) -> torch.Tensor:
+    """The numbers (n,) rounded to multiples of the interval of which `levels` make up two deviations on each side."""
+    step = 2.0 * _DEVIATIONS * float(flat.std(unbiased=False)) / levels
+    return torch.round(flat / step) * step if step > 0 else flat.clone()
+
+
+def _compressed(flat: torch.Tensor, share: float) -> torch.Tensor:
+    """The numbers (n,), of which the smallest `share` by size are 0."""
+    dropped = min(flat.numel(), round(share * flat.numel()))
+    found = flat.clone()
+    found[torch.argsort(flat.abs(), stable=True)[:dropped]] = 0.0
+    return found

@@ -1,0 +1,175 @@
+"""A party's inputs: scalers fitted on the aligned training records by their owner, and records as tensors.
+
+A number is standardised, and a missing one is 0 beside an indicator of its column. A feature that is one category of a
+column of text stays 0 or 1. Pixels are standardised per channel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from treetap.errors import DataError
+from treetap.neural.architectures import InputShape
+from treetap.tables.reading import Table
+
+Floats = npt.NDArray[np.float64]
+_PIXEL = 255.0
+
+
+@dataclass(frozen=True)
+class ImageScaler:
+    """Mean and deviation of the pixels of each channel, in [0, 1]; `shape`: channels, height, width."""
+
+    shape: tuple[int, int, int]
+    mean: tuple[float, ...]
+    deviation: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class InputScaler:
+    """How a party's columns become inputs.
+
+    Attributes:
+        columns: names of the features.
+        mean, deviation: of each; 0 and 1 where it stays as it is.
+        indicated: places of the features with an indicator of missing cells, ascending.
+        images: scaler of each column of images, by name.
+    """
+
+    columns: tuple[str, ...]
+    mean: tuple[float, ...]
+    deviation: tuple[float, ...]
+    indicated: tuple[int, ...]
+    images: Mapping[str, ImageScaler]
+
+    @classmethod
+    def fit(cls, table: Table, records: npt.NDArray[np.int64]) -> InputScaler:
+        """The scaler of a table by the records at these places, those that are trained on."""
+        values = table.features[records]
+        mean, deviation = np.zeros(values.shape[1]), np.ones(values.shape[1])
+        for place, name in enumerate(table.columns):
+            known = values[~np.isnan(values[:, place]), place]
+            if name in table.made or not len(known):
+                continue
+            mean[place], spread = known.mean(), known.std()
+            deviation[place] = spread if spread > 0 else 1.0
+        indicated = np.flatnonzero(np.isnan(values).any(axis=0))
+        images = {name: _fit_images(pixels, records) for name, pixels in table.tensors.items()}
+        return cls(
+            tuple(table.columns), tuple(mean.tolist()), tuple(deviation.tolist()), tuple(indicated.tolist()), images
+        )
+
+    @property
+    def shape(self) -> InputShape:
+        """The shape of a record's inputs."""
+        return InputShape(
+            len(self.columns) + len(self.indicated), tuple(scaler.shape for scaler in self.images.values())
+        )
+
+    def apply(self, table: Table) -> Inputs:
+        """A table's records as inputs.
+
+        Raises:
+            DataError: its columns are others, or its images have another shape.
+        """
+        if tuple(table.columns) != self.columns or list(table.tensors) != list(self.images):
+            raise DataError(f"{table.path}: has other columns than the table on which the model was trained")
+        for name, pixels in table.tensors.items():
+            if _channels_first(pixels).shape[1:] != self.images[name].shape:
+                raise DataError(
+                    f"{table.path}: column {name!r} has images of {_sizes(_channels_first(pixels).shape[1:])}, and "
+                    f"those of the training have {_sizes(self.images[name].shape)}"
+                )
+        gone = np.isnan(table.features)
+        scaled = np.where(gone, 0.0, (table.features - np.array(self.mean)) / np.array(self.deviation))
+        values = np.hstack([scaled, gone[:, list(self.indicated)]]).astype(np.float32)
+        images = [_channels_first(each) for each in table.tensors.values()]
+        return Inputs(values, images, list(self.images.values()), self.shape)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types, for the manifest."""
+        images = {
+            name: {"shape": list(each.shape), "mean": list(each.mean), "deviation": list(each.deviation)}
+            for name, each in self.images.items()
+        }
+        return {
+            "columns": list(self.columns),
+            "mean": list(self.mean),
+            "deviation": list(self.deviation),
+            "indicated": list(self.indicated),
+            "images": images,
+        }
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> InputScaler:
+        """The scaler of a manifest."""
+        images = {
+            name: ImageScaler(tuple(each["shape"]), tuple(each["mean"]), tuple(each["deviation"]))
+            for name, each in content["images"].items()
+        }
+        columns, mean, deviation, indicated = (
+            tuple(content[name]) for name in ("columns", "mean", "deviation", "indicated")
+        )
+        return cls(columns, mean, deviation, indicated, images)
+
+
+class Inputs:
+    """Records as tensors; pixels stay bytes until a batch needs them."""
+
+    def __init__(
+        self,
+        values: npt.NDArray[np.float32],
+        images: Sequence[npt.NDArray[np.uint8]],
+        scalers: Sequence[ImageScaler],
+        shape: InputShape,
+    ) -> None:
+        """`values`: (N, columns). `images`: of each column (N, channels, height, width)."""
+        self._values, self._images, self._scalers, self.shape = values, images, scalers, shape
+
+    def __repr__(self) -> str:
+        return f"<Inputs of {len(self)} records>"
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def batch(self, rows: npt.NDArray[np.int64]) -> torch.Tensor:
+        """The records at these places: (n, numbers), or of one column of images (n, channels, height, width)."""
+        images = [_scaled(pixels[rows], scaler) for pixels, scaler in zip(self._images, self._scalers, strict=True)]
+        if len(images) == 1 and not self._values.shape[1]:
+            return images[0]
+        return torch.cat([torch.from_numpy(self._values[rows]), *(image.flatten(1) for image in images)], dim=1)
+
+
+def _scaled(pixels: npt.NDArray[np.uint8], scaler: ImageScaler) -> torch.Tensor:
+    mean = torch.tensor(scaler.mean, dtype=torch.float32).reshape(-1, 1, 1) * _PIXEL
+    deviation = torch.tensor(scaler.deviation, dtype=torch.float32).reshape(-1, 1, 1) * _PIXEL
+    return (torch.from_numpy(pixels).to(torch.float32) - mean) / deviation
+
+
+def _fit_images(pixels: npt.NDArray[np.uint8], records: npt.NDArray[np.int64]) -> ImageScaler:
+    images = _channels_first(pixels)
+    _, channels, height, width = images.shape
+    mean, deviation = [], []
+    for channel in range(channels):
+        counts = np.bincount(images[records, channel].reshape(-1), minlength=256)
+        levels = np.arange(256) / _PIXEL
+        centre = float((counts * levels).sum() / counts.sum())
+        spread = float(np.sqrt((counts * (levels - centre) ** 2).sum() / counts.sum()))
+        mean.append(centre)
+        deviation.append(spread if spread > 0 else 1.0)
+    return ImageScaler((channels, height, width), tuple(mean), tuple(deviation))
+
+
+def _channels_first(pixels: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """(N, channels, height, width) of images with or without channels."""
+    return pixels[:, None] if pixels.ndim == 3 else pixels
+
+
+def _sizes(shape: Sequence[int]) -> str:
+    return " × ".join(map(str, shape))

@@ -1,0 +1,162 @@
+"""The label holder's side of a split network: its own model, the top, the loss, and the gradients that it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from treetap.errors import DataError
+from treetap.neural.architectures import bottom_model, top_model
+from treetap.neural.dimip import Dimip
+from treetap.neural.draws import Draws
+from treetap.neural.feature_side import BOTTOM
+from treetap.neural.gradient_defences import applied
+from treetap.neural.inputs import Inputs
+from treetap.neural.label_defences import LabelDefences
+from treetap.neural.numbers import rounded
+from treetap.neural.objective import Objective
+from treetap.neural.optimiser import Optimiser, load_weights, weights_of
+from treetap.neural.params import SplitnnParams
+from treetap.neural.threads import pin
+
+Array = npt.NDArray[np.generic]
+Rows = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+#: The name of the top model among the weights.
+TOP = "top"
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The outcome of a batch: its mean loss, scores (n, K), and by feature party the gradient (n, width) to return."""
+
+    loss: float
+    scores: Floats
+    gradients: Mapping[str, torch.Tensor]
+
+
+class LabelSide:
+    """The models of the label holder.
+
+    `inputs`: None of a label holder without columns. `labels`: (N,) those that the training uses.
+    """
+
+    def __init__(
+        self,
+        params: SplitnnParams,
+        party: str,
+        feature_parties: Sequence[str],
+        inputs: Inputs | None,
+        labels: npt.NDArray[Any],
+        objective: Objective,
+        draws: Draws,
+        defences: LabelDefences,
+    ) -> None:
+        """`draws`: the label holder's private ones. Raises DataError: see `bottom_model`."""
+        self._params, self._inputs, self._labels = params, inputs, labels
+        self._draws, self._defence, self.objective = draws, defences.gradient, objective
+        self.widths = {name: params.bottom_of(name).width for name in feature_parties}
+        self.models = models_of(params, party, feature_parties, inputs, objective, draws)
+        self._optimiser = Optimiser(self.models, params)
+        self._dimip = {
+            name: Dimip(name, self.widths[name], objective.classes, weight, draws, random_labels=defences.random_labels)
+            for name, weight in defences.dimip.items()
+            if weight > 0 and name in self.widths
+        }
+
+    def train(self, rows: Rows, embeddings: Mapping[str, torch.Tensor], epoch: int, batch: int, rate: float) -> Trained:
+        """One batch: forward, backward, a step of the own weights, and the gradients of those who took part.
+
+        `embeddings`: (n, width) by feature party; those of a party that sits out are 0.
+
+        Raises:
+            DataError: the loss is not finite.
+        """
+        pin(self._params.threads)
+        for model in self.models.values():
+            model.train()
+        self._optimiser.clear()
+        received = {name: each.requires_grad_(True) for name, each in embeddings.items()}
+        labels = self._labels[rows]
+        outputs = self._outputs(rows, received)
+        loss = self.objective.loss(outputs, labels)
+        if not bool(torch.isfinite(loss)):
+            raise DataError(
+                f"the loss of epoch {epoch}, batch {batch} is not finite; a smaller learning_rate keeps it so"
+            )
+        torch.autograd.backward(loss)
+        self._optimiser.step(rate)
+        gradients = {name: self._returned(name, each, labels, epoch, batch) for name, each in received.items()}
+        return Trained(float(loss.detach()), self.objective.scores(outputs), gradients)
+
+    def scores(self, rows: Rows, embeddings: Mapping[str, torch.Tensor]) -> Floats:
+        """Scores (n, K) of records that are not trained on; a party without embeddings counts with zeros."""
+        pin(self._params.threads)
+        for model in self.models.values():
+            model.eval()
+        with torch.no_grad():
+            return self.objective.scores(self._outputs(rows, embeddings))
+
+    def weights(self) -> dict[str, Array]:
+        """The weights to publish, by name."""
+        return weights_of(self.models)
+
+    def state(self) -> dict[str, Array]:
+        """All that a later epoch depends on, by name."""
+        found = {**self.weights(), **{f"optimiser:{name}": each for name, each in self._optimiser.state().items()}}
+        for party, term in self._dimip.items():
+            found |= {f"dimip {party}:{name}": each for name, each in term.state().items()}
+        return found
+
+    def load(self, arrays: Mapping[str, Array]) -> None:
+        """Continue from a state that `state` has returned."""
+        parts: dict[str, dict[str, Array]] = {}
+        for name, each in arrays.items():
+            part, colon, rest = name.rpartition(":")
+            parts.setdefault(part, {})[rest if colon else name] = each
+        load_weights(self.models, parts.get("", {}))
+        self._optimiser.load(parts.get("optimiser", {}))
+        for party, term in self._dimip.items():
+            term.load(parts.get(f"dimip {party}", {}))
+
+    def _outputs(self, rows: Rows, embeddings: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        own = [self.models[BOTTOM](self._inputs.batch(rows))] if self._inputs is not None else []
+        joined = [embeddings.get(name, torch.zeros(len(rows), width)) for name, width in self.widths.items()]
+        found: torch.Tensor = self.models[TOP](torch.cat([*own, *joined], dim=1))
+        return found
+
+    def _returned(
+        self, party: str, received: torch.Tensor, labels: npt.NDArray[Any], epoch: int, batch: int
+    ) -> torch.Tensor:
+        """The gradient that a party gets, as it reads it: that of the loss, with DIMIP's term, after the defence."""
+        assert received.grad is not None
+        found = received.grad
+        if party in self._dimip:
+            found = found + self._dimip[party].gradient(received, labels, epoch, batch)
+        if self._defence is not None:
+            found = applied(self._defence, found, self._draws, "gradient", party, epoch, batch)
+        return rounded(found, self._params.wire_type)
+
+
+def models_of(
+    params: SplitnnParams,
+    party: str,
+    feature_parties: Sequence[str],
+    inputs: Inputs | None,
+    objective: Objective,
+    draws: Draws,
+) -> dict[str, torch.nn.Module]:
+    """The label holder's own model, if it has columns, and the top, with their initial weights."""
+    widths = sum(params.bottom_of(name).width for name in feature_parties)
+    models: dict[str, torch.nn.Module] = {}
+    if inputs is not None:
+        settings = params.bottom_of(party)
+        models[BOTTOM] = bottom_model(settings, inputs.shape, draws, "bottom", party)
+        widths += settings.width
+    models[TOP] = top_model(params.top, widths, objective.outputs, draws, "top")
+    return models
