@@ -112,6 +112,7 @@ def test_what_crosses_between_parties_in_these_protocols() -> None:
         *("CANDIDATE_SUM", "INSTANCE_SPACE", "SPLIT_DIRECTION", "PREDICTION"),
         *("FEATURE_NAME", "EXPLANATION"),  # on request only, and to nobody unless a policy says so
         *("AGGREGATE", "BIN_ASSIGNMENT", "LEAF_WEIGHT", "MASKED_SHARE"),  # where parties share labels; likewise
+        *("EMBEDDING", "EMBEDDING_GRADIENT"),  # of split networks; likewise
     }
 
 
