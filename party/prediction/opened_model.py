@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
 
 import pyarrow as pa
 
@@ -20,7 +22,8 @@ from party.runtime.job_store import Store
 from party.runtime.step_order import StepOrder, StepTable
 from party.setup.steps import load_table, table_config
 from treetap.errors import DataError
-from treetap.models.store import VALUES
+from treetap.models.arrays import Array
+from treetap.models.store import VALUES, read_manifest, read_model, read_repaired, read_weights
 from treetap.protocols.prediction import present
 from treetap.protocols.registry import prediction_name, training
 from treetap.tables.categories import Category
@@ -41,8 +44,6 @@ class OpenedModel:
         party: the owner of the shard.
         name: of the model.
         manifest: the description that was published with the shard.
-        shard: its lines.
-        repaired: those of its repaired trees, at a label holder whose predictions use them.
         order: the steps of the prediction that may come next.
         names: this party's part in the phase of the names.
         steps: those of the alignment and of the names.
@@ -65,8 +66,8 @@ class OpenedModel:
         """
         self._config, self._context, self._opening = config, context, opening
         self.party, self.name = config.name, opening.model
-        self.manifest, self.shard = store.model(opening.model, opening.submission)
-        self.repaired = store.repaired(opening.model) if VALUES in self.manifest else []
+        self._folder = store.model(opening.model, opening.submission)
+        self.manifest = read_manifest(self._folder)
         self._check_parties()
         check_private_values(self.manifest, config, opening)
         if opening.away:
@@ -85,6 +86,21 @@ class OpenedModel:
         self._common: Table | None = None
         self.steps = {**self._alignment.steps, **self.names.steps}
         self.receives = {**self._alignment.receives, **self.names.receives}
+
+    @cached_property
+    def shard(self) -> list[dict[str, Any]]:
+        """The lines of a shard that holds trees; `DataError` for another kind."""
+        return read_model(self._folder)[1]
+
+    @cached_property
+    def repaired(self) -> list[dict[str, Any]]:
+        """The lines of its repaired trees, at a label holder whose predictions use them; else none."""
+        return read_repaired(self._folder) if VALUES in self.manifest else []
+
+    @cached_property
+    def weights(self) -> dict[str, Array]:
+        """The arrays of a shard that holds a network; `DataError` for another kind."""
+        return read_weights(self._folder)[1]
 
     async def load(self) -> Table:
         """The columns of the model from the party's table of the opening's name; labels are not read."""
@@ -140,6 +156,12 @@ class OpenedModel:
     def classes(self) -> list[str]:
         """Values of the label, which the label holder knows; none for a regression."""
         return list(self.manifest["classes"])
+
+    @property
+    def outputs(self) -> int:
+        """Columns of a score, which the label holder knows: of trees those of the base margin."""
+        base = self.manifest.get("base_margin")
+        return int(self.manifest["outputs"]) if base is None else len(base)
 
     @property
     def class_type(self) -> pa.DataType:

@@ -52,7 +52,7 @@ class ServedPrediction:
         self._served_models = served_models
         if degrades_serving(opening):
             check_degraded_serving(opening, opened.party_dropout)
-        self._outputs = len(opened.manifest["base_margin"])
+        self._outputs = opened.outputs
         self.model, self.job = opening.model, context.job
         metrics = served_models.metrics
         self._queue = RequestQueue(self.config.queue, self.config.window_ms / 1000, metrics.records_wait)

@@ -46,9 +46,7 @@ from treetap.models.store import (
     read_job,
     read_json,
     read_manifest,
-    read_model,
     read_names,
-    read_repaired,
 )
 from treetap.names import NAME
 
@@ -78,8 +76,8 @@ class Store:
         """The files of a job, which may not exist yet."""
         return JobStore(self._jobs / name, self._models / name)
 
-    def model(self, name: str, submission: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        """A published model of one submission: its manifest and its trees.
+    def model(self, name: str, submission: str) -> Path:
+        """The folder of a published model of one submission.
 
         Raises:
             DataError: it is missing, of another submission or version, or its files have changed since publication.
@@ -91,11 +89,8 @@ class Store:
             raise DataError(
                 f"{folder}: this model was trained by another job of that name; bring back the one of this job"
             )
-        return read_model(folder)
-
-    def repaired(self, name: str) -> list[dict[str, Any]]:
-        """The lines of a published model's repaired trees; none if it has none. Raises as `model` does."""
-        return read_repaired(self._models / name)
+        read_manifest(folder)
+        return folder
 
     def keep_names(self, model: str, received: Names, withheld: Collection[str]) -> None:
         """Label holder: store the last feature names that each party has sent for a published model."""

@@ -14,7 +14,7 @@ import pytest
 from party.runtime.job_store import Store
 from tests.runtime.stored_jobs import PowerCut, tree, with_trees
 from treetap.errors import DataError
-from treetap.models.store import MODEL_FORMAT, TREES, sha256_of
+from treetap.models.store import MODEL_FORMAT, TREES, WEIGHTS, read_model, read_weights, sha256_of
 
 
 def test_a_model_appears_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,7 +33,7 @@ def test_a_model_appears_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert job.lines(TREES).read() == [tree(0), tree(1)]
     job.publish({"role": "label_holder"}, (TREES,))
     assert job.published
-    manifest, trees = store.model("job", "one")
+    manifest, trees = read_model(store.model("job", "one"))
     assert (manifest["version"], manifest["role"], trees) == (MODEL_FORMAT, "label_holder", [tree(0), tree(1)])
     assert sorted(path.name for path in job.model.iterdir()) == ["job.json", "manifest.json", TREES]
     assert not job.folder.exists()
@@ -50,21 +50,23 @@ def test_a_model_without_trees(tmp_path: Path) -> None:
     """A job that ended before its first tree still makes a model that can be read."""
     store = Store(tmp_path)
     with_trees(tmp_path, 0).publish({"role": "feature_party"}, (TREES,))
-    assert store.model("job", "one")[1] == []
+    assert read_model(store.model("job", "one"))[1] == []
 
 
 def test_a_shard_of_several_kinds(tmp_path: Path) -> None:
     """A kind that is stored whole is hashed beside the trees; where its file is missing no model appears."""
     store = Store(tmp_path)
     job = with_trees(tmp_path, 1)
-    kinds = (TREES, "weights.npz")
+    kinds = (TREES, WEIGHTS)
     with pytest.raises(DataError, match=r"weights\.npz: is not there; bring a back-up"):
         job.publish({}, kinds)
     assert not job.published
-    job.save_arrays("weights", {"weights": np.zeros(2)})
+    job.save_arrays("weights", {"bottom.weight": np.arange(2.0)})
     job.publish({}, kinds)
-    manifest, trees = store.model("job", "one")
+    manifest, trees = read_model(store.model("job", "one"))
     assert (manifest["files"], trees) == ({kind: sha256_of(job.model / kind) for kind in kinds}, [tree(0)])
+    same, weights = read_weights(job.model)
+    assert (same, list(weights), weights["bottom.weight"].tolist()) == (manifest, ["bottom.weight"], [0.0, 1.0])
 
 
 def test_a_model_of_a_newer_version(tmp_path: Path) -> None:
@@ -134,7 +136,7 @@ def test_a_kill_at_any_operation_of_publishing(tmp_path: Path) -> None:
             assert {path.name: path.read_bytes() for path in again.folder.iterdir()} == progress
         again.claim("one")
         again.publish({"role": "label_holder"}, (TREES,))
-        assert Store(root).model("job", "one")[1] == [tree(0), tree(1)]
+        assert read_model(Store(root).model("job", "one"))[1] == [tree(0), tree(1)]
         files = [str(path.relative_to(root)) for path in sorted(root.rglob("*")) if path.is_file()]
         assert files == [f"models/job/{name}" for name in ("job.json", "manifest.json", TREES)]
         if ended:

@@ -12,7 +12,7 @@ from party.runtime.job_store import Store
 from tests.replay import HERE, JOB, asked
 from tests.simulator import Federation, Message, run
 from tests.worlds import PARTIES
-from treetap.models.store import TREES
+from treetap.models.store import TREES, read_model
 from treetap.paillier.secret_key import SecretKey
 from treetap.wire.transcript import TranscriptReader
 
@@ -114,7 +114,7 @@ def test_keys_of_earlier_releases_go_at_the_start(tmp_path: Path, caplog: pytest
     store = Store(tmp_path)
     assert holding(tmp_path, forms_of([KEY])) == []
     assert all(str(folder / name) in caplog.text for folder in folders for name in names)
-    assert store.model("finished", "one")[1] == store.job("unfinished").lines(TREES).read() == [{"tree": 0}]
+    assert read_model(store.model("finished", "one"))[1] == store.job("unfinished").lines(TREES).read() == [{"tree": 0}]
 
 
 def test_a_model_has_no_file_but_its_own(tmp_path: Path) -> None:

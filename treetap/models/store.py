@@ -11,6 +11,7 @@ from typing import Any
 
 from treetap.errors import DataError
 from treetap.models import checksums
+from treetap.models.arrays import Array, read_arrays
 from treetap.models.json_text import parse
 
 #: Format of a published model, in its manifest. Raised when an older treetap could not read what is written; older
@@ -43,8 +44,11 @@ HIDES_CONSTANTS = "hides_constants"
 #: The metrics of a model by the labels as they are, where the training had noisy ones; for the label holder alone.
 CLEAN_METRICS = "clean_metrics.json"
 
+#: The kind that holds the weights of a network, arrays by name.
+WEIGHTS = "weights.npz"
+
 #: All kinds of shard files that parties write.
-KINDS = (TREES, REPAIRED)
+KINDS = (TREES, REPAIRED, WEIGHTS)
 
 #: File names that format 1 had, by kind.
 _FORMAT_1 = {TREES: "shard.jsonl"}
@@ -121,6 +125,22 @@ def read_model(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     if TREES not in files:
         raise DataError(f"{folder / MANIFEST}: the model has {', '.join(sorted(files))}, but no {TREES}")
     return manifest, _lines(folder / files[TREES])
+
+
+def read_weights(folder: Path) -> tuple[dict[str, Any], dict[str, Array]]:
+    """A published network's manifest, and its weights by name.
+
+    Raises:
+        DataError: as `read_model`, without weights.
+    """
+    manifest, files = _read_checked(folder)
+    if WEIGHTS not in files:
+        raise DataError(f"{folder / MANIFEST}: the model has {', '.join(sorted(files))}, but no {WEIGHTS}")
+    path = folder / files[WEIGHTS]
+    try:
+        return manifest, read_arrays(path)
+    except ValueError:
+        raise DataError(f"{path}: is damaged; bring a back-up of it back") from None
 
 
 def read_repaired(folder: Path) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ import pytest
 from party.runtime.job_store import Store
 from tests.published import trees_file, write_job, write_manifest
 from treetap.errors import DataError
-from treetap.models.store import MODEL_FORMAT, read_manifest, read_model, sha256_of
+from treetap.models.store import MODEL_FORMAT, read_manifest, read_model, read_weights, sha256_of
 from treetap.trees.ensemble import Tree
 
 MODELS = Path(__file__).parent
@@ -49,7 +49,7 @@ def test_every_format_loads(number: int, party: str, role: str, splits: int, lea
     """Files as a release of that format wrote them: manifest, digests and all trees are read, by name and by folder."""
     folder = _copy(tmp_path, party, number)
     submission = json.loads((folder / "job.json").read_text())["submission"]
-    manifest, trees = Store(tmp_path).model("experiment", submission)
+    manifest, trees = read_model(Store(tmp_path).model("experiment", submission))
     assert (manifest["version"], manifest["role"], len(trees)) == (number, role, 3)
     assert sum(len(tree.get("own", tree.get("splits"))) for tree in trees) == splits
     assert read_model(folder) == (manifest, trees)
@@ -104,6 +104,10 @@ def test_a_model_of_another_kind_has_no_trees(tmp_path: Path) -> None:
     assert list(read_manifest(folder)["files"]) == ["weights.npz"]
     with pytest.raises(DataError, match=r"manifest\.json: the model has weights\.npz, but no trees\.jsonl"):
         read_model(folder)
+    with pytest.raises(DataError, match=r"weights\.npz: is damaged; bring a back-up"):
+        read_weights(folder)  # its content is that of trees
+    with pytest.raises(DataError, match=r"manifest\.json: the model has trees\.jsonl, but no weights\.npz"):
+        read_weights(_copy(tmp_path / "other", "telco"))
     _change(folder, files={"weights.npz": digest, "more.npz": digest})
     with pytest.raises(DataError, match=r"more\.npz: is not the file that was published"):
         read_manifest(folder)
