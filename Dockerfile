@@ -1,5 +1,6 @@
 # treetap for parties, coordinators and operators: `docker build -t treetap .`
 # With extras: `docker build --build-arg EXTRAS="lattice serve" -t treetap .`; for audits `EXTRAS=audit`, as the compose file does.
+# EXTRAS=neural with PyTorch's build for CPUs: add --build-arg PIP_EXTRA_INDEX_URL=… (docs/deploy.md).
 # Stages: neither the sources nor the build's temporary files are in the image. BuildKit is not needed.
 # Dependencies come first: they are fetched again when their list changes, not when anything else does.
 # A base pinned by its digest is the same at every build: --build-arg BASE=python:3.11-slim-bookworm@sha256:… (docs/deploy.md).
@@ -24,6 +25,7 @@ RUN python -m pip --python /opt/treetap install --no-cache-dir --disable-pip-ver
  && find numpy -type d -name tests -prune -exec rm -rf {} +
 # What extras need beside it: images with and without them share the layer above.
 COPY --from=requirements /src/extras.txt ./
+ARG PIP_EXTRA_INDEX_URL=
 RUN test -z "$(cat extras.txt)" || python -m pip --python /opt/treetap install --no-cache-dir --disable-pip-version-check \
       -r requirements.txt -r extras.txt
 COPY pyproject.toml LICENSE README.md ./

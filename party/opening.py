@@ -18,6 +18,7 @@ from party.setup.membership import check_members
 from treetap.errors import BadInput, Refused
 from treetap.protocols.emissions import members_of
 from treetap.protocols.job_spec import check_spec, sent_in_training
+from treetap.protocols.libraries import require_library
 from treetap.protocols.prediction import check_prediction, sent_in_prediction
 from treetap.protocols.registry import prediction, prediction_name, training, training_name
 from treetap.wire.ports import Address, Dialer
@@ -70,12 +71,14 @@ class Opener:
         if kind == "open_model":
             opening = request.prediction.open_model
             check_prediction(opening)
+            require_library(prediction_name(opening), prediction(prediction_name(opening)))
             check_members(self._config, members_of(opening, caller), prediction(prediction_name(opening)).opens_sums)
             policy.check_job(name, sent_in_prediction(opening, caller))
             return role_for_prediction(self._config, self._store, context, opening, self._served_models)
         spec = request.setup.prepare.spec
         check_spec(spec)
         members, protocol = members_of(spec, caller), training(training_name(spec))
+        require_library(training_name(spec), protocol)
         check_members(self._config, members, protocol.opens_sums)
         if protocol.spreads_labels(spec):
             policy.check_parties(name, len(members.parties))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from treetap.commands import demo
-from treetap.commands.experiment import experiment_file
 from treetap.commands.experiment.joined_table import content_digest
 from treetap.commands.experiment.run import run_file
 from treetap.errors import BadInput
@@ -95,9 +95,9 @@ def test_a_protocol_whose_library_is_not_there(
 ) -> None:
     """Lattice predictions without TenSEAL are refused before anything starts, with the remedy."""
     table(tmp_path)
-    monkeypatch.setattr(experiment_file, "find_spec", lambda _: None)
+    monkeypatch.setitem(sys.modules, "tenseal", None)
     message = refused(job='[predict]\nprotocols = ["eini", "eini-lattice"]')
-    assert "predict.protocols: eini-lattice needs tenseal: pip install 'treetap[lattice]'" in message
+    assert "predict.protocols: protocol eini-lattice needs tenseal: pip install 'treetap[lattice]'" in message
 
 
 @pytest.mark.parametrize("name", ["coordinator", "operator", "certs", "ca"])

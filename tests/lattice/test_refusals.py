@@ -218,7 +218,7 @@ def test_without_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
             status = await federation.predict(asked("p"))
             assert (status.state, status.bad_input) == ("failed", True)
             assert re.match(
-                r"[a-z-]+: the lattice backend needs TenSEAL: pip install 'treetap\[lattice\]'", status.error
+                r"[a-z-]+: protocol eini-lattice needs tenseal: pip install 'treetap\[lattice\]'$", status.error
             )
             assert sent == []
             assert (await federation.predict(asked("q", protocol="interactive"))).state == "finished"

@@ -75,6 +75,7 @@ class TrainingProtocol:
         permissions: the switches of a party's policy that a job needs.
         defences: what `[defences]` of the party with the labels may name.
         privacy: what the noise of a job with these parameters covers, as sentences; none of a protocol without noise.
+        library: a module that its parties need beside those of every installation, of treetap's `extra`; empty: none.
     """
 
     field: str
@@ -93,6 +94,8 @@ class TrainingProtocol:
     permissions: Callable[[setup_pb2.JobSpec], Sequence[str]] = lambda _: ()
     defences: Sequence[str] = ()
     privacy: Callable[[Any], Sequence[str]] = lambda _: ()
+    library: str = ""
+    extra: str = ""
 
 
 class Options(Protocol):

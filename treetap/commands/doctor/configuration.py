@@ -29,6 +29,7 @@ from treetap.commands.doctor.connections import (
 )
 from treetap.commands.jobs import client
 from treetap.errors import BadInput, ConfigError, DataError
+from treetap.protocols.libraries import installed_version, libraries
 from treetap.strict import read_toml
 from treetap.tables import config
 from treetap.tables.reading import read_table
@@ -88,6 +89,7 @@ def _party(path: Path) -> Checks:
         **_serve(config),
         f"state = {config.state}": partial(check_state, config.state),
         "folders": partial(_folders, config),
+        "libraries": _libraries,
         **{f"table {name}": partial(_table, name, table) for name, table in config.tables.items()},
     }
 
@@ -140,6 +142,16 @@ def _folders(config: party_config.PartyConfig) -> list[Finding]:
     if not config.tables:
         return [Finding("warning", "folders", "no table is configured, so that no job can run; add [tables.NAME]")]
     return [Finding("ok", "folders", "those of tables and data are there")]
+
+
+def _libraries() -> list[Finding]:
+    """The optional libraries: a party without one refuses the jobs of the protocols that need it, and those alone."""
+    found = []
+    for name, extra, protocols in libraries():
+        needed, version = f"protocol {' and '.join(protocols)}", installed_version(name)
+        absent = f"is not installed: jobs of {needed} are refused; pip install 'treetap[{extra}]' if there will be any"
+        found.append(Finding("ok", f"library {name}", f"{version}, for {needed}" if version else absent))
+    return found
 
 
 def _table(name: str, table: config.TableConfig) -> list[Finding]:

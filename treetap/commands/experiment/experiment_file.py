@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,6 +11,7 @@ from party.defences.settings import Defences
 from treetap.commands.experiment.party_table import PartyTable, column_faults, label_faults
 from treetap.commands.jobs.job_file import JobTable
 from treetap.protocols.job_spec import foreign_dropout
+from treetap.protocols.libraries import missing_library
 from treetap.protocols.registry import PREDICTION, prediction, training
 from treetap.strict import Strict
 from treetap.tables.config import Encoding
@@ -89,9 +89,8 @@ class PredictTable(Strict):
         if len(set(protocols)) < len(protocols):
             raise ValueError("names a protocol twice")
         for name in protocols:
-            found = prediction(name)
-            if found.library and find_spec(found.library) is None:
-                raise ValueError(f"{name} needs {found.library}: pip install 'treetap[{found.extra}]'")
+            if missing := missing_library(name, prediction(name)):
+                raise ValueError(missing)
         return protocols
 
 
@@ -104,6 +103,14 @@ class ExperimentFile(Strict):
     audit: AuditTable | None = None
     predict: PredictTable | None = None
     defences: Defences = Defences()
+
+    @field_validator("job")
+    @classmethod
+    def _trainable(cls, job: JobTable) -> JobTable:
+        """All parties of an experiment run here."""
+        if missing := missing_library(job.protocol, training(job.protocol)):
+            raise ValueError(missing)
+        return job
 
     @model_validator(mode="before")
     @classmethod

@@ -1,0 +1,56 @@
+"""Libraries that a protocol needs beside those of every installation: they are extras of treetap, and may be absent.
+
+They are looked for and not imported, so that no process loads one without a job that uses it.
+"""
+
+from __future__ import annotations
+
+from importlib import metadata
+from importlib.util import find_spec
+from typing import NamedTuple
+
+from treetap.errors import BadInput
+from treetap.protocols.registry import PREDICTION, TRAINING, PredictionProtocol, TrainingProtocol, prediction, training
+
+Described = TrainingProtocol | PredictionProtocol
+
+
+class Library(NamedTuple):
+    """A library, the extra of treetap that installs it, and the protocols that need it."""
+
+    name: str
+    extra: str
+    protocols: list[str]
+
+
+def missing_library(name: str, protocol: Described) -> str:
+    """The library that the protocol of that name lacks here, and how to install it; empty if nothing is missing."""
+    if not protocol.library or find_spec(protocol.library) is not None:
+        return ""
+    return f"protocol {name} needs {protocol.library}: pip install 'treetap[{protocol.extra}]'"
+
+
+def require_library(name: str, protocol: Described) -> None:
+    """Raise `BadInput` with the remedy, if the protocol's library is not installed here."""
+    if missing := missing_library(name, protocol):
+        raise BadInput(missing)
+
+
+def libraries() -> list[Library]:
+    """The libraries that some protocol needs, in the order of the protocols."""
+    described: list[tuple[str, Described]] = [(name, training(name)) for name in TRAINING]
+    described += [(name, prediction(name)) for name in PREDICTION]
+    extras = {protocol.library: protocol.extra for _, protocol in described if protocol.library}
+    return [
+        # a training and a prediction may have one name
+        Library(library, extra, list(dict.fromkeys(name for name, each in described if each.library == library)))
+        for library, extra in extras.items()
+    ]
+
+
+def installed_version(library: str) -> str:
+    """The release of a library; empty where it is not installed."""
+    try:
+        return "" if find_spec(library) is None else metadata.version(library)
+    except metadata.PackageNotFoundError:
+        return "of an unknown release"
