@@ -6,7 +6,7 @@ from dataclasses import replace
 from ipaddress import ip_network
 from itertools import combinations
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, PrivateAttr, StringConstraints, model_validator
 
@@ -61,7 +61,11 @@ class ServeConfig(Strict):
 
 
 class PartyConfig(Process):
-    """The configuration that `treetap party --config` reads."""
+    """The configuration that `treetap party --config` reads.
+
+    `optimizer`: "amplified" trains this party's own part of a split network, as feature party, by the malicious local
+    optimiser of active model completion (`treetap.neural.optimiser`), for audits.
+    """
 
     listen: Address = "127.0.0.1:0"
     state: Path
@@ -73,6 +77,7 @@ class PartyConfig(Process):
     tables: dict[str, TableConfig] = {}
     serve: ServeConfig | None = None
     defences: Defences = Defences()
+    optimizer: Literal["amplified"] | None = None
     _policy: Policy = PrivateAttr(default_factory=Policy)
 
     @model_validator(mode="after")

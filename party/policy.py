@@ -41,6 +41,7 @@ class Policy(Strict):
     score_training_records: bool = False
     min_label_parties: Annotated[int, Field(ge=1)] = 3
     centralised_labels: bool = False
+    reproducible: bool = False
     label_budget: Annotated[float, Field(gt=0, le=1e6)] | None = None
     max_leakage: Annotated[float, Field(ge=0)] | None = None
     on_max_leakage: Literal["stop", "withdraw"] = "stop"

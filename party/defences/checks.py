@@ -13,7 +13,7 @@ from treetap.trees.params import TreeParams
 from treetap.wire.v2 import setup_pb2
 
 #: Defences that treat labels as classes.
-_OF_CLASSES = ("id_lmid", "label_dp", "grafting", "refit")
+_OF_CLASSES = ("id_lmid", "label_dp", "grafting", "refit", "dimip")
 
 
 def check_defences(
@@ -50,6 +50,11 @@ def check_defences(
         raise ConfigError(
             f"{', '.join(refused)} under [defences]: protects classes, and the labels of {params.objective} are "
             f"numbers; train on classes, or leave it out of {party}'s file"
+        )
+    if strangers := [each for each in defences.dimip if each not in spec.feature_parties]:
+        raise ConfigError(
+            f"dimip of {', '.join(strangers)} under [defences]: the feature parties of the job are "
+            f"{', '.join(spec.feature_parties)}; name some of these in {party}'s file, or leave it out"
         )
     limit = defences.id_lmid
     if limit is not None and limit.counts == "paper" and params.draws_twice:

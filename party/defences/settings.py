@@ -1,14 +1,18 @@
 """The table `[defences]` of a party's own file: what a label holder does against leakage of its labels.
 
-No other party and no coordinator reads it, and nothing of it is in a job.
+No other party and no coordinator reads it, and nothing of it is in a job. `id_lmid`, `grafting`, `refit` and
+`reduced_leakage` are of trees, `dimip` and `gradient` of split networks, `label_dp` of both.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from treetap.names import ProcessName
+from treetap.neural.label_defences import GradientDefence, LabelDefences
 from treetap.strict import Strict
 from treetap.trees.withholding import Withholding
 
@@ -37,11 +41,53 @@ class ReducedLeakage(Strict):
     trees: Annotated[int, Field(ge=1)]
 
 
+#: Kind of a change of gradients → the keys that it needs, and those that it may have.
+_GRADIENT_KEYS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "noise": (("scale",), ()),
+    "compression": (("share",), ()),
+    "ppdl": (("share", "scale"), ("threshold",)),
+    "levels": (("levels",), ("scale",)),
+}
+
+
+class Gradient(Strict):
+    """A change of the gradients that return to feature parties: see `treetap.neural.label_defences.GradientDefence`."""
+
+    kind: Literal["noise", "compression", "ppdl", "levels"]
+    scale: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] | None = None
+    share: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] | None = None
+    threshold: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] | None = None
+    levels: Annotated[int, Field(ge=1, le=65_536)] | None = None
+
+    @model_validator(mode="after")
+    def _keys_of_the_kind(self) -> Gradient:
+        needed, allowed = _GRADIENT_KEYS[self.kind]
+        given = {name for names in _GRADIENT_KEYS.values() for part in names for name in part}
+        given = {name for name in given if getattr(self, name) is not None}
+        if lacking := [name for name in needed if name not in given]:
+            raise ValueError(f'kind = "{self.kind}" needs {" and ".join(lacking)}: add it')
+        if foreign := sorted(given.difference(needed, allowed)):
+            kinds = [kind for kind, keys in _GRADIENT_KEYS.items() if any(foreign[0] in part for part in keys)]
+            raise ValueError(
+                f'{" and ".join(foreign)}: kind = "{self.kind}" has none; leave it out ({foreign[0]} is of '
+                f"{' and '.join(kinds)})"
+            )
+        return self
+
+    @property
+    def of_networks(self) -> GradientDefence:
+        """The change as the mathematics takes it."""
+        return GradientDefence(
+            self.kind, self.scale or 0.0, self.share or 0.0, self.threshold or 0.0, levels=self.levels or 0
+        )
+
+
 class Defences(Strict):
     """Defences of the label; each may be left out.
 
     `grafting`: trees that noisy labels have spoilt are repaired with clean ones by the label holder alone. `refit`:
-    the weights of leaves that no repair replaces are computed from clean labels.
+    the weights of leaves that no repair replaces are computed from clean labels. `dimip`: λ of DIMIP by feature party
+    (`treetap.neural.dimip`).
     """
 
     id_lmid: IdLmid | None = None
@@ -49,6 +95,15 @@ class Defences(Strict):
     grafting: bool = False
     refit: bool = False
     reduced_leakage: ReducedLeakage | None = None
+    dimip: dict[ProcessName, Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]] = {}
+    gradient: Gradient | None = None
+
+    @field_validator("dimip", mode="before")
+    @classmethod
+    def _by_party(cls, value: object) -> object:
+        if not isinstance(value, dict):
+            raise ValueError("must be a table, λ by feature party: dimip = {feature-b = 0.3}")
+        return value
 
     @model_validator(mode="after")
     def _fit_together(self) -> Defences:
@@ -78,6 +133,11 @@ class Defences(Strict):
             xi=None if limit is None else limit.xi,
             shown=limit is None or limit.counts == "shown",
         )
+
+    @property
+    def of_networks(self) -> LabelDefences:
+        """The changes of the gradients that a label holder of a split network returns."""
+        return LabelDefences(self.dimip, None if self.gradient is None else self.gradient.of_networks)
 
     def named(self) -> list[str]:
         """The names of the defences that are on."""

@@ -52,6 +52,18 @@ REFUSED: dict[str, tuple[TreeParams, TableConfig, dict[str, Any], str]] = {
         {"reduced_leakage": {"trees": 1}},
         "reduced_leakage under [defences]: its trees have columns of the label holder's own",
     ),
+    "gradients of networks": (
+        BOOSTING,
+        LABELLED,
+        {"dimip": {FEATURE: 0.3}, "gradient": {"kind": "noise", "scale": 0.1}},
+        "dimip, gradient under [defences]: protocol 'boosting' has no such defence of labels",
+    ),
+    "a gradient, in a forest": (
+        ForestParams(),
+        LABELLED,
+        {"gradient": {"kind": "compression", "share": 0.9}},
+        "gradient under [defences]: protocol 'forest' has no such defence of labels",
+    ),
     "labels of several parties": (
         PIVODL,
         LABELLED,

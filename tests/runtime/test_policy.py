@@ -101,6 +101,9 @@ def test_parties_that_share_labels() -> None:
     Policy(centralised_labels=True).check_permissions("bank", ["centralised_labels"])
     with pytest.raises(Refused, match="its policy says centralised_labels = false; if it should, write"):
         Policy().check_permissions("bank", ["centralised_labels"])
+    with pytest.raises(Refused, match="job with reproducible = true: its policy says reproducible = false; if it"):
+        Policy(centralised_labels=True).check_permissions("bank", ["reproducible"])
+    Policy(reproducible=True).check_permissions("bank", ["reproducible"])
 
 
 def test_floors() -> None:
