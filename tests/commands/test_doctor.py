@@ -31,6 +31,7 @@ from treetap.commands.certs.revocation import revoke
 from treetap.commands.doctor import connections
 from treetap.commands.doctor.connections import Finding
 from treetap.commands.local_federation import LocalFederation
+from treetap.protocols.libraries import installed_version, libraries
 from treetap.wire.ports import Address
 from treetap.wire.roles import Identity, Role
 from treetap.wire.tls import TlsFiles
@@ -286,6 +287,16 @@ def test_a_party_before_its_first_start(tmp_path: Path, certs: Path) -> None:
     assert "names no label_holders and no peers, so that bank refuses every job" in _of(findings, "warning")["policy"]
     assert _of(findings, "ok")[f"state = {tmp_path / 'state'}"] == "is not there yet; it will be made"
     assert not (tmp_path / "state").exists()
+
+
+def test_optional_libraries(tmp_path: Path, certs: Path) -> None:
+    """Each is listed with its release or with how to install it; without it the party is well."""
+    said = _of(_doctor(_party(tmp_path, certs), 0), "ok")
+    assert "library tenseal" in said
+    for name, extra, protocols in libraries():
+        version, line = installed_version(name), said[f"library {name}"]
+        assert line.startswith(version or f"is not installed: jobs of protocol {' and '.join(protocols)} are refused")
+        assert bool(version) != (f"pip install 'treetap[{extra}]'" in line)
 
 
 def test_certificates(tmp_path: Path, certs: Path) -> None:
