@@ -82,6 +82,8 @@ def _what(error: object) -> str:
         return "is missing"
     if error["type"] == "is_instance_of":  # of the fields of our files, only paths are no type of TOML
         return f"a path is text (it is {error['input']!r})"
+    if error["type"] == "model_type":
+        return f"a table of keys and values is needed (it is {error['input']!r})"
     if error["type"] == "list_type" and isinstance(error["input"], str):
         return f"a list of names, such as [{json.dumps(error['input'])}] (it is {error['input']!r})"
     message = str(error["msg"]).removeprefix("Value error, ")

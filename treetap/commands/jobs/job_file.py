@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import fields
-from typing import Any, Literal, get_type_hints
+from typing import Any, Literal
 
 from pydantic import create_model, model_validator
 
+from treetap.commands.jobs.parameter_tables import plain, toml_fields
 from treetap.errors import BadInput
 from treetap.names import Name
 from treetap.protocols.job_spec import ALIGNMENTS, check_spec, put_params
@@ -16,6 +17,9 @@ from treetap.protocols.registry import TRAINING, training
 from treetap.strict import Strict
 from treetap.trees.params import TreeParams
 from treetap.wire.v2 import setup_pb2
+
+#: Options of jobs that encrypt sums.
+KEY_OPTIONS = ("key_bits", "obfuscation")
 
 
 class JobOptions(Strict):
@@ -32,13 +36,10 @@ class JobOptions(Strict):
 def _parameters() -> dict[str, Any]:
     """The fields of all protocols' parameters, each of which a job of another protocol may not name."""
     found: dict[str, Any] = {}
-    for name in TRAINING:
-        kind = training(name).params
-        hints = get_type_hints(kind)
-        for field in fields(kind):
-            if field.name not in JobOptions.model_fields:
-                hint = dict[Name, float] if field.name == "party_dropout" else hints[field.name]
-                found[field.name] = (hint | None, None)
+    for protocol in TRAINING:
+        for name, hint in toml_fields(training(protocol).params).items():
+            if name not in JobOptions.model_fields:
+                found[name] = (hint | None, None)
     return found
 
 
@@ -53,8 +54,10 @@ class JobTable(Parameters):  # type: ignore[misc, valid-type] # made of the prot
 
     @model_validator(mode="after")
     def _in_range(self) -> JobTable:
-        given = self._given()
-        names = {field.name for field in fields(training(self.protocol).params)}
+        given, protocol = self._given(), training(self.protocol)
+        if not protocol.grows_trees and (keys := [name for name in KEY_OPTIONS if name in self.model_fields_set]):
+            raise ValueError(f"protocol {self.protocol!r} encrypts nothing; remove {' and '.join(keys)}")
+        names = {field.name for field in fields(protocol.params)}
         if foreign := [name for name in given if name not in names]:
             have = ", ".join(foreign)
             raise ValueError(f"protocol {self.protocol!r} has no parameter {have}; remove it, or name another protocol")
@@ -74,10 +77,10 @@ class JobTable(Parameters):  # type: ignore[misc, valid-type] # made of the prot
             table=table,
             aggregator=aggregator,
             feature_parties=others,
-            key_bits=self.key_bits,
-            obfuscation=self.obfuscation,
             alignment=self.alignment,
         )
+        if training(self.protocol).grows_trees:
+            spec.key_bits, spec.obfuscation = self.key_bits, self.obfuscation
         put_params(spec, self.params())
         check_spec(spec)
         return spec
@@ -85,7 +88,7 @@ class JobTable(Parameters):  # type: ignore[misc, valid-type] # made of the prot
     def _given(self) -> dict[str, Any]:
         """Parameters of the model that the file names, except those that every protocol has."""
         found = {name: getattr(self, name) for name in JobTable.model_fields if name not in JobOptions.model_fields}
-        return {name: value for name, value in found.items() if value is not None}
+        return {name: plain(value) for name, value in found.items() if value is not None}
 
 
 class JobTableOfFederation(JobTable):
